@@ -1,0 +1,1 @@
+"""scorer: decisions on payments while the shopper waits."""

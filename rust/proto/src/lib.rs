@@ -1,0 +1,10 @@
+//! Generated protobuf messages and gRPC stubs; nothing else.
+
+/// `scorer.v1`: scoring, control and decision-log messages.
+#[expect(missing_docs, clippy::all, reason = "generated code; the documentation stands in the .proto files")]
+pub mod v1 {
+    tonic::include_proto!("scorer.v1");
+}
+
+/// The encoded `FileDescriptorSet` of `protos/`, for reflection and the contract test.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
