@@ -59,7 +59,7 @@ impl Objective {
             ToMargin::Identity => score,
             ToMargin::Log => score.ln(),
             ToMargin::Logit => {
-                let score = if version >= (3, 2) { score.max(1e-6).min(1.0 - 1e-6) } else { score };
+                let score = if version >= (3, 2) { score.clamp(1e-6, 1.0 - 1e-6) } else { score };
                 -(1.0 / score - 1.0).ln()
             }
         };

@@ -83,13 +83,12 @@ fn scalar_leaves(columns: &Columns, output: u32, weight: Option<f32>) -> LeafVal
 /// Up to 3.1 every node has a row in `base_weights`; from 3.2 on a leaf's row in `leaf_weights` is in
 /// `right_children`.
 fn vector_leaves(at: At<'_, '_>, columns: &Columns) -> Result<LeafValues, ReadError> {
-    let path;
     let (key, rows): (_, Vec<u32>) = if at.find("leaf_weights").is_some() {
         ("leaf_weights", columns.right.iter().map(|&row| u32::try_from(row).unwrap_or(u32::MAX)).collect())
     } else {
         ("base_weights", (0..columns.left.len() as u32).collect())
     };
-    path = Path::Key(at.path(), key);
+    let path = Path::Key(at.path(), key);
     let values = At::new(at.get(key)?, &path).f32s()?;
     if values.len() % columns.leaf_size != 0 {
         return Err(ReadError::field(path.to_string(), "its length is not a multiple of the leaf size"));
