@@ -1,7 +1,7 @@
 //! What a decision is made of: forest, policy, feature schema and the bundle that ties them together.
 //!
-//! Pure computation: no I/O, no clock, no threads. Everything is loaded and validated once and is then
-//! immutable, `Send + Sync`, and evaluated without allocating.
+//! Pure computation: no I/O, no async runtime, no clock, no Python. Everything is loaded and validated once, is
+//! then immutable and `Send + Sync`, and is evaluated without allocating.
 
 pub mod bundle;
 pub mod forest;

@@ -53,10 +53,18 @@ impl CalibrationMap {
         match self {
             CalibrationMap::Isotonic { x, y } => {
                 if x.is_empty() || x.len() != y.len() || x.len() > MAX_KNOTS {
-                    return Err(format!("{} x and {} y knots, equally many from 1 to {MAX_KNOTS} are needed", x.len(), y.len()));
+                    return Err(format!(
+                        "{} x and {} y knots, equally many from 1 to {MAX_KNOTS} are needed",
+                        x.len(),
+                        y.len()
+                    ));
                 }
-                if let Some(at) = (0..x.len()).find(|&at| !x[at].is_finite() || !(0.0..=1.0).contains(&y[at])) {
-                    return Err(format!("knot {at} is ({}, {}), x must be finite and y between 0 and 1", x[at], y[at]));
+                if let Some(at) = (0..x.len()).find(|&at| !x[at].is_finite() || !(0.0..=1.0).contains(&y[at]))
+                {
+                    return Err(format!(
+                        "knot {at} is ({}, {}), x must be finite and y between 0 and 1",
+                        x[at], y[at]
+                    ));
                 }
                 match (1..x.len()).find(|&at| x[at] <= x[at - 1] || y[at] < y[at - 1]) {
                     None => Ok(()),
@@ -67,7 +75,9 @@ impl CalibrationMap {
                 if slope.is_finite() && *slope > 0.0 && intercept.is_finite() {
                     Ok(())
                 } else {
-                    Err(format!("slope {slope} and intercept {intercept}, both must be finite and the slope above 0"))
+                    Err(format!(
+                        "slope {slope} and intercept {intercept}, both must be finite and the slope above 0"
+                    ))
                 }
             }
         }

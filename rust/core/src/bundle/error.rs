@@ -34,7 +34,9 @@ pub enum BundleError {
     #[error("manifest.json: {0}; the file is truncated or altered, restore or rebuild the bundle")]
     Manifest(String),
     /// A format of the future.
-    #[error("manifest.json: format {found} is not the format {known} that this build reads; upgrade scorer or rebuild the bundle")]
+    #[error(
+        "manifest.json: format {found} is not the format {known} that this build reads; upgrade scorer or rebuild the bundle"
+    )]
     Format {
         /// The manifest's format.
         found: u64,
@@ -80,7 +82,9 @@ pub enum BundleError {
         source: ReadError,
     },
     /// A file has another size than the manifest says.
-    #[error("{file}: {got} bytes, manifest.json says {expected}; the file is truncated or altered, restore or rebuild the bundle")]
+    #[error(
+        "{file}: {got} bytes, manifest.json says {expected}; the file is truncated or altered, restore or rebuild the bundle"
+    )]
     Size {
         /// The file.
         file: String,
@@ -90,7 +94,9 @@ pub enum BundleError {
         expected: u64,
     },
     /// A file has another content than the manifest says.
-    #[error("{file}: content is {got}, manifest.json says {expected}; the file was altered, restore or rebuild the bundle")]
+    #[error(
+        "{file}: content is {got}, manifest.json says {expected}; the file was altered, restore or rebuild the bundle"
+    )]
     Hash {
         /// The file.
         file: String,
@@ -100,7 +106,9 @@ pub enum BundleError {
         expected: Digest,
     },
     /// The manifest is not the one that was sealed.
-    #[error("manifest.json: content is {got}, its digest field says {stated}; the file was altered, restore or rebuild the bundle")]
+    #[error(
+        "manifest.json: content is {got}, its digest field says {stated}; the file was altered, restore or rebuild the bundle"
+    )]
     Altered {
         /// Computed.
         got: Digest,
@@ -141,7 +149,9 @@ pub enum BundleError {
     #[error("manifest.json: {0}")]
     Policy(SpecError),
     /// A node kind of the future.
-    #[error("manifest.json: program node {node} has unknown kind {kind:?}; this build knows {known}; upgrade scorer or rebuild the bundle")]
+    #[error(
+        "manifest.json: program node {node} has unknown kind {kind:?}; this build knows {known}; upgrade scorer or rebuild the bundle"
+    )]
     UnknownNode {
         /// Position in the program.
         node: usize,
@@ -164,7 +174,7 @@ pub enum BundleError {
     #[error("manifest.json: program {0}")]
     Program(String),
     /// A calibration map was refused.
-    #[error("calibration.json: map {map:?}: {reason}; fit it again on held-out data")]
+    #[error("calibration.json: map {map:?}: {reason}; correct the map and rebuild the bundle")]
     Calibration {
         /// The map.
         map: String,
@@ -178,7 +188,9 @@ pub enum BundleError {
     #[error("golden.bin: {0}; rebuild the bundle")]
     GoldenFile(String),
     /// A golden case did not come out bit for bit.
-    #[error("golden case {case}: {what} 0x{got:016x} expected 0x{expected:016x} ({got_value} against {expected_value}); this engine does not reproduce the model, rebuild the bundle with this version")]
+    #[error(
+        "golden case {case}: {what} 0x{got:016x} expected 0x{expected:016x} ({got_value} against {expected_value}); this engine does not reproduce the model, rebuild the bundle with this version"
+    )]
     Golden {
         /// Number of the case.
         case: usize,
@@ -207,7 +219,9 @@ pub enum BundleError {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum EvalError {
     /// The row's length is not the schema's.
-    #[error("features: {got} values, the bundle's schema has {expected}; call Describe for the features and their order")]
+    #[error(
+        "features: {got} values, the bundle's schema has {expected}; call Describe for the features and their order"
+    )]
     RowLength {
         /// Values given.
         got: usize,

@@ -96,7 +96,10 @@ impl Manifest {
     /// Anything that is not a sealed manifest of this format.
     pub fn parse(bytes: &[u8]) -> Result<Manifest, BundleError> {
         if bytes.len() as u64 > MAX_MANIFEST_BYTES {
-            return Err(BundleError::Manifest(format!("{} bytes, the limit is {MAX_MANIFEST_BYTES}", bytes.len())));
+            return Err(BundleError::Manifest(format!(
+                "{} bytes, the limit is {MAX_MANIFEST_BYTES}",
+                bytes.len()
+            )));
         }
         // The format first: a manifest of the future may have other fields.
         #[derive(Deserialize)]
@@ -149,12 +152,16 @@ impl Manifest {
 
     fn check(&self) -> Result<(), BundleError> {
         let field = |field: &str, rule| Err(BundleError::Field { field: field.to_owned(), rule });
-        let printable = |text: &str| !text.is_empty() && text.len() <= 128 && !text.chars().any(char::is_control);
+        let printable =
+            |text: &str| !text.is_empty() && text.len() <= 128 && !text.chars().any(char::is_control);
         if !self.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
             || !printable(&self.name)
             || self.name.starts_with('.')
         {
-            return field("name", "must be 1 to 128 letters, digits, '-', '_' or '.', and not start with '.'");
+            return field(
+                "name",
+                "must be 1 to 128 letters, digits, '-', '_' or '.', and not start with '.'",
+            );
         }
         if !printable(&self.created_at) {
             return field("created_at", "must be a time such as 2026-11-21T12:00:00Z");
@@ -176,8 +183,7 @@ pub fn is_file_name(name: &str) -> bool {
 }
 
 /// Whether this names the forest of an ensemble member: `member-01.bin` to `member-64.bin`.
-#[must_use]
-pub fn is_member_name(name: &str) -> bool {
+fn is_member_name(name: &str) -> bool {
     (1..=64).any(|number| name == format!("member-{number:02}.bin"))
 }
 
@@ -186,7 +192,9 @@ fn digest_of(bytes: &[u8], stated: &Digest) -> Result<Digest, BundleError> {
     let digits = stated.hex();
     let mut places = bytes.windows(64).enumerate().filter(|(_, window)| *window == digits.as_bytes());
     let (Some((at, _)), None) = (places.next(), places.next()) else {
-        return Err(BundleError::Manifest("the digest must stand in the digest field and nowhere else".to_owned()));
+        return Err(BundleError::Manifest(
+            "the digest must stand in the digest field and nowhere else".to_owned(),
+        ));
     };
     let mut blank = bytes.to_vec();
     blank[at..at + 64].fill(b'0');

@@ -113,8 +113,11 @@ impl Node {
         let Some(&known) = KINDS.iter().find(|&&known| known == kind) else {
             return Err(BundleError::UnknownNode { node, kind: kind.to_owned(), known: KINDS.join(", ") });
         };
-        Node::deserialize(value)
-            .map_err(|error| BundleError::Node { node, kind: known, reason: format!("{error}; correct the node") })
+        Node::deserialize(value).map_err(|error| BundleError::Node {
+            node,
+            kind: known,
+            reason: format!("{error}; correct the node"),
+        })
     }
 
     /// The kind's name.

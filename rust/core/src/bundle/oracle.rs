@@ -28,7 +28,11 @@ pub(super) fn fill_scores(
         }
         let mut kept = margins[action * per_action..(action + 1) * per_action].iter_mut();
         for range in &program.margins {
-            kept.by_ref().zip(&buffers.values[range.clone()]).for_each(|(kept, &margin)| *kept = margin);
+            // In this order: the other way round, zip takes one place too many.
+            buffers.values[range.clone()]
+                .iter()
+                .zip(kept.by_ref())
+                .for_each(|(&margin, kept)| *kept = margin);
         }
     }
     Ok(())

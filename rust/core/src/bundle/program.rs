@@ -100,12 +100,16 @@ impl Program {
             end: End::Threshold(Thresholds::default()),
         };
         let last = nodes.len().checked_sub(1).ok_or_else(|| {
-            BundleError::Program("is empty; it needs at least a forest, a link and a threshold or policy".to_owned())
+            BundleError::Program(
+                "is empty; it needs at least a forest, a link and a threshold or policy".to_owned(),
+            )
         })?;
         for (at, node) in nodes.iter().enumerate() {
             let fail = |reason: String| BundleError::Node { node: at, kind: node.kind(), reason };
             if matches!(node, Node::Threshold { .. } | Node::Policy { .. }) != (at == last) {
-                return Err(fail("a program ends with its only threshold or policy; reorder the nodes".to_owned()));
+                return Err(fail(
+                    "a program ends with its only threshold or policy; reorder the nodes".to_owned(),
+                ));
             }
             let slot = program.add(node, &mut parts, &mut slots).map_err(|error| match error {
                 Refusal::Reason(reason) => fail(reason),
@@ -114,16 +118,31 @@ impl Program {
             slots.define(node.output(), slot).map_err(fail)?;
         }
         if let Some(unread) = slots.unread() {
-            return Err(BundleError::Program(format!("never reads slot {unread:?}; remove the node that writes it")));
+            return Err(BundleError::Program(format!(
+                "never reads slot {unread:?}; remove the node that writes it"
+            )));
         }
         if let Some(file) = parts.forests.keys().next() {
             return Err(BundleError::Surplus { file: file.clone(), why: "no forest node evaluates it" });
+        }
+        if let Some(map) =
+            parts.calibration.iter().flat_map(|calibration| calibration.maps.keys()).find(|&map| {
+                !nodes.iter().any(|node| matches!(node, Node::Calibrate { map: used, .. } if used == map))
+            })
+        {
+            let reason = "no calibrate node uses it, remove it".to_owned();
+            return Err(BundleError::Calibration { map: map.clone(), reason });
         }
         Ok(program)
     }
 
     /// Compiles one node; the slot it writes, or `None` for the last one.
-    fn add(&mut self, node: &Node, parts: &mut Parts<'_>, slots: &mut Slots) -> Result<Option<Slot>, Refusal> {
+    fn add(
+        &mut self,
+        node: &Node,
+        parts: &mut Parts<'_>,
+        slots: &mut Slots,
+    ) -> Result<Option<Slot>, Refusal> {
         match node {
             Node::Transform { input, steps, .. } => {
                 let from = slots.row(input)?;
@@ -179,7 +198,7 @@ impl Program {
                     }
                     Slot::Row(_) => return Err(wrong_type(input, "a row", "a score")),
                 };
-                let maps = parts.calibration.as_mut().map(|calibration| &mut calibration.maps);
+                let maps = parts.calibration.as_ref().map(|calibration| &calibration.maps);
                 let map = maps.and_then(|maps| maps.get(map)).cloned().ok_or_else(|| {
                     format!("calibration.json has no map {map:?}; add it or correct the name")
                 })?;
@@ -189,7 +208,9 @@ impl Program {
             }
             Node::Threshold { input, bands, .. } => {
                 if parts.kind != Kind::Score {
-                    return Err(Refusal::Reason("an action bundle ends with a policy; replace the node".to_owned()));
+                    return Err(Refusal::Reason(
+                        "an action bundle ends with a policy; replace the node".to_owned(),
+                    ));
                 }
                 (self.score, self.margin) = slots.score(input)?;
                 self.end = End::Threshold(Thresholds::compile(bands)?);
@@ -197,7 +218,9 @@ impl Program {
             }
             Node::Policy { input, voters, policy, .. } => {
                 if parts.kind != Kind::Action {
-                    return Err(Refusal::Reason("a score bundle ends with a threshold; replace the node".to_owned()));
+                    return Err(Refusal::Reason(
+                        "a score bundle ends with a threshold; replace the node".to_owned(),
+                    ));
                 }
                 (self.score, self.margin) = slots.score(input)?;
                 for voter in voters {

@@ -20,7 +20,9 @@ impl Thresholds {
         for (at, band) in bands.iter().enumerate() {
             let label = &band.label;
             if label.is_empty() || label.len() > 64 || label.chars().any(char::is_control) {
-                return Err(format!("band {at} has label {label:?}; a label is 1 to 64 printable characters"));
+                return Err(format!(
+                    "band {at} has label {label:?}; a label is 1 to 64 printable characters"
+                ));
             }
             if !band.from.is_finite() {
                 return Err(format!("band {label:?} starts at {}; give a finite start", band.from));
@@ -29,13 +31,23 @@ impl Thresholds {
                 return Err(format!("label {label:?} occurs twice; labels must be unique"));
             }
             if at > 0 && band.from <= bands[at - 1].from {
-                return Err(format!("band {label:?} starts at {}, not above the one before it ({}); put the bands in ascending order", band.from, bands[at - 1].from));
+                return Err(format!(
+                    "band {label:?} starts at {}, not above the one before it ({}); put the bands in ascending order",
+                    band.from,
+                    bands[at - 1].from
+                ));
             }
         }
         if bands[0].from > 0.0 {
-            return Err(format!("scores from 0 to {} have no band; start the first band at 0", bands[0].from));
+            return Err(format!(
+                "scores from 0 to {} have no band; start the first band at 0",
+                bands[0].from
+            ));
         }
-        Ok(Thresholds { bands: bands.to_vec(), labels: bands.iter().map(|band| band.label.clone()).collect() })
+        Ok(Thresholds {
+            bands: bands.to_vec(),
+            labels: bands.iter().map(|band| band.label.clone()).collect(),
+        })
     }
 
     /// The band of a finite score. The first band also takes what lies below it: scores of a regression have

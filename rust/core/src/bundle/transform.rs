@@ -20,7 +20,8 @@ impl Transform {
     pub(super) fn compile(steps: &[TransformStep], features: &[FeatureSpec]) -> Result<Transform, String> {
         let mut compiled: Vec<(usize, Function)> = Vec::with_capacity(steps.len());
         for step in steps {
-            let (TransformStep::Log1p { feature: name } | TransformStep::Standardise { feature: name, .. }) = step;
+            let (TransformStep::Log1p { feature: name } | TransformStep::Standardise { feature: name, .. }) =
+                step;
             let index = features
                 .iter()
                 .position(|feature| feature.name == *name)
@@ -28,7 +29,9 @@ impl Transform {
             let feature = &features[index];
             if feature.kind != FeatureType::Number {
                 let kind = feature.kind.name();
-                return Err(format!("feature {name:?} is a {kind}, only numbers are transformed; remove the step"));
+                return Err(format!(
+                    "feature {name:?} is a {kind}, only numbers are transformed; remove the step"
+                ));
             }
             if compiled.iter().any(|(at, _)| *at == index) {
                 return Err(format!("feature {name:?} has two steps; chain a second transform node"));

@@ -42,7 +42,9 @@ pub enum CatalogueError {
     #[error("action {0:?}: the id occurs twice; ids must be unique, rename or remove one")]
     Duplicate(String),
     /// Factor keys differ.
-    #[error("action {action:?}: its factors are {got:?}, the first action's are {expected:?}; give every action the same factors")]
+    #[error(
+        "action {action:?}: its factors are {got:?}, the first action's are {expected:?}; give every action the same factors"
+    )]
     Factors {
         /// The action's id.
         action: String,
@@ -52,7 +54,9 @@ pub enum CatalogueError {
         expected: Vec<String>,
     },
     /// The number of features differs from the schema's.
-    #[error("action {action:?}: {got} features, the schema has {expected} action features; give one value for each")]
+    #[error(
+        "action {action:?}: {got} features, the schema has {expected} action features; give one value for each"
+    )]
     FeatureCount {
         /// The action's id.
         action: String,
@@ -70,7 +74,9 @@ pub enum CatalogueError {
         reason: String,
     },
     /// An attribute is not finite.
-    #[error("action {action:?}: attribute {attribute:?} is {value}; attributes must be finite and not negative")]
+    #[error(
+        "action {action:?}: attribute {attribute:?} is {value}; attributes must be finite and not negative"
+    )]
     Attribute {
         /// The action's id.
         action: String,

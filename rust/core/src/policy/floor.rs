@@ -33,10 +33,9 @@ impl Floors {
         let mut each = vec![0.0; if own.is_empty() { 0 } else { catalogue.len() }];
         let mut sum = total;
         for (id, &floor) in own {
-            let index = catalogue.index_of(id).ok_or_else(|| SpecError::UnknownAction {
-                setting: "action_floors",
-                action: id.clone(),
-            })?;
+            let index = catalogue
+                .index_of(id)
+                .ok_or_else(|| SpecError::UnknownAction { setting: "action_floors", action: id.clone() })?;
             if !(0.0..=1.0).contains(&floor) {
                 return Err(SpecError::ActionFloor { action: id.clone(), value: floor });
             }

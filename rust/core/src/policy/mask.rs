@@ -4,7 +4,9 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MaskError {
     /// The byte string is too short or too long.
-    #[error("eligible.mask: {got} bytes, {actions} actions take {expected}; least significant bit of the first byte first")]
+    #[error(
+        "eligible.mask: {got} bytes, {actions} actions take {expected}; least significant bit of the first byte first"
+    )]
     Length {
         /// Bytes given.
         got: usize,
@@ -14,7 +16,9 @@ pub enum MaskError {
         actions: usize,
     },
     /// A bit beyond the last action is set.
-    #[error("eligible.mask: bit {bit} is set, the catalogue has {actions} actions; clear the bits beyond the last action")]
+    #[error(
+        "eligible.mask: bit {bit} is set, the catalogue has {actions} actions; clear the bits beyond the last action"
+    )]
     Beyond {
         /// The first such bit.
         bit: usize,

@@ -37,7 +37,9 @@ pub enum PolicyError {
     #[error("eligible: no action is eligible; mark at least one action of the catalogue as eligible")]
     NoEligibleAction,
     /// The mask is for a catalogue of another size.
-    #[error("eligible: the mask covers {mask} actions, the catalogue has {catalogue}; build it from the bundle's own catalogue")]
+    #[error(
+        "eligible: the mask covers {mask} actions, the catalogue has {catalogue}; build it from the bundle's own catalogue"
+    )]
     MaskLength {
         /// Actions that the mask covers.
         mask: usize,
@@ -65,7 +67,9 @@ pub enum PolicyError {
         value: f64,
     },
     /// A loss-side rule needs scores of at most 1.
-    #[error("score of action {action} is {value}; FastCB takes losses 1 - score, so a score may not be above 1")]
+    #[error(
+        "score of action {action} is {value}; FastCB takes losses 1 - score, so a score may not be above 1"
+    )]
     ScoreAboveOne {
         /// Position in the catalogue.
         action: usize,

@@ -78,7 +78,9 @@ pub struct PolicySpec {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SpecError {
     /// The rule's name is not known.
-    #[error("policy: unknown rule {0:?}; this build knows uniform, epsilon_greedy, softmax, squarecb, fastcb, bagging")]
+    #[error(
+        "policy: unknown rule {0:?}; this build knows uniform, epsilon_greedy, softmax, squarecb, fastcb, bagging"
+    )]
     UnknownRule(String),
     /// The rule needs a setting.
     #[error("policy: rule {rule} needs `{setting}`; add it")]
@@ -123,7 +125,9 @@ pub enum SpecError {
         value: f64,
     },
     /// Floors that cannot hold in every eligible set.
-    #[error("policy: floor plus all action_floors is {sum}, above 1; lower them until they fit every eligible set")]
+    #[error(
+        "policy: floor plus all action_floors is {sum}, above 1; lower them until they fit every eligible set"
+    )]
     FloorsTooHigh {
         /// Their sum.
         sum: f64,
@@ -201,7 +205,9 @@ impl fmt::Display for PolicySpec {
         match self.rule {
             Rule::Uniform => {}
             Rule::EpsilonGreedy { epsilon } => write!(f, "(epsilon={epsilon})")?,
-            Rule::Softmax { inverse_temperature } => write!(f, "(inverse_temperature={inverse_temperature})")?,
+            Rule::Softmax { inverse_temperature } => {
+                write!(f, "(inverse_temperature={inverse_temperature})")?
+            }
             Rule::SquareCb { gamma } | Rule::FastCb { gamma } => write!(f, "(gamma={gamma})")?,
             Rule::Bagging { voters } => write!(f, "(voters={voters})")?,
         }

@@ -23,7 +23,9 @@ pub enum SchemaError {
         kind: &'static str,
     },
     /// A range that is empty or not finite in float32.
-    #[error("feature {feature:?}: minimum {minimum:?} and maximum {maximum:?} must be finite float32 values in ascending order; correct the range")]
+    #[error(
+        "feature {feature:?}: minimum {minimum:?} and maximum {maximum:?} must be finite float32 values in ascending order; correct the range"
+    )]
     BadRange {
         /// The feature.
         feature: String,
@@ -33,7 +35,9 @@ pub enum SchemaError {
         maximum: Option<f64>,
     },
     /// A dictionary that does not fit the type.
-    #[error("feature {feature:?}: a {kind} with {count} categories; a category has 1 to {MAX_CATEGORIES}, other types none")]
+    #[error(
+        "feature {feature:?}: a {kind} with {count} categories; a category has 1 to {MAX_CATEGORIES}, other types none"
+    )]
     DictionarySize {
         /// The feature.
         feature: String,
@@ -52,7 +56,9 @@ pub enum SchemaError {
     },
 
     /// A row has the wrong length.
-    #[error("features: {got} values, the schema has {expected}; call Describe for the features and their order")]
+    #[error(
+        "features: {got} values, the schema has {expected}; call Describe for the features and their order"
+    )]
     RowLength {
         /// Values given.
         got: usize,
@@ -90,7 +96,9 @@ pub enum SchemaError {
         expected: &'static str,
     },
     /// An infinite number, or one beyond float32.
-    #[error("feature {feature:?}: value {value:e} is infinite or beyond float32; send a finite value or leave it out")]
+    #[error(
+        "feature {feature:?}: value {value:e} is infinite or beyond float32; send a finite value or leave it out"
+    )]
     Infinite {
         /// The feature.
         feature: String,
@@ -98,7 +106,9 @@ pub enum SchemaError {
         value: f64,
     },
     /// Below the range.
-    #[error("feature {feature:?}: value {value} is below the allowed minimum {limit}; clip it or extend the schema's range")]
+    #[error(
+        "feature {feature:?}: value {value} is below the allowed minimum {limit}; clip it or extend the schema's range"
+    )]
     Below {
         /// The feature.
         feature: String,
@@ -108,7 +118,9 @@ pub enum SchemaError {
         limit: f64,
     },
     /// Above the range.
-    #[error("feature {feature:?}: value {value} is above the allowed maximum {limit}; clip it or extend the schema's range")]
+    #[error(
+        "feature {feature:?}: value {value} is above the allowed maximum {limit}; clip it or extend the schema's range"
+    )]
     Above {
         /// The feature.
         feature: String,
@@ -118,7 +130,9 @@ pub enum SchemaError {
         limit: f64,
     },
     /// A category outside the dictionary.
-    #[error("feature {feature:?}: category {category:?} is not among the {known} of its dictionary; map it to a known one or leave it out")]
+    #[error(
+        "feature {feature:?}: category {category:?} is not among the {known} of its dictionary; map it to a known one or leave it out"
+    )]
     UnknownCategory {
         /// The feature.
         feature: String,
@@ -128,7 +142,9 @@ pub enum SchemaError {
         known: usize,
     },
     /// A dense value that is no category code.
-    #[error("feature {feature:?}: {value} is no category code; send a whole number from 0 below {categories}, or NaN if missing")]
+    #[error(
+        "feature {feature:?}: {value} is no category code; send a whole number from 0 below {categories}, or NaN if missing"
+    )]
     CategoryCode {
         /// The feature.
         feature: String,
@@ -156,6 +172,10 @@ pub(super) fn unknown_feature(name: &str, features: &[FeatureSpec]) -> SchemaErr
     let name = shortened(name);
     let lowered = name.to_lowercase();
     let near = features.iter().find(|feature| {
+        // Cheap first: a schema has thousands of names, and anybody can send a wrong one.
+        if feature.name.len().abs_diff(lowered.len()) > 2 {
+            return false;
+        }
         let known = feature.name.to_lowercase();
         known == lowered || (lowered.len() > 3 && distance_at_most_two(&known, &lowered))
     });

@@ -183,11 +183,7 @@ impl Schema {
     }
 
     fn check_length(&self, got: usize) -> Result<(), SchemaError> {
-        if got == self.len() {
-            Ok(())
-        } else {
-            Err(SchemaError::RowLength { got, expected: self.len() })
-        }
+        if got == self.len() { Ok(()) } else { Err(SchemaError::RowLength { got, expected: self.len() }) }
     }
 
     fn encode(&self, index: usize, value: Value<'_>) -> Result<f32, SchemaError> {

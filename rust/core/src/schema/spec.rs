@@ -84,7 +84,8 @@ pub struct FeatureSpec {
 /// Checks one feature and returns its dictionary as a look-up table.
 pub(super) fn check(feature: &FeatureSpec) -> Result<HashMap<Box<str>, u32>, SchemaError> {
     let name = || feature.name.clone();
-    if feature.name.is_empty() || feature.name.len() > MAX_NAME || feature.name.chars().any(char::is_control) {
+    if feature.name.is_empty() || feature.name.len() > MAX_NAME || feature.name.chars().any(char::is_control)
+    {
         return Err(SchemaError::BadName(name()));
     }
     if feature.kind != FeatureType::Number && (feature.minimum.is_some() || feature.maximum.is_some()) {
@@ -101,7 +102,9 @@ pub(super) fn check(feature: &FeatureSpec) -> Result<HashMap<Box<str>, u32>, Sch
     }
     match (feature.kind, feature.categories.len()) {
         (FeatureType::Category, 1..=MAX_CATEGORIES) | (FeatureType::Number | FeatureType::Flag, 0) => {}
-        (kind, count) => return Err(SchemaError::DictionarySize { feature: name(), kind: kind.name(), count }),
+        (kind, count) => {
+            return Err(SchemaError::DictionarySize { feature: name(), kind: kind.name(), count });
+        }
     }
     let mut codes = HashMap::with_capacity(feature.categories.len());
     for (code, category) in feature.categories.iter().enumerate() {
