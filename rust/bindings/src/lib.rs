@@ -2,9 +2,14 @@
 
 use pyo3::prelude::*;
 
+mod load;
+
 #[pymodule]
 mod _scorer {
     use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::load::run_load;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
