@@ -3,7 +3,7 @@
 from scorer.loadtest.errors import LoadTestError
 from scorer.loadtest.report import Progress, Report, Summary
 from scorer.loadtest.runner import run_load_test
-from scorer.loadtest.settings import LoadSettings
+from scorer.loadtest.settings import LoadSettings, make_settings
 from scorer.loadtest.verdict import Outcome, Verdict, judge
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "Summary",
     "Verdict",
     "judge",
+    "make_settings",
     "run_load_test",
 ]

@@ -107,7 +107,7 @@ def _mistakes(error: ValidationError) -> str:
     for found in error.errors(include_url=False):
         # A method's own key carries a marker of pydantic's.
         place = ".".join(str(part) for part in found["loc"] if part != "[key]")
-        name = {"methods": "method"}.get(place, place)
+        name = "method" + place.removeprefix("methods") if place.startswith("methods") else place
         if found["type"] == "missing":
             mistakes.append(f"{name}: is required")
         elif found["type"] == "extra_forbidden":
