@@ -49,14 +49,14 @@ help: ## Show this list
 .PHONY: build
 build: $(VENV)/.extension ## Everything needed to run: .venv, pinned packages, release build of the extension
 
-$(VENV)/.packages: requirements/dev.txt requirements/uv.txt
+$(VENV)/.packages: requirements/dev.txt requirements/build.txt
 	@[ -n '$(PYTHON)' ] && '$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "error: Python 3.11 or newer is needed, found: $$('$(or $(PYTHON),python3)' --version 2>&1 || true); install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@'$(PYTHON)' -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "error: $(PYTHON) cannot make virtual environments; install its venv package (Debian: apt-get install python3-venv)" >&2; exit 1; }
 	$(call say,'Python packages')
 	@[ -x '$(RUN)' ] && '$(RUN)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || '$(PYTHON)' -m venv --clear '$(VENV)'
-	@'$(RUN)' -m pip install --quiet --require-hashes -r requirements/uv.txt
+	@'$(RUN)' -m pip install --quiet --require-hashes -r requirements/build.txt
 	@'$(BIN)/uv' pip sync --python '$(RUN)' --require-hashes requirements/dev.txt
 	@touch $@
 
@@ -120,6 +120,14 @@ bench: build ## Policy invariants over ten million decisions, then serving figur
 .PHONY: proto
 proto: $(VENV)/.packages ## Regenerate python/scorer/v1 from protos
 	@'$(RUN)' scripts/gen_protos.py
+
+# Hashes only: which index the files come from is the business of whoever installs them.
+LOCK := '$(BIN)/uv' pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header
+.PHONY: lock
+lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRADE=--upgrade moves every pin)
+	@cd requirements && for part in serve train dev; do \
+		$(LOCK) $(UPGRADE) --overrides overrides.txt $$part.in --output-file $$part.txt; done
+	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
 
 .PHONY: wheel
 wheel: $(VENV)/.packages | cargo ## Build the wheel into target/wheels
