@@ -13,8 +13,8 @@ from scorer.errors import ConfigError, ServerError
 if TYPE_CHECKING:
     from scorer.config import ServerSettings
 
-# grpc.health.v1.HealthCheckResponse.ServingStatus. Its messages are one field each: written out here, they cost
-# the serving install no package.
+# grpc.health.v1.HealthCheckResponse.ServingStatus. Its messages are one field each: written out here, they
+# cost the serving install no package.
 _STATUS = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 _METHOD = "/grpc.health.v1.Health/Check"
 
