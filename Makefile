@@ -32,8 +32,13 @@ RUST_SOURCES := $(shell find rust protos -type d -o -name '*.rs' -o -name '*.pro
 	Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
 
 # A stamp holds the checksum of the extension it stands for: one put there by hand is not taken for a release build.
-ifneq ($(shell cksum < $(EXTENSION) 2>/dev/null),$(shell cat $(VENV)/.extension 2>/dev/null))
+CHECKSUM := cat $(EXTENSION) 2>/dev/null | cksum
+ifneq ($(shell $(CHECKSUM)),$(shell cat $(VENV)/.extension 2>/dev/null))
 $(VENV)/.extension: stale
+endif
+# The interpreter that .venv was made with has left the machine.
+ifeq ($(shell test -x '$(RUN)' && echo there),)
+$(VENV)/.packages: stale
 endif
 .PHONY: stale
 stale:
@@ -50,8 +55,9 @@ help: ## Show this list
 build: $(VENV)/.extension ## Everything needed to run: .venv, pinned packages, release build of the extension
 
 $(VENV)/.packages: requirements/dev.txt requirements/build.txt
-	@[ -n '$(PYTHON)' ] && '$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "error: Python 3.11 or newer is needed, found: $$('$(or $(PYTHON),python3)' --version 2>&1 || true); install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@'$(or $(PYTHON),python3)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		found=$$('$(or $(PYTHON),python3)' --version 2>/dev/null) || found=none; \
+		echo "error: Python 3.11 or newer is needed (found: $$found); install it, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@'$(PYTHON)' -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "error: $(PYTHON) cannot make virtual environments; install its venv package (Debian: apt-get install python3-venv)" >&2; exit 1; }
 	$(call say,'Python packages')
@@ -67,7 +73,7 @@ cargo:
 $(VENV)/.extension: $(VENV)/.packages $(RUST_SOURCES) | cargo
 	$(call say,'Rust extension (release build)')
 	@'$(BIN)/maturin' develop --release --locked --uv
-	@cksum < $(EXTENSION) > $@
+	@$(CHECKSUM) > $@
 
 .PHONY: demo
 demo: build ## The whole way through, on real or simulated transactions; options: make demo ARGS='--help'
