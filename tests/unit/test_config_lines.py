@@ -5,7 +5,6 @@ import tomllib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from scorer.config.lines import key_lines
 
 DOCUMENT = '''\
