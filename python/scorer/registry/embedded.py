@@ -209,7 +209,7 @@ class Registry:
         except OSError:
             self.close()
             raise self._database.missing() from None
-        # Time and size as well: on a read-only mount an open connection never hears of changes made elsewhere.
+        # Time and size too: on a read-only mount an open connection never hears of changes made elsewhere.
         identity = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
         if self._watch is not None and self._watch[1] != identity:
             # The file was replaced or written; the open connection might watch the old one for ever.
