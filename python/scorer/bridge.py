@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from scorer._scorer import FILE_DESCRIPTOR_SET, __version__, build_profile
+from scorer._scorer import FILE_DESCRIPTOR_SET, Forest, __version__, build_profile
 
-__all__ = ["FILE_DESCRIPTOR_SET", "__version__", "build_profile"]
+__all__ = ["FILE_DESCRIPTOR_SET", "Forest", "__version__", "build_profile"]
