@@ -92,7 +92,9 @@ class _Draft:
                 "name": self.name,
                 "kind": self.kind,
                 "created_at": created.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-                "program": [node.model_dump(mode="json", by_alias=True, exclude_none=True) for node in program],
+                "program": [
+                    node.model_dump(mode="json", by_alias=True, exclude_none=True) for node in program
+                ],
                 "lineage": self.lineage.model_dump(mode="json"),
             },
             allow_nan=False,
@@ -104,7 +106,9 @@ class _Draft:
     def expected(self, rows: Rows) -> npt.NDArray[np.float64]:
         """Margins of every forest in program order, by the libraries that trained them."""
         seen = transform(self.schema.columns, self.steps, rows)
-        return np.ascontiguousarray(np.concatenate([source.expected(seen) for source in self.sources], axis=1))
+        return np.ascontiguousarray(
+            np.concatenate([source.expected(seen) for source in self.sources], axis=1)
+        )
 
 
 def build_score_bundle(

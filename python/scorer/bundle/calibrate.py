@@ -39,9 +39,7 @@ def fit_sigmoid(scores: npt.ArrayLike, labels: npt.ArrayLike) -> SigmoidMap:
 
     x, y = _checked(scores, labels)
     positives = float(y.sum())
-    target = np.where(
-        y > 0, (positives + 1.0) / (positives + 2.0), 1.0 / (len(y) - positives + 2.0)
-    )
+    target = np.where(y > 0, (positives + 1.0) / (positives + 2.0), 1.0 / (len(y) - positives + 2.0))
 
     def loss(parameters: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         z = parameters[0] * x + parameters[1]
@@ -63,7 +61,9 @@ def _checked(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     x, y = np.asarray(scores, dtype=np.float64).ravel(), np.asarray(labels, dtype=np.float64).ravel()
     if len(x) != len(y) or len(x) == 0:
-        raise BundleError(f"calibration: {len(x)} scores and {len(y)} labels; give as many of each, at least one")
+        raise BundleError(
+            f"calibration: {len(x)} scores and {len(y)} labels; give as many of each, at least one"
+        )
     if not np.isfinite(x).all():
         raise BundleError("calibration: a score is NaN or infinite; check the model's output")
     if not np.isin(y, (0.0, 1.0)).all() or len(np.unique(y)) != 2:

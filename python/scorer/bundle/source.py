@@ -87,7 +87,9 @@ def _read(path: Path) -> Any:
         try:
             booster.load_model(path)
         except xgboost.core.XGBoostError:
-            raise BundleError(f'model "{path}" is not an XGBoost model; save it with Booster.save_model') from None
+            raise BundleError(
+                f'model "{path}" is not an XGBoost model; save it with Booster.save_model'
+            ) from None
         return booster
     if path.suffix == ".txt":
         import lightgbm
@@ -95,7 +97,9 @@ def _read(path: Path) -> Any:
         try:
             return lightgbm.Booster(model_file=path)
         except lightgbm.basic.LightGBMError:
-            raise BundleError(f'model "{path}" is not a LightGBM model; save it with Booster.save_model') from None
+            raise BundleError(
+                f'model "{path}" is not a LightGBM model; save it with Booster.save_model'
+            ) from None
     raise BundleError(
         f'model "{path}" has the ending "{path.suffix}"; .ubj and .json (XGBoost) and .txt (LightGBM) are read, '
         "others only from Python"
