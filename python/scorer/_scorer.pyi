@@ -1,7 +1,9 @@
 """The Rust extension. Not public: `scorer.bridge` is its only importer."""
 
-from collections.abc import Buffer, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, final
+
+from typing_extensions import Buffer
 
 __version__: Final[str]
 build_profile: Final[str]
