@@ -75,7 +75,7 @@ def tiny_action_bundle(
     trees: int = 8,
     depth: int = 3,
 ) -> str:
-    """Builds a bundle of kind "action" over `ACTIONS` and returns its digest. Policy: epsilon-greedy, floor 1 %."""
+    """Builds a bundle of kind "action" over `ACTIONS` and returns its digest. Default policy: epsilon-greedy."""
     from scorer.bundle import Action, Feature, Lineage, PolicySpec, SchemaFile, build_action_bundle
 
     data = rows(1000)
