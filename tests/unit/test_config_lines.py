@@ -5,6 +5,7 @@ import tomllib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from scorer.config.lines import key_lines
 
 DOCUMENT = '''\

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from fakes import FakeDataPlane, RecordedEvents, alike, fake_bundle, fake_verify
+
 from scorer import config
 from scorer.control.controller import Controller
 from scorer.control.lanes import Lane, only

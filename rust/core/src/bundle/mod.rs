@@ -249,6 +249,15 @@ impl Bundle {
         &self.program.forests
     }
 
+    /// Fills one row of the forest's input: the context's features, then the action's own.
+    ///
+    /// # Panics
+    /// If `row` is shorter than both together or there is no such action.
+    pub fn fill_action(&self, action: usize, row: &mut [f32]) {
+        let own = &self.action_rows[action * self.action_width..(action + 1) * self.action_width];
+        row[self.schema.len()..self.schema.len() + self.action_width].copy_from_slice(own);
+    }
+
     /// Bytes of all listed files.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
@@ -271,6 +280,44 @@ fn read_files(manifest: &Manifest, read: &ReadFile<'_>) -> Result<BTreeMap<Strin
         files.insert(name.clone(), bytes);
     }
     Ok(files)
+}
+
+/// Applies a transform node's steps to row-major `[n, features]` rows in place: what training must see, too.
+///
+/// # Errors
+/// Steps that do not fit the features, a number of values that is no whole number of rows, a value that does not
+/// stay finite.
+pub fn transform_rows(
+    features: &[FeatureSpec],
+    steps: &[node::TransformStep],
+    rows: &mut [f32],
+) -> Result<(), BundleError> {
+    let fail = |reason: String| BundleError::Node { node: 0, kind: "transform", reason };
+    let transform = transform::Transform::compile(steps, features).map_err(fail)?;
+    let width = features.len().max(1);
+    if !rows.len().is_multiple_of(width) {
+        return Err(fail(format!(
+            "{} values are no whole number of rows of {width}; reshape them",
+            rows.len()
+        )));
+    }
+    for (at, row) in rows.chunks_exact_mut(width).enumerate() {
+        transform.apply(row).map_err(|value| {
+            fail(format!("row {at}: a value became {value}; keep it within the schema's range"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Lists files as a manifest does.
+#[must_use]
+pub fn file_entries(files: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, FileEntry> {
+    let entry = |bytes: &[u8]| FileEntry { sha256: Digest::of(bytes), bytes: bytes.len() as u64 };
+    files
+        .iter()
+        .filter(|(name, _)| *name != MANIFEST)
+        .map(|(name, bytes)| (name.clone(), entry(bytes)))
+        .collect()
 }
 
 fn not_listed(file: &str) -> BundleError {

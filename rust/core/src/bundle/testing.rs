@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::golden::{self, GoldenInput};
-use super::{Bundle, BundleError, Digest, FileEntry, Kind, MANIFEST, Manifest, ReadError};
+use super::{Bundle, BundleError, Digest, Kind, MANIFEST, Manifest, ReadError, file_entries};
 use crate::forest::{
     BaseOrder, Forest, Link, Missing, Model, NanRule, Node, Precision, Split, Target, Test, Tree, ZeroRule,
 };
@@ -27,7 +27,7 @@ pub fn reseal(files: &mut Files) -> Result<(), BundleError> {
     let text = files.remove(MANIFEST).unwrap_or_default();
     let mut manifest: Manifest =
         serde_json::from_slice(&text).map_err(|error| BundleError::Manifest(error.to_string()))?;
-    manifest.files = entries(files);
+    manifest.files = file_entries(files);
     files.insert(MANIFEST.to_owned(), manifest.seal()?);
     Ok(())
 }
@@ -161,7 +161,7 @@ impl Recipe {
             files.insert(name.clone(), forest.to_bytes());
         }
         let mut manifest = self.manifest.clone();
-        manifest["files"] = serde_json::to_value(entries(&files)).expect("entries are JSON");
+        manifest["files"] = serde_json::to_value(file_entries(&files)).expect("entries are JSON");
         manifest["digest"] = json!(Digest([0; 32]));
         let mut manifest: Manifest =
             serde_json::from_value(manifest).map_err(|error| BundleError::Manifest(error.to_string()))?;
@@ -170,7 +170,7 @@ impl Recipe {
         let golden = golden::build(&draft, &golden_cases(&draft))?;
         files.insert("golden.bin".to_owned(), golden);
         files.insert("reference.json".to_owned(), text(&reference()));
-        manifest.files = entries(&files);
+        manifest.files = file_entries(&files);
         files.insert(MANIFEST.to_owned(), manifest.seal()?);
         Ok(files)
     }
@@ -213,15 +213,6 @@ fn golden_cases(draft: &Bundle) -> Vec<GoldenInput> {
         cases.push(GoldenInput { row, eligible, margins });
     }
     cases
-}
-
-fn entries(files: &Files) -> BTreeMap<String, FileEntry> {
-    let listed = files.iter().filter(|(name, _)| *name != MANIFEST);
-    listed
-        .map(|(name, bytes)| {
-            (name.clone(), FileEntry { sha256: Digest::of(bytes), bytes: bytes.len() as u64 })
-        })
-        .collect()
 }
 
 fn manifest(name: &str, kind: Kind, program: Value) -> Value {
