@@ -63,6 +63,13 @@ def scorer(
     )
 
 
+def open_channel(address: str) -> grpc.Channel:
+    """A channel to ``host:port`` or ``unix:/path``."""
+    # gRPC's C core would send the socket's path, percent-encoded, as the authority, which HTTP/2 forbids.
+    options = [("grpc.default_authority", "localhost")] if address.startswith("unix:") else []
+    return grpc.insecure_channel(address, options=options)
+
+
 class RunningServer:
     """A server process. Its events are read as they come."""
 
@@ -130,7 +137,7 @@ class RunningServer:
 
     def channel(self) -> grpc.Channel:
         """A channel to the data plane; closed with the server."""
-        return self._open.enter_context(grpc.insecure_channel(self.address))
+        return self._open.enter_context(open_channel(self.address))
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A ``scorer`` command against this server's control service."""
