@@ -1,0 +1,7 @@
+"""What can be wrong with data or with a training run."""
+
+from __future__ import annotations
+
+
+class DataError(ValueError):
+    """The data given cannot be used; the message names the column or row, the rule and the remedy."""
