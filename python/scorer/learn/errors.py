@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from scorer.errors import ScorerError
 
-class DataError(ValueError):
+
+class DataError(ScorerError):
     """The data given cannot be used; the message names the column or row, the rule and the remedy."""

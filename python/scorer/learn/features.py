@@ -74,7 +74,7 @@ def _customer_windows(transactions: Transactions, out: npt.NDArray[np.float32]) 
 
 def _terminal_windows(transactions: Transactions, delay_days: int, out: npt.NDArray[np.float32]) -> None:
     order, key = _by_group(transactions.terminal, transactions.time_ms, delay_days + max(WINDOWS))
-    frauds = _running(transactions.fraud[order])
+    frauds = _running(transactions.fraud[order].astype(np.float64))
     known = key - delay_days * DAY_MS
     # With no delay the window ends at the row itself, not at a later row of the same time.
     end = np.searchsorted(key, known, side="right") if delay_days else np.arange(1, len(order) + 1)
@@ -101,9 +101,9 @@ def _by_group(group: Ints, time_ms: Ints, reach_days: int) -> tuple[npt.NDArray[
     return order, key[order]
 
 
-def _running(values: npt.NDArray[np.float64] | Ints) -> npt.NDArray[np.float64] | Ints:
+def _running(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Cumulative sums with a leading 0, so that [a, b) sums to out[b] - out[a]."""
-    out = np.zeros(len(values) + 1, dtype=values.dtype)
+    out = np.zeros(len(values) + 1)
     np.cumsum(values, out=out[1:])
     return out
 

@@ -119,7 +119,9 @@ def train_fraud(
     for name, block in (("training", training), ("calibration", calibration)):
         frauds = int(transactions.fraud[block].sum())
         if not 0 < frauds < len(block):
-            raise DataError(f"the {name} days hold {len(block)} transactions and {frauds} frauds; both kinds are needed")
+            raise DataError(
+                f"the {name} days hold {len(block)} transactions and {frauds} frauds; both kinds are needed"
+            )
     booster = xgboost.train(
         {
             "objective": "binary:logistic",
@@ -147,7 +149,9 @@ def train_fraud(
         thresholds=thresholds(reference, plan.review_rate, plan.decline_rate),
         reference_scores=reference,
         reference_rows=rows[calibration],
-        metrics=ranking(scores, transactions.fraud[test], transactions.customer[test], transactions.day[test]),
+        metrics=ranking(
+            scores, transactions.fraud[test], transactions.customer[test], transactions.day[test]
+        ),
         split=split,
         plan=plan,
         data_digest=data_digest or transactions.digest(),
@@ -170,6 +174,8 @@ def thresholds(
     review, decline = np.quantile(scores, [1 - decline_rate - review_rate, 1 - decline_rate])
     # Bands must not coincide, however few different scores there are.
     review = max(review, np.nextafter(0.0, 1.0))
-    return ((0.0, "approve"), (float(review), "review"), (float(max(decline, np.nextafter(review, 1.0))), "decline"))
-
-
+    return (
+        (0.0, "approve"),
+        (float(review), "review"),
+        (float(max(decline, np.nextafter(review, np.inf))), "decline"),
+    )

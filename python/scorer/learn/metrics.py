@@ -46,7 +46,9 @@ def ranking(scores: Array, fraud: Array, customer: Array, day: Array) -> Ranking
     """
     frauds = int(fraud.sum())
     if not 0 < frauds < len(fraud):
-        raise DataError(f"{len(fraud)} test transactions hold {frauds} frauds; both kinds are needed to judge a score")
+        raise DataError(
+            f"{len(fraud)} test transactions hold {frauds} frauds; both kinds are needed to judge a score"
+        )
     return Ranking(
         auc=float(roc_auc_score(fraud, scores)),
         average_precision=float(average_precision_score(fraud, scores)),

@@ -58,7 +58,7 @@ def share(successes: int, rows: int) -> Estimate:
     return Estimate(value=p, low=centre - half, high=centre + half, rows=rows, effective_rows=float(rows))
 
 
-def paired_difference(ours: npt.NDArray[np.number], theirs: npt.NDArray[np.number]) -> Estimate:
+def paired_difference(ours: Floats | Ints, theirs: Floats | Ints) -> Estimate:
     """The mean difference of two outcomes of the same payments, by the normal approximation."""
     difference = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
     half = Z * float(difference.std(ddof=1)) / math.sqrt(len(difference))
@@ -66,7 +66,7 @@ def paired_difference(ours: npt.NDArray[np.number], theirs: npt.NDArray[np.numbe
     return Estimate(mean, mean - half, mean + half, len(difference), float(len(difference)))
 
 
-def snipw(weights: Floats, rewards: npt.NDArray[np.number], groups: Ints | None = None) -> Estimate:
+def snipw(weights: Floats, rewards: Floats | Ints, groups: Ints | None = None) -> Estimate:
     """Self-normalised inverse-propensity estimate with the delta method's interval.
 
     Args:
@@ -82,7 +82,7 @@ def snipw(weights: Floats, rewards: npt.NDArray[np.number], groups: Ints | None 
     return _around(value, weights * (rewards - value) / total, weights, groups)
 
 
-def ipw(weights: Floats, rewards: npt.NDArray[np.number], groups: Ints | None = None) -> Estimate:
+def ipw(weights: Floats, rewards: Floats | Ints, groups: Ints | None = None) -> Estimate:
     """Inverse-propensity estimate: unbiased where the propensities are right, and wider than `snipw`."""
     value = float((weights * rewards).mean())
     return _around(value, (weights * rewards - value) / len(weights), weights, groups)
@@ -90,7 +90,9 @@ def ipw(weights: Floats, rewards: npt.NDArray[np.number], groups: Ints | None = 
 
 def _around(value: float, influence: Floats, weights: Floats, groups: Ints | None) -> Estimate:
     if groups is not None:
-        influence = np.bincount(groups, weights=influence)
+        influence = np.asarray(
+            np.bincount(np.unique(groups, return_inverse=True)[1], weights=influence), dtype=np.float64
+        )
     n = len(influence)
     half = Z * math.sqrt(float((influence**2).sum()) * n / max(n - 1, 1))
     return Estimate(

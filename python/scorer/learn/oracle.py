@@ -74,7 +74,9 @@ class OracleTask:
 
     def matrix(self, rows: Rows32, rewards: Ints | None = None) -> xgboost.DMatrix:
         """Rows as XGBoost wants them."""
-        return xgboost.DMatrix(rows, rewards, feature_types=xgboost_types(self.columns), enable_categorical=True)
+        return xgboost.DMatrix(
+            rows, rewards, feature_types=xgboost_types(self.columns), enable_categorical=True
+        )
 
 
 @dataclass(frozen=True)
@@ -203,5 +205,5 @@ def train_oracle(
 def one_column_per_factor(
     factors: Mapping[str, Sequence[str]],
 ) -> tuple[Column, ...]:
-    """Action columns for a catalogue made of factors: a category each, prefixed so that no context column clashes."""
+    """Action columns for a catalogue made of factors: a category each, with a prefix of their own."""
     return tuple(Column(f"action_{name}", "category", tuple(values)) for name, values in factors.items())

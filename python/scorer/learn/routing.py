@@ -37,7 +37,7 @@ class RoutingLog:
         context: `[n, 7]` in the order of `columns`.
         provider: `[n]` position in `providers`.
         success: `[n]` 1 where the attempt succeeded.
-        is_retry: `[n]` 1 where it repeats a failed attempt within a minute.
+        is_retry: `[n]` 1 where it repeats one like it within a minute.
         purchase: `[n]` attempts with the same number belong to one purchase.
         columns: the context's.
         providers: their names, sorted.

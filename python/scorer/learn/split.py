@@ -49,7 +49,8 @@ class Split:
         """For people: the blocks as dates, last day included."""
         blocks = [("train", self.training), ("calibrate", self.calibration), ("test", self.test)]
         return " · ".join(
-            f"{name} {transactions.date(block.first)}..{transactions.date(block.end - 1)}" for name, block in blocks
+            f"{name} {transactions.date(block.first)}..{transactions.date(block.end - 1)}"
+            for name, block in blocks
         )
 
 
@@ -82,8 +83,8 @@ class SplitPlan:
     def _ending(self, transactions: Transactions, known_until: int, end: int) -> Split:
         calibration = Days(known_until - self.delay - self.calibration, known_until - self.delay)
         training = Days(max(0, calibration.first - self.training), calibration.first)
-        if len(training) < self.minimum_training or training.end <= 0:
-            needed = transactions.days - max(0, training.end) + self.minimum_training
+        if training.end - training.first < self.minimum_training:
+            needed = transactions.days - calibration.first + self.minimum_training
             raise DataError(
                 f"the transactions cover {transactions.days} days and at least {needed} are needed"
                 f" ({self.minimum_training} to train, {self.calibration} to calibrate, {self.delay} of delay,"

@@ -64,7 +64,7 @@ class Transactions:
     @cached_property
     def day(self) -> Ints:
         """`[n]` whole days since the midnight before the first transaction."""
-        return self.time_ms // DAY_MS - self.time_ms[0] // DAY_MS
+        return np.asarray(self.time_ms // DAY_MS - self.time_ms[0] // DAY_MS)
 
     @cached_property
     def days(self) -> int:
@@ -109,13 +109,16 @@ def read_transactions(path: Path) -> Transactions:
             the wrong type, nulls or values out of range.
     """
     if not path.is_file():
-        raise DataError(f"transactions {path}: no such file; give a Parquet file, or leave --transactions out")
+        raise DataError(
+            f"transactions {path}: no such file; give a Parquet file, or leave --transactions out"
+        )
     try:
         file = pq.ParquetFile(path)
         missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
         if missing:
             raise DataError(
-                f"transactions {path}: column {', '.join(missing)} is missing; needed are {', '.join(COLUMNS)}"
+                f"transactions {path}: column {', '.join(missing)} is missing;"
+                f" needed are {', '.join(COLUMNS)}"
             )
         table = file.read(columns=list(COLUMNS))
     except (pa.ArrowInvalid, OSError) as error:
@@ -130,14 +133,18 @@ def from_table(table: pa.Table, source: str) -> Transactions:
     for name in COLUMNS:
         nulls = table.column(name).null_count
         if nulls:
-            raise DataError(f"transactions {source}: column {name} has {nulls} empty values; remove those rows")
+            raise DataError(
+                f"transactions {source}: column {name} has {nulls} empty values; remove those rows"
+            )
     time_ms = _times(table, source)
     ids = _integers(table, "TRANSACTION_ID", source)
     amount = _numbers(table, "TX_AMOUNT", source)
     fraud = _integers(table, "TX_FRAUD", source)
     bad = ~np.isin(fraud, (0, 1))
     if bad.any():
-        raise DataError(f"transactions {source}: TX_FRAUD is {fraud[bad][0]} in row {bad.argmax()}; it must be 0 or 1")
+        raise DataError(
+            f"transactions {source}: TX_FRAUD is {fraud[bad][0]} in row {bad.argmax()}; it must be 0 or 1"
+        )
     bad = ~np.isfinite(amount) | (amount < 0)
     if bad.any():
         raise DataError(
@@ -173,7 +180,10 @@ def write_transactions(transactions: Transactions, path: Path) -> None:
             "TX_FRAUD_SCENARIO": pa.array(transactions.scenario.astype(np.int8)),
         }
     )
-    pq.write_table(table, path)
+    try:
+        pq.write_table(table, path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _times(table: pa.Table, source: str) -> Ints:

@@ -1,1 +1,1 @@
-"""Simulators: card transactions with fraud, and an authorisation environment. docs/simulators.md has the formulas."""
+"""Simulators: card transactions with fraud, and payments to authorise (docs/simulators.md)."""

@@ -110,8 +110,8 @@ RULES: tuple[Rule, ...] = (
             f"risk analysis on route {route}",
             {"exemption": ("tra",), "route": (route,)},
             (("amount", "<=", limit), ("risk", "<", 0.5)),
-            f"PSD2 RTS, Article 18 and Annex: EUR {limit:.0f} needs a fraud rate of at most {bps} basis points,"
-            " and no sign of fraud on the payment itself",
+            f"PSD2 RTS, Article 18 and Annex: EUR {limit:.0f} needs a fraud rate of at most {bps} basis"
+            " points, and no sign of fraud on the payment itself",
         )
         for route, limit, bps in (("A", 500.0, 1), ("B", 250.0, 6), ("C", 100.0, 13))
     ),
@@ -125,7 +125,7 @@ RULES: tuple[Rule, ...] = (
         "authentication is owed",
         {"three_ds": ("none",), "exemption": ("none",)},
         (("authentication_owed", "==", False),),
-        "PSD2, Article 97(1): remote payments are authenticated unless exempt; owed where the issuer can do 3DS",
+        "PSD2, Article 97(1): remote payments are authenticated unless exempt; owed if the issuer can do 3DS",
     ),
     Rule(
         "issuer cannot authenticate",

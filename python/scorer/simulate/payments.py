@@ -157,7 +157,7 @@ def contexts(transactions: Transactions, risk: npt.NDArray[np.floating[Any]], se
 
 
 def _cards(customers: int) -> dict[str, npt.NDArray[Any]]:
-    """Each customer's card: columns of their own streams, so that a customer's card never depends on their number."""
+    """Each customer's card. A stream per column: a card must not depend on how many there are."""
 
     def stream(which: int) -> Floats:
         return np.random.default_rng([WORLD_SEED, which]).random(customers)
@@ -259,7 +259,9 @@ class Payments:
         # Shoppers give up on challenges, less so in an app and for larger amounts.
         completes = _sigmoid(1.9 + 0.7 * app + 0.3 * size)
         challenged = np.where(
-            three_ds == 2, 1.0, np.where(three_ds == 1, np.minimum(1.0, world.step_up[issuer] + 0.8 * risk), 0.0)
+            three_ds == 2,
+            1.0,
+            np.where(three_ds == 1, np.minimum(1.0, world.step_up[issuer] + 0.8 * risk), 0.0),
         )
         reaches = 1 - challenged * (1 - completes)
 
@@ -290,7 +292,12 @@ def baseline_rule(given: Contexts) -> Ints:
     three_ds, exemption, route, retry, message = actions.codes().T
     # Lower is preferred; the factors' order of importance is the order of the digits.
     friction = np.select(
-        [(three_ds == 0) & (exemption == 2), (three_ds == 0) & (exemption == 1), (three_ds == 0), three_ds == 1],
+        [
+            (three_ds == 0) & (exemption == 2),
+            (three_ds == 0) & (exemption == 1),
+            (three_ds == 0),
+            three_ds == 1,
+        ],
         [0, 1, 2, 3],
         default=5,
     )
@@ -344,10 +351,14 @@ def log_baseline(world: Payments, given: Contexts, seed: int) -> Logged:
         propensity.append(pmf[np.arange(len(block)), chosen[-1]])
     action = np.concatenate(chosen)
     worked = [
-        world.authorised(given.take(block), action[block]) for block in np.array_split(rows, max(1, len(rows) // 8192))
+        world.authorised(given.take(block), action[block])
+        for block in np.array_split(rows, max(1, len(rows) // 8192))
     ]
     return Logged(
-        contexts=given, action=action, propensity=np.concatenate(propensity), authorised=np.concatenate(worked)
+        contexts=given,
+        action=action,
+        propensity=np.concatenate(propensity),
+        authorised=np.concatenate(worked),
     )
 
 

@@ -55,7 +55,9 @@ class TransactionPlan:
             ("days", 1),
         ):
             if getattr(self, name) < max(1, least):
-                raise DataError(f"simulation: {name} is {getattr(self, name)}; it must be at least {max(1, least)}")
+                raise DataError(
+                    f"simulation: {name} is {getattr(self, name)}; it must be at least {max(1, least)}"
+                )
         if not self.radius > 0:
             raise DataError(f"simulation: radius is {self.radius}; it must be above 0")
         try:
@@ -89,7 +91,7 @@ def simulate_transactions(plan: TransactionPlan, seed: int = 0) -> Transactions:
 
     mean = mean_amount[customer]
     amount = rng.normal(mean, mean / 2)
-    amount = np.round(np.where(amount < 0, rng.uniform(0, 2 * mean), amount), 2)
+    amount = np.asarray(np.round(np.where(amount < 0, rng.uniform(0, 2 * mean), amount), 2), dtype=np.float64)
     pick = (rng.random(len(customer)) * count[customer]).astype(np.int64)
     terminal = near[first[customer] + pick]
 
@@ -111,7 +113,7 @@ def simulate_transactions(plan: TransactionPlan, seed: int = 0) -> Transactions:
 def _terminals_near(
     customer_place: npt.NDArray[np.float64], terminal_place: npt.NDArray[np.float64], radius: float
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The terminals within the radius of each customer: all lists in one array, where each starts, how long it is."""
+    """Terminals within the radius: all customers' lists in one array, where each starts, its length."""
     lists = []
     for place in np.array_split(customer_place, max(1, len(customer_place) // 256)):
         square = ((place[:, None, :] - terminal_place[None, :, :]) ** 2).sum(axis=2)
