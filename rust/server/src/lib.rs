@@ -1,1 +1,3 @@
 //! scorer-server
+
+pub mod bundle_dir;
