@@ -108,7 +108,9 @@ class ServerProcess:
         deadline = time.monotonic() + _START_SECONDS
         while not self._serving.wait(0.02):
             if not self.running:
-                raise DemoError(f"the server did not start: {self._last_problem or 'no reason given'}; see {self._log}")
+                raise DemoError(
+                    f"the server did not start: {self._last_problem or 'no reason given'}; see {self._log}"
+                )
             if time.monotonic() > deadline:
                 raise DemoError(
                     f"the server was not ready after {_START_SECONDS:.0f} s:"

@@ -13,6 +13,7 @@ variance everywhere (docs/simulators.md, "Learning from the log").
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -95,6 +96,13 @@ class LoggedChoices:
 
     def __len__(self) -> int:
         return len(self.action)
+
+    def digest(self) -> str:
+        """`sha256:<hex>` over the columns, for lineage."""
+        hasher = hashlib.sha256()
+        for column in (self.context, self.action, self.reward):
+            hasher.update(np.ascontiguousarray(column).data)
+        return f"sha256:{hasher.hexdigest()}"
 
     def take(self, rows: slice | npt.NDArray[np.bool_]) -> LoggedChoices:
         """The choices at `rows`."""
