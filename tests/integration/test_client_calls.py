@@ -252,7 +252,7 @@ def test_a_negative_pushback_is_obeyed(client, server):
 )
 def test_errors_are_typed_and_final(client, server, code, error):
     server.script("Score", Fault(code, 'feature "amount": value 1e9 is above 50000.'))
-    with pytest.raises(error, match='fraud.checkout: feature "amount": value 1e9 is above 50000 ') as caught:
+    with pytest.raises(error, match=r'fraud\.checkout: feature "amount": value 1e9 is above 50000 ') as caught:
         client.score("fraud.checkout", EVENT, request_id="order-2")
     assert (caught.value.code, caught.value.request_id, caught.value.attempts) == (code, "order-2", 1)
     assert f"({code}, request order-2)" in str(caught.value)
@@ -266,7 +266,7 @@ def test_unknown_checkpoint(client):
         lambda: client.score("fraud.chekout", [1.0]),
         lambda: client.describe("fraud.chekout"),
     ):
-        with pytest.raises(UnknownCheckpointError, match='"fraud.chekout" is not served'):
+        with pytest.raises(UnknownCheckpointError, match=r'"fraud\.chekout" is not served'):
             call()
 
 
@@ -299,9 +299,9 @@ def test_a_reply_that_does_not_fit_its_request(make, monkeypatch):
         "_score_batch",
         lambda _self, request, _context: pb.ScoreBatchResponse(request_id=request.request_id, scores=[0.5]),
     )
-    with FakeServer() as broken:
-        with pytest.raises(ServerFaultError, match="1 scores, 0 margins and 0 decisions for 2 rows"):
-            make(broken.target).score_batch("fraud.checkout", [[1, 2, 0]] * 2)
+    words = "1 scores, 0 margins and 0 decisions for 2 rows"
+    with FakeServer() as broken, pytest.raises(ServerFaultError, match=words):
+        make(broken.target).score_batch("fraud.checkout", [[1, 2, 0]] * 2)
 
 
 # -- schema changes --------------------------------------------------------------------
@@ -498,7 +498,7 @@ def test_a_fallback_of_the_wrong_kind_is_found_on_the_first_call(make, server):
 def test_wait_ready_outlasts_a_slow_start(make, tmp_path):
     path = tmp_path / "late.sock"
     client = make(f"unix://{path}")
-    with pytest.raises(DeadlineExceededError, match="not ready within 0.05 s"):
+    with pytest.raises(DeadlineExceededError, match=r"not ready within 0\.05 s"):
         client.wait_ready(timeout=0.05)
     with FakeServer(path) as server:
         server.serving = False

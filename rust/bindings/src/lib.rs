@@ -1,6 +1,7 @@
 //! `scorer._scorer`: the only place where Rust meets Python. Nothing here is public API.
 
 mod bundle;
+mod forest;
 
 use pyo3::prelude::*;
 
@@ -10,6 +11,8 @@ mod _scorer {
 
     #[pymodule_export]
     use crate::bundle::{Bundle, Policy, build_golden, draft_bundle, draw, seal_manifest, transform_rows};
+    #[pymodule_export]
+    use crate::forest::Forest;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -2,18 +2,20 @@
 //!
 //! Requests write nothing here unless something is wrong with the server itself.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use scorer_log::Clock;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 /// Events kept while nobody collects them; the oldest go first.
 const CAPACITY: usize = 2048;
 
 /// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub(crate) enum Level {
     /// The expected course of things.
     Info,
     /// Something works less well than it should.
@@ -23,7 +25,7 @@ pub enum Level {
 }
 
 /// The ring.
-pub struct Events {
+pub(crate) struct Events {
     ring: Mutex<Ring>,
     clock: Arc<dyn Clock>,
 }
@@ -59,9 +61,21 @@ impl Events {
         ring.lines.push_back(line.to_string());
     }
 
+    /// Tells of a caught panic, in its own words, and returns the id that the caller is given instead.
+    pub(crate) fn defect(&self, what: &str, panic: &(dyn Any + Send)) -> String {
+        let words = panic
+            .downcast_ref::<&str>()
+            .map(|words| (*words).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no message".to_owned());
+        let id = Uuid::now_v7().to_string();
+        self.push(Level::Error, "panic", json!({"id": id, "in": what, "error": words}));
+        id
+    }
+
     /// Takes every event since the last call, oldest first.
     #[must_use]
-    pub fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         let ring = {
             let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *ring)

@@ -14,7 +14,7 @@ use tonic_health::pb::health_server;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 /// The gRPC service whose health is also the whole server's.
-pub const SCORING_SERVICE: &str = "scorer.v1.ScoringService";
+pub(crate) const SCORING_SERVICE: &str = "scorer.v1.ScoringService";
 
 /// Who serves. Unlike `tonic-health`'s reporter it is set from any thread without a runtime, all names
 /// at once.

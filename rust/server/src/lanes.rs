@@ -118,6 +118,15 @@ impl LanesInForce {
         &self.checkpoints[checkpoint]
     }
 
+    /// Whether both send the same traffic to the same bundles, whatever their versions.
+    pub(crate) fn same_as(&self, other: &LanesInForce) -> bool {
+        let lanes = |table: &LanesInForce| -> Vec<_> {
+            let lane = |(at, it): (usize, &LaneInForce)| (at, it.source.lane.clone(), it.loaded.digest, it.share);
+            table.all().map(lane).collect()
+        };
+        lanes(self) == lanes(other)
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &LaneInForce)> {
         self.checkpoints.iter().enumerate().flat_map(|(at, lanes)| lanes.iter().map(move |lane| (at, lane)))
     }

@@ -10,6 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tokio::sync::oneshot;
 
+use crate::refusal::Refusal;
+use crate::state::Checkpoint;
+
 const SHARDS: usize = 64;
 
 /// Remembered answers. Keys are 128-bit hashes under a random key: no two ids that anybody could find
@@ -79,7 +82,7 @@ impl<A: Remembered> Replay<A> {
 
     /// A hasher for keys and contents, keyed like this table.
     pub(crate) fn hasher(&self) -> Content {
-        Content(SipHasher13::new_with_keys(self.key.0, self.key.1))
+        Content::new(self.key)
     }
 
     /// The key of a decision.
@@ -108,9 +111,33 @@ impl<A: Remembered> Replay<A> {
         }
     }
 
-    /// Whether an answer is remembered.
-    pub(crate) fn contains(&self, key: u128) -> bool {
-        matches!(self.shard(key).entries.get(&key), Some(Entry { state: State::Answered(_), .. }))
+    /// Decides once: calls `decide` if the id is new, else gives the answer that was or is being found,
+    /// and whether it is such a repetition. A failed attempt is not remembered.
+    pub(crate) async fn once(
+        &self,
+        key: u128,
+        content: u128,
+        checkpoint: &Checkpoint,
+        decide: impl Fn() -> Result<A, Refusal>,
+    ) -> Result<(A, bool), Refusal> {
+        loop {
+            match self.begin(key, content) {
+                Known::New(claim) => {
+                    let answer = decide()?;
+                    claim.finish(&answer);
+                    return Ok((answer, false));
+                }
+                Known::Answered(answer) => return Ok((answer, true)),
+                Known::Deciding(told) => {
+                    if let Ok(answer) = told.await {
+                        return Ok((answer, true));
+                    }
+                }
+                Known::ContentDiffers => {
+                    return Err(Refusal::ContentDiffers { checkpoint: checkpoint.name.clone() });
+                }
+            }
+        }
     }
 
     fn shard(&self, key: u128) -> MutexGuard<'_, Shard<A>> {
@@ -168,25 +195,42 @@ impl<A: Remembered> Shard<A> {
     }
 }
 
-/// Hashes a request's content field by field; every part is preceded by its length.
-pub(crate) struct Content(SipHasher13);
+/// Hashes a request's content field by field.
+pub(crate) struct Content {
+    hasher: SipHasher13,
+    key: (u64, u64),
+}
+
+// === impl Content ===
 
 impl Content {
+    fn new(key: (u64, u64)) -> Content {
+        Content { hasher: SipHasher13::new_with_keys(key.0, key.1), key }
+    }
+
+    /// Adds bytes and their number, so that two fields cannot be told as one.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        self.0.write_u64(bytes.len() as u64);
-        self.0.write(bytes);
+        self.hasher.write_u64(bytes.len() as u64);
+        self.hasher.write(bytes);
     }
 
     pub(crate) fn number(&mut self, number: u64) {
-        self.0.write_u64(number);
+        self.hasher.write_u64(number);
     }
 
-    pub(crate) fn wide(&mut self, number: u128) {
-        self.0.write_u128(number);
+    /// Adds items whose order means nothing: the sum of their hashes is the same in any order.
+    pub(crate) fn set<T>(&mut self, items: impl ExactSizeIterator<Item = T>, each: impl Fn(&mut Content, T)) {
+        self.number(items.len() as u64);
+        let sum = items.fold(0_u128, |sum, item| {
+            let mut one = Content::new(self.key);
+            each(&mut one, item);
+            sum.wrapping_add(one.finish())
+        });
+        self.hasher.write_u128(sum);
     }
 
     pub(crate) fn finish(&self) -> u128 {
-        self.0.finish128().as_u128()
+        self.hasher.finish128().as_u128()
     }
 }
 
@@ -204,6 +248,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn content_is_told_apart_field_by_field_and_sets_have_no_order() {
+        let replay = Replay::<(u64, usize)>::new(1, 1);
+        let hash = |parts: &[&[&str]]| {
+            let mut hasher = replay.hasher();
+            for part in parts {
+                hasher.set(part.iter(), |hasher, item| hasher.bytes(item.as_bytes()));
+            }
+            hasher.finish()
+        };
+        assert_eq!(hash(&[&["a", "b"], &["c"]]), hash(&[&["b", "a"], &["c"]]));
+        assert_ne!(hash(&[&["a", "b"], &["c"]]), hash(&[&["a"], &["b", "c"]]));
+        assert_ne!(hash(&[&["ab", "c"]]), hash(&[&["a", "bc"]]));
+        assert_ne!(hash(&[&["a", "a"]]), hash(&[&["b", "b"]]));
+    }
+
     fn decide(replay: &Replay<(u64, usize)>, id: u64, bytes: usize) {
         match replay.begin(replay.key(0, &id.to_string()), 7) {
             Known::New(claim) => claim.finish(&(id, bytes)),
@@ -212,7 +272,7 @@ mod tests {
     }
 
     fn remembered(replay: &Replay<(u64, usize)>, ids: std::ops::Range<u64>) -> Vec<u64> {
-        ids.filter(|id| replay.contains(replay.key(0, &id.to_string()))).collect()
+        ids.filter(|id| matches!(replay.begin(replay.key(0, &id.to_string()), 7), Known::Answered(_))).collect()
     }
 
     #[test]

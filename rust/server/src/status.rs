@@ -6,7 +6,7 @@ use crate::refusal::Refusal;
 
 /// The status code of a refusal. Exhaustive on purpose: a new refusal has to be placed here.
 #[must_use]
-pub fn code(refusal: &Refusal) -> Code {
+pub(crate) fn code(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::Timeout { .. }
         | Refusal::WrongKind { .. }

@@ -30,6 +30,8 @@ pub(crate) struct Loaded {
     pub(crate) kind: Kind,
     /// Outlives the bundle where a remembered answer refers to it.
     pub(crate) actions: Arc<[ActionInfo]>,
+    /// Of the score bands, ascending.
+    pub(crate) labels: Box<[Arc<str>]>,
     /// Tells the scratch of one load from that of another.
     pub(crate) serial: u64,
     pub(crate) bytes: u64,
@@ -96,6 +98,7 @@ impl Store {
             digest_text: expected.to_string().into(),
             kind: kind(&bundle),
             actions: actions(&bundle),
+            labels: bundle.labels().iter().map(|label| label.as_str().into()).collect(),
             serial: self.next_serial.fetch_add(1, Relaxed),
             bytes,
             load_ms: started.elapsed().as_secs_f64() * 1e3,
@@ -135,7 +138,9 @@ fn read(path: &Path, expected: Digest) -> Result<(Bundle, u64), LoadError> {
     let manifest = files
         .manifest()
         .map_err(|source| fail(BundleError::Read { file: "manifest.json".to_owned(), source }))?;
+    let names = files.names().map_err(|error| directory(error.to_string()))?;
     let bundle = Bundle::assemble(&manifest, &|name| files.file(name)).map_err(fail)?;
+    bundle.manifest().check_listing(names.iter().map(String::as_str)).map_err(fail)?;
     let found = *bundle.digest();
     if found != expected {
         return Err(LoadError::Mismatch {
@@ -181,7 +186,7 @@ fn actions(bundle: &Bundle) -> Arc<[ActionInfo]> {
 // === impl Loaded ===
 
 impl Loaded {
-    fn report(&self, already_loaded: bool) -> LoadReport {
+    pub(crate) fn report(&self, already_loaded: bool) -> LoadReport {
         LoadReport {
             digest: self.digest_text.to_string(),
             name: self.bundle.name().to_owned(),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tonic::Code;
 
+use crate::answer::arrive::Arrival;
 use crate::config::ServerConfig;
 pub(crate) use expose::render;
 pub(crate) use histogram::Histogram;
@@ -36,8 +37,12 @@ pub(crate) enum Reason {
     Panic,
     /// A score was NaN or infinite.
     NonFinite,
-    /// The decision log could not keep the propensity.
+    /// The evaluation refused what the stages before should have refused.
+    Error,
+    /// The decision log cannot keep the propensity.
     Log,
+    /// No decision log is configured.
+    LogOff,
 }
 
 /// Everything that is counted.
@@ -61,6 +66,9 @@ pub(crate) struct Metrics {
 #[derive(Debug)]
 pub(crate) struct CheckpointMetrics {
     name: String,
+    promise: Option<Duration>,
+    /// Requests that took longer than the promise, or than their caller allowed if that was less.
+    late: AtomicU64,
     codes: [[AtomicU64; CODES]; Method::COUNT],
     latency: [Histogram; Method::COUNT],
     pub(crate) exec: Histogram,
@@ -108,10 +116,15 @@ impl Metrics {
     }
 
     /// One request has been answered or given up.
-    pub(crate) fn finished(&self, method: Method, checkpoint: Option<usize>, code: Code, latency: Duration) {
-        let it = &self.checkpoints[checkpoint.map_or(0, |index| index + 1)];
-        it.codes[method as usize][code as usize].fetch_add(1, Relaxed);
-        it.latency[method as usize].record(latency);
+    pub(crate) fn finished(&self, arrival: &Arrival, code: Code) {
+        let it = &self.checkpoints[arrival.checkpoint().map_or(0, |index| index + 1)];
+        let latency = arrival.at.elapsed();
+        it.codes[arrival.method as usize][code as usize].fetch_add(1, Relaxed);
+        it.latency[arrival.method as usize].record(latency);
+        let budget = [it.promise, arrival.timeout].into_iter().flatten().min();
+        if budget.is_some_and(|budget| latency > budget) {
+            it.late.fetch_add(1, Relaxed);
+        }
     }
 
     /// A request was polled for the first time, so long after it arrived.
@@ -126,6 +139,8 @@ impl CheckpointMetrics {
     fn new(name: String, promise: Option<Duration>) -> CheckpointMetrics {
         CheckpointMetrics {
             name,
+            promise,
+            late: AtomicU64::new(0),
             codes: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
             latency: std::array::from_fn(|_| Histogram::new(promise)),
             exec: Histogram::new(promise),
@@ -175,14 +190,26 @@ impl Method {
 // === impl Reason ===
 
 impl Reason {
-    const COUNT: usize = 3;
-    const ALL: [Reason; Reason::COUNT] = [Reason::Panic, Reason::NonFinite, Reason::Log];
+    const COUNT: usize = 5;
+    const ALL: [Reason; Reason::COUNT] =
+        [Reason::Panic, Reason::NonFinite, Reason::Error, Reason::Log, Reason::LogOff];
+
+    /// Who answered instead of the model's policy: its best action where only exploration is stopped, the
+    /// checkpoint's static answer otherwise.
+    pub(crate) fn source(self) -> &'static str {
+        match self {
+            Reason::Panic | Reason::NonFinite | Reason::Error => "static",
+            Reason::Log | Reason::LogOff => "greedy",
+        }
+    }
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Reason::Panic => "panic",
             Reason::NonFinite => "non_finite",
+            Reason::Error => "error",
             Reason::Log => "log_unavailable",
+            Reason::LogOff => "log_off",
         }
     }
 }

@@ -6,9 +6,8 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -287,7 +286,6 @@ impl Drop for Reply {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        let arrival = &self.arrival;
-        self.shared.metrics.finished(arrival, self.code, Instant::now());
+        self.shared.metrics.finished(&self.arrival, self.code);
     }
 }
