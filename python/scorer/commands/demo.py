@@ -19,7 +19,8 @@ def demo(
     routing: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="CSV file of routed payment attempts; default: the one in ../shared/data, else none."
+            metavar="FILE",
+            help="CSV file of routed payment attempts; default: the one in ../shared/data, else none.",
         ),
     ] = None,
     simulated: Annotated[
@@ -41,6 +42,8 @@ def demo(
         transactions = transactions or default_input(HANDBOOK)
         routing = routing or default_input(ROUTING)
     places = Places(
-        transactions=transactions, routing=routing, output=(output or project_root() / "demo-output").resolve()
+        transactions=transactions,
+        routing=routing,
+        output=(output or project_root() / "demo-output").resolve(),
     )
     run_demo(places, DemoPlan.quick() if quick else DemoPlan.full(), seed)

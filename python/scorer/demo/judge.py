@@ -178,10 +178,15 @@ def judge(
         scores={"v1": batches[0].scores, "v2": batches[1].scores},
         fraud=fraud,
         bands=trained.fraud[1].thresholds,
-        decisions={label: share(int((labels == label).sum()), len(labels)).value for _, label in trained.fraud[1].thresholds},
+        decisions={
+            label: share(int((labels == label).sum()), len(labels)).value
+            for _, label in trained.fraud[1].thresholds
+        },
         unary_compared=compared,
         unary_different=different,
-        authorisation=authorisation(answers, traffic.contexts, traffic.world, trained.logged, traffic.bundles, seed),
+        authorisation=authorisation(
+            answers, traffic.contexts, traffic.world, trained.logged, traffic.bundles, seed
+        ),
         used=used,
         distinct=distinct,
         logged=trained.logged,

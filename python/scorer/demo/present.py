@@ -43,7 +43,12 @@ def _fraud_rows(findings: Findings) -> list[list[str]]:
 _FRAUD_HEAD = ("scores as served", "AUC", "AUCPR", "card prec.@100", "transactions", "frauds")
 _LATENCY_HEAD = ("call", "p50 ms", "p99 ms", "p99.9 ms", "evaluation p50 us", "evaluation p99 us", "calls")
 _RATE_HEAD = ("authorised", "rate [95 %]", "payments")
-_ACTION_HEAD = (" · ".join(("three_ds", "exemption", "route", "retry", "message")), "share", "authorised", "baseline")
+_ACTION_HEAD = (
+    " · ".join(("three_ds", "exemption", "route", "retry", "message")),
+    "share",
+    "authorised",
+    "baseline",
+)
 _SWAP_HEAD = ("checkpoint", "bundle", "answers")
 
 
@@ -64,7 +69,10 @@ def _latency_rows(findings: Findings) -> list[list[str]]:
 
 def _rate_rows(findings: Findings) -> list[list[str]]:
     found = findings.authorisation
-    rows = [["baseline, its own log (earlier payments)", found.logged], ["baseline, same payments, same luck", found.baseline]]
+    rows = [
+        ["baseline, its own log (earlier payments)", found.logged],
+        ["baseline, same payments, same luck", found.baseline],
+    ]
     rows += [["baseline without its exploration", found.rule]]
     rows += [[f"served by {findings.names.get(d, d)}", rate] for d, rate in found.by_bundle.items()]
     rows += [["served, both", found.served]]
@@ -74,7 +82,12 @@ def _rate_rows(findings: Findings) -> list[list[str]]:
 
 def _action_rows(findings: Findings) -> list[list[str]]:
     return [
-        [figures.short_action(use.action), f"{use.share:.1%}", f"{use.authorised:.1%}", f"{use.baseline_share:.1%}"]
+        [
+            figures.short_action(use.action),
+            f"{use.share:.1%}",
+            f"{use.authorised:.1%}",
+            f"{use.baseline_share:.1%}",
+        ]
         for use in findings.used
     ]
 
@@ -82,7 +95,11 @@ def _action_rows(findings: Findings) -> list[list[str]]:
 def _swap_rows(findings: Findings) -> list[list[str]]:
     counts = findings.measured.answers
     return [
-        [checkpoint, f"{findings.names.get(digest, '?')} ({digest.removeprefix('sha256:')[:12]})", f"{count:,}"]
+        [
+            checkpoint,
+            f"{findings.names.get(digest, '?')} ({digest.removeprefix('sha256:')[:12]})",
+            f"{count:,}",
+        ]
         for (checkpoint, digest), count in sorted(
             counts.items(), key=lambda entry: (entry[0][0], findings.names.get(entry[0][1], ""))
         )
@@ -106,9 +123,13 @@ def show(narrator: Narrator, findings: Findings) -> None:
         + f"; {findings.unary_compared:,} single answers equal the batch bit for bit"
     )
     narrator.say("")
-    narrator.say("[bold]Latency[/], in the client (Python threads on this machine), and the server's evaluation")
+    narrator.say(
+        "[bold]Latency[/], in the client (Python threads on this machine), and the server's evaluation"
+    )
     narrator.table(_LATENCY_HEAD, _latency_rows(findings))
-    narrator.say(f"[bold]Payment actions[/]: {findings.distinct} of {len(catalogue())} actions chosen; most often")
+    narrator.say(
+        f"[bold]Payment actions[/]: {findings.distinct} of {len(catalogue())} actions chosen; most often"
+    )
     narrator.table(_ACTION_HEAD, _action_rows(findings))
     narrator.say("[bold]Authorisation rate[/] in the simulated environment")
     narrator.table(_RATE_HEAD, _rate_rows(findings))
@@ -139,15 +160,30 @@ def _show_routing(narrator: Narrator, findings: Findings) -> None:
         ("success per attempt", "rate [95 %]", "attempts", "effective"),
         [
             ["logged (measured)", _rate(value.logged), f"{value.logged.rows:,}", ""],
-            ["served policy, SNIPW", _rate(value.snipw), f"{value.snipw.rows:,}", f"{value.snipw.effective_rows:,.0f}"],
-            ["served policy, IPW", _rate(value.ipw), f"{value.ipw.rows:,}", f"{value.ipw.effective_rows:,.0f}"],
+            [
+                "served policy, SNIPW",
+                _rate(value.snipw),
+                f"{value.snipw.rows:,}",
+                f"{value.snipw.effective_rows:,.0f}",
+            ],
+            [
+                "served policy, IPW",
+                _rate(value.ipw),
+                f"{value.ipw.rows:,}",
+                f"{value.ipw.effective_rows:,.0f}",
+            ],
         ],
     )
     narrator.say(
         "chosen: "
-        + " · ".join(f"{name} {part:.0%} (logged {value.logged_shares[name]:.0%})" for name, part in value.chosen.items())
+        + " · ".join(
+            f"{name} {part:.0%} (logged {value.logged_shares[name]:.0%})"
+            for name, part in value.chosen.items()
+        )
     )
-    narrator.say("[dim]propensities are estimated given retry; fees and capacity of providers are not in the log[/]")
+    narrator.say(
+        "[dim]propensities are estimated given retry; fees and capacity of providers are not in the log[/]"
+    )
 
 
 def where_next(narrator: Narrator, places: Places, summary: Mapping[str, Any]) -> None:
@@ -170,8 +206,9 @@ def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> 
     data, server, found = summary["data"], summary["server"], findings.authorisation
     page = Page(
         "scorer: demo report",
-        f"{data['transactions']:,} transactions ({data['source']}), {data['first_day']} to {data['last_day']},"
-        f" {data['fraud_rate']:.2%} fraud. Payment actions: simulated environment, {len(catalogue())} actions.",
+        f"{data['transactions']:,} transactions ({data['source']}), {data['first_day']} to"
+        f" {data['last_day']}, {data['fraud_rate']:.2%} fraud."
+        f" Payment actions: simulated environment, {len(catalogue())} actions.",
     )
     best = findings.ranking["v2"]
     score_latency = latencies(findings.measured)["Score"]["client_ms"]
@@ -194,15 +231,17 @@ def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> 
         "Calibrated scores of the test days from version 2; dashed: where review and decline begin.",
     )
     page.figure(
-        figures.roc_and_precision({name: (scores, findings.fraud) for name, scores in findings.scores.items()}),
+        figures.roc_and_precision(
+            {name: (scores, findings.fraud) for name, scores in findings.scores.items()}
+        ),
         "Both versions on the same test transactions.",
     )
     page.section("Latency")
     page.table(_LATENCY_HEAD, _latency_rows(findings))
     page.figure(
         figures.latencies(findings.measured.latency_ms),
-        "Closed loop: several Python threads on the server's own machine, so queueing in the client is part of it."
-        " `scorer loadtest` measures from the intended send time.",
+        "Closed loop: several Python threads on the server's own machine, so queueing in the client is part"
+        " of it. `scorer loadtest` measures from the intended send time.",
     )
     page.section("Payment actions")
     page.table(_ACTION_HEAD, _action_rows(findings))
@@ -227,7 +266,8 @@ def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> 
                 ("best possible", found.ceiling, found.ceiling, found.ceiling),
             ]
         ),
-        f"Authorisation rates in the simulated environment, intervals at 95 %. Paired uplift: {_points(found.uplift)}.",
+        "Authorisation rates in the simulated environment, intervals at 95 %."
+        f" Paired uplift: {_points(found.uplift)}.",
     )
     if findings.routing is not None:
         _report_routing(page, findings)
@@ -235,7 +275,8 @@ def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> 
     page.table(_SWAP_HEAD, _swap_rows(findings))
     page.figure(
         figures.swap_timeline(findings.measured.timeline, findings.names, findings.swap.ordered_at),
-        f"{findings.errors} errors in {findings.calls:,} calls. First answer of version 2: {_takeover(findings)}.",
+        f"{findings.errors} errors in {findings.calls:,} calls."
+        f" First answer of version 2: {_takeover(findings)}.",
     )
     page.section("Decision log")
     for line in summary["log"].values():
@@ -249,7 +290,14 @@ def _report_routing(page: Page, findings: Findings) -> None:
         return
     page.section("Real routing log: off-policy estimate")
     page.table(
-        ("success per attempt", "rate [95 %]", "attempts", "effective attempts", "mean weight", "largest weight"),
+        (
+            "success per attempt",
+            "rate [95 %]",
+            "attempts",
+            "effective attempts",
+            "mean weight",
+            "largest weight",
+        ),
         [
             ["logged (measured)", _rate(value.logged), f"{value.logged.rows:,}", "", "", ""],
             *(
@@ -273,7 +321,7 @@ def _report_routing(page: Page, findings: Findings) -> None:
         ],
     )
     page.note(
-        "Not a measured rate: the log holds no propensities, they are estimated as the providers' shares given whether"
-        " the attempt is a retry. That nothing unobserved steered the choice cannot be checked, and fees, commitments"
-        " and capacity of the providers are not in the log."
+        "Not a measured rate: the log holds no propensities, they are estimated as the providers' shares"
+        " given whether the attempt is a retry. That nothing unobserved steered the choice cannot be checked,"
+        " and fees, commitments and capacity of the providers are not in the log."
     )

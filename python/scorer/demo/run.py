@@ -22,7 +22,14 @@ from scorer.control import client as control
 from scorer.demo import present
 from scorer.demo.errors import DemoError
 from scorer.demo.judge import Findings, judge
-from scorer.demo.models import ROUTING_TRAINING, Trained, log_payments, train_frauds, train_oracles, train_routing
+from scorer.demo.models import (
+    ROUTING_TRAINING,
+    Trained,
+    log_payments,
+    train_frauds,
+    train_oracles,
+    train_routing,
+)
 from scorer.demo.narrate import Narrator
 from scorer.demo.plan import DemoPlan, Places
 from scorer.demo.process import ServerProcess, run_command
@@ -30,9 +37,10 @@ from scorer.demo.replay import ROUTE, Batch, RoutingReplay, Swap, drive, replay_
 from scorer.demo.results import routing_value
 from scorer.demo.traffic import AUTHORISE, FRAUD, Traffic
 from scorer.errors import ScorerError
-from scorer.learn.bundles import Built, build_fraud, build_oracle
+from scorer.learn.bundles import Built, build_fraud, build_oracle, near_greedy
 from scorer.learn.features import features
 from scorer.learn.fraud import fraud_columns, test_rows
+from scorer.learn.oracle import Oracle
 from scorer.learn.routing import RoutingLog, read_routing
 from scorer.learn.transactions import Transactions, read_transactions
 from scorer.registry import Registry
@@ -212,12 +220,12 @@ class _Demo:
                 for number, model in enumerate(trained.fraud, 1)
             ]
             oracles = [
-                build_oracle(oracle, epsilon, at / f"action-v{number}", f"{self._run_id}-action-v{number}")
+                self._build_oracle(oracle, epsilon, f"action-v{number}")
                 for number, (oracle, epsilon) in enumerate(zip(trained.oracle, EPSILONS, strict=True), 1)
             ]
             routing = None
             if trained.routing is not None:
-                routing = build_oracle(trained.routing, EPSILONS[0], at / "route-v1", f"{self._run_id}-route-v1")
+                routing = self._build_oracle(trained.routing, EPSILONS[0], "route-v1")
         for built in (*frauds, *oracles, *([routing] if routing else [])):
             digest = registry.push(built.path)
             if digest != built.digest:
@@ -228,12 +236,20 @@ class _Demo:
         narrator.table(
             ("bundle", "digest", "size"),
             [
-                (f"{name}", digest.removeprefix("sha256:")[:12], f"{_size(registry.resolve(digest).path):.1f} MB")
+                (
+                    f"{name}",
+                    digest.removeprefix("sha256:")[:12],
+                    f"{_size(registry.resolve(digest).path):.1f} MB",
+                )
                 for digest, name in published.names().items()
             ],
         )
         self._summary["bundles"] = {name: digest for digest, name in published.names().items()}
         return published
+
+    def _build_oracle(self, oracle: Oracle, epsilon: float, name: str) -> Built:
+        run_id = f"{self._run_id}-{name}"
+        return build_oracle(oracle, near_greedy(epsilon, run_id), self._places.bundles / name, run_id)
 
     def _write_settings(self, published: Published) -> None:
         sections = [
@@ -298,7 +314,7 @@ class _Demo:
         judged = test_rows(data.transactions, trained.fraud[1].split)[: self._plan.most_batch_rows]
         with self._narrator.step("Replay through the client, swap both bundles on the way"):
             before = self._batch(client, data, judged, "v1")
-            # Any beginning of the stream is a fair sample; it is longer than needed, in case the swap takes long.
+            # The first part is what is wanted; the rest is for a swap that takes long.
             shuffled = np.random.default_rng([self._seed, 7]).permutation(judged)
             stream = np.concatenate([np.sort(part) for part in np.split(shuffled, [self._plan.payments])])
             traffic = self._traffic(client, data, stream)
@@ -394,7 +410,14 @@ def _size(directory: Path) -> float:
 
 
 _OURS = ("registry", "bundles", "decisions", "state")
-_OUR_FILES = ("scorer.toml", "server.log", "report.html", "summary.json", "traceback.txt", "decisions.parquet")
+_OUR_FILES = (
+    "scorer.toml",
+    "server.log",
+    "report.html",
+    "summary.json",
+    "traceback.txt",
+    "decisions.parquet",
+)
 
 
 def _fresh_output(output: Path) -> None:

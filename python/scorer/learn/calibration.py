@@ -19,39 +19,41 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Calibration:
-    """A strictly rising map in straight lines from margin to probability, constant outside its knots.
+    """A strictly rising map in straight lines from the model's output to a probability.
 
     Attributes:
-        margins: `[k]` where the knots are, ascending.
+        outputs: `[k]` where the knots are, ascending from 0 to 1.
         probabilities: `[k]` the value at each knot, ascending.
     """
 
-    margins: Floats
+    outputs: Floats
     probabilities: Floats
 
-    def __call__(self, margins: npt.NDArray[np.floating]) -> Floats:
-        """Maps margins to probabilities."""
-        return np.asarray(np.interp(margins, self.margins, self.probabilities))
+    def __call__(self, outputs: npt.NDArray[np.floating]) -> Floats:
+        """Maps outputs to probabilities."""
+        return np.asarray(np.interp(outputs, self.outputs, self.probabilities))
 
 
-def fit_calibration(margins: npt.NDArray[np.floating], labels: npt.NDArray[np.integer]) -> Calibration:
+def fit_calibration(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.integer]) -> Calibration:
     """Fits the map on rows that the model was not trained on.
 
     Args:
-        margins: `[n]` the model's raw outputs.
+        outputs: `[n]` what the model says, 0 to 1, uncalibrated.
         labels: `[n]` 0 or 1, both present.
     """
-    margins = np.asarray(margins, dtype=np.float64)
-    steps = IsotonicRegression(y_min=0.0, y_max=1.0).fit_transform(margins, labels)
-    order = np.argsort(margins, kind="stable")
+    outputs = np.asarray(outputs, dtype=np.float64)
+    steps = IsotonicRegression(y_min=0.0, y_max=1.0).fit_transform(outputs, labels)
+    order = np.argsort(outputs, kind="stable")
     values, first, count = np.unique(steps[order], return_index=True, return_counts=True)
-    centres = np.add.reduceat(margins[order], first) / count
-    # Beyond the outer centres the ranking is kept as well: the map goes on, towards half
-    # the lowest step and half way to 1, at the outermost margins seen.
-    low, high = margins.min() - 1.0, margins.max() + 1.0
-    knots = np.concatenate([[low], centres, [high]])
-    # A lowest step of exactly 0 says "none seen", not "impossible": one more fraud might come.
-    values = np.clip(values, 0.5 / (count[0] + 1), 1 - 0.5 / (count[-1] + 1))
+    centres = np.add.reduceat(outputs[order], first) / count
+    # A step of exactly 0 says "none seen", not "impossible": one more fraud might come. Likewise 1.
+    if values[0] == 0:
+        values[0] = min(0.5 / (count[0] + 1), values[1] / 2)
+    if values[-1] == 1:
+        values[-1] = max(1 - 0.5 / (count[-1] + 1), (1 + values[-2]) / 2)
+    # The ranking is kept beyond the outer centres as well: the map goes on, to half the lowest
+    # step at 0 and half way to 1 at 1.
+    knots = np.concatenate([[0.0], centres, [1.0]])
     heights = np.concatenate([[values[0] / 2], values, [(1 + values[-1]) / 2]])
     rising = np.concatenate([[True], (np.diff(knots) > 0) & (np.diff(heights) > 0)])
-    return Calibration(margins=knots[rising], probabilities=heights[rising])
+    return Calibration(outputs=knots[rising], probabilities=heights[rising])

@@ -20,6 +20,10 @@ from scorer.learn.transactions import Transactions
 Rows = npt.NDArray[np.intp]
 
 
+# Distributions of more rows than this look the same.
+REFERENCE_ROWS = 20_000
+
+
 @dataclass(frozen=True)
 class FraudPlan:
     """How to train.
@@ -49,10 +53,10 @@ class FraudModel:
 
     Attributes:
         booster: the trees.
-        calibration: from margin to probability.
+        calibration: from the trees' own probability to a calibrated one.
         thresholds: (from this score on, label), ascending from 0.
-        reference_scores: `[n]` scores of the calibration days: what later scores are compared with.
-        reference_rows: `[n, 15]` the features of the same rows.
+        training_rows: `[n, 15]` features of the training days, at most `REFERENCE_ROWS` of them.
+        reference_rows: `[n, 15]` features of the calibration days.
         metrics: on the test days, with their rows and labels' counts.
         split: the days used.
         plan: how it was trained.
@@ -62,20 +66,16 @@ class FraudModel:
     booster: xgboost.Booster
     calibration: Calibration
     thresholds: tuple[tuple[float, str], ...]
-    reference_scores: npt.NDArray[np.float64]
+    training_rows: npt.NDArray[np.float32]
     reference_rows: npt.NDArray[np.float32]
     metrics: Ranking
     split: Split
     plan: FraudPlan
     data_digest: str
 
-    def margins(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """`[n]` raw outputs."""
-        return np.asarray(self.booster.predict(xgboost.DMatrix(rows), output_margin=True), dtype=np.float32)
-
     def scores(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """`[n]` calibrated probabilities."""
-        return self.calibration(self.margins(rows))
+        return self.calibration(self.booster.predict(xgboost.DMatrix(rows)))
 
     def lineage(self) -> dict[str, Any]:
         """For the bundle: what it was made from, and how good it is."""
@@ -138,17 +138,17 @@ def train_fraud(
         plan.trees,
     )
     booster.feature_names = None
-    margins = booster.predict(xgboost.DMatrix(rows[calibration]), output_margin=True)
-    curve = fit_calibration(margins, transactions.fraud[calibration])
-    reference = curve(margins)
+    outputs = booster.predict(xgboost.DMatrix(rows[calibration]))
+    curve = fit_calibration(outputs, transactions.fraud[calibration])
+    reference = curve(outputs)
     test = test_rows(transactions, split, delay_days)
-    scores = curve(booster.predict(xgboost.DMatrix(rows[test]), output_margin=True))
+    scores = curve(booster.predict(xgboost.DMatrix(rows[test])))
     return FraudModel(
         booster=booster,
         calibration=curve,
         thresholds=thresholds(reference, plan.review_rate, plan.decline_rate),
-        reference_scores=reference,
-        reference_rows=rows[calibration],
+        training_rows=rows[_some(training)],
+        reference_rows=rows[_some(calibration)],
         metrics=ranking(
             scores, transactions.fraud[test], transactions.customer[test], transactions.day[test]
         ),
@@ -156,6 +156,11 @@ def train_fraud(
         plan=plan,
         data_digest=data_digest or transactions.digest(),
     )
+
+
+def _some(rows: Rows) -> Rows:
+    """At most `REFERENCE_ROWS` of the rows, evenly spread."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), REFERENCE_ROWS)).astype(np.intp))]
 
 
 def test_rows(transactions: Transactions, split: Split, delay_days: int = 7) -> Rows:

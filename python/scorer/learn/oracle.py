@@ -129,8 +129,8 @@ class Oracle:
         task: what it is for.
         booster: the trees; their sigmoid is the probability.
         metrics: on the last part of the log, which did not train.
-        reference_rows: `[n, columns]` held-out choices.
-        reference_scores: `[n]` their predicted rewards.
+        training_contexts: `[n, context columns]` that taught it.
+        reference_contexts: `[n, context columns]` that judged it.
         plan: how it was trained.
         data_digest: of the choices.
     """
@@ -138,8 +138,8 @@ class Oracle:
     task: OracleTask
     booster: xgboost.Booster
     metrics: Mapping[str, float]
-    reference_rows: Rows32
-    reference_scores: Floats
+    training_contexts: Rows32
+    reference_contexts: Rows32
     plan: OraclePlan
     data_digest: str
 
@@ -203,8 +203,8 @@ def train_oracle(
             "mean_reward": float(reward.mean()),
             "mean_predicted": float(predicted.mean()),
         },
-        reference_rows=rows[cut:],
-        reference_scores=predicted,
+        training_contexts=choices.context[:cut],
+        reference_contexts=choices.context[cut:],
         plan=plan,
         data_digest=data_digest,
     )
