@@ -92,7 +92,9 @@ class _Draft:
                 "name": self.name,
                 "kind": self.kind,
                 "created_at": created.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-                "program": [node.model_dump(mode="json", by_alias=True, exclude_none=True) for node in program],
+                "program": [
+                    node.model_dump(mode="json", by_alias=True, exclude_none=True) for node in program
+                ],
                 "lineage": self.lineage.model_dump(mode="json"),
             },
             allow_nan=False,
@@ -104,7 +106,9 @@ class _Draft:
     def expected(self, rows: Rows) -> npt.NDArray[np.float64]:
         """Margins of every forest in program order, by the libraries that trained them."""
         seen = transform(self.schema.columns, self.steps, rows)
-        return np.ascontiguousarray(np.concatenate([source.expected(seen) for source in self.sources], axis=1))
+        return np.ascontiguousarray(
+            np.concatenate([source.expected(seen) for source in self.sources], axis=1)
+        )
 
 
 def build_score_bundle(
@@ -136,7 +140,8 @@ def build_score_bundle(
         training: The data trained on: reference scores and golden rows come from it. See `encode`.
         validation: Data the model has not seen, for reference scores.
         lineage: Where the bundle comes from; see `describe_lineage`.
-        calibration: A fitted map, held-out data to fit one on, or None to use the model's output as it is.
+        calibration: A fitted map (isotonic of the model's prediction, sigmoid of its margin), held-out data
+            to fit one on, or None to use the model's prediction as it is.
         steps: Functions of features in front of the forest; the model was trained on `transform`ed rows.
         margins: What golden cases are compared with, instead of the library's own prediction.
         output_index: Which output of a model with several is the score.
@@ -150,25 +155,19 @@ def build_score_bundle(
     if schema.action_features:
         raise BundleError("schema: a score bundle has no action_features; move them to features")
     draft = _start(name, "score", schema, [open_source(model, margins)], steps, lineage, created_at)
-    score = _add_forests(draft, output_index)[0]
-
-    def end(slot: str) -> Node:
-        return ThresholdNode(input=slot, output="decision", bands=list(bands))
-
     known, unseen = encode(schema.features, training), encode(schema.features, validation)
     if isinstance(calibration, HeldOut):
-        held_out = encode(schema.features, calibration.data)
-        raw = Bundle(draft.bundle(end(score))).score(held_out).scores
-        calibration = _fit(calibration, raw)
-    score = _add_calibration(draft, score, calibration)
-    bundle = Bundle(draft.bundle(end(score)))
+        calibration = _fit(draft, calibration, encode(schema.features, calibration.data), output_index)
+    score, _ = _add_nodes(draft, output_index, calibration)
+    end = ThresholdNode(input=score, output="decision", bands=list(bands))
+    bundle = Bundle(draft.bundle(end))
     random = np.random.default_rng(seed)
     rows = _golden_rows(draft, known, golden_cases, random)
     reference = ReferenceFile(
         training=distribution(bundle.score(_subset(known, _REFERENCE_ROWS, random)).scores),
         validation=distribution(bundle.score(_subset(unseen, _REFERENCE_ROWS, random)).scores),
     )
-    return _finish(Path(output), draft, end(score), rows, None, reference)
+    return _finish(Path(output), draft, end, rows, None, reference)
 
 
 def build_action_bundle(
@@ -221,17 +220,13 @@ def build_action_bundle(
     sources = [open_source(model, margins), *(open_source(voter) for voter in voters)]
     draft = _start(name, "action", schema, sources, steps, lineage, created_at)
     draft.files["actions.json"] = _actions_file(actions)
-    score, *members = _add_forests(draft, output_index)
-
-    def end(slot: str) -> Node:
-        return PolicyNode(input=slot, output="action", voters=members, policy=policy)
-
     known, unseen = encode(schema.features, training), encode(schema.features, validation)
+    own = _action_rows(schema, actions)
     if isinstance(calibration, HeldOut):
-        raw = _rewards_of(Bundle(draft.bundle(end(score))), calibration, schema)
-        calibration = _fit(calibration, raw)
-    score = _add_calibration(draft, score, calibration)
-    bundle = Bundle(draft.bundle(end(score)))
+        calibration = _fit(draft, calibration, _rows_of_taken(schema, calibration, own), output_index)
+    score, members = _add_nodes(draft, output_index, calibration)
+    end = PolicyNode(input=score, output="action", voters=members, policy=policy)
+    bundle = Bundle(draft.bundle(end))
     random = np.random.default_rng(seed)
     rows = _golden_rows(draft, known, golden_cases, random)
     masks = golden.sample_masks(len(rows), len(actions), random)
@@ -240,7 +235,7 @@ def build_action_bundle(
         training=distribution(_chosen_rewards(bundle, _subset(known, count, random))),
         validation=distribution(_chosen_rewards(bundle, _subset(unseen, count, random))),
     )
-    return _finish(Path(output), draft, end(score), rows, masks, reference, _action_rows(schema, actions))
+    return _finish(Path(output), draft, end, rows, masks, reference, own)
 
 
 def _start(
@@ -256,8 +251,8 @@ def _start(
     for source in sources:
         if source.forest.num_features != len(names):
             raise BundleError(
-                f"{source.library} model takes {source.forest.num_features} features, the schema has {len(names)}; "
-                "build both from the same columns"
+                f"{source.library} model takes {source.forest.num_features} features, "
+                f"the schema has {len(names)}; build both from the same columns"
             )
         if source.names and source.names != names:
             at = next(i for i, pair in enumerate(zip(source.names, names, strict=True)) if pair[0] != pair[1])
@@ -270,36 +265,61 @@ def _start(
     return draft
 
 
-def _add_forests(draft: _Draft, output_index: int) -> list[str]:
-    """Adds transform, forests and links; the score slots, the oracle's first."""
+def _add_nodes(
+    draft: _Draft, output_index: int, calibration: IsotonicMap | SigmoidMap | None
+) -> tuple[str, list[str]]:
+    """Adds everything up to the scores; the oracle's slot, and those of the members."""
     row = "row"
     if draft.steps:
         row = "inputs"
         draft.program.append(TransformNode(input="row", output=row, steps=list(draft.steps)))
-    slots = []
+    if calibration is not None:
+        draft.files["calibration.json"] = to_json(CalibrationFile(maps={"main": calibration}))
+    score, members = "probability", []
     for number, source in enumerate(draft.sources):
         file = f"member-{number:02}.bin" if number else "forest.bin"
         suffix = f"-{number:02}" if number else ""
         draft.files[file] = source.forest.to_bytes()
         draft.program.append(ForestNode(file=file, input=row, output=f"margins{suffix}"))
-        slot = f"probability{suffix}"
-        draft.program.append(LinkNode(input=f"margins{suffix}", output=slot, index=output_index))
-        slots.append(slot)
-    return slots
+        if number or not isinstance(calibration, SigmoidMap):
+            link = LinkNode(input=f"margins{suffix}", output=f"probability{suffix}", index=output_index)
+            draft.program.append(link)
+        if number:
+            members.append(f"probability{suffix}")
+        elif calibration is not None:
+            score = "score"
+            given = "margins" if isinstance(calibration, SigmoidMap) else "probability"
+            draft.program.append(CalibrateNode(map="main", input=given, output=score))
+    return score, members
 
 
-def _add_calibration(draft: _Draft, slot: str, calibration: IsotonicMap | SigmoidMap | None) -> str:
-    if calibration is None:
-        return slot
-    draft.files["calibration.json"] = to_json(CalibrationFile(maps={"main": calibration}))
-    # Before the members' nodes or after makes no difference: slots are named.
-    draft.program.append(CalibrateNode(map="main", input=slot, output="score"))
-    return "score"
+def _fit(draft: _Draft, held_out: HeldOut, rows: Rows, output_index: int) -> IsotonicMap | SigmoidMap:
+    """Fits on what the model itself says about held-out rows of all columns."""
+    forest = draft.sources[0].forest
+    seen = transform(draft.schema.columns, draft.steps, rows)
+    if held_out.method == "sigmoid":
+        if forest.num_outputs != 1:
+            raise BundleError(
+                f"calibration: sigmoid takes the margin of a model with one output, this one has "
+                f"{forest.num_outputs}; use isotonic"
+            )
+        return fit_sigmoid(forest.predict(seen, margin=True), held_out.labels)
+    predictions = forest.predict(seen)
+    return fit_isotonic(predictions.reshape(len(rows), -1)[:, output_index], held_out.labels)
 
 
-def _fit(held_out: HeldOut, scores: npt.NDArray[np.float64]) -> IsotonicMap | SigmoidMap:
-    fit = fit_isotonic if held_out.method == "isotonic" else fit_sigmoid
-    return fit(scores, held_out.labels)
+def _rows_of_taken(schema: SchemaFile, held_out: HeldOut, action_rows: Rows) -> Rows:
+    """Contexts with the features of the action that was taken."""
+    rows = encode(schema.features, held_out.data)
+    if held_out.actions is None:
+        raise BundleError("calibration: held-out data of an action bundle needs `actions`, the ones taken")
+    taken = np.asarray(held_out.actions)
+    if taken.shape != (len(rows),) or taken.min() < 0 or taken.max() >= len(action_rows):
+        raise BundleError(
+            f"calibration: actions must be {len(rows)} positions from 0 below {len(action_rows)}; "
+            "give one per held-out row"
+        )
+    return np.ascontiguousarray(np.concatenate([rows, action_rows[taken]], axis=1))
 
 
 def _golden_rows(draft: _Draft, data: Rows, count: int, random: np.random.Generator) -> Rows:
@@ -348,27 +368,6 @@ def _actions_file(actions: Sequence[Action]) -> bytes:
 def _action_rows(schema: SchemaFile, actions: Sequence[Action]) -> Rows:
     values = [[np.nan if value is None else value for value in action.features] for action in actions]
     return np.asarray(values, dtype=np.float32).reshape(len(actions), len(schema.action_features))
-
-
-def _rewards_of(bundle: Bundle, held_out: HeldOut, schema: SchemaFile) -> npt.NDArray[np.float64]:
-    """The uncalibrated expected reward of the action that was taken."""
-    rows = encode(schema.features, held_out.data)
-    if held_out.actions is None:
-        raise BundleError("calibration: held-out data of an action bundle needs `actions`, the ones taken")
-    taken = np.asarray(held_out.actions)
-    if taken.shape != (len(rows),) or taken.min() < 0 or taken.max() >= len(bundle.actions):
-        raise BundleError(
-            f"calibration: actions must be {len(rows)} positions from 0 below {len(bundle.actions)}; "
-            "give one per held-out row"
-        )
-    rewards = np.empty(len(rows))
-    step = 8192
-    for start in range(0, len(rows), step):
-        part = taken[start : start + step]
-        only = np.zeros((len(part), len(bundle.actions)), dtype=bool)
-        only[np.arange(len(part)), part] = True
-        rewards[start : start + step] = bundle.evaluate(rows[start : start + step], eligible=only)[1][only]
-    return rewards
 
 
 def _chosen_rewards(bundle: Bundle, rows: Rows) -> npt.NDArray[np.float64]:

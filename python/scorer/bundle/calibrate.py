@@ -16,7 +16,7 @@ def fit_isotonic(scores: npt.ArrayLike, labels: npt.ArrayLike) -> IsotonicMap:
     small differences between actions matter, `fit_sigmoid` keeps them apart.
 
     Args:
-        scores: What the bundle gives without calibration.
+        scores: The model's predictions.
         labels: What came true, 0 or 1.
     """
     from sklearn.isotonic import IsotonicRegression
@@ -28,32 +28,25 @@ def fit_isotonic(scores: npt.ArrayLike, labels: npt.ArrayLike) -> IsotonicMap:
     return IsotonicMap(x=knots_x.tolist(), y=np.maximum.accumulate(knots_y).tolist())
 
 
-def fit_sigmoid(scores: npt.ArrayLike, labels: npt.ArrayLike) -> SigmoidMap:
-    """Platt scaling with Platt's own target smoothing.
+def fit_sigmoid(margins: npt.ArrayLike, labels: npt.ArrayLike) -> SigmoidMap:
+    """Platt scaling: a logistic regression on the margin.
+
+    Args:
+        margins: The model's raw outputs, before its link.
+        labels: What came true, 0 or 1.
 
     Raises:
-        BundleError: The scores fall where the labels rise; such a model is not to be calibrated.
+        BundleError: The margins fall where the labels rise; such a model is not to be calibrated.
     """
-    from scipy.optimize import minimize
-    from scipy.special import expit
+    from sklearn.linear_model import LogisticRegression
 
-    x, y = _checked(scores, labels)
-    positives = float(y.sum())
-    target = np.where(
-        y > 0, (positives + 1.0) / (positives + 2.0), 1.0 / (len(y) - positives + 2.0)
-    )
-
-    def loss(parameters: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
-        z = parameters[0] * x + parameters[1]
-        error = expit(z) - target
-        value = float(np.sum(np.logaddexp(0.0, z) - target * z))
-        return value, np.array([np.sum(error * x), np.sum(error)])
-
-    found = minimize(loss, np.array([1.0, 0.0]), jac=True, method="BFGS")
-    slope, intercept = (float(value) for value in found.x)
+    x, y = _checked(margins, labels)
+    model = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(x[:, None], y)
+    slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
     if not slope > 0.0:
         raise BundleError(
-            f"calibration: the fitted slope is {slope:.4g}; the scores do not rise with the labels, check the labels"
+            f"calibration: the fitted slope is {slope:.4g}; the margins do not rise with the labels, "
+            "check the labels"
         )
     return SigmoidMap(slope=slope, intercept=intercept)
 
@@ -63,7 +56,9 @@ def _checked(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     x, y = np.asarray(scores, dtype=np.float64).ravel(), np.asarray(labels, dtype=np.float64).ravel()
     if len(x) != len(y) or len(x) == 0:
-        raise BundleError(f"calibration: {len(x)} scores and {len(y)} labels; give as many of each, at least one")
+        raise BundleError(
+            f"calibration: {len(x)} scores and {len(y)} labels; give as many of each, at least one"
+        )
     if not np.isfinite(x).all():
         raise BundleError("calibration: a score is NaN or infinite; check the model's output")
     if not np.isin(y, (0.0, 1.0)).all() or len(np.unique(y)) != 2:

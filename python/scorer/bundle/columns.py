@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,9 @@ def _values(data: Any, name: str) -> npt.NDArray[Any]:
     try:
         column = data[name]
     except KeyError:
-        raise BundleError(f'feature "{name}": the data has no such column; add it or drop the feature') from None
+        raise BundleError(
+            f'feature "{name}": the data has no such column; add it or drop the feature'
+        ) from None
     if hasattr(column, "to_numpy") and hasattr(column, "type"):  # pyarrow
         return np.asarray(column.to_numpy())
     return np.asarray(column)
@@ -113,13 +115,13 @@ def _category(value: Any) -> str:
         return _NONE
     if not isinstance(value, str):
         # Whole numbers are categories too, by their decimal name.
-        return str(int(value)) if isinstance(value, (float, np.floating)) and value == int(value) else str(value)
+        return (
+            str(int(value)) if isinstance(value, (float, np.floating)) and value == int(value) else str(value)
+        )
     return value
 
 
-def _check(
-    feature: Feature, column: npt.NDArray[np.float32], given: npt.NDArray[np.float64]
-) -> None:
+def _check(feature: Feature, column: npt.NDArray[np.float32], given: npt.NDArray[np.float64]) -> None:
     absent = np.isnan(column)
     if feature.missing == "refuse" and absent.any():
         raise _missing(feature, column)
@@ -133,7 +135,9 @@ def _check(
         rule = f"the schema allows finite values from {low} to {high}"
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
-        raise BundleError(f'feature "{feature.name}": row {row} has {given[row]}, {rule}; clip it or widen the schema')
+        raise BundleError(
+            f'feature "{feature.name}": row {row} has {given[row]}, {rule}; clip it or widen the schema'
+        )
 
 
 def _missing(feature: Feature, column: npt.NDArray[np.float32]) -> BundleError:

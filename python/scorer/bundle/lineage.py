@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scorer.bundle.models import Lineage
+from scorer.errors import BundleError
 
 _LIBRARIES = ("scorer", "xgboost", "lightgbm", "scikit-learn", "treelite", "numpy", "pyarrow")
 
@@ -31,6 +32,8 @@ def describe_lineage(
         run_id: The training run; by default a new id.
         metrics: What was measured.
     """
+    if not data:
+        raise BundleError("lineage: no data files; name the files that were trained on")
     return Lineage(
         data_digest=digest_of(*data),
         code_version=code_version or _commit(),
@@ -62,7 +65,7 @@ def library_versions() -> dict[str, str]:
 
 def _commit() -> str:
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40"],  # noqa: S607
             capture_output=True,
             text=True,

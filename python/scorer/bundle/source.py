@@ -43,8 +43,8 @@ class Source:
         values = values.reshape(len(rows), -1).astype(np.float64)
         if values.shape[1] != self.forest.num_outputs:
             raise BundleError(
-                f"{self.library}: {values.shape[1]} margins per row, the forest has {self.forest.num_outputs}; "
-                "pass `margins` that gives the library's raw outputs"
+                f"{self.library}: {values.shape[1]} margins per row, the forest has "
+                f"{self.forest.num_outputs}; pass `margins` that gives the library's raw outputs"
             )
         return values
 
@@ -87,7 +87,9 @@ def _read(path: Path) -> Any:
         try:
             booster.load_model(path)
         except xgboost.core.XGBoostError:
-            raise BundleError(f'model "{path}" is not an XGBoost model; save it with Booster.save_model') from None
+            raise BundleError(
+                f'model "{path}" is not an XGBoost model; save it with Booster.save_model'
+            ) from None
         return booster
     if path.suffix == ".txt":
         import lightgbm
@@ -95,7 +97,9 @@ def _read(path: Path) -> Any:
         try:
             return lightgbm.Booster(model_file=path)
         except lightgbm.basic.LightGBMError:
-            raise BundleError(f'model "{path}" is not a LightGBM model; save it with Booster.save_model') from None
+            raise BundleError(
+                f'model "{path}" is not a LightGBM model; save it with Booster.save_model'
+            ) from None
     raise BundleError(
         f'model "{path}" has the ending "{path.suffix}"; .ubj and .json (XGBoost) and .txt (LightGBM) are read, '
         "others only from Python"
@@ -213,6 +217,7 @@ def _forest(model: Forest) -> Source:
         return iter(())
 
     def margins(rows: Rows) -> npt.ArrayLike:
-        raise BundleError("no margins")  # replaced by the caller's, or refused, in `open_source`
+        # `open_source` puts the caller's in its place, or refuses.
+        raise BundleError("a scorer.Forest does not know its source library's results; pass `margins`")
 
     return Source("scorer", model, margins, (), none)

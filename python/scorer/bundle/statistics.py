@@ -15,7 +15,9 @@ def distribution(scores: npt.ArrayLike) -> Distribution:
     """Mean, percentiles and a histogram; probabilities get even bins from 0 to 1."""
     values = np.asarray(scores, dtype=np.float64).ravel()
     if len(values) == 0 or not np.isfinite(values).all():
-        raise BundleError("reference data: no scores, or scores that are not finite; give rows the model can score")
+        raise BundleError(
+            "reference data: no scores, or scores that are not finite; give rows the model can score"
+        )
     low, high = float(values.min()), float(values.max())
     if low >= 0.0 and high <= 1.0:
         low, high = 0.0, 1.0
