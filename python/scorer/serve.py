@@ -89,7 +89,7 @@ class _Serving:
             await self._drain(plane)
             pump.cancel()
             self._forward(plane)
-        self._events.info("stopped")
+        self._events.info("exited", code=0)
         return 0
 
     async def _serve(self, plane: DataPlane) -> None:
@@ -119,7 +119,6 @@ class _Serving:
             await self._announce_when_ready(controller, watcher, service, address, started)
         finally:
             controller.draining = True
-            self._events.info("draining", seconds=self._settings.server.drain_seconds)
             await self._drain(plane)
             await server.stop(grace=0.5)
             source.close()
@@ -193,7 +192,7 @@ class _Serving:
             sys.stderr.flush()
             # Not sys.exit: that would wait for the very threads that are stuck.
             os._exit(1)
-        self._events.info("signal", signal=signal.Signals(number).name)
+        self._events.info("stopping", signal=signal.Signals(number).name)
         self._stop.set()
 
 

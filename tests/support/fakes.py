@@ -22,7 +22,7 @@ def fake_manifest(*, name: str = "fraud-checkout", kind: str = "score", content:
         "name": name,
         "kind": kind,
         "created_at": "2026-01-02T03:04:05Z",
-        "program": [{"node": "forest"}, {"node": "threshold"}],
+        "program": [{"kind": "forest"}, {"kind": "threshold"}],
         "files": {"forest.bin": {"sha256": hashlib.sha256(forest).hexdigest(), "bytes": len(forest)}},
         "lineage": {"run_id": f"run-{content}", "metrics": {"auc": 0.9}},
     }
