@@ -15,6 +15,7 @@ import scorer.aio
 from scorer.client import (
     ActionFallback,
     CheckpointInfo,
+    CheckpointNotFoundError,
     Client,
     ClientError,
     ClientUseError,
@@ -29,7 +30,6 @@ from scorer.client import (
     ScoreFallback,
     ServerFaultError,
     UnavailableError,
-    UnknownCheckpointError,
     UnsupportedError,
 )
 from scorer.client.testing import FakeServer, Fault
@@ -252,7 +252,9 @@ def test_a_negative_pushback_is_obeyed(client, server):
 )
 def test_errors_are_typed_and_final(client, server, code, error):
     server.script("Score", Fault(code, 'feature "amount": value 1e9 is above 50000.'))
-    with pytest.raises(error, match=r'fraud\.checkout: feature "amount": value 1e9 is above 50000 ') as caught:
+    with pytest.raises(
+        error, match=r'fraud\.checkout: feature "amount": value 1e9 is above 50000 '
+    ) as caught:
         client.score("fraud.checkout", EVENT, request_id="order-2")
     assert (caught.value.code, caught.value.request_id, caught.value.attempts) == (code, "order-2", 1)
     assert f"({code}, request order-2)" in str(caught.value)
@@ -266,7 +268,7 @@ def test_unknown_checkpoint(client):
         lambda: client.score("fraud.chekout", [1.0]),
         lambda: client.describe("fraud.chekout"),
     ):
-        with pytest.raises(UnknownCheckpointError, match=r'"fraud\.chekout" is not served'):
+        with pytest.raises(CheckpointNotFoundError, match=r'"fraud\.chekout" is not served'):
             call()
 
 

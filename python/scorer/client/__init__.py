@@ -6,6 +6,7 @@ from scorer.client.counters import ClientStats
 from scorer.client.errors import (
     AccessError,
     CallCancelledError,
+    CheckpointNotFoundError,
     ClientError,
     ClientUseError,
     ConflictError,
@@ -17,7 +18,6 @@ from scorer.client.errors import (
     SchemaChangedError,
     ServerFaultError,
     UnavailableError,
-    UnknownCheckpointError,
     UnsupportedError,
 )
 from scorer.client.fallback import ActionFallback, Fallback, FallbackAnswer, FallbackRequest, ScoreFallback
@@ -45,6 +45,7 @@ __all__ = [
     "BatchScore",
     "CallCancelledError",
     "CheckpointInfo",
+    "CheckpointNotFoundError",
     "Client",
     "ClientError",
     "ClientStats",
@@ -70,6 +71,5 @@ __all__ = [
     "ServerFaultError",
     "ThresholdInfo",
     "UnavailableError",
-    "UnknownCheckpointError",
     "UnsupportedError",
 ]

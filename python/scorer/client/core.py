@@ -18,10 +18,10 @@ import grpc
 from scorer.client.attempts import Attempts, Call, Failed, sentence
 from scorer.client.counters import Counters
 from scorer.client.errors import (
+    CheckpointNotFoundError,
     DeadlineExceededError,
     InvalidRequestError,
     SchemaChangedError,
-    UnknownCheckpointError,
 )
 from scorer.client.fallback import ActionFallback, Fallbacks, OwnAnswers, ScoreFallback
 from scorer.client.flow import Failure, Flow, Send, Sleep
@@ -351,4 +351,4 @@ class Core:
             if described.checkpoint == call.checkpoint:
                 self.schemas.seen(described)
                 return described
-        raise UnknownCheckpointError("the server does not describe it", checkpoint=call.checkpoint)
+        raise CheckpointNotFoundError("the server does not describe it", checkpoint=call.checkpoint)

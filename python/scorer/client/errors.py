@@ -3,7 +3,7 @@
 ClientError
 ├── InvalidRequestError     the request broke a rule; the same request fails again
 │   └── InvalidTargetError  the server's address cannot be understood
-├── UnknownCheckpointError  the server has no such checkpoint
+├── CheckpointNotFoundError the server has no such checkpoint
 ├── PreconditionError       the server's state does not allow the call
 │   └── SchemaChangedError  dense values were ordered by another schema
 ├── ConflictError           the id was already used with other content
@@ -13,7 +13,7 @@ ClientError
 ├── DeadlineExceededError   no answer within the call's timeout
 ├── OverloadedError         the server refused for want of capacity
 ├── ServerFaultError        the server failed in a way that is its own fault
-├── CallCancelledError          the call was cancelled
+├── CallCancelledError      the call was cancelled
 └── ClientUseError          the client was used after close() or after a fork
 """
 
@@ -21,9 +21,12 @@ from __future__ import annotations
 
 import grpc
 
+from scorer.errors import ClientError
+
 __all__ = [
     "AccessError",
     "CallCancelledError",
+    "CheckpointNotFoundError",
     "ClientError",
     "ClientUseError",
     "ConflictError",
@@ -35,57 +38,8 @@ __all__ = [
     "SchemaChangedError",
     "ServerFaultError",
     "UnavailableError",
-    "UnknownCheckpointError",
     "UnsupportedError",
 ]
-
-
-class ClientError(Exception):
-    """A call that gave no answer. `str()` is one line: what, the rule, the remedy.
-
-    Attributes:
-        message: What went wrong, in the server's words where it has spoken.
-        code: The gRPC status name, such as "UNAVAILABLE"; "" where nothing was sent.
-        checkpoint: The checkpoint that was asked, or "".
-        request_id: The id that every attempt carried, or "".
-        remedy: What to do about it, or "".
-        attempts: How many times the request was sent.
-    """
-
-    default_remedy = ""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        code: str = "",
-        checkpoint: str = "",
-        request_id: str = "",
-        remedy: str | None = None,
-        attempts: int = 0,
-    ) -> None:
-        self.message = message
-        self.code = code
-        self.checkpoint = checkpoint
-        self.request_id = request_id
-        self.remedy = self.default_remedy if remedy is None else remedy
-        self.attempts = attempts
-        super().__init__(message)
-
-    def __str__(self) -> str:
-        """One line: what went wrong, the known facts, the remedy."""
-        parts = [f"{self.checkpoint}: {self.message}" if self.checkpoint else self.message]
-        facts = [
-            self.code,
-            f"request {self.request_id}" if self.request_id else "",
-            f"{self.attempts} attempts" if self.attempts > 1 else "",
-        ]
-        known = ", ".join(fact for fact in facts if fact)
-        if known:
-            parts.append(f" ({known})")
-        if self.remedy:
-            parts.append(f"; {self.remedy}")
-        return " ".join("".join(parts).split())
 
 
 class InvalidRequestError(ClientError):
@@ -96,7 +50,7 @@ class InvalidTargetError(InvalidRequestError):
     """The server's address cannot be understood."""
 
 
-class UnknownCheckpointError(ClientError):
+class CheckpointNotFoundError(ClientError):
     """The server has no such checkpoint."""
 
     default_remedy = "describe() lists what the server offers"
@@ -191,7 +145,7 @@ _BY_CODE: dict[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.UNKNOWN: ServerFaultError,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequestError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
-    grpc.StatusCode.NOT_FOUND: UnknownCheckpointError,
+    grpc.StatusCode.NOT_FOUND: CheckpointNotFoundError,
     grpc.StatusCode.ALREADY_EXISTS: ConflictError,
     grpc.StatusCode.PERMISSION_DENIED: AccessError,
     grpc.StatusCode.UNAUTHENTICATED: AccessError,

@@ -38,7 +38,7 @@ class Array(Protocol):
     def ndim(self) -> int:
         """Number of dimensions."""
 
-    def tolist(self) -> Any:  # noqa: ANN401 - depends on the number of dimensions
+    def tolist(self) -> Any:
         """Python numbers, nested by dimension."""
 
 

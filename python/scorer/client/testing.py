@@ -183,7 +183,7 @@ class FakeServer:
     def _faulty(
         self, name: str, answer: Callable[[Any, grpc.ServicerContext], Any]
     ) -> Callable[[Any, grpc.ServicerContext], Any]:
-        def handle(request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401 - any message
+        def handle(request: Any, context: grpc.ServicerContext) -> Any:
             with self._lock:
                 self._requests[name].append(request)
                 self._metadata[name].append(dict(context.invocation_metadata()))
@@ -201,7 +201,7 @@ class FakeServer:
 
     def _checked(
         self,
-        request: Any,  # noqa: ANN401 - any message with a checkpoint
+        request: Any,
         context: grpc.ServicerContext,
         fingerprint: int | None,
     ) -> pb.CheckpointDescription:

@@ -3,6 +3,8 @@
 //! Bounds on latencies are lower bounds: what a stalled server must cost. How fast this machine
 //! is, no test says.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of these tests are not recognised as tests")]
+
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +63,7 @@ impl ScoringService for Fake {
         let request = request.into_inner();
         self.ids.lock().unwrap().push(request.request_id);
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        if number % 10 == 0 {
+        if number.is_multiple_of(10) {
             return Err(Status::resource_exhausted("shed"));
         }
         let mut served = Served { exec_us: 40, ..Default::default() };
