@@ -5,6 +5,8 @@ mod forest;
 
 use pyo3::prelude::*;
 
+mod load;
+
 #[pymodule]
 mod _scorer {
     use pyo3::prelude::*;
@@ -13,6 +15,7 @@ mod _scorer {
     use crate::bundle::{Bundle, Policy, build_golden, draft_bundle, draw, seal_manifest, transform_rows};
     #[pymodule_export]
     use crate::forest::Forest;
+    use crate::load::run_load;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
