@@ -1,0 +1,9 @@
+//! Bundles in memory: reading them in, keeping them, letting them go.
+
+mod files;
+mod reaper;
+mod store;
+
+pub(crate) use reaper::Reaper;
+pub use store::LoadReport;
+pub(crate) use store::{ActionInfo, Loaded, Store};
