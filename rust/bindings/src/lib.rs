@@ -1,15 +1,31 @@
 //! `scorer._scorer`: the only place where Rust meets Python. Nothing here is public API.
 
+mod bundle;
+mod enter;
+mod error;
+mod forest;
+mod server;
+
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _scorer {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::bundle::{Bundle, Policy, build_golden, draft_bundle, draw, seal_manifest, transform_rows};
+    #[pymodule_export]
+    use crate::forest::Forest;
+    #[pymodule_export]
+    use crate::server::Server;
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("build_profile", if cfg!(debug_assertions) { "debug" } else { "release" })?;
-        module.add("FILE_DESCRIPTOR_SET", pyo3::types::PyBytes::new(module.py(), scorer_proto::FILE_DESCRIPTOR_SET))
+        module.add(
+            "FILE_DESCRIPTOR_SET",
+            pyo3::types::PyBytes::new(module.py(), scorer_proto::FILE_DESCRIPTOR_SET),
+        )
     }
 }

@@ -1,1 +1,9 @@
-//! scorer-core
+//! What a decision is made of: forest, policy, feature schema and the bundle that ties them together.
+//!
+//! Pure computation: no I/O, no async runtime, no clock, no Python. Everything is loaded and validated once, is
+//! then immutable and `Send + Sync`, and is evaluated without allocating.
+
+pub mod bundle;
+pub mod forest;
+pub mod policy;
+pub mod schema;

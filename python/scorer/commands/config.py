@@ -1,0 +1,45 @@
+"""``scorer config``: settings, before anything runs on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scorer.cli import TYPER_OPTIONS
+
+app = typer.Typer(help="Check settings, or print an example.", no_args_is_help=True, **TYPER_OPTIONS)
+
+
+@app.command()
+def check(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The TOML file; SCORER_ variables are laid over it.")
+    ],
+) -> None:
+    """Check a settings file: exit 0 if it can be used, 64 with every mistake listed if not."""
+    from scorer import config
+
+    settings = config.load(file)
+    server = settings.server
+    typer.echo(f"{file}: ok")
+    listening = ", ".join(str(place) for place in (server.listen, server.uds) if place is not None)
+    metrics = server.metrics_listen or "off"
+    log = settings.log.dir or "off"
+    typer.echo(f"  scoring {listening}; metrics {metrics}; control {server.control_listen}")
+    typer.echo(f"  registry {settings.registry.path}; state {server.state_dir}; decision log {log}")
+    for name, checkpoint in settings.checkpoints.items():
+        fallback = "with a fallback" if checkpoint.fallback else "no fallback"
+        typer.echo(
+            f"  {name}: {checkpoint.kind}, follows {checkpoint.alias}, p99 {checkpoint.p99_ms:g} ms, "
+            f"log {checkpoint.effective_durability}, {fallback}"
+        )
+
+
+@app.command()
+def example() -> None:
+    """Print a complete, commented settings file."""
+    from scorer.config.example import example as text
+
+    typer.echo(text(), nl=False)

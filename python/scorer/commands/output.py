@@ -1,0 +1,57 @@
+"""What commands print: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import typer
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
+    """A table that fits the terminal; `empty` is said where there is nothing to show."""
+    if not rows:
+        typer.echo(empty)
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        # The first column identifies the row: it is never cut.
+        table.add_column(column, no_wrap=index == 0, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        # Piped output is for grep: one row, one line.
+        console = Console(markup=False, highlight=False, width=240)
+    console.print(table)
+
+
+def when(milliseconds: int) -> str:
+    """A moment in local time, to the second."""
+    return datetime.fromtimestamp(milliseconds / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def short(digest: str | None) -> str:
+    """A digest's first twelve digits: enough to type, and to tell apart."""
+    return (digest or "").removeprefix("sha256:")[:12] or "-"
+
+
+def size(count: int) -> str:
+    """Bytes in a unit that reads well."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

@@ -1,0 +1,229 @@
+"""``scorer registry``: publish bundles, point aliases to them, take them back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scorer.cli import TYPER_OPTIONS
+from scorer.commands.output import print_json, print_table, short, size, when
+
+if TYPE_CHECKING:
+    from scorer.registry import AliasChange, Registry
+
+app = typer.Typer(help="Store bundles and point aliases to them.", no_args_is_help=True, **TYPER_OPTIONS)
+
+At = Annotated[
+    Path | None,
+    typer.Option(
+        "--registry",
+        "-r",
+        metavar="DIR",
+        help="The registry; default: $SCORER_REGISTRY__PATH, or the one of ./scorer.toml.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+By = Annotated[str | None, typer.Option("--by", help="Who does this; default: the user of this process.")]
+Reason = Annotated[str, typer.Option("--reason", "-m", help="Why; kept in the history.")]
+Alias = Annotated[str, typer.Argument(metavar="NAME@ALIAS", help='For example "fraud-checkout@live".')]
+
+
+@app.command()
+def push(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `scorer bundle build` wrote.")],
+    alias: Annotated[
+        str | None, typer.Option("--alias", help="Point this alias (live) to it as well.")
+    ] = None,
+    registry: At = None,
+    by: By = None,
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
+    """Verify a bundle and store it. Pushing it again changes nothing."""
+    store = _open(registry)
+    digest = store.push(directory, by=by)
+    record = store.show(digest).record
+    if alias is not None:
+        store.alias(record.name, alias, digest, by=by, reason=reason)
+    if json:
+        print_json({"digest": digest, "name": record.name, "alias": alias and f"{record.name}@{alias}"})
+        return
+    typer.echo(digest)
+    if alias is not None:
+        typer.echo(f"{record.name}@{alias} -> {short(digest)}")
+    elif not record.aliases:
+        typer.echo(f"next: scorer registry alias {record.name}@live {short(digest)}")
+
+
+@app.command("list")
+def list_bundles(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only bundles of this name.")] = None,
+    registry: At = None,
+    json: Json = False,
+) -> None:
+    """List the bundles, newest first, with the aliases that point to them."""
+    records = _open(registry).list(name)
+    if json:
+        print_json([asdict(record) for record in records])
+        return
+    rows = [
+        (
+            short(r.digest),
+            r.name,
+            r.kind,
+            size(r.bytes),
+            f"{when(r.pushed_at_ms)} by {r.pushed_by}",
+            " ".join(r.aliases) or "-",
+        )
+        for r in records
+    ]
+    print_table(("digest", "name", "kind", "size", "pushed", "aliases"), rows, empty="no bundles")
+
+
+@app.command()
+def show(
+    reference: Annotated[
+        str, typer.Argument(metavar="BUNDLE", help="name@alias, a digest, or the beginning of one.")
+    ],
+    registry: At = None,
+    json: Json = False,
+) -> None:
+    """Show one bundle: what it is, where it comes from, which aliases pointed to it and when."""
+    details = _open(registry).show(reference)
+    if json:
+        print_json(
+            {
+                **asdict(details.record),
+                "path": str(details.path),
+                "manifest": details.manifest,
+                "history": [asdict(change) for change in details.history],
+            }
+        )
+        return
+    record = details.record
+    typer.echo(
+        f"{record.digest}\n  {record.name}, kind {record.kind}, {size(record.bytes)}, built "
+        f"{record.created_at}"
+    )
+    typer.echo(f"  pushed {when(record.pushed_at_ms)} by {record.pushed_by}")
+    typer.echo(f"  in {details.path}")
+    typer.echo(f"  aliases: {' '.join(record.aliases) or 'none'}")
+    steps = [
+        str(node.get("node") or node.get("kind") or node)
+        for node in details.manifest.get("program", ())
+        if node
+    ]
+    if steps:
+        typer.echo(f"  program: {' -> '.join(steps)}")
+    _print_lineage(details.manifest.get("lineage") or {})
+    typer.echo("")
+    _print_history(details.history)
+
+
+@app.command()
+def alias(
+    alias: Alias,
+    bundle: Annotated[
+        str, typer.Argument(metavar="BUNDLE", help="A digest, the beginning of one, or another alias.")
+    ],
+    registry: At = None,
+    by: By = None,
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
+    """Point an alias to a bundle. Servers that follow it check the bundle and swap it in."""
+    from scorer.registry.reference import parse_alias
+
+    target = parse_alias(alias)
+    store = _open(registry)
+    change = store.alias(target.name, target.alias, bundle, by=by, reason=reason)
+    if json:
+        print_json(None if change is None else asdict(change))
+    elif change is None:
+        typer.echo(f"{alias} already points to {short(store.resolve(alias).digest)}")
+    else:
+        _print_change(change)
+
+
+@app.command()
+def rollback(
+    alias: Alias,
+    registry: At = None,
+    by: By = None,
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
+    """Point an alias back to where it was before; once more goes one further back."""
+    from scorer.registry.reference import parse_alias
+
+    target = parse_alias(alias)
+    change = _open(registry).rollback(target.name, target.alias, by=by, reason=reason)
+    if json:
+        print_json(asdict(change))
+    else:
+        _print_change(change)
+
+
+@app.command()
+def history(
+    alias: Annotated[str | None, typer.Argument(metavar="[NAME@ALIAS]", help="Only this alias.")] = None,
+    registry: At = None,
+    json: Json = False,
+) -> None:
+    """List every change of an alias, oldest first."""
+    changes = _open(registry).history(alias)
+    if json:
+        print_json([asdict(change) for change in changes])
+    else:
+        _print_history(changes)
+
+
+@app.command()
+def reindex(registry: At = None, by: By = None, json: Json = False) -> None:
+    """Enter bundles that are in the directory but not in the SQLite file, after verifying them."""
+    added = _open(registry).reindex(by=by)
+    if json:
+        print_json(list(added))
+    else:
+        typer.echo("\n".join(added) or "nothing to enter")
+
+
+def _open(path: Path | None) -> Registry:
+    from scorer.registry import Registry
+
+    if path is None and (named := os.environ.get("SCORER_REGISTRY__PATH")):
+        path = Path(named)
+    if path is None and Path("scorer.toml").exists():
+        from scorer import config
+
+        path = config.load("scorer.toml").registry.path
+    return Registry(path or "registry")
+
+
+def _print_change(change: AliasChange) -> None:
+    typer.echo(f"{change.alias} -> {short(change.digest)} (was {short(change.previous)})")
+
+
+def _print_history(changes: tuple[AliasChange, ...] | Any) -> None:
+    rows = [
+        (when(c.at_ms), c.alias, c.action, f"{short(c.previous)} -> {short(c.digest)}", c.by, c.reason or "-")
+        for c in changes
+    ]
+    print_table(
+        ("when", "alias", "change", "bundle", "by", "reason"), rows, empty="no alias ever pointed here"
+    )
+
+
+def _print_lineage(lineage: Mapping[str, Any]) -> None:
+    for key, value in lineage.items():
+        if isinstance(value, Mapping):
+            text = ", ".join(f"{k} {v:.6g}" if isinstance(v, float) else f"{k} {v}" for k, v in value.items())
+        else:
+            text = str(value)
+        if text:
+            typer.echo(f"  {key.replace('_', ' ')}: {text}")

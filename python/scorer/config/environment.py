@@ -1,0 +1,122 @@
+"""``SCORER_`` environment variables, laid over what the file says.
+
+``SCORER_SERVER__LISTEN`` sets ``server.listen``: two underscores stand for a dot. A
+checkpoint is named in upper case with ``_`` for everything that is not a letter or
+digit: ``SCORER_CHECKPOINTS__FRAUD_CHECKOUT__P99_MS``; it must exist in the file.
+
+Variables without two underscores are not settings and are left alone: Kubernetes sets
+``SCORER_PORT``, ``SCORER_SERVICE_HOST`` and more for a Service that is called scorer.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from scorer.config.model import CheckpointSettings, Settings
+from scorer.config.problems import Path, Problem, nearest
+
+PREFIX = "SCORER_"
+
+
+def overlay(
+    document: dict[str, Any], environment: Mapping[str, str]
+) -> tuple[dict[Path, str], list[Problem]]:
+    """Writes the variables into `document`.
+
+    Returns:
+        Which variable set which key path, and what was wrong with the others.
+    """
+    origins: dict[Path, str] = {}
+    problems: list[Problem] = []
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX) or "__" not in variable:
+            continue
+        names = variable.removeprefix(PREFIX).split("__")
+        found = _find(names, document)
+        if isinstance(found, str):
+            problems.append(Problem(0, f"environment variable {variable}", "", found))
+            continue
+        path, annotation = found
+        if not _put(document, path, _value(environment[variable], annotation)):
+            # The file holds something other than a table there; that is reported on its own line.
+            continue
+        origins[path] = variable
+    return origins, problems
+
+
+def variable_of(path: Path) -> str:
+    """The variable that sets a key path."""
+    return PREFIX + "__".join(_shape(str(key)) for key in path)
+
+
+def _find(names: list[str], document: Mapping[str, Any]) -> tuple[Path, Any] | str:
+    """The key path and type that a variable's names mean, or what is wrong with them."""
+    every = list(_every_setting(document))
+    matches = [
+        (path, annotation) for path, annotation in every if [_shape(str(key)) for key in path] == names
+    ]
+    if not matches:
+        close = nearest(PREFIX + "__".join(names), [variable_of(path) for path, _ in every])
+        hint = close if close.startswith("did") else "`scorer config example` lists the keys"
+        if names[0] == "CHECKPOINTS" and not close.startswith("did"):
+            hint = "a checkpoint can be changed by a variable only if the file defines it"
+        return f"sets nothing; {hint}"
+    if len(matches) > 1:
+        both = " and ".join(f'"{path[1]}"' for path, _ in matches)
+        return f"means both checkpoint {both}; change the file instead"
+    return matches[0]
+
+
+def _every_setting(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    for section, field in Settings.model_fields.items():
+        if section == "checkpoints":
+            continue
+        yield from _fields_of(field.annotation, (section,))
+    checkpoints = document.get("checkpoints")
+    for name in checkpoints if isinstance(checkpoints, dict) else ():
+        yield from _fields_of(CheckpointSettings, ("checkpoints", name))
+
+
+def _fields_of(model: Any, prefix: Path) -> Iterable[tuple[Path, Any]]:
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        for name, field in model.model_fields.items():
+            yield (*prefix, name), field.annotation
+
+
+def _shape(name: str) -> str:
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def _value(text: str, annotation: Any) -> Any:
+    """Reads numbers, booleans and inline tables as TOML would; anything else is text."""
+    if not _is_text(annotation):
+        try:
+            return tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            pass
+    return text
+
+
+def _is_text(annotation: Any) -> bool:
+    return not any(
+        kind in (int, float, bool) or _is_model(kind) for kind in (annotation, *get_args(annotation))
+    )
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _put(document: dict[str, Any], path: Path, value: Any) -> bool:
+    at: Any = document
+    for key in path[:-1]:
+        at = at.setdefault(key, {})
+        if not isinstance(at, dict):
+            return False
+    at[path[-1]] = value
+    return True

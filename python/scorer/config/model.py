@@ -1,0 +1,284 @@
+"""The settings, their types, limits and defaults.
+
+Each default is a choice; the description beside it says what for. The commented example
+file is printed from these descriptions, so it cannot drift.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
+
+OFF = "off"
+"""Written in place of an address or directory that is not wanted."""
+
+NAME_RULE = (
+    "lower-case letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 characters"
+)
+_NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
+
+# sockaddr_un.sun_path holds 108 bytes on Linux, one of them the terminating zero.
+_MAX_UDS_BYTES = 107
+
+
+def _off(value: Any) -> Any:
+    return None if value == OFF else value
+
+
+def _address(value: Any) -> Any:
+    """Checks ``host:port`` and writes it in one form; ``localhost`` becomes 127.0.0.1."""
+    if value is None or not isinstance(value, str):
+        return value
+    host, separator, port = value.rpartition(":")
+    rule = (
+        f'"{value}" is not an address; write "127.0.0.1:7700" or "[::1]:7700" (port 0 lets the system choose)'
+    )
+    if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(rule)
+    if host == "localhost":
+        host = "127.0.0.1"
+    bracketed = host.startswith("[") and host.endswith("]")
+    try:
+        ip = ipaddress.ip_address(host[1:-1] if bracketed else host)
+    except ValueError:
+        raise ValueError(rule) from None
+    if (ip.version == 6) != bracketed:
+        raise ValueError(rule)
+    return f"[{ip}]:{int(port)}" if bracketed else f"{ip}:{int(port)}"
+
+
+def _path(value: Any, info: ValidationInfo) -> Any:
+    """Resolves a relative path against the folder of the settings file."""
+    if not isinstance(value, str | Path):
+        return value
+    if not value or "\0" in str(value):
+        raise ValueError("the path is empty; name a file or directory")
+    base = (info.context or {}).get("base", Path())
+    return Path(base) / Path(value).expanduser()
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address as kept in the settings can be reached from this machine only."""
+    return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
+
+
+Address = Annotated[str, BeforeValidator(_address)]
+OptionalAddress = Annotated[str | None, BeforeValidator(_address), BeforeValidator(_off)]
+Directory = Annotated[Path, BeforeValidator(_path)]
+OptionalPath = Annotated[Path | None, BeforeValidator(_path), BeforeValidator(_off)]
+CheckpointName = Annotated[str, StringConstraints(pattern=rf"^{_NAME}$")]
+
+
+class Section(BaseModel):
+    """A table of the settings file: unknown keys refused, types exact, never changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class ServerSettings(Section):
+    """Where the server listens and what it may use."""
+
+    allow_remote: bool = Field(
+        default=False,
+        description="Lets `listen` and `metrics_listen` name an address that other machines reach. "
+        "There is no TLS "
+        "in the process: put a proxy or a network policy in front.",
+    )
+    listen: OptionalAddress = Field(
+        default="127.0.0.1:7700",
+        description='gRPC over TCP: scoring, health, reflection. Port 0: any free one. "off": none.',
+    )
+    uds: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description='The same over a Unix socket, for a sidecar: a path, or "off".',
+        examples=["scorer.sock"],
+    )
+    metrics_listen: OptionalAddress = Field(
+        default="127.0.0.1:7702", description='Prometheus `/metrics` over HTTP, or "off".'
+    )
+    control_listen: Address = Field(
+        default="127.0.0.1:7701",
+        description="The control service (status, lanes, swap, rollback). It asks for no password: "
+        "always loopback.",
+    )
+    threads: int = Field(
+        default=1, ge=1, le=256, description="Threads of the data plane; at most the CPU quota."
+    )
+    max_message_bytes: int = Field(
+        default=1_048_576,
+        ge=1024,
+        le=67_108_864,
+        description="Larger requests are refused before they are read.",
+    )
+    max_connections: int = Field(
+        default=1024, ge=1, le=65_536, description="Further connections are closed at once."
+    )
+    drain_seconds: float = Field(
+        default=5.0,
+        ge=0,
+        le=300,
+        description="After SIGTERM: how long requests in flight may take before they are cut.",
+    )
+    state_dir: Directory = Field(
+        default=Path("state"),
+        validate_default=True,
+        description="The last known good lane table and its bundles: what the server boots from "
+        "without the registry.",
+    )
+
+    @field_validator("listen", "metrics_listen")
+    @classmethod
+    def _stays_local(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and not is_loopback(value) and info.data.get("allow_remote") is False:
+            raise ValueError(
+                f'"{value}" can be reached from other machines; set allow_remote = true, or use 127.0.0.1'
+            )
+        return value
+
+    @field_validator("metrics_listen", "control_listen")
+    @classmethod
+    def _own_port(cls, value: str | None, info: ValidationInfo) -> str | None:
+        for other in ("listen", "metrics_listen"):
+            if value is not None and value == info.data.get(other) and not value.endswith(":0"):
+                raise ValueError(f'"{value}" is taken by {other}; give each its own port')
+        return value
+
+    @field_validator("control_listen")
+    @classmethod
+    def _control_stays_local(cls, value: str) -> str:
+        if not is_loopback(value):
+            raise ValueError(
+                f'"{value}" can be reached from other machines; the control service is loopback only: '
+                "use 127.0.0.1"
+            )
+        return value
+
+    @field_validator("uds")
+    @classmethod
+    def _socket_fits(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and len(str(value).encode()) > _MAX_UDS_BYTES:
+            raise ValueError(
+                f'"{value}" is longer than the {_MAX_UDS_BYTES} bytes of a Unix socket path; use a '
+                "shorter one"
+            )
+        if value is None and "listen" in info.data and info.data["listen"] is None:
+            raise ValueError('neither "listen" nor "uds" is set; the server would have no way in: set one')
+        return value
+
+
+class RegistrySettings(Section):
+    """Where bundles come from."""
+
+    path: Directory = Field(
+        default=Path("registry"),
+        validate_default=True,
+        description="The registry's directory (`scorer registry push`).",
+    )
+    poll_ms: int = Field(
+        default=500,
+        ge=10,
+        le=3_600_000,
+        description="How often the aliases are looked at, milliseconds. One look is one stat.",
+    )
+
+
+class LogSettings(Section):
+    """The decision log."""
+
+    dir: OptionalPath = Field(
+        default=Path("decisions"),
+        validate_default=True,
+        description='Directory of the segments, one server each. "off": decisions are not kept.',
+    )
+    segment_mb: int = Field(
+        default=64, ge=1, le=4096, description="A segment of this size is closed and the next begun."
+    )
+    sync_ms: int = Field(
+        default=50,
+        ge=1,
+        le=60_000,
+        description="At most this much is lost when the machine (not the process) dies.",
+    )
+    queue: int = Field(
+        default=65_536,
+        ge=16,
+        le=16_777_216,
+        description="Records of durability `async` that may wait to be written.",
+    )
+
+
+class Fallback(Section):
+    """The answer given when the model cannot answer in time."""
+
+    decision: str | None = Field(default=None, min_length=1)
+    score: float | None = Field(default=None, ge=0, le=1)
+    action: str | None = Field(default=None, min_length=1)
+
+
+class CheckpointSettings(Section):
+    """A named decision point."""
+
+    kind: Literal["score", "action"] = Field(
+        description='"score" (one probability) or "action" (chooses one of many).'
+    )
+    alias: str = Field(
+        pattern=rf"^{_NAME}@{_NAME}$",
+        description="The registry alias to follow: name@alias. When it moves, the new bundle is "
+        "checked and swapped in.",
+    )
+    p99_ms: float = Field(
+        default=10.0, gt=0, le=60_000, description="The promise: 99 % of answers within this, milliseconds."
+    )
+    durability: Literal["async", "written", "sync"] | None = Field(
+        default=None,
+        description="When an answer may leave: `async` at once, `written` when its record survives "
+        "kill -9, `sync` when "
+        'it survives a power cut. Default: "async" for scores, "written" for actions.',
+    )
+    max_batch_rows: int = Field(
+        default=1000, ge=1, le=1_000_000, description="Rows that one ScoreBatch may hold."
+    )
+    fallback: Fallback | None = Field(
+        default=None,
+        description="The answer when the model has none, always flagged as such. Score: { decision, score }. "
+        "Action: { action }. Without it such a request fails.",
+    )
+
+    @field_validator("fallback")
+    @classmethod
+    def _fallback_fits(cls, value: Fallback | None, info: ValidationInfo) -> Fallback | None:
+        if value is None or "kind" not in info.data:
+            return value
+        wanted = {"decision", "score"} if info.data["kind"] == "score" else {"action"}
+        if value.model_fields_set != wanted:
+            keys = " and ".join(sorted(wanted))
+            raise ValueError(
+                f'the fallback of a checkpoint of kind "{info.data["kind"]}" has exactly: {keys}'
+            )
+        return value
+
+    @property
+    def effective_durability(self) -> Literal["async", "written", "sync"]:
+        """The durability in force, with the kind's default filled in."""
+        return self.durability or ("async" if self.kind == "score" else "written")
+
+
+class Settings(Section):
+    """Everything that ``scorer serve`` needs to know."""
+
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    registry: RegistrySettings = Field(default_factory=RegistrySettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)

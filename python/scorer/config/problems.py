@@ -1,0 +1,151 @@
+"""Turns what pydantic found into one line per mistake: where, which key, what to do."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from scorer.errors import ConfigError
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One mistake in the settings."""
+
+    line: int
+    """Line in the file, from 1; 0 where the file has no line for it."""
+    where: str
+    """``scorer.toml:12`` or ``environment variable SCORER_...``."""
+    key: str
+    """Dotted key path; empty where the file as a whole is meant."""
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.where, self.key, self.message) if part)
+
+
+class InvalidSettingsError(ConfigError):
+    """Settings with at least one mistake; ``problems`` holds all of them."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(problems))
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def dotted(path: Path) -> str:
+    """Writes a key path as TOML would: ``checkpoints."fraud.checkout".kind``."""
+    text = ""
+    for key in path:
+        if isinstance(key, int):
+            text += f"[{key}]"
+            continue
+        bare = key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key)
+        text += ("." if text else "") + (key if bare else json.dumps(key, ensure_ascii=False))
+    return text
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A "did you mean" clause, or the list of what is known, or nothing."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f'did you mean "{close[0]}"?'
+    if not names:
+        return ""
+    shown = ", ".join(names[:12])
+    return f"known are: {shown}" + (", ..." if len(names) > 12 else "")
+
+
+def describe(error: Mapping[str, Any], root: type[BaseModel]) -> tuple[Path, str]:
+    """Returns the key path of a pydantic error and a message in the user's words."""
+    location: Path = tuple(error["loc"])
+    if location and location[-1] == "[key]":
+        location = location[:-1]
+    return location, _message(error, location, root)
+
+
+def _message(error: Mapping[str, Any], location: Path, root: type[BaseModel]) -> str:
+    kind: str = error["type"]
+    context: Mapping[str, Any] = error.get("ctx") or {}
+    value = _shown(error.get("input"))
+    if kind in _LIMITS:
+        limit, words = _LIMITS[kind]
+        return f"{value} is out of range; it must be {words} {context[limit]}"
+    if kind in _TYPES:
+        return f"{value} is not {_TYPES[kind]}"
+    messages: dict[str, Callable[[], str]] = {
+        "extra_forbidden": lambda: f"unknown key; {_known(root, location)}",
+        "missing": lambda: f"required, but not set; add {location[-1]}",
+        "value_error": lambda: str(context.get("error", error["msg"])),
+        "literal_error": lambda: f"{value} is not one of {context['expected']}",
+        "string_pattern_mismatch": lambda: _pattern_message(error, value),
+        "too_short": lambda: 'no checkpoint is defined; add a table such as [checkpoints."fraud.checkout"]',
+        "string_too_short": lambda: "the text is empty; write a value or leave the key out",
+    }
+    return messages[kind]() if kind in messages else str(error["msg"])
+
+
+def _known(root: type[BaseModel], location: Path) -> str:
+    return nearest(str(location[-1]), _keys_at(root, location[:-1])) or "remove it"
+
+
+_LIMITS = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "below"),
+}
+_TYPES = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": 'a text; write it in "quotes"',
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "path_type": 'a path; write it in "quotes"',
+    "is_instance_of": 'a path; write it in "quotes"',
+}
+
+
+def _pattern_message(error: Mapping[str, Any], value: str) -> str:
+    from scorer.config.model import NAME_RULE
+
+    if "@" in str(error["ctx"]["pattern"]):
+        return f'{value} is not an alias; write name@alias, for example "fraud-checkout@live"'
+    return f"{value} is not a name: {NAME_RULE}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _keys_at(root: type[BaseModel], path: Path) -> list[str]:
+    """The keys that the model knows at a path."""
+    at: Any = root
+    for key in path:
+        if isinstance(at, type) and issubclass(at, BaseModel) and key in at.model_fields:
+            at = _model_of(at.model_fields[str(key)].annotation)
+        # Otherwise the level is a mapping whose values share one model: a checkpoint's name was passed.
+    return list(at.model_fields) if isinstance(at, type) and issubclass(at, BaseModel) else []
+
+
+def _model_of(annotation: Any) -> Any:
+    """The section model inside ``X``, ``X | None`` or ``dict[str, X]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in get_args(annotation):
+        found = _model_of(argument)
+        if found is not None:
+            return found
+    return None

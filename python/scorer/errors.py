@@ -1,0 +1,127 @@
+"""Every error that scorer raises on purpose.
+
+::
+
+    ScorerError
+    ├── ConfigError                 settings that cannot be used (exit code 64)
+    ├── ForestError                 a model that cannot be converted, read or evaluated
+    │   └── UnsupportedModelError   ... because it uses something that is refused by name
+    ├── BundleError                 a bundle that cannot be built, read or trusted
+    ├── RegistryError               what a registry refuses
+    │   ├── InvalidReferenceError   not a digest, prefix or name@alias
+    │   ├── UnknownReferenceError   nothing in the registry is called that
+    │   ├── AmbiguousReferenceError a prefix that fits several bundles
+    │   └── RegistryUnavailableError  missing, unreadable or damaged; worth retrying
+    ├── LogError                    the decision log cannot be written or read
+    ├── ServerError                 the data plane cannot start, stop or do what is asked
+    │   ├── LoadError               a bundle that the data plane refuses to load
+    │   └── SwapError               a lane table that the data plane refuses
+    ├── ControlError                a change that the control plane refuses
+    │   └── ControlUnavailableError the control service does not answer
+    ├── ClientError                 a request to a server that did not succeed
+    └── ForkedProcessError          a native object used in a forked child
+
+The message names the thing, the rule and the remedy, in one line. The command line
+prints it as ``error: <message>`` and exits with the class's ``exit_code``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AmbiguousReferenceError",
+    "BundleError",
+    "ClientError",
+    "ConfigError",
+    "ControlError",
+    "ControlUnavailableError",
+    "ForestError",
+    "ForkedProcessError",
+    "InvalidReferenceError",
+    "LoadError",
+    "LogError",
+    "RegistryError",
+    "RegistryUnavailableError",
+    "ScorerError",
+    "ServerError",
+    "SwapError",
+    "UnknownReferenceError",
+    "UnsupportedModelError",
+]
+
+
+class ScorerError(Exception):
+    """Base of every error that scorer raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(ScorerError):
+    """Settings that cannot be used. One line per mistake."""
+
+    exit_code = 64
+
+
+class ForestError(ScorerError):
+    """A model that cannot be converted, read or evaluated."""
+
+
+class UnsupportedModelError(ForestError):
+    """A model that uses something the forest engine refuses by name."""
+
+
+class BundleError(ScorerError):
+    """A bundle that cannot be built, read or trusted."""
+
+
+class RegistryError(ScorerError):
+    """What a registry refuses."""
+
+
+class InvalidReferenceError(RegistryError):
+    """Text that is neither a digest, a prefix of one, nor ``name@alias``."""
+
+
+class UnknownReferenceError(RegistryError):
+    """Nothing in the registry is called that."""
+
+
+class AmbiguousReferenceError(RegistryError):
+    """A prefix that fits several bundles."""
+
+
+class RegistryUnavailableError(RegistryError):
+    """The registry is missing, unreadable or damaged; a later try may succeed."""
+
+
+class LogError(ScorerError):
+    """The decision log cannot be written or read."""
+
+
+class ServerError(ScorerError):
+    """The data plane cannot start, stop or do what is asked."""
+
+
+class LoadError(ServerError):
+    """A bundle that the data plane refuses to load."""
+
+
+class SwapError(ServerError):
+    """A lane table that the data plane refuses."""
+
+
+class ControlError(ScorerError):
+    """A change that the control plane refuses."""
+
+
+class ControlUnavailableError(ControlError):
+    """The control service does not answer."""
+
+
+class ClientError(ScorerError):
+    """A request to a server that did not succeed."""
+
+
+class ForkedProcessError(ScorerError):
+    """A native object was used in a forked child process."""

@@ -1,0 +1,235 @@
+"""Forests: models of other libraries, converted once and evaluated bit for bit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scorer import bridge
+from scorer.errors import ForestError
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+__all__ = ["Forest"]
+
+# Values handed over at a time: the copy on the other side stays small and in the cache.
+_CHUNK: Final = 1 << 18
+
+
+class Forest:
+    """A tree ensemble whose results are those of the library that trained it.
+
+    Build one with `from_xgboost`, `from_lightgbm`, `from_sklearn` or `from_treelite`; keep it with `save`
+    and `load`, which need none of these libraries.
+    """
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: bridge.Forest) -> None:
+        self._handle = handle
+
+    @classmethod
+    def from_xgboost(cls, model: Any) -> Forest:
+        """Converts an XGBoost model, read from XGBoost's own UBJ or JSON.
+
+        Margins are bit-equal to ``Booster.predict(.., output_margin=True)``. A column of a categorical
+        feature holds the category's number in the training data (its position in the dataframe's
+        categories), as XGBoost itself expects it in plain arrays.
+
+        Args:
+            model: A Booster, an estimator of XGBoost's scikit-learn API (up to its best round, if it stopped
+                early), the path of a ``.ubj`` or ``.json`` file, or the bytes of one.
+
+        Raises:
+            ForestError: The model cannot be read.
+            UnsupportedModelError: The model uses something that is refused by name.
+        """
+        from scorer.importers import xgboost
+
+        return cls(bridge.Forest.from_xgboost(xgboost.model_bytes(model)))
+
+    @classmethod
+    def from_lightgbm(cls, model: Any) -> Forest:
+        """Converts a LightGBM model, read from its model text.
+
+        Margins are equal to LightGBM's own float64 result on float32 rows, with every missing type.
+
+        Args:
+            model: A Booster, an estimator of LightGBM's scikit-learn API, the path of a model file, or its text.
+
+        Raises:
+            ForestError: The model cannot be read.
+            UnsupportedModelError: The model uses linear trees or an unknown objective.
+        """
+        from scorer.importers import lightgbm
+
+        return cls(lightgbm.read(model).compile())
+
+    @classmethod
+    def from_sklearn(cls, model: Any) -> Forest:
+        """Converts a scikit-learn model: random forests, extra trees, decision trees, gradient boosting,
+        HistGradientBoosting (classifiers and regressors) and IsolationForest.
+
+        Predictions: the value of a regressor; the probability of class 1 of a boosted binary classifier;
+        probabilities per class of other classifiers; of an IsolationForest the anomaly score, which is
+        ``-score_samples(X)`` (margins are summed path lengths).
+
+        Raises:
+            ForestError: The model is not fitted.
+            UnsupportedModelError: The model uses something that is refused by name.
+        """
+        from scorer.importers import sklearn
+
+        return cls(sklearn.read(model).compile())
+
+    @classmethod
+    def from_treelite(cls, model: Any) -> Forest:
+        """Converts a Treelite model; results are those of Treelite's own GTIL.
+
+        Treelite adds the base score last and forgets which zeros LightGBM takes as missing: prefer
+        `from_xgboost` and `from_lightgbm` where the original model is at hand.
+
+        Args:
+            model: A ``treelite.Model``, the path of a checkpoint, or the bytes of one.
+
+        Raises:
+            ForestError: The model cannot be read.
+            UnsupportedModelError: The model uses something that is refused by name.
+        """
+        from scorer.importers import treelite
+
+        return cls(treelite.read(model).compile())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Forest:
+        """Reads what `to_bytes` wrote; the structure is validated completely.
+
+        Raises:
+            ForestError: The bytes are no packed forest, truncated or altered.
+        """
+        return cls(bridge.Forest.from_bytes(data))
+
+    def to_bytes(self) -> bytes:
+        """The packed forest; equal forests give equal bytes."""
+        return self._handle.to_bytes()
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Forest:
+        """Reads a file that `save` wrote; the structure is validated completely.
+
+        Raises:
+            ForestError: The file cannot be read, or is no packed forest, truncated or altered.
+        """
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise ForestError(f"forest {os.fspath(path)!r}: cannot be read: {error.strerror}") from error
+        try:
+            return cls.from_bytes(data)
+        except ForestError as error:
+            raise ForestError(f"forest {os.fspath(path)!r}: {error}") from error
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the packed forest; a reader sees the old file or the new one, never a part.
+
+        Raises:
+            ForestError: The file cannot be written.
+        """
+        target = Path(path)
+        part = target.with_name(f"{target.name}.{os.getpid()}.part")
+        try:
+            part.write_bytes(self.to_bytes())
+            part.replace(target)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise ForestError(f"forest {os.fspath(path)!r}: cannot be written: {error.strerror}") from error
+
+    def predict(self, X: npt.ArrayLike, margin: bool = False) -> npt.NDArray[np.float32] | npt.NDArray[np.float64]:  # noqa: N803
+        """Scores rows. Other Python threads run meanwhile.
+
+        Args:
+            X: Rows ``[n, num_features]``. float32 in C order is used as it is; other real types are rounded
+                to float32 and other orders copied. NaN is a missing value.
+            margin: Return raw margins, before the link.
+
+        Returns:
+            ``[n]`` where there is one value per row, else ``[n, k]``; float32 for forests that sum in
+            float32 (XGBoost), float64 for others.
+
+        Raises:
+            ForestError: X has another shape, a type that is not real, or finite values beyond float32.
+        """
+        rows = self._rows(X)
+        width = self._handle.num_outputs if margin else self._handle.num_predictions
+        out = np.empty((len(rows), width), np.float32 if self._handle.is_f32 else np.float64)
+        step = max(1, _CHUNK // self.num_features)
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            self._handle.predict(part, len(part), margin, out[start : start + step])
+        return out[:, 0] if width == 1 else out
+
+    def _rows(self, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        rows = np.asarray(values)
+        expected = f"[n, {self.num_features}]"
+        if rows.ndim != 2 or rows.shape[1] != self.num_features:
+            hint = "; pass one row as x[None, :]" if rows.ndim == 1 else ""
+            raise ForestError(f"X: shape {list(rows.shape)} is given, {expected} is expected{hint}")
+        if rows.dtype.kind not in "fiub":
+            raise ForestError(f"X: type {rows.dtype} is given, float32 is expected; encode the columns as numbers")
+        if rows.dtype != np.float32:
+            try:
+                with np.errstate(over="raise"):
+                    rows = rows.astype(np.float32)
+            except FloatingPointError as error:
+                raise ForestError("X: a finite value is beyond float32; scale or clip the column") from error
+        return np.ascontiguousarray(rows)
+
+    @property
+    def num_features(self) -> int:
+        """Values in a row."""
+        return self._handle.num_features
+
+    @property
+    def num_outputs(self) -> int:
+        """Margins per row."""
+        return self._handle.num_outputs
+
+    @property
+    def num_trees(self) -> int:
+        """Trees over all outputs and rounds."""
+        return self._handle.num_trees
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes over all trees, leaves included."""
+        return self._handle.num_nodes
+
+    @property
+    def max_depth(self) -> int:
+        """Most splits between a root and a leaf."""
+        return self._handle.max_depth
+
+    @property
+    def link(self) -> str:
+        """Name of the function from margins to predictions."""
+        return self._handle.link
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the loaded forest keeps in memory."""
+        return self._handle.heap_bytes
+
+    def __repr__(self) -> str:
+        precision = "float32" if self._handle.is_f32 else "float64"
+        return (
+            f"Forest(trees={self.num_trees}, features={self.num_features}, outputs={self.num_outputs}, "
+            f"max_depth={self.max_depth}, link={self.link!r}, precision={precision!r})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Forest.from_bytes, (self.to_bytes(),))

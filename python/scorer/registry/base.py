@@ -1,0 +1,109 @@
+"""What the rest of the project expects of a registry: the seam for other engines."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+
+class Resolved(NamedTuple):
+    """What a reference stands for."""
+
+    digest: str
+    """``sha256:<hex>``."""
+    path: Path
+    """The bundle's directory, never to be written to."""
+
+
+@dataclass(frozen=True, slots=True)
+class AliasChange:
+    """One entry of an alias's history. Entries are only ever added."""
+
+    sequence: int
+    alias: str
+    """``name@alias``."""
+    digest: str
+    previous: str | None
+    action: str
+    """``alias`` or ``rollback``."""
+    at_ms: int
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BundleRecord:
+    """One bundle in a registry."""
+
+    digest: str
+    name: str
+    kind: str
+    created_at: str
+    pushed_at_ms: int
+    pushed_by: str
+    bytes: int
+    aliases: tuple[str, ...]
+    """Every ``name@alias`` that points here now."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleDetails:
+    """A bundle with its manifest and the history of the aliases that ever pointed to it."""
+
+    record: BundleRecord
+    path: Path
+    manifest: Mapping[str, Any]
+    history: tuple[AliasChange, ...]
+
+
+class BundleSource(Protocol):
+    """What the server needs: where aliases point, and the bytes."""
+
+    @property
+    def location(self) -> str:
+        """Where this registry is, for people."""
+
+    def version(self) -> Hashable:
+        """Changes whenever an alias may have moved. Cheap: called at every poll.
+
+        Raises:
+            RegistryUnavailableError: The registry cannot be read now.
+        """
+
+    def resolve(self, reference: str) -> Resolved:
+        """What ``name@alias``, a digest or a prefix of one stands for."""
+
+    def fingerprint(self, digest: str) -> Hashable:
+        """Changes when the stored bytes of a bundle may have; for retrying one that was refused."""
+
+    def close(self) -> None:
+        """Releases what is held open."""
+
+
+class RegistryBackend(BundleSource, Protocol):
+    """Everything a registry does."""
+
+    def push(self, directory: Path, *, by: str | None = None) -> str:
+        """Verifies a bundle, stores it and returns its digest. Idempotent."""
+
+    def list(self, name: str | None = None) -> Sequence[BundleRecord]:
+        """Every bundle, newest push first."""
+
+    def show(self, reference: str) -> BundleDetails:
+        """One bundle in full."""
+
+    def aliases(self) -> Mapping[str, str]:
+        """Every ``name@alias`` and the digest it points to."""
+
+    def history(self, alias: str | None = None) -> Sequence[AliasChange]:
+        """Every change of an alias (or of all), oldest first."""
+
+    def alias(
+        self, name: str, alias: str, digest: str, *, by: str | None = None, reason: str = ""
+    ) -> AliasChange | None:
+        """Points ``name@alias`` to a bundle; None if it already did."""
+
+    def rollback(self, name: str, alias: str, *, by: str | None = None, reason: str = "") -> AliasChange:
+        """Points ``name@alias`` back to where it was before its current value was set."""

@@ -1,0 +1,189 @@
+"""The registry's SQLite file: which bundles there are, and where aliases point and pointed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from scorer.errors import RegistryUnavailableError
+
+FILE = "registry.sqlite"
+_SCHEMA_VERSION = 1
+_BUSY_SECONDS = 10.0
+
+_SCHEMA = """
+CREATE TABLE bundles (
+    digest       TEXT PRIMARY KEY,      -- hex
+    name         TEXT NOT NULL,
+    kind         TEXT NOT NULL,
+    created_at   TEXT NOT NULL,         -- as the manifest has it
+    pushed_at_ms INTEGER NOT NULL,
+    pushed_by    TEXT NOT NULL,
+    bytes        INTEGER NOT NULL
+) STRICT;
+CREATE TABLE alias_history (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    name     TEXT NOT NULL,
+    alias    TEXT NOT NULL,
+    digest   TEXT NOT NULL REFERENCES bundles (digest),
+    previous TEXT,                      -- what the alias pointed to until then
+    action   TEXT NOT NULL CHECK (action IN ('alias', 'rollback')),
+    at_ms    INTEGER NOT NULL,
+    by       TEXT NOT NULL,
+    reason   TEXT NOT NULL
+) STRICT;
+CREATE INDEX alias_history_by_alias ON alias_history (name, alias, sequence);
+CREATE TRIGGER alias_history_keeps_rows BEFORE DELETE ON alias_history
+    BEGIN SELECT RAISE(ABORT, 'the alias history is append-only'); END;
+CREATE TRIGGER alias_history_keeps_values BEFORE UPDATE ON alias_history
+    BEGIN SELECT RAISE(ABORT, 'the alias history is append-only'); END;
+"""
+
+
+class Database:
+    """Opens the file for each use; SQLite's own locks order concurrent writers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that cannot write."""
+        connection = self.open_reader()
+        try:
+            with self._translated():
+                yield connection
+        finally:
+            connection.close()
+
+    @contextmanager
+    def writing(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the write lock from its start, so that what it read stays true."""
+        with self._translated():
+            if not create and not self.path.exists():
+                raise self.missing()
+            connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+            try:
+                connection.execute("PRAGMA foreign_keys = ON")
+                # FULL: an acknowledged change survives a power cut. NORMAL does not promise that in WAL.
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    self._migrate(connection)
+                    yield connection
+                except BaseException:
+                    connection.execute("ROLLBACK")
+                    raise
+                connection.execute("COMMIT")
+            finally:
+                connection.close()
+
+    def open_reader(self) -> sqlite3.Connection:
+        """A read-only connection that the caller closes; also works where the directory is read-only."""
+        with self._translated():
+            if not self.path.exists():
+                raise self.missing()
+            try:
+                return self._connect("mode=ro")
+            except sqlite3.OperationalError:
+                wal = self.path.with_name(FILE + "-wal")
+                if os.access(self.path.parent, os.W_OK) or (wal.exists() and wal.stat().st_size > 0):
+                    raise
+                # Nobody can write here and nothing waits in the log: no locks are needed.
+                return self._connect("immutable=1")
+
+    def missing(self) -> RegistryUnavailableError:
+        """The error for a file that is not there."""
+        directory = self.path.parent
+        if not directory.is_dir():
+            return RegistryUnavailableError(
+                f'registry "{directory}" does not exist; check the path, or make it with `scorer '
+                "registry push`"
+            )
+        return RegistryUnavailableError(
+            f'registry "{directory}" has no {FILE}; restore it from a backup, or run `scorer registry '
+            "reindex` "
+            "(aliases must then be set again)"
+        )
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        # check_same_thread: the watcher's calls come from a pool's threads, one at a time.
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path.absolute()))}?{mode}",
+            uri=True,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            self._check_version(version)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0 and not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+            # executescript would commit first; the statements must stay inside the transaction.
+            for statement in _statements(_SCHEMA):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            return
+        self._check_version(version)
+
+    def _check_version(self, version: int) -> None:
+        if version != _SCHEMA_VERSION:
+            raise RegistryUnavailableError(
+                f'"{self.path}" has schema version {version}, this scorer reads {_SCHEMA_VERSION}; '
+                "use the scorer version that wrote it, or another file"
+            )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            raise self._explain(error) from error
+        except PermissionError as error:
+            raise RegistryUnavailableError(
+                f'"{error.filename}" cannot be opened: {error.strerror}'
+            ) from error
+
+    def _explain(self, error: sqlite3.DatabaseError) -> RegistryUnavailableError:
+        code = getattr(error, "sqlite_errorcode", None)
+        primary = code & 0xFF if code is not None else None
+        if primary in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return RegistryUnavailableError(
+                f'"{self.path}" is damaged ({error}); restore it from a backup, or move it away and run '
+                "`scorer registry reindex` (aliases must then be set again)"
+            )
+        if primary == sqlite3.SQLITE_READONLY or (
+            primary == sqlite3.SQLITE_CANTOPEN and not os.access(self.path.parent, os.W_OK)
+        ):
+            return RegistryUnavailableError(
+                f'registry "{self.path.parent}" is read-only; change it where it may be written'
+            )
+        if primary == sqlite3.SQLITE_BUSY:
+            return RegistryUnavailableError(
+                f'"{self.path}" was locked by another process for {_BUSY_SECONDS:g} s; try again'
+            )
+        if primary == sqlite3.SQLITE_FULL:
+            return RegistryUnavailableError(f'no space left for "{self.path}"; free some and try again')
+        return RegistryUnavailableError(f'"{self.path}" cannot be used: {error}')
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

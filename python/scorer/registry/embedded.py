@@ -1,0 +1,326 @@
+"""The embedded registry: a directory of content-addressed bundles and one SQLite file.
+
+::
+
+    <registry>/bundles/<hex>/...     immutable; the name is the digest
+    <registry>/registry.sqlite       aliases with their whole history
+    <registry>/staging/              pushes under way; swept after a day
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scorer.errors import BundleError, RegistryError, RegistryUnavailableError
+from scorer.registry import files, rows
+from scorer.registry.base import AliasChange, BundleDetails, BundleRecord, Resolved
+from scorer.registry.database import Database
+from scorer.registry.reference import (
+    AliasReference,
+    DigestReference,
+    check_name,
+    full_digest,
+    parse_alias,
+    parse_reference,
+    pick_digest,
+    unknown_alias,
+)
+
+Verifier = Callable[[Path], str]
+"""Checks a bundle directory completely and returns its digest, ``sha256:<hex>``."""
+
+
+class Registry:
+    """A registry in a directory. Several processes may use it at once.
+
+    Args:
+        path: The directory; the first push makes it.
+        verify: In place of the full check of a bundle, for tests.
+        clock_ms: Milliseconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        verify: Verifier | None = None,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.path = Path(path)
+        self._verify = verify or _verify_bundle
+        self._clock_ms = clock_ms
+        self._database = Database(self.path)
+        self._watch: tuple[sqlite3.Connection, tuple[int, int]] | None = None
+
+    @property
+    def location(self) -> str:
+        """The directory."""
+        return str(self.path)
+
+    # --- bundles ---
+
+    def push(self, directory: str | os.PathLike[str], *, by: str | None = None) -> str:
+        """Verifies a bundle, stores it and returns its digest.
+
+        The copy is verified, not the original, so what is stored is what was checked.
+        Pushing a bundle that is already there changes nothing; one that was damaged since is replaced.
+        """
+        source = Path(directory)
+        check_name(str(files.read_manifest(source).get("name", "")), "bundle name")
+        try:
+            with files.staged(self._staging) as temporary:
+                files.copy_bundle(source, temporary)
+                digest = self._verify(temporary)
+                manifest = files.read_manifest(temporary)
+                target = self._bundles / _hex(digest)
+                if target.exists() and not self._is_sound(target, digest):
+                    files.remove(target, staging=self._staging)
+                files.commit(temporary, target)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+        with self._database.writing(create=True) as connection:
+            self._index(connection, _hex(digest), manifest, by or _user())
+        return digest
+
+    def list(self, name: str | None = None) -> Sequence[BundleRecord]:
+        """Every bundle (of one name), newest push first."""
+        with self._database.reading() as connection:
+            return rows.records(connection, name=name)
+
+    def show(self, reference: str) -> BundleDetails:
+        """One bundle in full: its manifest, and the history of every alias that ever pointed to it."""
+        resolved = self.resolve(reference)
+        with self._database.reading() as connection:
+            (record,) = rows.records(connection, digest=_hex(resolved.digest))
+            history = rows.history(connection, digest=_hex(resolved.digest))
+        return BundleDetails(record, resolved.path, files.read_manifest(resolved.path), tuple(history))
+
+    def reindex(self, *, by: str | None = None) -> Sequence[str]:
+        """Enters every bundle directory that the SQLite file does not know, after verifying it.
+
+        Returns:
+            The digests entered. Aliases are not stored beside the bundles and cannot be brought back.
+        """
+        if not self._bundles.is_dir():
+            raise RegistryUnavailableError(f'registry "{self.path}" has no bundles; check the path')
+        with self._database.writing(create=True) as connection:
+            known = rows.digests(connection)
+        added = []
+        for directory in sorted(self._bundles.iterdir()):
+            if directory.name in known or full_digest(directory.name) is None:
+                continue
+            digest = self._verify(directory)
+            if _hex(digest) != directory.name:
+                raise BundleError(f'"{directory}" holds {digest}; remove it, or push the right bundle again')
+            with self._database.writing() as connection:
+                self._index(connection, directory.name, files.read_manifest(directory), by or _user())
+            added.append(digest)
+        return added
+
+    # --- aliases ---
+
+    def alias(
+        self, name: str, alias: str, digest: str, *, by: str | None = None, reason: str = ""
+    ) -> AliasChange | None:
+        """Points ``name@alias`` to a bundle; None if it already did.
+
+        Args:
+            name: The bundle's name, as in its manifest.
+            alias: For example ``live``.
+            digest: A digest, a prefix of one, or another ``name@alias``.
+            by: Who; default: the user of this process.
+            reason: Why; kept in the history.
+        """
+        reference = AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
+        with self._database.writing() as connection:
+            target = self._digest_of(connection, digest)
+            (bundle,) = rows.records(connection, digest=target)
+            if bundle.name != name:
+                raise RegistryError(
+                    f'bundle sha256:{target[:12]} is called "{bundle.name}", so "{reference}" cannot '
+                    "point to it; "
+                    f'use "{bundle.name}@{alias}"'
+                )
+            current = rows.current(connection).get(str(reference))
+            if current == target:
+                return None
+            return self._move(connection, reference, current, target, action="alias", by=by, reason=reason)
+
+    def rollback(self, name: str, alias: str, *, by: str | None = None, reason: str = "") -> AliasChange:
+        """Points ``name@alias`` back to where it was before its current value was set.
+
+        A second rollback goes one further back; it never returns to what the first one left.
+        """
+        reference = AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
+        with self._database.writing() as connection:
+            changes = rows.history(connection, alias=reference)
+            if not changes:
+                raise unknown_alias(reference, rows.current(connection), self.location)
+            earlier = rows.before_current(changes)
+            if earlier is None:
+                raise RegistryError(
+                    f'"{reference}" has no earlier value to go back to; '
+                    f"point it somewhere with `scorer registry alias {reference} DIGEST`"
+                )
+            current = _hex(changes[-1].digest)
+            return self._move(
+                connection, reference, current, _hex(earlier), action="rollback", by=by, reason=reason
+            )
+
+    def aliases(self) -> Mapping[str, str]:
+        """Every ``name@alias`` and the digest it points to."""
+        with self._database.reading() as connection:
+            return {name: f"sha256:{digest}" for name, digest in rows.current(connection).items()}
+
+    def history(self, alias: str | None = None) -> Sequence[AliasChange]:
+        """Every change of ``name@alias`` (or of all aliases), oldest first."""
+        reference = None if alias is None else parse_alias(alias)
+        with self._database.reading() as connection:
+            changes = rows.history(connection, alias=reference)
+            if reference is not None and not changes:
+                raise unknown_alias(reference, rows.current(connection), self.location)
+            return changes
+
+    def resolve(self, reference: str) -> Resolved:
+        """What ``name@alias``, a digest or a prefix of one stands for."""
+        with self._database.reading() as connection:
+            hexadecimal = self._digest_of(connection, reference)
+        path = self._bundles / hexadecimal
+        if not path.is_dir():
+            raise RegistryUnavailableError(
+                f'bundle sha256:{hexadecimal[:12]} is entered in "{self.path}" but its directory is gone; '
+                "push it again"
+            )
+        return Resolved(f"sha256:{hexadecimal}", path)
+
+    # --- watching ---
+
+    def version(self) -> Hashable:
+        """Changes whenever another process has written. One stat and one PRAGMA on a connection kept open."""
+        path = self._database.path
+        try:
+            status = path.stat()
+        except OSError:
+            self.close()
+            raise self._database.missing() from None
+        identity = (status.st_dev, status.st_ino)
+        if self._watch is not None and self._watch[1] != identity:
+            # The file was replaced; the open connection would watch the old one for ever.
+            self.close()
+        if self._watch is None:
+            self._watch = (self._database.open_reader(), identity)
+        try:
+            data_version = self._watch[0].execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise RegistryUnavailableError(f'"{path}" cannot be read: {error}') from error
+        # data_version counts within one connection: its identity belongs to the answer.
+        return (identity, id(self._watch[0]), data_version)
+
+    def fingerprint(self, digest: str) -> Hashable:
+        """Sizes and times of a bundle's stored files."""
+        return files.stat_fingerprint(self._bundles / _hex(digest))
+
+    def close(self) -> None:
+        """Closes the connection that ``version`` keeps."""
+        if self._watch is not None:
+            self._watch[0].close()
+            self._watch = None
+
+    # --- inside ---
+
+    @property
+    def _bundles(self) -> Path:
+        return self.path / "bundles"
+
+    @property
+    def _staging(self) -> Path:
+        return self.path / "staging"
+
+    def _is_sound(self, directory: Path, digest: str) -> bool:
+        try:
+            return self._verify(directory) == digest
+        except BundleError:
+            return False
+
+    def _index(
+        self, connection: sqlite3.Connection, hexadecimal: str, manifest: Mapping[str, Any], by: str
+    ) -> None:
+        rows.add_bundle(
+            connection,
+            {
+                "digest": hexadecimal,
+                "name": str(manifest["name"]),
+                "kind": str(manifest.get("kind", "")),
+                "created_at": str(manifest.get("created_at", "")),
+                "pushed_at_ms": self._clock_ms(),
+                "pushed_by": by,
+                "bytes": files.size_of(self._bundles / hexadecimal),
+            },
+        )
+
+    def _digest_of(self, connection: sqlite3.Connection, text: str) -> str:
+        reference = parse_reference(text)
+        if isinstance(reference, DigestReference):
+            return pick_digest(reference, rows.digests(connection), self.location)
+        current = rows.current(connection)
+        if str(reference) not in current:
+            raise unknown_alias(reference, current, self.location)
+        return current[str(reference)]
+
+    def _move(
+        self,
+        connection: sqlite3.Connection,
+        reference: AliasReference,
+        previous: str | None,
+        digest: str,
+        *,
+        action: str,
+        by: str | None,
+        reason: str,
+    ) -> AliasChange:
+        return rows.add_change(
+            connection,
+            {
+                "name": reference.name,
+                "alias": reference.alias,
+                "digest": digest,
+                "previous": previous,
+                "action": action,
+                "at_ms": self._clock_ms(),
+                "by": by or _user(),
+                "reason": reason,
+            },
+        )
+
+
+def _hex(digest: str) -> str:
+    hexadecimal = full_digest(digest)
+    if hexadecimal is None:
+        raise BundleError(f'"{digest}" is not a digest; expected sha256: and 64 hex digits')
+    return hexadecimal
+
+
+def _cannot_write(path: Path, error: OSError) -> RegistryError:
+    if isinstance(error, PermissionError) or error.strerror == "Read-only file system":
+        return RegistryUnavailableError(f'registry "{path}" is read-only; change it where it may be written')
+    return RegistryUnavailableError(f'registry "{path}" cannot be written: {error.strerror or error}')
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def _verify_bundle(directory: Path) -> str:
+    from scorer.bundle import verify
+
+    return str(verify(directory).digest)

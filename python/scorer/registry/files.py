@@ -1,0 +1,163 @@
+"""Copies a bundle directory so that it is either wholly there, on disk, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from scorer.errors import BundleError
+
+MANIFEST = "manifest.json"
+MAX_FILE_BYTES = 1 << 30
+MAX_MANIFEST_BYTES = 16 << 20
+_STALE_SECONDS = 24 * 3600
+
+
+def read_manifest(directory: Path) -> Mapping[str, Any]:
+    """The manifest as parsed JSON, its file names checked; nothing else is verified here."""
+    path = directory / MANIFEST
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise BundleError(f'"{path}" is larger than {MAX_MANIFEST_BYTES} bytes; this is no manifest')
+        manifest: Mapping[str, Any] = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise BundleError(
+            f'"{directory}" holds no {MANIFEST}; give the directory that `scorer bundle build` wrote'
+        ) from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise BundleError(f'"{path}" is not valid JSON ({error}); build the bundle again') from None
+    except OSError as error:
+        raise BundleError(f'"{path}" cannot be read: {error.strerror}') from None
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict) or not files:
+        raise BundleError(f'"{path}" lists no files; build the bundle again')
+    for name in files:
+        if name in ("", ".", "..", MANIFEST) or PurePosixPath(name).name != name or "\0" in name:
+            raise BundleError(
+                f'"{path}" lists the file name "{name}"; only plain names are allowed in a bundle'
+            )
+    return manifest
+
+
+def copy_bundle(source: Path, destination: Path) -> None:
+    """Copies the manifest and the files it lists, each synced to disk; extra files are left behind."""
+    for name in [*read_manifest(source)["files"], MANIFEST]:
+        _copy_file(source / name, destination / name)
+    sync_directory(destination)
+
+
+@contextmanager
+def staged(staging: Path) -> Iterator[Path]:
+    """A private directory to fill and then `commit`; deleted if that does not happen."""
+    staging.mkdir(parents=True, exist_ok=True)
+    sweep(staging)
+    temporary = Path(tempfile.mkdtemp(prefix="new-", dir=staging))
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def commit(temporary: Path, target: Path) -> None:
+    """Makes a filled directory appear under its final name, in one step, synced to disk.
+
+    Where another process placed it first, that one is kept: the name is the content's digest.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # mkdtemp makes it private; a registry is read by others.
+    temporary.chmod(0o755)
+    try:
+        temporary.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+    sync_directory(target.parent)
+
+
+def remove(directory: Path, *, staging: Path) -> None:
+    """Takes a directory away in one step, then deletes it."""
+    with staged(staging) as hole, suppress(FileNotFoundError):
+        directory.rename(hole / directory.name)
+
+
+def sweep(staging: Path) -> None:
+    """Deletes what a killed process left in a staging directory a day ago or earlier."""
+    oldest = time.time() - _STALE_SECONDS
+    for entry in staging.iterdir():
+        with suppress(OSError):
+            if entry.stat().st_mtime < oldest:
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replaces a file in one step, synced to disk; a reader sees the old or the new one, whole."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes renames in a directory survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def stat_fingerprint(directory: Path) -> Hashable:
+    """Sizes, times and inodes of a directory's files; differs when any was rewritten."""
+    try:
+        entries = [(entry.name, entry.stat(follow_symlinks=False)) for entry in os.scandir(directory)]
+    except OSError:
+        return None
+    return tuple(sorted((name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in entries))
+
+
+def size_of(directory: Path) -> int:
+    """Bytes of a bundle directory's files."""
+    return sum(entry.stat().st_size for entry in os.scandir(directory) if entry.is_file())
+
+
+def _copy_file(source: Path, destination: Path) -> None:
+    try:
+        # O_NOFOLLOW and O_NONBLOCK: a link could lead anywhere, a FIFO would never answer.
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise BundleError(
+            f'"{source}" is listed in the manifest but missing; build the bundle again'
+        ) from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise BundleError(f'"{source}" is a symbolic link; a bundle holds regular files only') from None
+        raise BundleError(f'"{source}" cannot be read: {error.strerror}') from None
+    with os.fdopen(descriptor, "rb") as reader:
+        status = os.fstat(reader.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise BundleError(f'"{source}" is not a regular file; a bundle holds regular files only')
+        if status.st_size > MAX_FILE_BYTES:
+            raise BundleError(
+                f'"{source}" has {status.st_size} bytes; a file of a bundle has at most {MAX_FILE_BYTES}'
+            )
+        with destination.open("xb") as writer:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+            writer.flush()
+            os.fchmod(writer.fileno(), 0o444)
+            os.fsync(writer.fileno())

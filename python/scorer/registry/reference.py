@@ -1,0 +1,107 @@
+"""What a bundle may be called: a digest, a prefix of one, or ``name@alias``."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scorer.errors import AmbiguousReferenceError, InvalidReferenceError, UnknownReferenceError
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_HEX = re.compile(r"[0-9a-f]{1,64}")
+_SCHEME = "sha256:"
+MIN_PREFIX = 4
+"""Shorter prefixes are refused: they would become ambiguous with the next push."""
+
+
+@dataclass(frozen=True, slots=True)
+class AliasReference:
+    """``name@alias``."""
+
+    name: str
+    alias: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.alias}"
+
+
+@dataclass(frozen=True, slots=True)
+class DigestReference:
+    """A digest or the beginning of one, without its scheme."""
+
+    prefix: str
+
+    def __str__(self) -> str:
+        return f"{_SCHEME}{self.prefix}"
+
+
+def parse_reference(text: str) -> AliasReference | DigestReference:
+    """Reads any of the three forms."""
+    if "@" in text:
+        return parse_alias(text)
+    prefix = text.removeprefix(_SCHEME)
+    if not _HEX.fullmatch(prefix):
+        raise InvalidReferenceError(
+            f'"{text}" names no bundle; write name@alias, sha256:<hex>, or at least {MIN_PREFIX} '
+            "digits of the digest"
+        )
+    if len(prefix) < MIN_PREFIX:
+        raise InvalidReferenceError(f'"{text}" is too short a prefix; give at least {MIN_PREFIX} hex digits')
+    return DigestReference(prefix)
+
+
+def parse_alias(text: str) -> AliasReference:
+    """Reads ``name@alias``."""
+    name, separator, alias = text.partition("@")
+    if not separator:
+        raise InvalidReferenceError(
+            f'"{text}" is not an alias; write name@alias, for example "fraud-checkout@live"'
+        )
+    return AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
+
+
+def check_name(name: str, what: str) -> str:
+    """Refuses a name that could not be a file name, a metric label and a word in a URL at once."""
+    if not _NAME.fullmatch(name):
+        raise InvalidReferenceError(
+            f'{what} "{name}" is not allowed; use lower-case letters, digits, ".", "_" and "-", '
+            "starting with a letter or digit, at most 64 characters"
+        )
+    return name
+
+
+def full_digest(text: str) -> str | None:
+    """The hex of a complete digest, or None."""
+    hexadecimal = text.removeprefix(_SCHEME)
+    return hexadecimal if len(hexadecimal) == 64 and _HEX.fullmatch(hexadecimal) else None
+
+
+def pick_digest(reference: DigestReference, candidates: Iterable[str], where: str) -> str:
+    """The only candidate that begins with the prefix."""
+    found = sorted(candidate for candidate in candidates if candidate.startswith(reference.prefix))
+    if not found:
+        raise UnknownReferenceError(
+            f"no bundle {reference} in {where}; `scorer registry list` shows what is there"
+        )
+    if len(found) > 1:
+        shown = ", ".join(candidate[: len(reference.prefix) + 4] for candidate in found[:4])
+        raise AmbiguousReferenceError(
+            f"{reference} fits {len(found)} bundles ({shown}{', ...' if len(found) > 4 else ''}); "
+            "give more digits"
+        )
+    return found[0]
+
+
+def unknown_alias(reference: AliasReference, known: Iterable[str], where: str) -> UnknownReferenceError:
+    """An error that suggests the nearest alias."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(reference), names, n=1, cutoff=0.6)
+    if close:
+        hint = f'did you mean "{close[0]}"?'
+    elif names:
+        hint = f"there are: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
+    else:
+        hint = f"there are no aliases yet; set it with `scorer registry alias {reference} DIGEST`"
+    return UnknownReferenceError(f'no alias "{reference}" in {where}; {hint}')

@@ -1,0 +1,213 @@
+//! Tree ensembles: what a model library means, evaluated bit for bit.
+//!
+//! An importer builds a [`Model`] (raw trees with the library's own comparison, missing-value and
+//! summation rules). [`Forest::compile`] lowers all of those rules to one form: a node is a pair
+//! `(slot, key)` and its test is `slots[slot] < key` on integers. Everything that differs between
+//! libraries (NaN directions, zero-as-missing, category sets, `<=` on float64 thresholds) is moved
+//! out of the trees and into the vector of slots, which is computed once per row.
+//!
+//! There is one validated layout ([`layout::Layout`]); its packed bytes are described in
+//! `docs/forest-format.md`. Evaluators are chosen per group of trees when a forest is loaded.
+
+mod build;
+mod compile;
+mod error;
+mod format;
+mod key;
+mod layout;
+mod link;
+mod model;
+mod plan;
+mod scratch;
+mod slots;
+mod sum;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::ForestError;
+pub use link::Link;
+pub use model::{
+    BaseOrder, CategoryRule, Missing, Model, NanRule, Node, Precision, Side, Split, Target, Test, Tree,
+    ZeroRule,
+};
+pub use scratch::Scratch;
+
+use layout::{Layout, Leaves};
+use plan::Plan;
+
+/// The limits that a forest must keep to be loaded.
+pub mod limits {
+    /// Most features of a row.
+    pub const FEATURES: usize = 1 << 20;
+    /// Most outputs (classes × targets).
+    pub const OUTPUTS: usize = 1 << 12;
+    /// Most trees.
+    pub const TREES: usize = 1 << 20;
+    /// Most nodes, leaves included, over all trees.
+    pub const NODES: usize = 1 << 26;
+    /// Most splits between the root and a leaf.
+    pub const DEPTH: usize = 64;
+    /// Most derived slots.
+    pub const SLOTS: usize = 1 << 20;
+    /// Most bytes of category tables.
+    pub const CATEGORY_BYTES: usize = 1 << 28;
+    /// Most bytes of a packed forest.
+    pub const BYTES: usize = 1 << 30;
+}
+
+/// An immutable, validated forest, ready to evaluate. `Send + Sync`; share it behind an `Arc`.
+#[derive(Debug)]
+pub struct Forest {
+    layout: Layout,
+    plan: Plan,
+}
+
+impl Forest {
+    /// Lowers a raw model and validates the result.
+    ///
+    /// # Errors
+    /// [`ForestError`] naming the part of the model that is malformed, over a limit or unsupported.
+    pub fn compile(model: &Model) -> Result<Self, ForestError> {
+        Self::from_layout(compile::lower(model)?)
+    }
+
+    /// Decodes packed bytes (see `docs/forest-format.md`) and validates the structure completely.
+    ///
+    /// # Errors
+    /// [`ForestError`] for anything that is not exactly what [`Forest::to_bytes`] writes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, ForestError> {
+        Self::from_layout(format::decode(bytes)?)
+    }
+
+    /// The packed bytes: equal forests give equal bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        format::encode(&self.layout)
+    }
+
+    /// Number of values in a row.
+    #[must_use]
+    pub fn num_features(&self) -> usize {
+        self.layout.num_features
+    }
+
+    /// Number of raw outputs (margins) per row.
+    #[must_use]
+    pub fn num_outputs(&self) -> usize {
+        self.layout.num_outputs
+    }
+
+    /// Number of values per row after [`Forest::transform`]: 1 where the link picks a class, else `num_outputs`.
+    #[must_use]
+    pub fn num_predictions(&self) -> usize {
+        if self.layout.link == Link::ArgMax { 1 } else { self.layout.num_outputs }
+    }
+
+    /// Number of trees, over all outputs and rounds.
+    #[must_use]
+    pub fn num_trees(&self) -> usize {
+        self.layout.trees.len()
+    }
+
+    /// Number of nodes over all trees, leaves included.
+    #[must_use]
+    pub fn num_nodes(&self) -> usize {
+        self.layout.nodes.len()
+    }
+
+    /// Most splits between a root and a leaf.
+    #[must_use]
+    pub fn max_depth(&self) -> usize {
+        self.layout.trees.iter().map(|tree| usize::from(tree.depth)).max().unwrap_or(0)
+    }
+
+    /// The precision in which the library sums leaves: results of f32 forests are exact f32 values.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        self.layout.precision()
+    }
+
+    /// The function from margins to predictions.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        self.layout.link
+    }
+
+    /// Bytes that this forest keeps on the heap.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.layout.heap_bytes() + self.plan.heap_bytes()
+    }
+
+    /// Raw outputs of one row, before the link; f32 results are widened exactly. Allocates nothing.
+    ///
+    /// # Panics
+    /// If `row.len() != num_features()`, `out.len() != num_outputs()` or `scratch` belongs to a forest of
+    /// another shape: mistakes of the caller's code, never of the data.
+    pub fn margins(&self, row: &[f32], scratch: &mut Scratch, out: &mut [f64]) {
+        assert_eq!(row.len(), self.layout.num_features, "row length is not the forest's number of features");
+        assert_eq!(out.len(), self.layout.num_outputs, "output length is not the forest's number of outputs");
+        scratch.check(&self.layout);
+        self.layout.slots.fill(row, &mut scratch.slots);
+        match (&self.layout.leaves, &self.plan) {
+            (Leaves::F32(leaves), Plan::F32(engine)) => {
+                engine.margins(&self.layout, leaves, &scratch.slots, &mut scratch.sums_f32, out);
+            }
+            (Leaves::F64(leaves), Plan::F64(engine)) => {
+                engine.margins(&self.layout, leaves, &scratch.slots, &mut scratch.sums_f64, out);
+            }
+            // `from_layout` builds the plan from the layout, so that both have one precision.
+            _ => unreachable!("plan and layout differ in precision"),
+        }
+    }
+
+    /// The library's own link (sigmoid, softmax, exp ..) in place, in the library's precision.
+    ///
+    /// For [`Link::ArgMax`] the class index is left in `outputs[0]` and the rest is zero: use the first
+    /// [`Forest::num_predictions`] values.
+    pub fn transform(&self, outputs: &mut [f64]) {
+        self.layout.link.apply(self.layout.precision(), outputs);
+    }
+
+    /// Scores `n` rows, row-major `[n, num_features]`, into `[n, num_outputs]` margins or
+    /// `[n, num_predictions]` predictions.
+    ///
+    /// # Errors
+    /// [`ForestError::Shape`] where a length does not fit.
+    pub fn predict(&self, rows: &[f32], n: usize, margin: bool, out: &mut [f64]) -> Result<(), ForestError> {
+        let features = self.layout.num_features;
+        let width = if margin { self.num_outputs() } else { self.num_predictions() };
+        if n.checked_mul(features) != Some(rows.len()) {
+            return Err(ForestError::Shape {
+                what: "rows",
+                expected: n.saturating_mul(features),
+                found: rows.len(),
+            });
+        }
+        if n.checked_mul(width) != Some(out.len()) {
+            return Err(ForestError::Shape {
+                what: "outputs",
+                expected: n.saturating_mul(width),
+                found: out.len(),
+            });
+        }
+        let mut scratch = Scratch::new(self);
+        let mut outputs = vec![0.0; self.num_outputs()];
+        for (i, result) in out.chunks_exact_mut(width).enumerate() {
+            self.margins(&rows[i * features..(i + 1) * features], &mut scratch, &mut outputs);
+            if !margin {
+                self.transform(&mut outputs);
+            }
+            result.copy_from_slice(&outputs[..width]);
+        }
+        Ok(())
+    }
+
+    fn from_layout(layout: Layout) -> Result<Self, ForestError> {
+        layout.validate()?;
+        let plan = build::plan(&layout);
+        Ok(Self { layout, plan })
+    }
+}
