@@ -111,7 +111,7 @@ impl<T: Real> Engine<T> {
         }
         if layout.base_order == BaseOrder::Last {
             for (sum, &base) in sums.iter_mut().zip(&layout.base) {
-                *sum += T::from_f64(base);
+                *sum = T::from_f64(sum.to_f64() + base);
             }
         }
         for (out, &sum) in out.iter_mut().zip(sums.iter()) {
