@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from scorer.config import Settings
 from scorer.control.lanes import LaneTable
-from scorer.errors import ForkedProcessError
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,10 @@ class DataPlane(Protocol):
 
 
 class NativeDataPlane:
-    """The data plane in this process. It listens, and answers NOT_SERVING, once this returns."""
+    """The data plane in this process. It listens, and answers NOT_SERVING, once this returns.
+
+    In a forked child every call raises `ForkedProcessError`: the threads stayed in the parent.
+    """
 
     def __init__(self, settings: Settings) -> None:
         from scorer import bridge  # the extension is loaded when a server starts, not before
@@ -70,53 +72,39 @@ class NativeDataPlane:
 
     def load(self, path: Path, digest: str) -> Mapping[str, Any]:
         """See `DataPlane.load`."""
-        self._check_process()
         report: Mapping[str, Any] = json.loads(self._server.load(str(path), digest))
         return report
 
     def swap(self, table: LaneTable) -> None:
         """See `DataPlane.swap`."""
-        self._check_process()
         self._server.swap(json.dumps(table.to_dict()))
 
     def unload(self, digest: str) -> None:
         """See `DataPlane.unload`."""
-        self._check_process()
         self._server.unload(digest)
 
     def status(self) -> Mapping[str, Any]:
         """See `DataPlane.status`."""
-        self._check_process()
         status: Mapping[str, Any] = json.loads(self._server.status())
         return status
 
     def events(self) -> Sequence[str]:
         """See `DataPlane.events`."""
-        self._check_process()
         events: Sequence[str] = self._server.events()
         return events
 
     def addresses(self) -> Addresses:
         """See `DataPlane.addresses`."""
-        self._check_process()
         found = json.loads(self._server.addresses())
         return Addresses(tuple(found["grpc"]), found.get("metrics"))
 
     def drain(self, seconds: float) -> None:
         """See `DataPlane.drain`."""
-        self._check_process()
         self._server.drain(seconds)
 
     def owned_here(self) -> bool:
         """Whether this is the process that started the server."""
         return os.getpid() == self._pid
-
-    def _check_process(self) -> None:
-        if not self.owned_here():
-            raise ForkedProcessError(
-                f"the server was started by process {self._pid} and its threads do not exist in this fork; "
-                'start child processes with multiprocessing\'s "spawn" method'
-            )
 
 
 def server_config(settings: Settings) -> dict[str, Any]:
