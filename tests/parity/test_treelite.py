@@ -127,22 +127,21 @@ def test_models_of_lightgbm(table, assert_bits) -> None:
 
 
 @pytest.mark.parametrize(
-    "estimator",
+    ("estimator", "outputs"),
     [
-        ensemble.RandomForestRegressor(8, random_state=1),
-        ensemble.RandomForestClassifier(8, random_state=1),
-        ensemble.GradientBoostingClassifier(n_estimators=8, random_state=1),
-        ensemble.IsolationForest(n_estimators=8, random_state=1),
+        (ensemble.RandomForestRegressor(8, random_state=1), "one"),
+        (ensemble.RandomForestRegressor(8, random_state=1), "two"),
+        (ensemble.RandomForestClassifier(8, random_state=1), "one"),
+        (ensemble.RandomForestClassifier(8, random_state=1), "two"),
+        (ensemble.GradientBoostingClassifier(n_estimators=8, random_state=1), "one"),
+        (ensemble.IsolationForest(n_estimators=8, random_state=1), "one"),
     ],
-    ids=lambda estimator: type(estimator).__name__,
+    ids=str,
 )
-@pytest.mark.parametrize("outputs", ["one", "two"])
 def test_models_of_sklearn(estimator, outputs, table, assert_bits) -> None:
     rows = np.nan_to_num(table(3))
     y = np.digitize(np.nansum(rows[:, :3], axis=1), [-1, 1])
     if outputs == "two":
-        if not type(estimator).__name__.startswith("RandomForest"):
-            pytest.skip("takes one output only")
         y = np.stack([y, y > 0], axis=1)
     model = treelite.sklearn.import_model(estimator.fit(rows, y))
     forest = Forest.from_treelite(model)
