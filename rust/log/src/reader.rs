@@ -218,7 +218,7 @@ impl Reader {
     pub(crate) fn perhaps_unsynced(&self, summary: &SegmentSummary) -> bool {
         let durable =
             self.segments.iter().filter_map(|listed| listed.header).map(|header| header.durable).max();
-        summary.sequences.is_some_and(|(_, last)| last >= durable.unwrap_or(0))
+        !summary.sealed || summary.sequences.is_some_and(|(_, last)| last >= durable.unwrap_or(0))
     }
 
     /// Whether it is the newest segment.
