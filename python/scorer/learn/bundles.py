@@ -110,5 +110,4 @@ def _features(columns: tuple[Column, ...]) -> list[Feature]:
 
 
 def _lineage(data_digest: str, run_id: str, metrics: dict[str, Any]) -> Lineage:
-    described = describe_lineage(run_id=run_id, metrics=metrics)
-    return described.model_copy(update={"data_digest": data_digest})
+    return describe_lineage(data_digest=data_digest, run_id=run_id, metrics=metrics)
