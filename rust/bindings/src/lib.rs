@@ -2,10 +2,9 @@
 
 mod bundle;
 mod forest;
+mod load;
 
 use pyo3::prelude::*;
-
-mod load;
 
 #[pymodule]
 mod _scorer {
@@ -15,6 +14,7 @@ mod _scorer {
     use crate::bundle::{Bundle, Policy, build_golden, draft_bundle, draw, seal_manifest, transform_rows};
     #[pymodule_export]
     use crate::forest::Forest;
+    #[pymodule_export]
     use crate::load::run_load;
 
     #[pymodule_init]

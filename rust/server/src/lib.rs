@@ -4,6 +4,7 @@
 //! [`Server::swap`] lane tables, [`Server::drain`] it. No Python, no registry, nothing to wait for.
 
 mod answer;
+pub mod bundle_dir;
 mod bundles;
 mod config;
 mod decisions;
