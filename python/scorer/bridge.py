@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scorer._scorer import FILE_DESCRIPTOR_SET, Forest, __version__, build_profile
+from scorer._scorer import FILE_DESCRIPTOR_SET, Forest, Server, __version__, build_profile
 from scorer._scorer import Bundle as RawBundle
 from scorer._scorer import Policy as RawPolicy
 from scorer._scorer import build_golden, draft_bundle, draw, run_load, seal_manifest, transform_rows
@@ -12,6 +12,7 @@ __all__ = [
     "Forest",
     "RawBundle",
     "RawPolicy",
+    "Server",
     "__version__",
     "build_golden",
     "build_profile",

@@ -1,8 +1,11 @@
 //! `scorer._scorer`: the only place where Rust meets Python. Nothing here is public API.
 
 mod bundle;
+mod enter;
+mod error;
 mod forest;
 mod load;
+mod server;
 
 use pyo3::prelude::*;
 
@@ -16,6 +19,8 @@ mod _scorer {
     use crate::forest::Forest;
     #[pymodule_export]
     use crate::load::run_load;
+    #[pymodule_export]
+    use crate::server::Server;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -60,28 +60,7 @@ pub enum LoadError {
         /// The text given.
         digest: String,
     },
-    /// The path is no bundle directory.
-    #[error("bundle {}: {reason}", path.display())]
-    Directory {
-        /// The path.
-        path: PathBuf,
-        /// Why not, and the remedy.
-        reason: String,
-    },
-    /// The content has another digest than the one asked for.
-    #[error(
-        "bundle {}: its digest is {found}, {expected} was asked for; push the bundle again or correct the reference",
-        path.display()
-    )]
-    Mismatch {
-        /// The bundle's directory.
-        path: PathBuf,
-        /// The digest asked for.
-        expected: String,
-        /// The digest of the content.
-        found: String,
-    },
-    /// The bundle does not hold what it promises.
+    /// It cannot be read, or is not what it promises to be.
     #[error("bundle {}: {source}", path.display())]
     Bundle {
         /// The bundle's directory.

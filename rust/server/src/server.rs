@@ -46,8 +46,10 @@ const STOP_WITHIN: Duration = Duration::from_secs(2);
 pub struct Server {
     shared: Arc<Shared>,
     addresses: Addresses,
-    /// One swap, load or unload at a time decides what is in memory.
+    /// One swap or unload at a time.
     changes: Mutex<()>,
+    /// The process whose threads serve.
+    owner: u32,
     running: Mutex<Option<Running>>,
 }
 
@@ -151,7 +153,13 @@ impl Server {
         let running = run(&shared, listeners)?;
         let fields = json!({"addresses": &addresses, "version": env!("CARGO_PKG_VERSION")});
         shared.events.push(Level::Info, "started", fields);
-        Ok(Server { shared, addresses, changes: Mutex::default(), running: Mutex::new(Some(running)) })
+        Ok(Server {
+            shared,
+            addresses,
+            changes: Mutex::default(),
+            owner: std::process::id(),
+            running: Mutex::new(Some(running)),
+        })
     }
 
     /// Reads a bundle from its directory, verifies it completely, scores its golden cases, warms it up and
@@ -334,7 +342,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.drain(DROP_WITHIN);
+        if std::process::id() == self.owner {
+            self.drain(DROP_WITHIN);
+        } else {
+            // A forked child: the threads and the socket's file are the parent's.
+            std::mem::forget(lock(&self.running).take());
+        }
     }
 }
 

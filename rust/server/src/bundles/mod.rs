@@ -1,6 +1,5 @@
 //! Bundles in memory: reading them in, keeping them, letting them go.
 
-mod files;
 mod reaper;
 mod store;
 

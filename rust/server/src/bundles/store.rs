@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use scorer_core::bundle::{Bundle, BundleError, Digest, EvalScratch, Kind as BundleKind};
+use scorer_core::bundle::{Bundle, Digest, EvalScratch, Kind as BundleKind};
 use serde::Serialize;
 use serde_json::json;
 
-use super::files::BundleDirectory;
+use crate::bundle_dir;
 use crate::config::Kind;
 use crate::error::LoadError;
 use crate::events::{Events, Level};
@@ -88,11 +88,10 @@ impl Store {
             return Ok(loaded.report(true));
         }
         let started = Instant::now();
-        let (bundle, bytes) =
-            catch_unwind(AssertUnwindSafe(|| read(path, expected))).unwrap_or_else(|panic| {
-                let id = events.defect("bundle load", panic.as_ref());
-                Err(LoadError::Panic { path: path.to_owned(), id })
-            })?;
+        let bundle = catch_unwind(AssertUnwindSafe(|| read(path, &expected))).unwrap_or_else(|panic| {
+            let id = events.defect("bundle load", panic.as_ref());
+            Err(LoadError::Panic { path: path.to_owned(), id })
+        })?;
         let loaded = Arc::new(Loaded {
             digest: expected,
             digest_text: expected.to_string().into(),
@@ -100,7 +99,7 @@ impl Store {
             actions: actions(&bundle),
             labels: bundle.labels().iter().map(|label| label.as_str().into()).collect(),
             serial: self.next_serial.fetch_add(1, Relaxed),
-            bytes,
+            bytes: bundle.file_bytes(),
             load_ms: started.elapsed().as_secs_f64() * 1e3,
             decisions: AtomicU64::new(0),
             events: Arc::clone(events),
@@ -131,26 +130,11 @@ impl Store {
     }
 }
 
-fn read(path: &Path, expected: Digest) -> Result<(Bundle, u64), LoadError> {
-    let fail = |source: BundleError| LoadError::Bundle { path: path.to_owned(), source };
-    let directory = |reason: String| LoadError::Directory { path: path.to_owned(), reason };
-    let files = BundleDirectory::open(path).map_err(directory)?;
-    let manifest = files
-        .manifest()
-        .map_err(|source| fail(BundleError::Read { file: "manifest.json".to_owned(), source }))?;
-    let names = files.names().map_err(|error| directory(error.to_string()))?;
-    let bundle = Bundle::assemble(&manifest, &|name| files.file(name)).map_err(fail)?;
-    bundle.manifest().check_listing(names.iter().map(String::as_str)).map_err(fail)?;
-    let found = *bundle.digest();
-    if found != expected {
-        return Err(LoadError::Mismatch {
-            path: path.to_owned(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        });
-    }
+fn read(path: &Path, expected: &Digest) -> Result<Bundle, LoadError> {
+    let bundle = bundle_dir::load(path, Some(expected))
+        .map_err(|source| LoadError::Bundle { path: path.to_owned(), source })?;
     warm_up(&bundle);
-    Ok((bundle, files.bytes()))
+    Ok(bundle)
 }
 
 /// Walks the bundle with rows of missing values and of zeros; the golden cases were scored by `assemble`.

@@ -66,7 +66,7 @@ mod tests {
         let (sum, count, buckets) = histogram.read();
         let within: u64 = buckets.iter().filter(|&&(edge, _)| edge <= 0.007).map(|&(_, count)| count).sum();
         assert_eq!((within, count), (1, 3));
-        assert!(buckets.iter().any(|&(edge, count)| edge == 0.0105 && count == 1));
+        assert!(buckets.iter().any(|&(edge, count)| edge == 0.010 && count == 1));
         assert_eq!(buckets.last(), Some(&(f64::MAX, 1)));
         assert!((sum - 3.014_001).abs() < 1e-9, "{sum}");
     }
