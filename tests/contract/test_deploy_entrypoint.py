@@ -15,15 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import psutil
 import pytest
 from bundles import ACTIONS, FEATURES, tiny_action_bundle, tiny_score_bundle
 from dockerfile import stages
 from waiting import PATIENCE, wait_until
 
+from scorer.client import Client
 from scorer.registry import Registry
-from scorer.v1 import scoring_pb2, scoring_pb2_grpc
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = [
@@ -220,20 +219,14 @@ def container(image: Image, registry: Registry) -> Iterator[Container]:
 
 
 def test_the_entry_point_serves(container: Container) -> None:
-    features = scoring_pb2.NamedFeatures(
-        features=[scoring_pb2.Feature(name=name, number=1.0) for name in FEATURES]
-    )
-    with grpc.insecure_channel(container.socket) as channel:
-        stub = scoring_pb2_grpc.ScoringServiceStub(channel)
-        scored = stub.Score(
-            scoring_pb2.ScoreRequest(checkpoint="fraud.checkout", named=features), timeout=PATIENCE
-        )
-        chosen = stub.SelectAction(
-            scoring_pb2.SelectActionRequest(checkpoint="action.authorise", named=features), timeout=PATIENCE
-        )
+    features = dict.fromkeys(FEATURES, 1.0)
+    with Client(container.socket, timeout=PATIENCE) as client:
+        scored = client.score("fraud.checkout", features)
+        chosen = client.select_action("action.authorise", features)
     assert scored.decision in {"approve", "review", "decline"}
-    assert scored.served.fallback_source == ""
+    assert scored.served.by_model
     assert chosen.action in ACTIONS
+    assert chosen.served.by_model
     assert chosen.logged
 
 
