@@ -5,7 +5,6 @@ from os import PathLike
 from typing import Any, Final, final
 
 from numpy.typing import NDArray
-from typing_extensions import Buffer
 
 __version__: Final[str]
 build_profile: Final[str]
