@@ -71,8 +71,8 @@ def open_source(model: Any, margins: Margins | None = None) -> Source:
         return Source(source.library, source.forest, margins, source.names, source.splits)
     if library == "scorer":
         raise BundleError(
-            "a scorer.Forest does not know its source library's results; pass `margins`, a function from rows "
-            "to the library's raw outputs"
+            "a scorer.Forest does not know its source library's results; pass `margins`, a function from "
+            "rows to the library's raw outputs"
         )
     return source
 
@@ -101,8 +101,8 @@ def _read(path: Path) -> Any:
                 f'model "{path}" is not a LightGBM model; save it with Booster.save_model'
             ) from None
     raise BundleError(
-        f'model "{path}" has the ending "{path.suffix}"; .ubj and .json (XGBoost) and .txt (LightGBM) are read, '
-        "others only from Python"
+        f'model "{path}" has the ending "{path.suffix}"; .ubj and .json (XGBoost) and .txt (LightGBM) are '
+        "read, others only from Python"
     )
 
 

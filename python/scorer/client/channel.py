@@ -45,11 +45,11 @@ def channel_options(address: str, max_message_bytes: int) -> list[tuple[str, int
     """Channel arguments of gRPC, with what each is for."""
     # For a socket, gRPC would name the escaped path as the authority, which is no authority by
     # RFC 3986: strict HTTP/2 servers, ours among them, reset the stream.
-    authority: list[tuple[str, int | str]] = (
-        [("grpc.default_authority", "localhost")] if address.startswith("unix:") else []
-    )
+    authority: list[tuple[str, int | str]] = [("grpc.default_authority", "localhost")]
     return [
-        *authority,
+        *(authority if address.startswith("unix:") else []),
+        # A name with several addresses stands for replicas: use them all, not the first that answers.
+        ("grpc.lb_policy_name", "round_robin"),
         ("grpc.max_send_message_length", max_message_bytes),
         # Replies to the largest batch are smaller than its request, but a description need not be.
         ("grpc.max_receive_message_length", max(max_message_bytes, 4 << 20)),
