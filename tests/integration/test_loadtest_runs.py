@@ -224,7 +224,8 @@ def test_ctrl_c_ends_a_run_at_once(server):
         started = [process.stderr.readline(), process.stderr.readline()]
         process.send_signal(signal.SIGINT)
         _, rest = process.communicate(timeout=60)
-    assert "warm-up" in started[1]
+    assert "50/s" in started[0]
+    assert "errors 0" in started[1]
     assert process.returncode == 130
     assert "Traceback" not in rest
 
