@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::sync::watch;
-use tokio_stream::wrappers::WatchStream;
 use tokio_stream::Stream;
+use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server;
@@ -87,7 +87,9 @@ impl health_server::Health for Health {
         let service = request.into_inner().service;
         match self.state.borrow().of(&service) {
             Some(status) => Ok(Response::new(response(status))),
-            None => Err(Status::not_found("unknown service; ask for \"\", the scoring service or a checkpoint")),
+            None => {
+                Err(Status::not_found("unknown service; ask for \"\", the scoring service or a checkpoint"))
+            }
         }
     }
 
