@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from scorer._scorer import FILE_DESCRIPTOR_SET, Forest, __version__, build_profile
+from scorer._scorer import (
+    FILE_DESCRIPTOR_SET,
+    Forest,
+    Server,
+    __version__,
+    build_golden,
+    build_profile,
+    draft_bundle,
+    draw,
+    seal_manifest,
+    transform_rows,
+)
 from scorer._scorer import Bundle as RawBundle
 from scorer._scorer import Policy as RawPolicy
-from scorer._scorer import build_golden, draft_bundle, draw, seal_manifest, transform_rows
 
 __all__ = [
     "FILE_DESCRIPTOR_SET",
     "Forest",
     "RawBundle",
     "RawPolicy",
+    "Server",
     "__version__",
     "build_golden",
     "build_profile",

@@ -1,7 +1,10 @@
 //! `scorer._scorer`: the only place where Rust meets Python. Nothing here is public API.
 
 mod bundle;
+mod enter;
+mod error;
 mod forest;
+mod server;
 
 use pyo3::prelude::*;
 
@@ -13,6 +16,8 @@ mod _scorer {
     use crate::bundle::{Bundle, Policy, build_golden, draft_bundle, draw, seal_manifest, transform_rows};
     #[pymodule_export]
     use crate::forest::Forest;
+    #[pymodule_export]
+    use crate::server::Server;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

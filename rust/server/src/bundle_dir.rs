@@ -31,6 +31,16 @@ pub fn load(path: &Path, expected: Option<&Digest>) -> Result<Bundle, BundleErro
     Bundle::assemble(&manifest, &|name| read(path, name, MAX_FILE_BYTES))
 }
 
+/// The digest that a bundle's manifest claims; only [`load`] verifies it.
+///
+/// # Errors
+/// There is no manifest, or it cannot be understood.
+pub fn digest(path: &Path) -> Result<Digest, BundleError> {
+    let manifest = read(path, MANIFEST, MAX_MANIFEST_BYTES)
+        .map_err(|source| BundleError::Read { file: MANIFEST.to_owned(), source })?;
+    Ok(Manifest::parse(&manifest)?.digest)
+}
+
 fn list(path: &Path) -> Result<Vec<String>, ReadError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(|error| explain(&error))? {
@@ -74,5 +84,69 @@ fn explain(error: &io::Error) -> ReadError {
         ReadError::Missing
     } else {
         ReadError::Io(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use scorer_core::bundle::testing::{self, Files};
+
+    use super::*;
+
+    fn written(files: &Files) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            fs::write(directory.path().join(name), bytes).unwrap();
+        }
+        directory
+    }
+
+    /// Loads the bundle with one file replaced by what `change` makes of its path.
+    fn changed(name: &str, change: impl FnOnce(&Path)) -> BundleError {
+        let directory = written(&testing::score_files("fraud", 0.0));
+        let path = directory.path().join(name);
+        if path.exists() {
+            fs::remove_file(&path).unwrap();
+        }
+        change(&path);
+        load(directory.path(), None).unwrap_err()
+    }
+
+    #[test]
+    fn only_regular_files_are_read() {
+        let outside = tempfile::NamedTempFile::new().unwrap();
+        let error = changed("forest.bin", |path| symlink(outside.path(), path).unwrap());
+        assert!(error.to_string().contains("a symbolic link"), "{error}");
+        let error = changed("forest.bin", |path| fs::create_dir(path).unwrap());
+        assert!(error.to_string().contains("a directory"), "{error}");
+        let error = changed("forest.bin", |path| drop(UnixListener::bind(path).unwrap()));
+        assert!(matches!(error, BundleError::Read { .. }), "{error}");
+        let error = changed("golden.bin", |path| File::create(path).unwrap().set_len(10 << 30).unwrap());
+        assert!(error.to_string().contains("more than the limit"), "{error}");
+        let error = changed("schema.json", |_| ());
+        assert!(error.to_string().contains("missing"), "{error}");
+        let error = changed("notes.txt", |path| fs::write(path, "hello").unwrap());
+        assert!(matches!(error, BundleError::Extra(_)), "{error}");
+    }
+
+    #[test]
+    fn the_digest_asked_for_is_the_digest_loaded() {
+        let directory = written(&testing::score_files("fraud", 0.0));
+        let digest = *load(directory.path(), None).unwrap().digest();
+        assert!(load(directory.path(), Some(&digest)).is_ok());
+        let other = Digest([7; 32]);
+        assert!(matches!(
+            load(directory.path(), Some(&other)),
+            Err(BundleError::Unexpected { expected, .. }) if expected == other
+        ));
+    }
+
+    #[test]
+    fn a_missing_directory_is_told() {
+        let error = load(Path::new("/nonexistent/bundle"), None).unwrap_err();
+        assert!(error.to_string().contains("manifest.json") && error.to_string().contains("missing"), "{error}");
     }
 }
