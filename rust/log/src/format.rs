@@ -16,7 +16,7 @@ pub(crate) const ALIGN: usize = 8;
 pub(crate) const MAX_PAYLOAD: usize = (1 << 24) - 1;
 /// Bytes of a sealing frame, payload included.
 pub(crate) const SEAL_LEN: usize = FRAME_LEN + SEAL_PAYLOAD;
-const SEAL_PAYLOAD: usize = 24;
+const SEAL_PAYLOAD: usize = 32;
 
 /// What a frame carries. 0 means "never written", so zeroed blocks can never pass for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,12 +122,15 @@ pub(crate) struct Seal {
     pub(crate) first: u64,
     /// The sequence after the last.
     pub(crate) next: u64,
+    /// Where the log goes on: `next`, or further where recovery found that the machine had stopped before the
+    /// records in between were on stable storage.
+    pub(crate) resume: u64,
 }
 
 impl Seal {
     pub(crate) fn encode(&self) -> [u8; SEAL_PAYLOAD] {
         let mut out = [0_u8; SEAL_PAYLOAD];
-        for (slot, value) in out.chunks_exact_mut(8).zip([self.records, self.first, self.next]) {
+        for (slot, value) in out.chunks_exact_mut(8).zip([self.records, self.first, self.next, self.resume]) {
             slot.copy_from_slice(&value.to_le_bytes());
         }
         out
@@ -138,6 +141,7 @@ impl Seal {
             records: u64_at(payload, 0),
             first: u64_at(payload, 8),
             next: u64_at(payload, 16),
+            resume: u64_at(payload, 24),
         })
     }
 }

@@ -17,6 +17,8 @@ mod reader;
 mod recovery;
 mod scan;
 mod segment;
+#[doc(hidden)]
+pub mod sim;
 mod writer;
 
 pub use clock::{Clock, Random, RealClock, RealRandom};

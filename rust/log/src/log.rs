@@ -13,7 +13,7 @@ use crate::config::{Durability, LogConfig};
 use crate::error::LogError;
 use crate::fs::{DirLock, Env};
 use crate::queue::{Batch, Queue};
-use crate::recovery::{self, Recovery};
+use crate::recovery::{self, Recovered, Recovery};
 use crate::writer::{Fault, Writer, rewrite};
 
 /// `Async` records are gathered this long, so that many go into one write.
@@ -90,8 +90,11 @@ impl Log {
     /// Somebody else holds the directory, it cannot be read, or a setting is out of range.
     pub fn open(env: Env, config: LogConfig) -> Result<(Self, Recovery), LogError> {
         config.check()?;
-        let (mut writer, lock, recovery) = recovery::recover(&env, &config)?;
+        let Recovered { mut writer, lock, leftovers, recovery } = recovery::recover(&env, &config)?;
         let available = writer.start().is_ok();
+        if available {
+            leftovers.tidy(&env, &config.dir);
+        }
         let shared = Arc::new(Shared {
             env,
             dir: config.dir.clone(),

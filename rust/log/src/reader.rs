@@ -40,6 +40,10 @@ pub struct SegmentSummary {
     pub sequences: Option<(u64, u64)>,
     /// When it was made, microseconds since the Unix epoch.
     pub created_us: i64,
+    /// First sequence by its header; records of earlier segments from here on are void.
+    pub first: Option<u64>,
+    /// Every sequence below this was on stable storage when it was made.
+    pub durable: Option<u64>,
     /// Whether it ends with a seal.
     pub sealed: bool,
     /// Offset after the last good frame.
@@ -217,6 +221,11 @@ impl Reader {
         summary.sequences.is_some_and(|(_, last)| last >= durable.unwrap_or(0))
     }
 
+    /// Whether it is the newest segment.
+    pub(crate) fn is_last(&self, summary: &SegmentSummary) -> bool {
+        self.segments.last().is_some_and(|listed| listed.name == summary.name)
+    }
+
     /// UUID of a segment by its file name.
     pub(crate) fn uuid_of(&self, name: &str) -> Option<[u8; 16]> {
         self.segments.iter().find(|listed| listed.name == name).map(|listed| listed.uuid)
@@ -228,8 +237,10 @@ impl Reader {
         for mut listed in std::mem::take(&mut self.segments) {
             let path = self.dir.join(&listed.name);
             let mut raw = [0_u8; HEADER_LEN];
-            let got = match self.fs.open(&path, false) {
-                Ok(file) => read_full_at(&*file, &mut raw, 0).map_err(LogError::io(&path, "read"))?,
+            let (got, len) = match self.fs.open(&path, false) {
+                Ok(file) => read_full_at(&*file, &mut raw, 0)
+                    .and_then(|got| Ok((got, file.len()?)))
+                    .map_err(LogError::io(&path, "read"))?,
                 // A writer removes a segment that it never put a record into.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(LogError::io(&path, "open")(error)),
@@ -249,10 +260,15 @@ impl Reader {
                 Ok(_) => {
                     self.findings.push(bad_header(&listed.name, "it was written under another file name"))
                 }
-                Err(_) if got < HEADER_LEN => {} // made and never used: a crash between create and write
+                // Made and never used: a crash came before the header was on the disk.
+                Err(_) if len <= HEADER_LEN as u64 => {}
                 Err(reason) => self.findings.push(bad_header(&listed.name, reason)),
             }
             kept.push(listed);
+        }
+        if kept.first().is_some_and(|listed| listed.number == 1) {
+            // Nothing was ever removed from the front, and counting begins at 1.
+            self.expected = Some(1);
         }
         let mut limit = u64::MAX;
         for listed in kept.iter_mut().rev() {
@@ -280,7 +296,7 @@ impl Reader {
         };
         let bytes = file.len().map_err(LogError::io(&path, "read"))?;
         if let Some(header) = header {
-            self.enter(&header, &name);
+            self.enter(&header, limit, &name);
         }
         let summary = SegmentSummary {
             name,
@@ -288,6 +304,8 @@ impl Reader {
             records: 0,
             sequences: None,
             created_us: header.map_or(0, |header| header.created_us),
+            first: header.map(|header| header.first),
+            durable: header.map(|header| header.durable),
             sealed: false,
             good_end: bytes.min(HEADER_LEN as u64),
             torn: 0,
@@ -315,16 +333,17 @@ impl Reader {
     }
 
     /// Settles what the earlier segments left open: this one says where it begins.
-    fn enter(&mut self, header: &Header, name: &str) {
+    fn enter(&mut self, header: &Header, limit: u64, name: &str) {
+        // A segment may be void as a whole.
+        let first = header.first.min(limit);
         let Some(expected) = self.expected else {
-            self.open.clear();
-            self.expected = Some(header.first);
+            self.expected = Some(first);
             return;
         };
-        if header.first > expected {
+        if first > expected {
             let unsynced = expected >= header.durable && !self.last_sealed();
-            self.lose(expected, header.first - 1, unsynced, name);
-            self.expected = Some(header.first);
+            self.lose(expected, first - 1, unsynced, name);
+            self.expected = Some(first);
         } else {
             self.close_open(Some(name));
         }
@@ -341,7 +360,22 @@ impl Reader {
         summary.good_end = summary.bytes;
         summary.sequences = (seal.first < next).then(|| (seal.first, next - 1));
         self.expected = self.expected.max(Some(next));
+        self.resume(&summary.name, seal, limit);
         self.summaries.push(summary);
+    }
+
+    /// Passes over what an earlier recovery found missing after this segment.
+    fn resume(&mut self, name: &str, seal: Seal, limit: u64) {
+        let (next, resume) = (seal.next.min(limit), seal.resume.min(limit));
+        if resume > next && self.expected == Some(next) {
+            let range = sequences(next, resume - 1);
+            let detail = format!(
+                "after segment {name}: {range} never reached stable storage before the machine stopped"
+            );
+            self.findings
+                .push(Finding::new(FindingKind::UnsyncedLoss, name, detail).losing(next, resume - 1));
+            self.expected = Some(resume);
+        }
     }
 
     /// One step in the current segment; a sequence if it is a record to deliver.
@@ -400,6 +434,7 @@ impl Reader {
                         self.lose(expected, next - 1, false, &name);
                     }
                     self.expected = Some(next.max(expected));
+                    self.resume(&name, seal, limit);
                 }
                 Ok(None)
             }
@@ -408,14 +443,13 @@ impl Reader {
 
     /// Sequences `first..=last` are gone: blames the open damage, or nothing.
     fn lose(&mut self, first: u64, last: u64, unsynced: bool, next: &str) {
-        let range =
-            if first == last { format!("sequence {first}") } else { format!("sequences {first} to {last}") };
+        let range = sequences(first, last);
         let open = std::mem::take(&mut self.open);
         let Some((blamed, rest)) = open.split_last() else {
             let (kind, why) = if unsynced {
                 (FindingKind::UnsyncedLoss, "never reached stable storage before the machine stopped")
             } else {
-                (FindingKind::Gap, "are missing and no damage explains it: was a segment file removed?")
+                (FindingKind::Gap, "missing and no damage explains it: was a segment file removed?")
             };
             let detail = format!("before segment {next}: {range} {why}");
             self.findings.push(Finding::new(kind, next, detail).losing(first, last));
@@ -428,7 +462,7 @@ impl Reader {
         let (kind, why) = if unsynced && *tail {
             (FindingKind::UnsyncedLoss, "never reached stable storage before the machine stopped")
         } else {
-            (FindingKind::CorruptMiddle, "are lost; restore the segment from a copy if there is one")
+            (FindingKind::CorruptMiddle, "lost; restore the segment from a copy if there is one")
         };
         let detail =
             format!("segment {segment}: {bytes} bytes at offset {offset} are damaged: {range} {why}");
@@ -448,6 +482,10 @@ impl std::fmt::Debug for Reader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reader").field("dir", &self.dir).finish_non_exhaustive()
     }
+}
+
+fn sequences(first: u64, last: u64) -> String {
+    if first == last { format!("sequence {first}") } else { format!("sequences {first} to {last}") }
 }
 
 fn foreign(name: &str) -> Finding {

@@ -1,6 +1,6 @@
 //! What opening a log does about an unclean stop: torn tails are cut, damage is copied aside, both go on record.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use scorer_proto::v1::RecoveryRecord;
 use serde::Serialize;
@@ -36,10 +36,15 @@ pub struct Recovery {
     pub outcomes: OutcomeIndex,
 }
 
-pub(crate) fn recover(
-    env: &Env,
-    config: &LogConfig,
-) -> Result<(Writer, Box<dyn DirLock>, Recovery), LogError> {
+/// What recovery hands to the log.
+pub(crate) struct Recovered {
+    pub(crate) writer: Writer,
+    pub(crate) lock: Box<dyn DirLock>,
+    pub(crate) leftovers: Leftovers,
+    pub(crate) recovery: Recovery,
+}
+
+pub(crate) fn recover(env: &Env, config: &LogConfig) -> Result<Recovered, LogError> {
     let dir = &config.dir;
     env.fs.create_dir_all(dir).map_err(LogError::io(dir, "make the directory"))?;
     let lock = env.fs.lock(&dir.join(LOCK)).map_err(LogError::io(dir.join(LOCK), "lock"))?;
@@ -71,93 +76,120 @@ pub(crate) fn recover(
         replayed,
         outcomes,
     };
-    let mut owed = settle(env, dir, &reader, &mut recovery)?;
+    let (leftovers, mut owed) = settle(env, dir, &reader, &mut recovery)?;
     quarantine(env, dir, &mut recovery, &mut owed)?;
     env.fs.sync_dir(dir).map_err(LogError::io(dir, "sync"))?;
     let mut writer = Writer::new(env.clone(), config, log, reader.last_number() + 1, next_sequence);
     let at_us = env.clock.unix_us();
     writer.owed =
         owed.into_iter().map(|record| recovery_record(RecoveryRecord { at_us, ..record })).collect();
-    Ok((writer, lock, recovery))
+    Ok(Recovered { writer, lock, leftovers, recovery })
 }
 
-/// Cuts, seals and syncs what the last writer left open.
+/// What remains to be done once the new writer has put on record why.
+pub(crate) struct Leftovers {
+    /// Segments to cut and seal.
+    open: Vec<Leftover>,
+    /// Segments without a record.
+    empty: Vec<PathBuf>,
+}
+
+struct Leftover {
+    path: PathBuf,
+    uuid: [u8; 16],
+    end: u64,
+    seal: Seal,
+}
+
+impl Leftovers {
+    /// Tidies up. Nothing depends on it: a reader understands the segments as they are, and what fails now is
+    /// found again at the next start.
+    pub(crate) fn tidy(self, env: &Env, dir: &Path) {
+        for leftover in self.open {
+            let _ = leftover.close(env);
+        }
+        for path in self.empty {
+            let _ = env.fs.remove(&path);
+        }
+        let _ = env.fs.sync_dir(dir);
+    }
+}
+
+impl Leftover {
+    fn close(&self, env: &Env) -> std::io::Result<()> {
+        let file = env.fs.open(&self.path, true)?;
+        file.truncate(self.end)?;
+        write_seal(&*file, &self.uuid, self.end, self.seal)?;
+        file.sync_data()
+    }
+}
+
+/// Brings what the last writer left open to stable storage, and says what is to be cut and sealed.
 fn settle(
     env: &Env,
     dir: &Path,
     reader: &Reader,
     recovery: &mut Recovery,
-) -> Result<Vec<RecoveryRecord>, LogError> {
+) -> Result<(Leftovers, Vec<RecoveryRecord>), LogError> {
     let mut owed = Vec::new();
-    let mut trailing = true;
-    for summary in reader.segments().iter().rev() {
-        let empty = summary.records == 0 && !summary.damaged;
-        let broken = recovery
-            .findings
-            .iter()
-            .any(|finding| finding.segment == summary.name && finding.kind == FindingKind::CorruptHeader);
-        if trailing && empty && !summary.sealed && !broken {
-            recovery.bytes_cut += summary.torn;
-            if summary.torn > 0 {
-                recovery.unclean = true;
-                owed.push(unclean(summary, recovery.next_sequence - 1));
-            }
-            let path = dir.join(&summary.name);
-            env.fs.remove(&path).map_err(LogError::io(path, "remove"))?;
-            continue;
-        }
-        if !empty {
-            trailing = false;
-        }
-        if !summary.sealed && !empty {
-            recovery.unclean = true;
-            owed.push(unclean(summary, summary.sequences.map_or(0, |(_, last)| last)));
-            close_segment(env, dir, reader, summary, recovery)?;
-        }
+    let mut leftovers = Leftovers { open: Vec::new(), empty: Vec::new() };
+    for summary in reader.segments() {
         if reader.perhaps_unsynced(summary) {
             sync_segment(env, dir, summary)?;
         }
+        let corrupt = |finding: &Finding| {
+            finding.segment == summary.name && matches!(finding.kind, FindingKind::CorruptHeader)
+        };
+        if summary.sealed || summary.damaged || recovery.findings.iter().any(corrupt) {
+            continue; // Finished, or evidence that stays as it is.
+        }
+        let path = dir.join(&summary.name);
+        let (Some(header_first), Some(uuid)) = (summary.first, reader.uuid_of(&summary.name)) else {
+            // Made and never used: not even its header is complete.
+            if reader.is_last(summary) {
+                leftovers.empty.push(path);
+            }
+            continue;
+        };
+        let (first, next) =
+            summary.sequences.map_or((header_first, header_first), |(first, last)| (first, last + 1));
+        if next - first != summary.records {
+            continue; // It holds void records, which a seal would contradict.
+        }
+        let cut = summary.torn;
+        if summary.records == 0 && !loss(&recovery.findings) {
+            leftovers.empty.push(path);
+        } else {
+            let resume = resume(&recovery.findings, next);
+            let seal = Seal { records: summary.records, first, next, resume };
+            leftovers.open.push(Leftover { path, uuid, end: summary.good_end, seal });
+        }
+        if summary.records == 0 && cut == 0 {
+            continue; // Made and never used.
+        }
+        recovery.unclean = true;
+        recovery.bytes_cut += cut;
+        let finding = if cut > 0 { "unclean stop: torn tail cut" } else { "unclean stop: nothing to cut" };
+        owed.push(RecoveryRecord {
+            at_us: 0,
+            segment: summary.name.clone(),
+            bytes_cut: cut,
+            last_sequence: next.saturating_sub(1),
+            finding: finding.to_owned(),
+        });
     }
-    owed.reverse();
-    Ok(owed)
+    Ok((leftovers, owed))
 }
 
-fn unclean(summary: &SegmentSummary, last_sequence: u64) -> RecoveryRecord {
-    let cut = if summary.damaged { 0 } else { summary.torn };
-    let finding = if cut > 0 { "unclean stop: torn tail cut" } else { "unclean stop: nothing to cut" };
-    RecoveryRecord {
-        at_us: 0,
-        segment: summary.name.clone(),
-        bytes_cut: cut,
-        last_sequence,
-        finding: finding.to_owned(),
-    }
+/// Whether the machine lost records that were not on stable storage.
+fn loss(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.kind == FindingKind::UnsyncedLoss)
 }
 
-/// Cuts a torn tail and seals. A damaged segment is evidence and stays as it is; so does one with void records,
-/// whose seal would contradict them.
-fn close_segment(
-    env: &Env,
-    dir: &Path,
-    reader: &Reader,
-    summary: &SegmentSummary,
-    recovery: &mut Recovery,
-) -> Result<(), LogError> {
-    let Some((first, last)) = summary.sequences else { return Ok(()) };
-    let Some(uuid) = reader.uuid_of(&summary.name) else { return Ok(()) };
-    if summary.damaged || last - first + 1 != summary.records {
-        return Ok(());
-    }
-    let path = dir.join(&summary.name);
-    let file = env.fs.open(&path, true).map_err(LogError::io(&path, "open"))?;
-    if summary.torn > 0 {
-        file.truncate(summary.good_end).map_err(LogError::io(&path, "cut the torn tail of"))?;
-        recovery.bytes_cut += summary.torn;
-    }
-    // A full disk must not keep the log from opening; unsealed, the segment is scanned again next time.
-    let _ =
-        write_seal(&*file, &uuid, summary.good_end, Seal { records: summary.records, first, next: last + 1 });
-    file.sync_data().map_err(LogError::io(&path, "sync"))
+/// Where the log goes on after `next`.
+fn resume(findings: &[Finding], next: u64) -> u64 {
+    let unsynced = findings.iter().filter(|finding| finding.kind == FindingKind::UnsyncedLoss);
+    unsynced.filter_map(|finding| finding.lost).find(|lost| lost.0 == next).map_or(next, |lost| lost.1 + 1)
 }
 
 fn sync_segment(env: &Env, dir: &Path, summary: &SegmentSummary) -> Result<(), LogError> {

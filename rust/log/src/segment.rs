@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::format::{HEADER_LEN, Header, Kind, Seal, push_frame, segment_name};
+use crate::format::{HEADER_LEN, Header, Kind, SEAL_LEN, Seal, push_frame, segment_name};
 use crate::fs::{Env, File, write_all_at};
 
 /// Suffix of a segment that is being put together and must not be read yet.
@@ -60,7 +60,7 @@ impl Segment {
             &*self.file,
             &self.uuid,
             self.offset,
-            Seal { records: self.records, first: self.first, next },
+            Seal { records: self.records, first: self.first, next, resume: next },
         )
     }
 }
@@ -68,7 +68,7 @@ impl Segment {
 /// Writes a seal at `offset`; leaves none or a whole one where the file system lets it.
 pub(crate) fn write_seal(file: &dyn File, uuid: &[u8; 16], offset: u64, seal: Seal) -> io::Result<()> {
     let payload = seal.encode();
-    let mut frame = Vec::with_capacity(64);
+    let mut frame = Vec::with_capacity(SEAL_LEN);
     push_frame(&mut frame, uuid, Kind::Seal, seal.next, &payload, crc32c::crc32c(&payload));
     write_all_at(file, &frame, offset).inspect_err(|_| {
         let _ = file.truncate(offset);

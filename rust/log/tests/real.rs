@@ -1,5 +1,7 @@
 //! The log on the operating system's own file system.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::Path;
 use std::sync::Arc;
 
