@@ -5,7 +5,6 @@ from os import PathLike
 from typing import Any, Final, final
 
 from numpy.typing import NDArray
-from typing_extensions import Buffer
 
 __version__: Final[str]
 build_profile: Final[str]
@@ -20,7 +19,8 @@ class Forest:
     @staticmethod
     def from_trees(head: Mapping[str, Any], trees: Mapping[str, bytes]) -> Forest: ...
     def to_bytes(self) -> bytes: ...
-    def predict(self, rows: Buffer, n: int, margin: bool, out: Buffer) -> None: ...
+    # Both are objects with the buffer protocol, which typing can say from Python 3.12 on only.
+    def predict(self, rows: object, n: int, margin: bool, out: object) -> None: ...
     @property
     def is_f32(self) -> bool: ...
     @property

@@ -17,7 +17,10 @@
     │   ├── LoadError               a bundle that the data plane refuses to load
     │   └── SwapError               a lane table that the data plane refuses
     ├── ControlError                a change that the control plane refuses
-    │   └── ControlUnavailableError the control service does not answer
+    │   ├── UnknownCheckpointError  the settings define no such checkpoint
+    │   ├── InvalidLanesError       lanes that cannot be served
+    │   ├── NothingToRestoreError   no earlier lanes to roll back to
+    │   └── ControlUnavailableError the control service does not answer, or is stopping
     ├── ClientError                 a request to a server that did not succeed
     └── ForkedProcessError          a native object used in a forked child
 
@@ -38,14 +41,17 @@ __all__ = [
     "ControlUnavailableError",
     "ForestError",
     "ForkedProcessError",
+    "InvalidLanesError",
     "InvalidReferenceError",
     "LoadError",
     "LogError",
+    "NothingToRestoreError",
     "RegistryError",
     "RegistryUnavailableError",
     "ScorerError",
     "ServerError",
     "SwapError",
+    "UnknownCheckpointError",
     "UnknownReferenceError",
     "UnsupportedModelError",
 ]
@@ -115,8 +121,20 @@ class ControlError(ScorerError):
     """A change that the control plane refuses."""
 
 
+class UnknownCheckpointError(ControlError):
+    """The settings define no such checkpoint."""
+
+
+class InvalidLanesError(ControlError):
+    """Lanes that cannot be served."""
+
+
+class NothingToRestoreError(ControlError):
+    """There are no earlier lanes to roll back to."""
+
+
 class ControlUnavailableError(ControlError):
-    """The control service does not answer."""
+    """The control service does not answer, or is stopping."""
 
 
 class ClientError(ScorerError):

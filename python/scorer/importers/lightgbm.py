@@ -63,13 +63,11 @@ def _text(model: Any) -> str:
         except OSError as error:
             name = fspath(model)
             raise ForestError(f"LightGBM model {name!r}: cannot be read: {error.strerror}") from error
+    if not hasattr(model, "model_to_string") and not hasattr(type(model), "booster_"):
+        raise ForestError(f"LightGBM model: {type(model).__name__} is no Booster, LGBMModel, path or text")
     try:
         booster = model if hasattr(model, "model_to_string") else model.booster_
         return str(booster.model_to_string())
-    except AttributeError as error:
-        raise ForestError(
-            f"LightGBM model: {type(model).__name__} is no Booster, LGBMModel, path or text"
-        ) from error
     except Exception as error:
         raise ForestError(f"LightGBM model: {error}; fit the model first") from error
 
