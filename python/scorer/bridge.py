@@ -5,6 +5,7 @@ from __future__ import annotations
 from scorer._scorer import (
     FILE_DESCRIPTOR_SET,
     Forest,
+    LogReader,
     Server,
     __version__,
     build_golden,
@@ -21,6 +22,7 @@ from scorer._scorer import Policy as RawPolicy
 __all__ = [
     "FILE_DESCRIPTOR_SET",
     "Forest",
+    "LogReader",
     "RawBundle",
     "RawPolicy",
     "Server",

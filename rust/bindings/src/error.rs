@@ -45,6 +45,11 @@ impl Failure {
         Failure::new(Class::Forked, message)
     }
 
+    /// The decision log cannot be read.
+    pub(crate) fn log(error: &scorer_log::LogError) -> Failure {
+        Failure::new(Class::Log, error)
+    }
+
     /// A value that Python passed.
     pub(crate) fn argument(message: String) -> Failure {
         Failure::new(Class::Server, message)

@@ -5,6 +5,7 @@ mod enter;
 mod error;
 mod forest;
 mod load;
+mod log;
 mod server;
 
 use pyo3::prelude::*;
@@ -19,6 +20,8 @@ mod _scorer {
     use crate::forest::Forest;
     #[pymodule_export]
     use crate::load::run_load;
+    #[pymodule_export]
+    use crate::log::LogReader;
     #[pymodule_export]
     use crate::server::Server;
 
