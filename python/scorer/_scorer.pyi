@@ -1,6 +1,10 @@
 """The Rust extension. Not public: `scorer.bridge` is its only importer."""
 
+<<<<<<< HEAD
 from collections.abc import Callable, Mapping, Sequence
+=======
+from collections.abc import Mapping
+>>>>>>> bundle
 from os import PathLike
 from typing import Any, Final, final
 

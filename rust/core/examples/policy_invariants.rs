@@ -10,7 +10,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use scorer_core::policy::{Action, ActionCatalogue, Mask, Policy, PolicyScratch, PolicySpec, Rule, choose, draw};
+use scorer_core::policy::{
+    Action, ActionCatalogue, Mask, Policy, PolicyScratch, PolicySpec, Rule, choose, draw,
+};
 
 /// Decisions per policy, before another catalogue and other settings are drawn.
 const BATCH: u64 = 1000;
@@ -108,7 +110,8 @@ fn check(policy: &Policy, eligible: &Mask, pmf: &[f64], decision: &str, broken: 
     broken.sum += u64::from((sum - 1.0).abs() > 1e-6);
     let chosen = || choose(pmf, draw(&policy.salt().0, "action.authorise", decision));
     let first = chosen();
-    broken.impossible_choice += u64::from(first.is_none_or(|index| pmf[index] <= 0.0 || !eligible.contains(index)));
+    broken.impossible_choice +=
+        u64::from(first.is_none_or(|index| pmf[index] <= 0.0 || !eligible.contains(index)));
     broken.replay += u64::from(first != chosen());
 }
 

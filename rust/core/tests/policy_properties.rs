@@ -1,9 +1,12 @@
 //! Policies against a naive reference: the formulas as the papers write them, over plain vectors.
+#![expect(clippy::unwrap_used, reason = "a reference that fails is a failed test")]
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use scorer_core::policy::{Action, ActionCatalogue, Cap, Mask, Policy, PolicyScratch, PolicySpec, Rule, choose, draw};
+use scorer_core::policy::{
+    Action, ActionCatalogue, Cap, Mask, Policy, PolicyScratch, PolicySpec, Rule, choose, draw,
+};
 
 #[derive(Debug, Clone)]
 struct Case {
@@ -80,9 +83,14 @@ fn best_of(scores: &[f64]) -> Vec<bool> {
 fn inverse_gap(scores: &[f64], others: impl Fn(f64, f64) -> f64) -> Vec<f64> {
     let best = best_of(scores);
     let top = scores.iter().zip(&best).find(|(_, best)| **best).unwrap().0;
-    let spent: f64 = scores.iter().zip(&best).filter(|(_, best)| !**best).map(|(s, _)| others(*top, *s)).sum();
+    let spent: f64 =
+        scores.iter().zip(&best).filter(|(_, best)| !**best).map(|(s, _)| others(*top, *s)).sum();
     let ties = best.iter().filter(|best| **best).count() as f64;
-    scores.iter().zip(&best).map(|(s, best)| if *best { (1.0 - spent) / ties } else { others(*top, *s) }).collect()
+    scores
+        .iter()
+        .zip(&best)
+        .map(|(s, best)| if *best { (1.0 - spent) / ties } else { others(*top, *s) })
+        .collect()
 }
 
 fn naive_rule(rule: Rule, oracle: &[f64], voters: &[Vec<f64>]) -> Vec<f64> {

@@ -110,13 +110,18 @@ fn every_rule_refuses_what_it_cannot_weigh() {
         let good = rows(rule, &[0.1, 0.2, 0.3]);
         let all = Mask::all(3);
         assert_eq!(pmf(&spec(rule), &good, &Mask::none(3)), Err(PolicyError::NoEligibleAction));
-        assert!(matches!(pmf(&spec(rule), &good[1..], &all), Err(PolicyError::Length { what: "scores", .. })));
+        assert!(matches!(
+            pmf(&spec(rule), &good[1..], &all),
+            Err(PolicyError::Length { what: "scores", .. })
+        ));
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             for voter in 0..=rule.voters() {
                 let mut scores = good.clone();
                 scores[voter * 3 + 1] = bad;
                 let refused = pmf(&spec(rule), &scores, &all).unwrap_err();
-                assert!(matches!(refused, PolicyError::NonFiniteScore { action: 1, voter: v, .. } if v == voter));
+                assert!(
+                    matches!(refused, PolicyError::NonFiniteScore { action: 1, voter: v, .. } if v == voter)
+                );
                 // Where it is not eligible, nobody looks at it.
                 assert!(pmf(&spec(rule), &scores, &mask(3, &[0, 2])).is_ok());
             }
@@ -130,7 +135,10 @@ fn every_rule_refuses_what_it_cannot_weigh() {
 
 #[track_caller]
 fn close(got: &[f64], expected: &[f64]) {
-    assert!(got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{got:?} {expected:?}");
+    assert!(
+        got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12),
+        "{got:?} {expected:?}"
+    );
 }
 
 #[test]
@@ -141,9 +149,15 @@ fn formulas_by_hand() {
     close(&of(Rule::EpsilonGreedy { epsilon: 0.2 }), &[0.85, 0.05, 0.05, 0.05]);
     let e = |gap: f64| (-10.0 * gap).exp();
     let sum = 1.0 + 2.0 * e(0.1) + e(0.4);
-    close(&of(Rule::Softmax { inverse_temperature: 10.0 }), &[1.0 / sum, e(0.1) / sum, e(0.4) / sum, e(0.1) / sum]);
+    close(
+        &of(Rule::Softmax { inverse_temperature: 10.0 }),
+        &[1.0 / sum, e(0.1) / sum, e(0.4) / sum, e(0.1) / sum],
+    );
     // 1 / (4 + 20 gap): gaps .1, .4, .1.
-    close(&of(Rule::SquareCb { gamma: 20.0 }), &[1.0 - 2.0 / 6.0 - 1.0 / 12.0, 1.0 / 6.0, 1.0 / 12.0, 1.0 / 6.0]);
+    close(
+        &of(Rule::SquareCb { gamma: 20.0 }),
+        &[1.0 - 2.0 / 6.0 - 1.0 / 12.0, 1.0 / 6.0, 1.0 / 12.0, 1.0 / 6.0],
+    );
     // Losses .1, .2, .5, .2: .1 / (.4 + 20 gap).
     let (near, far) = (0.1 / 2.4, 0.1 / 8.4);
     close(&of(Rule::FastCb { gamma: 20.0 }), &[1.0 - 2.0 * near - far, near, far, near]);
@@ -231,12 +245,21 @@ fn specifications_are_refused_by_name() {
     for (spec, message) in [
         (PolicySpec { floor: -0.1, ..base.clone() }, "floor is -0.1"),
         (PolicySpec { floor: f64::NAN, ..base.clone() }, "floor is NaN"),
-        (PolicySpec { floor: 0.5, action_floors: floors("a1", 0.6), ..base.clone() }, "is 1.1, above 1; lower them"),
+        (
+            PolicySpec { floor: 0.5, action_floors: floors("a1", 0.6), ..base.clone() },
+            "is 1.1, above 1; lower them",
+        ),
         (PolicySpec { action_floors: floors("b", 0.1), ..base.clone() }, "names action \"b\""),
         (PolicySpec { action_floors: floors("a1", 2.0), ..base.clone() }, "floor of action \"a1\" is 2"),
-        (PolicySpec { caps: vec![cap("fee", 1.0)], ..base.clone() }, "\"fee\", an attribute that no action has"),
+        (
+            PolicySpec { caps: vec![cap("fee", 1.0)], ..base.clone() },
+            "\"fee\", an attribute that no action has",
+        ),
         (PolicySpec { caps: vec![cap("cost", -1.0)], ..base.clone() }, "lambda -1"),
-        (PolicySpec { caps: vec![cap("cost", 1.0), cap("cost", 2.0)], ..base.clone() }, "two caps on \"cost\""),
+        (
+            PolicySpec { caps: vec![cap("cost", 1.0), cap("cost", 2.0)], ..base.clone() },
+            "two caps on \"cost\"",
+        ),
         (PolicySpec { salt: "abc".to_owned(), ..base.clone() }, "32 hexadecimal digits"),
         (PolicySpec { salt: "+0".repeat(16), ..base.clone() }, "32 hexadecimal digits"),
     ] {
@@ -249,7 +272,12 @@ fn specifications_are_refused_by_name() {
 fn a_specification_survives_json() {
     for rule in rules() {
         let caps = vec![Cap { attribute: "cost".to_owned(), lambda: 0.1, limit: Some(0.3) }];
-        let spec = PolicySpec { floor: 0.1, caps, action_floors: BTreeMap::from([("a".to_owned(), 0.1)]), ..spec(rule) };
+        let spec = PolicySpec {
+            floor: 0.1,
+            caps,
+            action_floors: BTreeMap::from([("a".to_owned(), 0.1)]),
+            ..spec(rule)
+        };
         let text = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<PolicySpec>(&text).unwrap(), spec, "{text}");
     }
