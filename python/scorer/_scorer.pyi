@@ -3,8 +3,8 @@
 <<<<<<< HEAD
 from collections.abc import Callable, Mapping, Sequence
 =======
-from collections.abc import Mapping
->>>>>>> bundle
+from collections.abc import Callable, Mapping, Sequence
+>>>>>>> control
 from os import PathLike
 from typing import Any, Final, final
 
@@ -23,8 +23,7 @@ class Forest:
     @staticmethod
     def from_trees(head: Mapping[str, Any], trees: Mapping[str, bytes]) -> Forest: ...
     def to_bytes(self) -> bytes: ...
-    # Both are objects with the buffer protocol, which typing can say from Python 3.12 on only.
-    def predict(self, rows: object, n: int, margin: bool, out: object) -> None: ...
+    def predict(self, rows: Buffer, n: int, margin: bool, out: Buffer) -> None: ...
     @property
     def is_f32(self) -> bool: ...
     @property

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+
 import scorer.aio
 from scorer.client import (
     ActionFallback,

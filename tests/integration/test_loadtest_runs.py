@@ -44,8 +44,8 @@ def loadtest(monkeypatch, capsys):
 def test_a_kept_promise_exits_with_0(loadtest, server, tmp_path):
     report_file, picture = tmp_path / "run.json", tmp_path / "run.png"
     code, out, err = loadtest(
-        "--target", server.target, "--rate", 100, "--seconds", 1, "--warmup", 0.5, "--sla-ms", 50_000, *PATIENT,
-        "--json", report_file, "--plot", picture,
+        "--target", server.target, "--rate", 100, "--seconds", 1, "--warmup", 0.5, "--sla-ms", 50_000,
+        "--json", report_file, "--plot", picture, *PATIENT,
     )  # fmt: skip
     assert code == 0
     assert "PASS: fraud.checkout: p99 within 50000 ms at 100/s" in out
@@ -106,9 +106,9 @@ def test_noop_needs_no_checkpoint_and_has_no_verdict(loadtest, server):
 def test_a_mix_dense_over_a_unix_socket(loadtest, tmp_path):
     with FakeServer(tmp_path / "s.sock") as server:
         code, out, _ = loadtest(
-            "--target", server.target, "--method", "score=1,select_action=1,batch=1", "--features", "dense",
-            "--batch-rows", 7, "--rate", 300, "--seconds", 1, "--warmup", 0, "--arrivals", "poisson", *PATIENT,
-            "--sla-ms", 50_000,
+            "--target", server.target, "--method", "score=1,select_action=1,batch=1",
+            "--features", "dense", "--batch-rows", 7, "--arrivals", "poisson",
+            "--rate", 300, "--seconds", 1, "--warmup", 0, "--sla-ms", 50_000, *PATIENT,
         )  # fmt: skip
         assert code == 0
         assert "PASS: fraud.checkout, action.authorise" in out

@@ -65,7 +65,9 @@ def test_the_reference_itself() -> None:
     assert siphash_2_4_128(key, b"\x00").hex() == "da87c1d86b99af44347659119b22fc45"
 
 
-@given(key=st.binary(min_size=16, max_size=16), checkpoint=st.text(max_size=40), decision=st.text(max_size=80))
+@given(
+    key=st.binary(min_size=16, max_size=16), checkpoint=st.text(max_size=40), decision=st.text(max_size=80)
+)
 def test_draw_is_siphash_over_framed_parts(key: bytes, checkpoint: str, decision: str) -> None:
     assert bridge.draw(key.hex(), checkpoint, decision) == expected(key, checkpoint, decision)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from scorer.client import Client, InvalidRequestError, InvalidTargetError
 from scorer.client.channel import parse_target
 from scorer.client.requests import (

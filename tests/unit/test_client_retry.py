@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+
 from scorer.client import ClientError, InvalidRequestError, RetryPolicy, UnavailableError
 from scorer.client.core import Core, Settings
 from scorer.client.flow import Failure, Send, Sleep

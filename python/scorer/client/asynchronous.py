@@ -181,7 +181,7 @@ class AsyncClient(ClientBase):
     def _method(self, path: str) -> Callable[..., Awaitable[bytes]]:
         loop = asyncio.get_running_loop()
         if self._channel is None:
-            options = channel_options(self._max_message_bytes)
+            options = channel_options(self._address, self._max_message_bytes)
             if self._credentials is None:
                 self._channel = grpc.aio.insecure_channel(self._address, options)
             else:

@@ -67,7 +67,7 @@ class Client(ClientBase):
             metadata=metadata,
             max_message_bytes=max_message_bytes,
         )
-        options = channel_options(max_message_bytes)
+        options = channel_options(self._address, max_message_bytes)
         if credentials is None:
             self._channel = grpc.insecure_channel(self._address, options)
         else:

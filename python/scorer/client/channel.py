@@ -41,9 +41,14 @@ def parse_target(target: str) -> str:
     return target
 
 
-def channel_options(max_message_bytes: int) -> list[tuple[str, int]]:
+def channel_options(address: str, max_message_bytes: int) -> list[tuple[str, int | str]]:
     """Channel arguments of gRPC, with what each is for."""
+    # gRPC's default for a socket is its escaped path, which HTTP/2 servers may refuse as no valid authority.
+    authority: list[tuple[str, int | str]] = [("grpc.default_authority", "localhost")]
     return [
+        *(authority if address.startswith("unix:") else []),
+        # A name with several addresses stands for replicas: use them all, not the first that answers.
+        ("grpc.lb_policy_name", "round_robin"),
         ("grpc.max_send_message_length", max_message_bytes),
         # Replies to the largest batch are smaller than its request, but a description need not be.
         ("grpc.max_receive_message_length", max(max_message_bytes, 4 << 20)),
