@@ -2,6 +2,36 @@
 
 from __future__ import annotations
 
-from scorer._scorer import FILE_DESCRIPTOR_SET, Forest, __version__, build_profile
+from scorer._scorer import (
+    FILE_DESCRIPTOR_SET,
+    Forest,
+    LogReader,
+    Server,
+    __version__,
+    build_golden,
+    build_profile,
+    draft_bundle,
+    draw,
+    run_load,
+    seal_manifest,
+    transform_rows,
+)
+from scorer._scorer import Bundle as RawBundle
+from scorer._scorer import Policy as RawPolicy
 
-__all__ = ["FILE_DESCRIPTOR_SET", "Forest", "__version__", "build_profile"]
+__all__ = [
+    "FILE_DESCRIPTOR_SET",
+    "Forest",
+    "LogReader",
+    "RawBundle",
+    "RawPolicy",
+    "Server",
+    "__version__",
+    "build_golden",
+    "build_profile",
+    "draft_bundle",
+    "draw",
+    "run_load",
+    "seal_manifest",
+    "transform_rows",
+]

@@ -1,6 +1,12 @@
 //! `scorer._scorer`: the only place where Rust meets Python. Nothing here is public API.
 
+mod bundle;
+mod enter;
+mod error;
 mod forest;
+mod load;
+mod log;
+mod server;
 
 use pyo3::prelude::*;
 
@@ -9,7 +15,15 @@ mod _scorer {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use crate::bundle::{Bundle, Policy, build_golden, draft_bundle, draw, seal_manifest, transform_rows};
+    #[pymodule_export]
     use crate::forest::Forest;
+    #[pymodule_export]
+    use crate::load::run_load;
+    #[pymodule_export]
+    use crate::log::LogReader;
+    #[pymodule_export]
+    use crate::server::Server;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

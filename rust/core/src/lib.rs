@@ -1,4 +1,9 @@
-//! The pure part of `scorer`: no I/O, no async runtime, no Python.
+//! What a decision is made of: forest, policy, feature schema and the bundle that ties them together.
+//!
+//! Pure computation: no I/O, no async runtime, no clock, no Python. Everything is loaded and validated once, is
+//! then immutable and `Send + Sync`, and is evaluated without allocating.
 
+pub mod bundle;
 pub mod forest;
-// Declared by their owner when they arrive: pub mod policy; pub mod schema; pub mod bundle;
+pub mod policy;
+pub mod schema;

@@ -1,1 +1,32 @@
-//! scorer-log
+//! The append-only decision log: segments, durability classes, recovery, reading, and the outcome index.
+//!
+//! Everything is written against [`Fs`], [`Clock`] and [`Random`], so that the simulator in `sim` drives the
+//! same code through torn writes, full disks, failing `fdatasync` and crashes. `docs/decision-log.md` describes
+//! the bytes and the promises.
+
+mod clock;
+mod config;
+mod error;
+mod finding;
+mod format;
+mod fs;
+mod log;
+mod outcomes;
+mod queue;
+mod reader;
+mod recovery;
+mod scan;
+mod segment;
+#[doc(hidden)]
+pub mod sim;
+mod writer;
+
+pub use clock::{Clock, Random, RealClock, RealRandom};
+pub use config::{Durability, LogConfig};
+pub use error::LogError;
+pub use finding::{Finding, FindingKind, Severity};
+pub use fs::{DirLock, Entry, Env, File, Fs, RealFs};
+pub use log::{Log, LogState, LogStatus};
+pub use outcomes::{Outcome, OutcomeIndex, OutcomeKey};
+pub use reader::{Reader, Record, SegmentSummary};
+pub use recovery::Recovery;

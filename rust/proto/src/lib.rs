@@ -1,7 +1,12 @@
 //! Generated protobuf messages and gRPC stubs; nothing else.
 
 /// `scorer.v1`: scoring, control and decision-log messages.
-#[expect(missing_docs, clippy::all, reason = "generated code; the documentation stands in the .proto files")]
+#[expect(
+    missing_docs,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code; the documentation stands in the .proto files"
+)]
 pub mod v1 {
     tonic::include_proto!("scorer.v1");
 }

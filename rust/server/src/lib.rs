@@ -1,1 +1,33 @@
-//! scorer-server
+//! The data plane: scores and actions over gRPC, from bundles that are swapped while it runs.
+//!
+//! [`Server`] is the whole interface: start it with a [`ServerConfig`], [`Server::load`] bundles,
+//! [`Server::swap`] lane tables, [`Server::drain`] it. No Python, no registry, nothing to wait for.
+
+mod answer;
+pub mod bundle_dir;
+mod bundles;
+mod config;
+mod decisions;
+mod error;
+mod events;
+#[cfg(feature = "fault-injection")]
+mod fault;
+mod health;
+mod lanes;
+mod metrics;
+mod refusal;
+mod replay;
+mod server;
+mod service;
+mod state;
+mod status;
+mod transport;
+
+pub use bundles::LoadReport;
+pub use config::{CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, ServerConfig};
+pub use error::{LoadError, ServerError, SwapError, UnloadError};
+#[cfg(feature = "fault-injection")]
+pub use fault::Fault;
+pub use lanes::{Lane, LaneTable};
+pub use refusal::Refusal;
+pub use server::{Addresses, Server, Status};

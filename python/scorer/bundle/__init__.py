@@ -1,0 +1,87 @@
+"""Bundles: the only deployable artifact. Build, verify, inspect, use offline.
+
+Importing this loads neither numpy nor a model library; building and encoding do.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from scorer.bundle.check import Inspection, inspect, read_manifest, verify
+from scorer.bundle.loaded import Bundle, Scores, Selection
+from scorer.bundle.models import (
+    Action,
+    Band,
+    CalibrationMap,
+    Cap,
+    Feature,
+    IsotonicMap,
+    Lineage,
+    Log1p,
+    Manifest,
+    PolicySpec,
+    SchemaFile,
+    SigmoidMap,
+    Standardise,
+)
+
+if TYPE_CHECKING:
+    from scorer.bundle.build import HeldOut, build_action_bundle, build_score_bundle
+    from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
+    from scorer.bundle.columns import encode, transform
+    from scorer.bundle.lineage import describe_lineage
+    from scorer.bundle.policy import Policy
+
+_HOMES = {
+    "HeldOut": "scorer.bundle.build",
+    "Policy": "scorer.bundle.policy",
+    "build_action_bundle": "scorer.bundle.build",
+    "build_score_bundle": "scorer.bundle.build",
+    "describe_lineage": "scorer.bundle.lineage",
+    "encode": "scorer.bundle.columns",
+    "fit_isotonic": "scorer.bundle.calibrate",
+    "fit_sigmoid": "scorer.bundle.calibrate",
+    "transform": "scorer.bundle.columns",
+}
+
+__all__ = [
+    "Action",
+    "Band",
+    "Bundle",
+    "CalibrationMap",
+    "Cap",
+    "Feature",
+    "HeldOut",
+    "Inspection",
+    "IsotonicMap",
+    "Lineage",
+    "Log1p",
+    "Manifest",
+    "Policy",
+    "PolicySpec",
+    "SchemaFile",
+    "Scores",
+    "Selection",
+    "SigmoidMap",
+    "Standardise",
+    "build_action_bundle",
+    "build_score_bundle",
+    "describe_lineage",
+    "encode",
+    "fit_isotonic",
+    "fit_sigmoid",
+    "inspect",
+    "read_manifest",
+    "transform",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value

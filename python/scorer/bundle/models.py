@@ -1,0 +1,246 @@
+"""The JSON files of a bundle as models: what `docs/bundle-format.md` describes.
+
+They give errors early and editors something to complete. The rules that need more than one
+field (thresholds in order, floors that fit) are checked by the engine, which has the last word.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat
+
+FORMAT = 1
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Feature(_Strict):
+    """One feature of a schema."""
+
+    name: str
+    type: Literal["number", "category", "flag"] = "number"
+    categories: list[str] = []
+    """The dictionary of a category; a category's code is its position."""
+    missing: Literal["allow", "refuse"] = "allow"
+    unknown_category: Literal["refuse", "missing"] = "refuse"
+    minimum: FiniteFloat | None = None
+    maximum: FiniteFloat | None = None
+
+
+class SchemaFile(_Strict):
+    """``schema.json``: the columns of the forest's input, in order."""
+
+    features: list[Feature]
+    """What a request brings."""
+    action_features: list[Feature] = []
+    """The columns after those, filled from the catalogue."""
+
+    @property
+    def columns(self) -> list[Feature]:
+        """Every column of the forest's input."""
+        return [*self.features, *self.action_features]
+
+
+class Action(_Strict):
+    """One action of ``actions.json``."""
+
+    id: str
+    factors: dict[str, str] = {}
+    features: list[FiniteFloat | None] = []
+    """The action's own columns, as float32; None is missing, a category is its code."""
+    attributes: dict[str, FiniteFloat] = {}
+    """Quantities that caps refer to, such as a cost."""
+
+
+class Band(_Strict):
+    """Scores from here up to the next band's start have this label."""
+
+    start: FiniteFloat = Field(validation_alias=AliasChoices("from", "start"), serialization_alias="from")
+    label: str
+
+
+class Cap(_Strict):
+    """A price on an attribute of actions."""
+
+    attribute: str
+    lambda_: FiniteFloat = Field(
+        validation_alias=AliasChoices("lambda", "lambda_"), serialization_alias="lambda"
+    )
+    limit: FiniteFloat | None = None
+
+
+class PolicySpec(_Strict):
+    """A policy: the rule with its own setting, floors, caps and the key of the draw."""
+
+    rule: Literal["uniform", "epsilon_greedy", "softmax", "squarecb", "fastcb", "bagging"]
+    epsilon: FiniteFloat | None = None
+    inverse_temperature: FiniteFloat | None = None
+    gamma: FiniteFloat | None = None
+    voters: int | None = None
+    floor: FiniteFloat = 0.0
+    action_floors: dict[str, FiniteFloat] = {}
+    caps: list[Cap] = []
+    salt: str
+    """32 hexadecimal digits."""
+
+
+class Log1p(_Strict):
+    """ln(1 + x)."""
+
+    function: Literal["log1p"] = "log1p"
+    feature: str
+
+
+class Standardise(_Strict):
+    """(x - mean) / scale."""
+
+    function: Literal["standardise"] = "standardise"
+    feature: str
+    mean: FiniteFloat
+    scale: FiniteFloat
+
+
+TransformStep: TypeAlias = Annotated[Log1p | Standardise, Field(discriminator="function")]
+
+
+class TransformNode(_Strict):
+    """Row to row."""
+
+    kind: Literal["transform"] = "transform"
+    input: str
+    output: str
+    steps: list[TransformStep]
+
+
+class ForestNode(_Strict):
+    """Row to margins."""
+
+    kind: Literal["forest"] = "forest"
+    file: str
+    input: str
+    output: str
+
+
+class LinkNode(_Strict):
+    """Margins to score, by the training library's own link."""
+
+    kind: Literal["link"] = "link"
+    input: str
+    output: str
+    index: int = 0
+
+
+class CalibrateNode(_Strict):
+    """Score to score, by a map of ``calibration.json``."""
+
+    kind: Literal["calibrate"] = "calibrate"
+    map: str
+    input: str
+    output: str
+
+
+class ThresholdNode(_Strict):
+    """Score to decision."""
+
+    kind: Literal["threshold"] = "threshold"
+    input: str
+    output: str
+    bands: list[Band]
+
+
+class PolicyNode(_Strict):
+    """Scores of every action to one action."""
+
+    kind: Literal["policy"] = "policy"
+    input: str
+    output: str
+    voters: list[str] = []
+    policy: PolicySpec
+
+
+Node: TypeAlias = Annotated[
+    TransformNode | ForestNode | LinkNode | CalibrateNode | ThresholdNode | PolicyNode,
+    Field(discriminator="kind"),
+]
+
+
+class IsotonicMap(_Strict):
+    """Of the model's prediction: linear between knots, constant beyond them."""
+
+    method: Literal["isotonic"] = "isotonic"
+    x: list[FiniteFloat]
+    y: list[FiniteFloat]
+
+
+class SigmoidMap(_Strict):
+    """Platt scaling: 1 / (1 + exp(-(slope x + intercept))), of the margin."""
+
+    method: Literal["sigmoid"] = "sigmoid"
+    slope: FiniteFloat
+    intercept: FiniteFloat
+
+
+CalibrationMap: TypeAlias = Annotated[IsotonicMap | SigmoidMap, Field(discriminator="method")]
+
+
+class CalibrationFile(_Strict):
+    """``calibration.json``."""
+
+    maps: dict[str, CalibrationMap]
+
+
+class Distribution(_Strict):
+    """How scores were distributed."""
+
+    count: int
+    mean: FiniteFloat
+    quantiles: list[FiniteFloat]
+    edges: list[FiniteFloat]
+    counts: list[int]
+
+
+class ReferenceFile(_Strict):
+    """``reference.json``."""
+
+    training: Distribution
+    validation: Distribution
+
+
+class FileEntry(_Strict):
+    """One file as the manifest lists it."""
+
+    sha256: str
+    bytes: int
+
+
+class Lineage(BaseModel):
+    """What a bundle was made from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    data_digest: str
+    code_version: str
+    library_versions: dict[str, str] = {}
+    run_id: str = ""
+    metrics: dict[str, Any] = {}
+
+
+class Manifest(_Strict):
+    """``manifest.json``."""
+
+    format: Literal[1] = 1
+    digest: str
+    name: str
+    kind: Literal["score", "action"]
+    created_at: str
+    program: list[Node]
+    files: dict[str, FileEntry]
+    lineage: Lineage
+
+
+def to_json(model: BaseModel) -> bytes:
+    """A file of a bundle: readable, without fields that are not set."""
+    return model.model_dump_json(indent=1, by_alias=True, exclude_none=True).encode() + b"\n"

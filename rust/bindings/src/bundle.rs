@@ -1,0 +1,219 @@
+//! `_scorer.Bundle` and `_scorer.Policy`: verified bundles and policies for offline work.
+//!
+//! Rows come and go as buffers. The caller (`scorer.bundle`) allocates outputs and passes rows in chunks.
+
+mod buffers;
+mod build;
+mod policy;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use scorer_core::bundle::{self as core, Digest, EvalScratch};
+use scorer_core::policy::Mask;
+
+use buffers::{copy_in, copy_out};
+pub(crate) use build::{build_golden, draft_bundle, seal_manifest, transform_rows};
+pub(crate) use policy::{Policy, draw};
+
+pyo3::import_exception!(scorer.errors, BundleError);
+
+/// Any failure of this area, as Python sees it.
+fn failed(error: impl std::fmt::Display) -> PyErr {
+    BundleError::new_err(error.to_string())
+}
+
+#[pyclass(frozen, module = "scorer._scorer")]
+pub(crate) struct Bundle {
+    inner: Arc<core::Bundle>,
+}
+
+#[pymethods]
+impl Bundle {
+    /// Reads and verifies a bundle's directory, golden cases included.
+    #[staticmethod]
+    #[pyo3(signature = (path, expect_digest = None))]
+    fn load(py: Python<'_>, path: PathBuf, expect_digest: Option<&str>) -> PyResult<Bundle> {
+        let expected = expect_digest.map(str::parse::<Digest>).transpose().map_err(failed)?;
+        let loaded = py.detach(|| scorer_server::bundle_dir::load(&path, expected.as_ref()));
+        loaded.map(|bundle| Bundle { inner: Arc::new(bundle) }).map_err(failed)
+    }
+
+    /// `sha256:` and 64 hexadecimal digits.
+    #[getter]
+    fn digest(&self) -> String {
+        self.inner.digest().to_string()
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// `score` or `action`.
+    #[getter]
+    fn kind(&self) -> String {
+        self.inner.kind().to_string()
+    }
+
+    #[getter]
+    fn num_features(&self) -> usize {
+        self.inner.schema().len()
+    }
+
+    #[getter]
+    fn num_actions(&self) -> usize {
+        self.inner.catalogue().len()
+    }
+
+    /// What callers of dense rows must name.
+    #[getter]
+    fn schema_fingerprint(&self) -> u64 {
+        self.inner.schema().fingerprint()
+    }
+
+    #[getter]
+    fn labels(&self) -> Vec<String> {
+        self.inner.labels().to_vec()
+    }
+
+    #[getter]
+    fn action_ids(&self) -> Vec<String> {
+        self.inner.catalogue().iter().map(|action| action.id.clone()).collect()
+    }
+
+    /// Trees, nodes and outputs of each forest in program order.
+    #[getter]
+    fn forests(&self) -> Vec<(usize, usize, usize)> {
+        self.inner.forests().iter().map(|f| (f.num_trees(), f.num_nodes(), f.num_outputs())).collect()
+    }
+
+    #[getter]
+    fn policy(&self) -> Option<String> {
+        self.inner.policy().map(|policy| policy.spec().to_string())
+    }
+
+    /// Checks rows against the schema; the error names the row.
+    fn check_rows(&self, py: Python<'_>, rows: PyBuffer<f32>) -> PyResult<()> {
+        let rows = copy_in(py, &rows, "rows")?;
+        let width = self.width(&rows)?;
+        py.detach(|| {
+            rows.chunks_exact(width).enumerate().try_for_each(|(at, row)| {
+                self.inner.schema().check_dense(row).map_err(|error| failed(format!("row {at}: {error}")))
+            })
+        })
+    }
+
+    /// Scores rows into three outputs of one entry per row.
+    fn score(
+        &self,
+        py: Python<'_>,
+        rows: PyBuffer<f32>,
+        margins: PyBuffer<f64>,
+        scores: PyBuffer<f64>,
+        bands: PyBuffer<u32>,
+    ) -> PyResult<()> {
+        let rows = copy_in(py, &rows, "rows")?;
+        let width = self.width(&rows)?;
+        let outs = py.detach(|| {
+            let mut scratch = EvalScratch::new(&self.inner);
+            let score = |(at, row)| {
+                self.inner.score(row, &mut scratch).map_err(|error| failed(format!("row {at}: {error}")))
+            };
+            rows.chunks_exact(width).enumerate().map(score).collect::<PyResult<Vec<_>>>()
+        })?;
+        copy_out(py, &margins, "margins", &outs.iter().map(|out| out.margin).collect::<Vec<_>>())?;
+        copy_out(py, &scores, "scores", &outs.iter().map(|out| out.score).collect::<Vec<_>>())?;
+        copy_out(py, &bands, "bands", &outs.iter().map(|out| out.band as u32).collect::<Vec<_>>())
+    }
+
+    /// Repeats one selection: `(index, propensity, expected reward)`, and the pmf and expected rewards of all
+    /// actions in the outputs. `mask` is the wire's form; `None` for every action. Without ids the best action
+    /// is taken, as while exploration is stopped.
+    #[pyo3(signature = (row, mask, ids, pmf, rewards))]
+    fn select(
+        &self,
+        py: Python<'_>,
+        row: PyBuffer<f32>,
+        mask: Option<&[u8]>,
+        ids: Option<(&str, &str)>,
+        pmf: PyBuffer<f64>,
+        rewards: PyBuffer<f64>,
+    ) -> PyResult<(usize, f64, f64)> {
+        let row = copy_in(py, &row, "row")?;
+        let eligible = self.mask(mask)?;
+        let (out, scratch) = py.detach(|| {
+            let mut scratch = EvalScratch::new(&self.inner);
+            let out = match ids {
+                Some((checkpoint, decision)) => {
+                    self.inner.select(&row, &eligible, checkpoint, decision, &mut scratch)
+                }
+                None => self.inner.select_greedy(&row, &eligible, &mut scratch),
+            };
+            (out, scratch)
+        });
+        let out = out.map_err(failed)?;
+        copy_out(py, &pmf, "pmf", scratch.pmf())?;
+        copy_out(py, &rewards, "rewards", scratch.expected_rewards())?;
+        Ok((out.index, out.propensity, out.expected_reward))
+    }
+
+    /// Expected rewards and pmf, `[n, actions]`, of many rows. `masks` holds one mask after the other.
+    #[pyo3(signature = (rows, masks, pmf, rewards))]
+    fn evaluate_actions(
+        &self,
+        py: Python<'_>,
+        rows: PyBuffer<f32>,
+        masks: Option<&[u8]>,
+        pmf: PyBuffer<f64>,
+        rewards: PyBuffer<f64>,
+    ) -> PyResult<()> {
+        let rows = copy_in(py, &rows, "rows")?;
+        let width = self.width(&rows)?;
+        let count = rows.len() / width;
+        let bytes = self.num_actions().div_ceil(8);
+        if masks.is_some_and(|masks| masks.len() != count * bytes) {
+            return Err(failed(format!("masks: {count} rows need {bytes} bytes each")));
+        }
+        let (all_pmf, all_rewards) = py.detach(|| {
+            let mut scratch = EvalScratch::new(&self.inner);
+            let mut eligible = Mask::all(self.num_actions());
+            let (mut all_pmf, mut all_rewards) = (Vec::new(), Vec::new());
+            for (at, row) in rows.chunks_exact(width).enumerate() {
+                let failed = |error: &dyn std::fmt::Display| failed(format!("row {at}: {error}"));
+                if let Some(masks) = masks {
+                    eligible.read(&masks[at * bytes..(at + 1) * bytes]).map_err(|error| failed(&error))?;
+                }
+                self.inner.select(row, &eligible, "", "", &mut scratch).map_err(|error| failed(&error))?;
+                all_pmf.extend_from_slice(scratch.pmf());
+                all_rewards.extend_from_slice(scratch.expected_rewards());
+            }
+            PyResult::Ok((all_pmf, all_rewards))
+        })?;
+        copy_out(py, &pmf, "pmf", &all_pmf)?;
+        copy_out(py, &rewards, "rewards", &all_rewards)
+    }
+}
+
+impl Bundle {
+    /// The row length, if the values are whole rows.
+    fn width(&self, rows: &[f32]) -> PyResult<usize> {
+        let width = self.num_features();
+        if width == 0 || !rows.len().is_multiple_of(width) {
+            return Err(failed(format!(
+                "rows: {} values are no whole number of rows of {width}",
+                rows.len()
+            )));
+        }
+        Ok(width)
+    }
+
+    fn mask(&self, mask: Option<&[u8]>) -> PyResult<Mask> {
+        match mask {
+            None => Ok(Mask::all(self.num_actions())),
+            Some(bytes) => Mask::from_bytes(self.num_actions(), bytes).map_err(failed),
+        }
+    }
+}

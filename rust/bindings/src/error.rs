@@ -1,0 +1,126 @@
+//! Errors of the data plane as exceptions of `scorer.errors`. Exhaustive on purpose: a new error has to be
+//! placed here.
+
+use pyo3::prelude::*;
+use scorer_server::{LoadError, ServerError, SwapError, UnloadError};
+
+mod python {
+    pyo3::import_exception!(scorer.errors, ConfigError);
+    pyo3::import_exception!(scorer.errors, ForkedProcessError);
+    pyo3::import_exception!(scorer.errors, LoadError);
+    pyo3::import_exception!(scorer.errors, LogError);
+    pyo3::import_exception!(scorer.errors, ServerError);
+    pyo3::import_exception!(scorer.errors, SwapError);
+}
+
+/// Which exception, with which message.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    class: Class,
+    message: String,
+}
+
+/// The exceptions that the data plane raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Config,
+    Forked,
+    Load,
+    Log,
+    Server,
+    Swap,
+}
+
+impl Failure {
+    fn new(class: Class, error: impl ToString) -> Failure {
+        Failure { class, message: error.to_string() }
+    }
+
+    /// The handle belongs to another process.
+    pub(crate) fn forked(owner: u32) -> Failure {
+        let message = format!(
+            "the server was started by process {owner} and its threads do not exist in this fork; \
+             start child processes with multiprocessing's \"spawn\" method"
+        );
+        Failure::new(Class::Forked, message)
+    }
+
+    /// The decision log cannot be read.
+    pub(crate) fn log(error: &scorer_log::LogError) -> Failure {
+        Failure::new(Class::Log, error)
+    }
+
+    /// A value that Python passed.
+    pub(crate) fn argument(message: String) -> Failure {
+        Failure::new(Class::Server, message)
+    }
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Failure {
+        let class = match &error {
+            ServerError::Config(_) => Class::Config,
+            ServerError::Log(_) => Class::Log,
+            ServerError::Bind { .. }
+            | ServerError::SocketInUse { .. }
+            | ServerError::NotASocket { .. }
+            | ServerError::Start { .. }
+            | ServerError::Stopped => Class::Server,
+        };
+        Failure::new(class, error)
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Failure {
+        let class = match &error {
+            LoadError::Digest { .. } | LoadError::Bundle { .. } | LoadError::Panic { .. } => Class::Load,
+            LoadError::Stopped => Class::Server,
+        };
+        Failure::new(class, error)
+    }
+}
+
+impl From<SwapError> for Failure {
+    fn from(error: SwapError) -> Failure {
+        let class = match &error {
+            SwapError::Table(_)
+            | SwapError::Version { .. }
+            | SwapError::UnknownCheckpoint { .. }
+            | SwapError::LeftOut { .. }
+            | SwapError::Lane { .. }
+            | SwapError::Shares { .. } => Class::Swap,
+            SwapError::Stopped => Class::Server,
+        };
+        Failure::new(class, error)
+    }
+}
+
+impl From<UnloadError> for Failure {
+    fn from(error: UnloadError) -> Failure {
+        let class = match &error {
+            UnloadError::Digest { .. } | UnloadError::InUse { .. } => Class::Load,
+        };
+        Failure::new(class, error)
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Failure {
+        Failure::new(Class::Server, format!("the answer cannot be written as JSON: {error}"))
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> PyErr {
+        let Failure { class, message } = failure;
+        match class {
+            Class::Config => python::ConfigError::new_err(message),
+            Class::Forked => python::ForkedProcessError::new_err(message),
+            Class::Load => python::LoadError::new_err(message),
+            Class::Log => python::LogError::new_err(message),
+            Class::Server => python::ServerError::new_err(message),
+            Class::Swap => python::SwapError::new_err(message),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Golden cases: rows with the margins that the source library itself gave for them.
+//!
+//! Loading scores every case again and compares bits, so a bundle that this engine, this build or this machine
+//! would answer differently is refused before it answers anything. The layout of `golden.bin` is described in
+//! `docs/bundle-format.md`.
+
+use super::program::End;
+use super::{Bundle, BundleError, EvalError, EvalScratch, Kind};
+use crate::policy::{Mask, Policy};
+
+/// Fewest cases that a bundle may have.
+pub const MIN_CASES: usize = 256;
+/// The checkpoint that golden selections are drawn at; case `i` has the decision id `golden-<i>`.
+pub const CHECKPOINT: &str = "golden";
+
+const MAGIC: &[u8; 8] = b"SCGOLD1\n";
+
+/// A case before the engine's part of the expectation is added.
+#[derive(Debug, Clone)]
+pub struct GoldenInput {
+    /// The request's features.
+    pub row: Vec<f32>,
+    /// The eligible actions; `None` for a score bundle.
+    pub eligible: Option<Mask>,
+    /// What the source library gave: the margins of every forest in program order; for actions once per
+    /// eligible action in catalogue order.
+    pub margins: Vec<f64>,
+}
+
+/// Evaluates the cases on a draft and renders `golden.bin`.
+///
+/// # Errors
+/// A case whose margins differ in any bit from the source library's, or that cannot be evaluated.
+pub fn build(bundle: &Bundle, cases: &[GoldenInput]) -> Result<Vec<u8>, BundleError> {
+    if cases.len() < MIN_CASES {
+        return Err(few(cases.len()));
+    }
+    let shape = Shape::of(bundle);
+    let mut file = MAGIC.to_vec();
+    for number in [cases.len(), shape.row, shape.margins, shape.actions, shape.voters] {
+        file.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    let mut scratch = EvalScratch::new(bundle);
+    for (number, case) in cases.iter().enumerate() {
+        let refuse = |reason: &str| BundleError::GoldenCase { case: number, reason: reason.to_owned() };
+        if case.eligible.is_some() != (bundle.kind() == Kind::Action) {
+            return Err(refuse("an eligible set is for action bundles, and needed there"));
+        }
+        let seen = evaluate(bundle, number, &case.row, case.eligible.as_ref(), &mut scratch)?;
+        if seen.margins.len() != case.margins.len() {
+            return Err(refuse(&format!(
+                "{} margins given, {} are needed",
+                case.margins.len(),
+                seen.margins.len()
+            )));
+        }
+        compare(number, "margin", &seen.margins, &case.margins)?;
+        file.extend(case.row.iter().flat_map(|value| value.to_le_bytes()));
+        file.extend(case.eligible.iter().flat_map(Mask::to_bytes));
+        let numbers = case.margins.iter().chain(&seen.scores).chain(&seen.pmf);
+        file.extend(numbers.flat_map(|value| value.to_le_bytes()));
+        file.extend(seen.choice.to_le_bytes());
+    }
+    Ok(file)
+}
+
+/// Re-scores every case of `golden.bin`.
+pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<(), BundleError> {
+    let shape = Shape::of(bundle);
+    let mut reader = Reader { rest: file };
+    if reader.take(8)? != MAGIC {
+        return Err(BundleError::GoldenFile("does not start with SCGOLD1".to_owned()));
+    }
+    let cases = reader.u32()? as usize;
+    if cases < MIN_CASES {
+        return Err(few(cases));
+    }
+    let header = [
+        ("features", shape.row),
+        ("margins", shape.margins),
+        ("actions", shape.actions),
+        ("voters", shape.voters),
+    ];
+    for (what, expected) in header {
+        let found = reader.u32()? as usize;
+        if found != expected {
+            return Err(BundleError::GoldenFile(format!("is for {found} {what}, the bundle has {expected}")));
+        }
+    }
+    let mut scratch = EvalScratch::new(bundle);
+    for number in 0..cases {
+        let row: Vec<f32> = reader.array(shape.row, f32::from_le_bytes)?;
+        let eligible = if bundle.kind() == Kind::Action {
+            let bytes = reader.take(shape.actions.div_ceil(8))?;
+            let mask = Mask::from_bytes(shape.actions, bytes);
+            Some(mask.map_err(|error| BundleError::GoldenCase { case: number, reason: error.to_string() })?)
+        } else {
+            None
+        };
+        bundle
+            .schema
+            .check_dense(&row)
+            .map_err(|error| BundleError::GoldenCase { case: number, reason: error.to_string() })?;
+        let rows = eligible.as_ref().map_or(1, Mask::count);
+        let margins: Vec<f64> = reader.array(rows * shape.margins, f64::from_le_bytes)?;
+        let scores: Vec<f64> = reader.array(rows * (1 + shape.voters), f64::from_le_bytes)?;
+        let pmf: Vec<f64> = reader.array(if eligible.is_some() { rows } else { 0 }, f64::from_le_bytes)?;
+        let choice = reader.u32()?;
+        let seen = evaluate(bundle, number, &row, eligible.as_ref(), &mut scratch)?;
+        compare(number, "margin", &seen.margins, &margins)?;
+        compare(number, "score", &seen.scores, &scores)?;
+        compare(number, "probability", &seen.pmf, &pmf)?;
+        compare(number, "choice", &[f64::from(seen.choice)], &[f64::from(choice)])?;
+    }
+    if reader.rest.is_empty() {
+        Ok(())
+    } else {
+        Err(BundleError::GoldenFile(format!("{} bytes follow the last case", reader.rest.len())))
+    }
+}
+
+fn few(cases: usize) -> BundleError {
+    BundleError::GoldenFile(format!("{cases} cases, at least {MIN_CASES} are needed"))
+}
+
+/// The widths that a golden file depends on.
+struct Shape {
+    row: usize,
+    margins: usize,
+    actions: usize,
+    voters: usize,
+}
+
+impl Shape {
+    fn of(bundle: &Bundle) -> Shape {
+        Shape {
+            row: bundle.schema.len(),
+            margins: bundle.program.margins.iter().map(ExactSizeIterator::len).sum(),
+            actions: bundle.catalogue.len(),
+            voters: bundle.program.voters.len(),
+        }
+    }
+}
+
+/// What the engine gives for one case, in the order of the file.
+struct Seen {
+    margins: Vec<f64>,
+    scores: Vec<f64>,
+    pmf: Vec<f64>,
+    choice: u32,
+}
+
+fn evaluate(
+    bundle: &Bundle,
+    number: usize,
+    row: &[f32],
+    eligible: Option<&Mask>,
+    scratch: &mut EvalScratch,
+) -> Result<Seen, BundleError> {
+    let fail = |error: EvalError| BundleError::GoldenCase { case: number, reason: error.to_string() };
+    match (&bundle.program.end, eligible) {
+        (End::Policy(policy), Some(eligible)) => {
+            evaluate_actions(bundle, policy, number, row, eligible, scratch).map_err(fail)
+        }
+        _ => {
+            let out = bundle.score(row, scratch).map_err(fail)?;
+            let values = &scratch.buffers.values;
+            let margins =
+                bundle.program.margins.iter().flat_map(|range| &values[range.clone()]).copied().collect();
+            let choice = u32::try_from(out.band).unwrap_or(u32::MAX);
+            Ok(Seen { margins, scores: vec![out.score], pmf: Vec::new(), choice })
+        }
+    }
+}
+
+fn evaluate_actions(
+    bundle: &Bundle,
+    policy: &Policy,
+    number: usize,
+    row: &[f32],
+    eligible: &Mask,
+    scratch: &mut EvalScratch,
+) -> Result<Seen, EvalError> {
+    let out = bundle.select(row, eligible, CHECKPOINT, &format!("golden-{number}"), scratch)?;
+    let actions = bundle.catalogue.len();
+    let width = scratch.margins.len() / actions;
+    let each = |action: usize| scratch.margins[action * width..(action + 1) * width].iter().copied();
+    let voter = |action: usize| (0..=policy.voters()).map(move |voter| voter * actions + action);
+    Ok(Seen {
+        margins: eligible.iter().flat_map(each).collect(),
+        scores: eligible.iter().flat_map(voter).map(|at| scratch.scores[at]).collect(),
+        pmf: eligible.iter().map(|action| scratch.pmf[action]).collect(),
+        choice: u32::try_from(out.index).unwrap_or(u32::MAX),
+    })
+}
+
+fn compare(case: usize, what: &str, got_all: &[f64], expected: &[f64]) -> Result<(), BundleError> {
+    let differs = |(got, expected): &(&f64, &f64)| got.to_bits() != expected.to_bits();
+    match got_all.iter().zip(expected).enumerate().find(|(_, pair)| differs(pair)) {
+        None => Ok(()),
+        Some((at, (&got, &expected))) => Err(BundleError::Golden {
+            case,
+            // A single number needs no position.
+            what: if got_all.len() == 1 { what.to_owned() } else { format!("{what} {at}") },
+            got: got.to_bits(),
+            expected: expected.to_bits(),
+            got_value: got,
+            expected_value: expected,
+        }),
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8], BundleError> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(bytes)
+            .ok_or_else(|| BundleError::GoldenFile("ends in the middle of a case".to_owned()))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn u32(&mut self) -> Result<u32, BundleError> {
+        Ok(self.array(1, u32::from_le_bytes)?[0])
+    }
+
+    fn array<T, const N: usize>(
+        &mut self,
+        count: usize,
+        read: fn([u8; N]) -> T,
+    ) -> Result<Vec<T>, BundleError> {
+        let bytes = self.take(count.saturating_mul(N))?;
+        let (chunks, _) = bytes.as_chunks::<N>();
+        Ok(chunks.iter().map(|chunk| read(*chunk)).collect())
+    }
+}

@@ -1,0 +1,202 @@
+//! `manifest.json`: what the bundle is, which files it has, what it was made from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{BundleError, Digest};
+
+/// The manifest's own name.
+pub const MANIFEST: &str = "manifest.json";
+/// The format that this build reads and writes.
+pub const FORMAT: u64 = 1;
+/// Largest manifest, bytes.
+pub const MAX_MANIFEST_BYTES: u64 = 4 << 20;
+/// Largest other file, bytes.
+pub const MAX_FILE_BYTES: u64 = 1 << 30;
+
+const ZERO: Digest = Digest([0; 32]);
+
+/// Every file name that a bundle may have beside the manifest and `member-01.bin` to `member-64.bin`.
+const NAMES: [&str; 6] =
+    ["forest.bin", "schema.json", "actions.json", "calibration.json", "reference.json", "golden.bin"];
+
+/// What a bundle decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A score and the band it falls in.
+    Score,
+    /// One action of a catalogue.
+    Action,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Score => "score",
+            Kind::Action => "action",
+        })
+    }
+}
+
+/// One file as the manifest lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileEntry {
+    /// SHA-256 of the content.
+    pub sha256: Digest,
+    /// Size.
+    pub bytes: u64,
+}
+
+/// What the bundle was made from. Fields that this build does not know are left alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Lineage {
+    /// Digest of the training data.
+    pub data_digest: String,
+    /// Version of the training code, such as a commit.
+    pub code_version: String,
+    /// Versions of the libraries that trained the model.
+    pub library_versions: BTreeMap<String, String>,
+    /// The training run.
+    pub run_id: String,
+    /// What was measured: AUC and the like.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, serde_json::Value>,
+}
+
+/// `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this format.
+    pub format: u64,
+    /// SHA-256 of this file with the 64 digits of this field replaced by zeros.
+    pub digest: Digest,
+    /// Name of the bundle, such as `fraud-checkout`.
+    pub name: String,
+    /// What it decides.
+    pub kind: Kind,
+    /// When it was built, RFC 3339.
+    pub created_at: String,
+    /// The nodes, in the order in which they run.
+    pub program: Vec<serde_json::Value>,
+    /// Every other file.
+    pub files: BTreeMap<String, FileEntry>,
+    /// What it was made from.
+    pub lineage: Lineage,
+}
+
+impl Manifest {
+    /// Reads and checks the manifest: its form, its digest, the names of its files. Files are not touched.
+    ///
+    /// # Errors
+    /// Anything that is not a sealed manifest of this format.
+    pub fn parse(bytes: &[u8]) -> Result<Manifest, BundleError> {
+        if bytes.len() as u64 > MAX_MANIFEST_BYTES {
+            return Err(BundleError::Manifest(format!(
+                "{} bytes, the limit is {MAX_MANIFEST_BYTES}",
+                bytes.len()
+            )));
+        }
+        // The format first: a manifest of the future may have other fields.
+        #[derive(Deserialize)]
+        struct Header {
+            format: u64,
+        }
+        let invalid = |error: serde_json::Error| BundleError::Manifest(error.to_string());
+        let header: Header = serde_json::from_slice(bytes).map_err(invalid)?;
+        if header.format != FORMAT {
+            return Err(BundleError::Format { found: header.format, known: FORMAT });
+        }
+        let manifest: Manifest = serde_json::from_slice(bytes).map_err(invalid)?;
+        let got = digest_of(bytes, &manifest.digest)?;
+        if got != manifest.digest {
+            return Err(BundleError::Altered { got, stated: manifest.digest });
+        }
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Checks the names found in a bundle's directory: every one must be listed. (A listed file that is not
+    /// there is found when it is read.)
+    ///
+    /// # Errors
+    /// The first name that is not listed.
+    pub fn check_listing<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<(), BundleError> {
+        match names.into_iter().find(|&name| name != MANIFEST && !self.files.contains_key(name)) {
+            None => Ok(()),
+            Some(name) => Err(BundleError::Extra(name.to_owned())),
+        }
+    }
+
+    /// Renders the manifest with the digest that belongs to its content.
+    ///
+    /// # Errors
+    /// A field that cannot be rendered.
+    pub fn seal(&mut self) -> Result<Vec<u8>, BundleError> {
+        self.digest = ZERO;
+        self.check()?;
+        let render = |manifest: &Manifest| {
+            let mut text = serde_json::to_string_pretty(manifest)
+                .map_err(|error| BundleError::Manifest(error.to_string()))?;
+            text.push('\n');
+            Ok(text)
+        };
+        let text = render(self)?;
+        self.digest = Digest::of(text.as_bytes());
+        render(self).map(String::into_bytes)
+    }
+
+    fn check(&self) -> Result<(), BundleError> {
+        let field = |field: &str, rule| Err(BundleError::Field { field: field.to_owned(), rule });
+        let printable =
+            |text: &str| !text.is_empty() && text.len() <= 128 && !text.chars().any(char::is_control);
+        if !self.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+            || !printable(&self.name)
+            || self.name.starts_with('.')
+        {
+            return field(
+                "name",
+                "must be 1 to 128 letters, digits, '-', '_' or '.', and not start with '.'",
+            );
+        }
+        if !printable(&self.created_at) {
+            return field("created_at", "must be a time such as 2026-11-21T12:00:00Z");
+        }
+        if self.lineage.data_digest.is_empty() || self.lineage.code_version.is_empty() {
+            return field("lineage", "must state data_digest and code_version");
+        }
+        match self.files.keys().find(|name| !is_file_name(name)) {
+            None => Ok(()),
+            Some(name) => Err(BundleError::FileName(name.clone())),
+        }
+    }
+}
+
+/// Whether a bundle may have a file of this name. The set is closed, so a name can never lead elsewhere.
+#[must_use]
+pub fn is_file_name(name: &str) -> bool {
+    NAMES.contains(&name) || is_member_name(name)
+}
+
+/// Whether this names the forest of an ensemble member: `member-01.bin` to `member-64.bin`.
+fn is_member_name(name: &str) -> bool {
+    (1..=64).any(|number| name == format!("member-{number:02}.bin"))
+}
+
+/// SHA-256 of the bytes with the stated digest's digits replaced by zeros.
+fn digest_of(bytes: &[u8], stated: &Digest) -> Result<Digest, BundleError> {
+    let digits = stated.hex();
+    let mut places = bytes.windows(64).enumerate().filter(|(_, window)| *window == digits.as_bytes());
+    let (Some((at, _)), None) = (places.next(), places.next()) else {
+        return Err(BundleError::Manifest(
+            "the digest must stand in the digest field and nowhere else".to_owned(),
+        ));
+    };
+    let mut blank = bytes.to_vec();
+    blank[at..at + 64].fill(b'0');
+    Ok(Digest::of(&blank))
+}

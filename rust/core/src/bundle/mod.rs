@@ -1,0 +1,356 @@
+//! The bundle: the only deployable artifact, verified completely before it answers anything.
+//!
+//! A bundle is a directory of files that its manifest lists with their SHA-256; this module sees bytes only,
+//! the caller reads them. [`Bundle::assemble`] checks, in this order: the manifest's form and digest, every
+//! file's size and hash, schema, catalogue, forests, calibration maps, reference statistics, the program (see
+//! [`node`]), and at last every golden case bit for bit.
+
+mod calibration;
+mod digest;
+mod error;
+pub mod golden;
+mod manifest;
+pub mod node;
+mod oracle;
+mod program;
+mod reference;
+mod score;
+mod scratch;
+mod select;
+#[doc(hidden)]
+pub mod testing;
+mod threshold;
+mod transform;
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+
+pub use calibration::{Calibration, CalibrationMap};
+pub use digest::{Digest, DigestError};
+pub use error::{BundleError, EvalError, ReadError};
+pub use manifest::{
+    FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, is_file_name,
+};
+pub use node::Band;
+pub use reference::{Distribution, Reference};
+pub use score::ScoreOut;
+pub use scratch::EvalScratch;
+pub use select::SelectOut;
+
+use crate::forest::Forest;
+use crate::policy::{Action, ActionCatalogue, CatalogueError, Policy};
+use crate::schema::{FeatureSpec, Schema, SchemaError};
+use node::Node;
+use program::{End, Parts, Program};
+
+/// Reads one file of a bundle by its plain name.
+pub type ReadFile<'a> = dyn Fn(&str) -> Result<Vec<u8>, ReadError> + 'a;
+
+/// A verified bundle: immutable, `Send + Sync`; share it behind an `Arc`.
+#[derive(Debug)]
+pub struct Bundle {
+    manifest: Manifest,
+    digest: Digest,
+    schema: Schema,
+    action_schema: Schema,
+    catalogue: ActionCatalogue,
+    /// `[actions, action_width]`.
+    action_rows: Vec<f32>,
+    action_width: usize,
+    program: Program,
+    reference: Option<Reference>,
+}
+
+/// `schema.json`.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchemaFile {
+    /// What a request brings, in the order of the forest's columns.
+    pub features: Vec<FeatureSpec>,
+    /// The columns after those, filled from the catalogue; for action bundles only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub action_features: Vec<FeatureSpec>,
+}
+
+impl Bundle {
+    /// Verifies everything and compiles the program. `read` is asked for each file once, by names from the
+    /// closed set of bundle files only. Names that lie in the directory without being listed are found by
+    /// [`Manifest::check_listing`].
+    ///
+    /// # Errors
+    /// The first thing that is wrong; nothing of the bundle is then usable.
+    pub fn assemble(manifest: &[u8], read: &ReadFile<'_>) -> Result<Bundle, BundleError> {
+        let manifest = Manifest::parse(manifest)?;
+        let mut files = read_files(&manifest, read)?;
+        let golden = files.remove("golden.bin").ok_or_else(|| not_listed("golden.bin"))?;
+        let reference = files.remove("reference.json").ok_or_else(|| not_listed("reference.json"))?;
+        let mut bundle = Bundle::compile(manifest, files)?;
+        bundle.reference = Some(Reference::parse(&reference)?);
+        golden::verify(&bundle, &golden)?;
+        Ok(bundle)
+    }
+
+    /// For builders: a bundle without reference statistics and golden cases, so that both can be computed with
+    /// it. Everything else is verified.
+    ///
+    /// # Errors
+    /// As [`Bundle::assemble`].
+    pub fn draft(manifest: &[u8], read: &ReadFile<'_>) -> Result<Bundle, BundleError> {
+        let manifest = Manifest::parse(manifest)?;
+        let mut files = read_files(&manifest, read)?;
+        files.remove("golden.bin");
+        files.remove("reference.json");
+        Bundle::compile(manifest, files)
+    }
+
+    fn compile(manifest: Manifest, mut files: BTreeMap<String, Vec<u8>>) -> Result<Bundle, BundleError> {
+        let mut take = |name: &'static str| files.remove(name);
+        let schema_file: SchemaFile =
+            parse_json("schema.json", &take("schema.json").ok_or_else(|| not_listed("schema.json"))?)?;
+        let actions = take("actions.json");
+        let calibration = take("calibration.json").map(|bytes| Calibration::parse(&bytes)).transpose()?;
+        let SchemaFile { mut features, action_features } = schema_file;
+        let schema = Schema::new(features.clone()).map_err(BundleError::Schema)?;
+        let action_schema = Schema::new(action_features.clone()).map_err(BundleError::Schema)?;
+        if let Some(feature) = action_features.iter().find(|feature| schema.index_of(&feature.name).is_some())
+        {
+            return Err(BundleError::Schema(SchemaError::RepeatedName(feature.name.clone())));
+        }
+        features.extend(action_features);
+        let (catalogue, action_rows) = match (manifest.kind, actions) {
+            (Kind::Action, Some(bytes)) => read_actions(&bytes, &action_schema)?,
+            (Kind::Action, None) => {
+                return Err(BundleError::NotListed {
+                    file: "actions.json".to_owned(),
+                    why: "an action bundle needs its catalogue",
+                });
+            }
+            (Kind::Score, Some(_)) => {
+                return Err(BundleError::Surplus {
+                    file: "actions.json".to_owned(),
+                    why: "a score bundle has no actions",
+                });
+            }
+            (Kind::Score, None) if !action_schema.is_empty() => {
+                return Err(BundleError::Json {
+                    file: "schema.json",
+                    reason: "action_features are for action bundles only".to_owned(),
+                });
+            }
+            (Kind::Score, None) => (ActionCatalogue::default(), Vec::new()),
+        };
+        let mut forests = BTreeMap::new();
+        for (name, bytes) in files {
+            let forest = Forest::from_bytes(&bytes)
+                .map_err(|source| BundleError::Forest { file: name.clone(), source })?;
+            forests.insert(name, forest);
+        }
+        let nodes: Vec<Node> = manifest
+            .program
+            .iter()
+            .enumerate()
+            .map(|(at, node)| Node::parse(at, node))
+            .collect::<Result<_, _>>()?;
+        let parts =
+            Parts { kind: manifest.kind, features: &features, forests, calibration, catalogue: &catalogue };
+        let program = Program::compile(&nodes, parts)?;
+        Ok(Bundle {
+            digest: manifest.digest,
+            action_width: action_schema.len(),
+            manifest,
+            schema,
+            action_schema,
+            catalogue,
+            action_rows,
+            program,
+            reference: None,
+        })
+    }
+
+    /// The bundle's identity.
+    #[must_use]
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// The bundle's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.manifest.name
+    }
+
+    /// What it decides.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.manifest.kind
+    }
+
+    /// The manifest, lineage included.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// What a request brings.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The features that the catalogue brings; empty for a score bundle.
+    #[must_use]
+    pub fn action_schema(&self) -> &Schema {
+        &self.action_schema
+    }
+
+    /// The actions; empty for a score bundle.
+    #[must_use]
+    pub fn catalogue(&self) -> &ActionCatalogue {
+        &self.catalogue
+    }
+
+    /// The labels of the score bands in ascending order; empty for an action bundle.
+    #[must_use]
+    pub fn labels(&self) -> &[String] {
+        match &self.program.end {
+            End::Threshold(thresholds) => &thresholds.labels,
+            End::Policy(_) => &[],
+        }
+    }
+
+    /// The score bands in ascending order; empty for an action bundle.
+    #[must_use]
+    pub fn bands(&self) -> &[Band] {
+        match &self.program.end {
+            End::Threshold(thresholds) => &thresholds.bands,
+            End::Policy(_) => &[],
+        }
+    }
+
+    /// The policy of an action bundle.
+    #[must_use]
+    pub fn policy(&self) -> Option<&Policy> {
+        match &self.program.end {
+            End::Policy(policy) => Some(policy),
+            End::Threshold(_) => None,
+        }
+    }
+
+    /// Reference statistics; a draft has none.
+    #[must_use]
+    pub fn reference(&self) -> Option<&Reference> {
+        self.reference.as_ref()
+    }
+
+    /// The forests in program order: the first is the oracle's.
+    #[must_use]
+    pub fn forests(&self) -> &[Forest] {
+        &self.program.forests
+    }
+
+    /// Fills one row of the forest's input: the context's features, then the action's own.
+    ///
+    /// # Panics
+    /// If `row` is shorter than both together or there is no such action.
+    pub fn fill_action(&self, action: usize, row: &mut [f32]) {
+        let own = &self.action_rows[action * self.action_width..(action + 1) * self.action_width];
+        row[self.schema.len()..self.schema.len() + self.action_width].copy_from_slice(own);
+    }
+
+    /// Bytes of all listed files.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.manifest.files.values().map(|entry| entry.bytes).sum()
+    }
+}
+
+fn read_files(manifest: &Manifest, read: &ReadFile<'_>) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
+    let mut files = BTreeMap::new();
+    for (name, entry) in &manifest.files {
+        let bytes = read(name).map_err(|source| BundleError::Read { file: name.clone(), source })?;
+        let got = bytes.len() as u64;
+        if got != entry.bytes {
+            return Err(BundleError::Size { file: name.clone(), got, expected: entry.bytes });
+        }
+        let got = Digest::of(&bytes);
+        if got != entry.sha256 {
+            return Err(BundleError::Hash { file: name.clone(), got, expected: entry.sha256 });
+        }
+        files.insert(name.clone(), bytes);
+    }
+    Ok(files)
+}
+
+/// Applies a transform node's steps to row-major `[n, features]` rows in place: what training must see, too.
+///
+/// # Errors
+/// Steps that do not fit the features, a number of values that is no whole number of rows, a value that does not
+/// stay finite.
+pub fn transform_rows(
+    features: &[FeatureSpec],
+    steps: &[node::TransformStep],
+    rows: &mut [f32],
+) -> Result<(), BundleError> {
+    let fail = |reason: String| BundleError::Node { node: 0, kind: "transform", reason };
+    let transform = transform::Transform::compile(steps, features).map_err(fail)?;
+    let width = features.len().max(1);
+    if !rows.len().is_multiple_of(width) {
+        return Err(fail(format!(
+            "{} values are no whole number of rows of {width}; reshape them",
+            rows.len()
+        )));
+    }
+    for (at, row) in rows.chunks_exact_mut(width).enumerate() {
+        transform.apply(row).map_err(|value| {
+            fail(format!("row {at}: a value became {value}; keep it within the schema's range"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Lists files as a manifest does.
+#[must_use]
+pub fn file_entries(files: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, FileEntry> {
+    let entry = |bytes: &[u8]| FileEntry { sha256: Digest::of(bytes), bytes: bytes.len() as u64 };
+    files
+        .iter()
+        .filter(|(name, _)| *name != MANIFEST)
+        .map(|(name, bytes)| (name.clone(), entry(bytes)))
+        .collect()
+}
+
+fn not_listed(file: &str) -> BundleError {
+    BundleError::NotListed { file: file.to_owned(), why: "every bundle needs it" }
+}
+
+fn parse_json<T: DeserializeOwned>(file: &'static str, bytes: &[u8]) -> Result<T, BundleError> {
+    serde_json::from_slice(bytes).map_err(|error| BundleError::Json { file, reason: error.to_string() })
+}
+
+/// The catalogue, and the actions' features as rows of float32.
+fn read_actions(bytes: &[u8], schema: &Schema) -> Result<(ActionCatalogue, Vec<f32>), BundleError> {
+    let actions: Vec<Action> = parse_json("actions.json", bytes)?;
+    let catalogue = ActionCatalogue::new(actions).map_err(BundleError::Catalogue)?;
+    let mut rows = Vec::with_capacity(catalogue.len() * schema.len());
+    for action in catalogue.iter() {
+        let row: Vec<f32> =
+            action.features.iter().map(|value| value.map_or(f32::NAN, |value| value as f32)).collect();
+        let refuse = |error: CatalogueError| BundleError::Catalogue(error);
+        if row.len() != schema.len() {
+            return Err(refuse(CatalogueError::FeatureCount {
+                action: action.id.clone(),
+                got: row.len(),
+                expected: schema.len(),
+            }));
+        }
+        schema.check_dense(&row).map_err(|error| {
+            refuse(CatalogueError::Feature { action: action.id.clone(), reason: error.to_string() })
+        })?;
+        rows.extend(row);
+    }
+    Ok((catalogue, rows))
+}
+
+#[cfg(test)]
+mod tests;

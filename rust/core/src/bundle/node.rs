@@ -1,0 +1,146 @@
+//! The nodes of a program as they stand in the manifest.
+//!
+//! The set of kinds is closed. A later capability adds a kind, and an older build refuses it by name.
+
+use serde::{Deserialize, Serialize};
+
+use super::BundleError;
+use crate::policy::PolicySpec;
+
+/// The slot that holds the request's row (for actions followed by the action's own features).
+pub const INPUT: &str = "row";
+
+const KINDS: [&str; 6] = ["transform", "forest", "link", "calibrate", "threshold", "policy"];
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Node {
+    /// Row to row: replaces single features by a function of them.
+    Transform {
+        /// A row slot.
+        input: String,
+        /// The new row slot.
+        output: String,
+        /// At most one function per feature; features that are not named stay as they are.
+        steps: Vec<TransformStep>,
+    },
+    /// Row to margins: the forest's raw outputs.
+    Forest {
+        /// `forest.bin`, or `member-01.bin` and so on for members of an ensemble.
+        file: String,
+        /// A row slot.
+        input: String,
+        /// The new margins slot.
+        output: String,
+    },
+    /// Margins to score: the training library's own link, and one of its outputs.
+    Link {
+        /// A margins slot.
+        input: String,
+        /// The new score slot.
+        output: String,
+        /// Which output, such as the class of a multi-class model.
+        #[serde(default)]
+        index: usize,
+    },
+    /// Score to score: a map fitted on held-out data.
+    Calibrate {
+        /// The map's name in `calibration.json`.
+        map: String,
+        /// A score slot, or the margins slot of a forest with one output.
+        input: String,
+        /// The new score slot.
+        output: String,
+    },
+    /// Score to decision.
+    Threshold {
+        /// A score slot.
+        input: String,
+        /// The decision slot.
+        output: String,
+        /// Ordered bands.
+        bands: Vec<Band>,
+    },
+    /// Scores of every action to one action.
+    Policy {
+        /// The score slot of the oracle.
+        input: String,
+        /// The score slots of the ensemble members; for bagging only.
+        #[serde(default)]
+        voters: Vec<String>,
+        /// The action slot.
+        output: String,
+        /// The policy.
+        policy: PolicySpec,
+    },
+}
+
+/// A function of one feature. Computed in float64 and rounded to float32; NaN stays NaN.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "function", rename_all = "lowercase", deny_unknown_fields)]
+pub enum TransformStep {
+    /// `ln(1 + x)`; the schema must keep the feature above -1.
+    Log1p {
+        /// The feature's name.
+        feature: String,
+    },
+    /// `(x - mean) / scale`.
+    Standardise {
+        /// The feature's name.
+        feature: String,
+        /// Taken off.
+        mean: f64,
+        /// Divided by; above 0.
+        scale: f64,
+    },
+}
+
+/// A band of scores.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Band {
+    /// The band starts here, inclusive, and ends where the next one starts.
+    pub from: f64,
+    /// What is decided, such as `approve`.
+    pub label: String,
+}
+
+impl Node {
+    /// Reads one node of the manifest.
+    pub(super) fn parse(node: usize, value: &serde_json::Value) -> Result<Node, BundleError> {
+        let kind = value.get("kind").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let Some(&known) = KINDS.iter().find(|&&known| known == kind) else {
+            return Err(BundleError::UnknownNode { node, kind: kind.to_owned(), known: KINDS.join(", ") });
+        };
+        Node::deserialize(value).map_err(|error| BundleError::Node {
+            node,
+            kind: known,
+            reason: format!("{error}; correct the node"),
+        })
+    }
+
+    /// The kind's name.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Node::Transform { .. } => "transform",
+            Node::Forest { .. } => "forest",
+            Node::Link { .. } => "link",
+            Node::Calibrate { .. } => "calibrate",
+            Node::Threshold { .. } => "threshold",
+            Node::Policy { .. } => "policy",
+        }
+    }
+
+    pub(super) fn output(&self) -> &str {
+        match self {
+            Node::Transform { output, .. }
+            | Node::Forest { output, .. }
+            | Node::Link { output, .. }
+            | Node::Calibrate { output, .. }
+            | Node::Threshold { output, .. }
+            | Node::Policy { output, .. } => output,
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A program: the manifest's nodes compiled to a flat list of steps over typed slots.
+//!
+//! A node reads slots that earlier nodes wrote and writes one of its own, so the list is in topological order by
+//! construction. Rows live side by side in one float32 buffer, margins and scores in one float64 buffer; a slot
+//! is a position there. Everything that could go wrong with a slot is found here, so running needs no checks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::calibration::{Calibration, CalibrationMap};
+use super::node::{INPUT, Node};
+use super::scratch::Buffers;
+use super::threshold::Thresholds;
+use super::transform::Transform;
+use super::{BundleError, EvalError, Kind};
+use crate::forest::Forest;
+use crate::policy::{ActionCatalogue, Policy};
+use crate::schema::FeatureSpec;
+
+/// What a bundle's program is compiled against.
+pub(super) struct Parts<'a> {
+    pub(super) kind: Kind,
+    /// Columns of the row: the context's, then the action's.
+    pub(super) features: &'a [FeatureSpec],
+    pub(super) forests: BTreeMap<String, Forest>,
+    pub(super) calibration: Option<Calibration>,
+    pub(super) catalogue: &'a ActionCatalogue,
+}
+
+/// A compiled program.
+#[derive(Debug)]
+pub(super) struct Program {
+    steps: Vec<Step>,
+    pub(super) forests: Vec<Forest>,
+    /// Length of one row.
+    pub(super) width: usize,
+    /// Row slots, the input's included.
+    pub(super) rows: usize,
+    /// Length of the buffer of margins and scores.
+    pub(super) values: usize,
+    /// Where the margins of each forest stand in that buffer.
+    pub(super) margins: Vec<std::ops::Range<usize>>,
+    /// Where the margin that the score comes from stands.
+    pub(super) margin: usize,
+    /// Where the score stands: the oracle's, for actions.
+    pub(super) score: usize,
+    /// Where the scores of the ensemble members stand.
+    pub(super) voters: Vec<usize>,
+    pub(super) end: End,
+}
+
+/// The node that a program ends with.
+#[derive(Debug)]
+pub(super) enum End {
+    Threshold(Thresholds),
+    Policy(Box<Policy>),
+}
+
+#[derive(Debug)]
+enum Step {
+    Transform { transform: Transform, from: usize, to: usize },
+    Forest { forest: usize, row: usize },
+    Link { forest: usize, index: usize, to: usize },
+    Calibrate { map: CalibrationMap, from: usize, to: usize },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Slot {
+    /// Number of the row.
+    Row(usize),
+    /// Number of the forest.
+    Margins(usize),
+    /// Position of the score, and of the margin it comes from.
+    Score { at: usize, margin: usize },
+}
+
+impl Slot {
+    fn name(self) -> &'static str {
+        match self {
+            Slot::Row(_) => "a row",
+            Slot::Margins(_) => "margins",
+            Slot::Score { .. } => "a score",
+        }
+    }
+}
+
+impl Program {
+    pub(super) fn compile(nodes: &[Node], mut parts: Parts<'_>) -> Result<Program, BundleError> {
+        let mut slots = Slots::default();
+        slots.map.insert(INPUT.to_owned(), (Slot::Row(0), false));
+        let mut program = Program {
+            steps: Vec::new(),
+            forests: Vec::new(),
+            width: parts.features.len(),
+            rows: 1,
+            values: 0,
+            margins: Vec::new(),
+            margin: 0,
+            score: 0,
+            voters: Vec::new(),
+            end: End::Threshold(Thresholds::default()),
+        };
+        let last = nodes.len().checked_sub(1).ok_or_else(|| {
+            BundleError::Program(
+                "is empty; it needs at least a forest, a link and a threshold or policy".to_owned(),
+            )
+        })?;
+        for (at, node) in nodes.iter().enumerate() {
+            let fail = |reason: String| BundleError::Node { node: at, kind: node.kind(), reason };
+            if matches!(node, Node::Threshold { .. } | Node::Policy { .. }) != (at == last) {
+                return Err(fail(
+                    "a program ends with its only threshold or policy; reorder the nodes".to_owned(),
+                ));
+            }
+            let slot = program.add(node, &mut parts, &mut slots).map_err(|error| match error {
+                Refusal::Reason(reason) => fail(reason),
+                Refusal::Bundle(error) => error,
+            })?;
+            slots.define(node.output(), slot).map_err(fail)?;
+        }
+        if let Some(unread) = slots.unread() {
+            return Err(BundleError::Program(format!(
+                "never reads slot {unread:?}; remove the node that writes it"
+            )));
+        }
+        if let Some(file) = parts.forests.keys().next() {
+            return Err(BundleError::Surplus { file: file.clone(), why: "no forest node evaluates it" });
+        }
+        if let Some(map) =
+            parts.calibration.iter().flat_map(|calibration| calibration.maps.keys()).find(|&map| {
+                !nodes.iter().any(|node| matches!(node, Node::Calibrate { map: used, .. } if used == map))
+            })
+        {
+            let reason = "no calibrate node uses it, remove it".to_owned();
+            return Err(BundleError::Calibration { map: map.clone(), reason });
+        }
+        Ok(program)
+    }
+
+    /// Compiles one node; the slot it writes, or `None` for the last one.
+    fn add(
+        &mut self,
+        node: &Node,
+        parts: &mut Parts<'_>,
+        slots: &mut Slots,
+    ) -> Result<Option<Slot>, Refusal> {
+        match node {
+            Node::Transform { input, steps, .. } => {
+                let from = slots.row(input)?;
+                let transform = Transform::compile(steps, parts.features)?;
+                let to = self.rows;
+                self.rows += 1;
+                self.steps.push(Step::Transform { transform, from, to });
+                Ok(Some(Slot::Row(to)))
+            }
+            Node::Forest { file, input, .. } => {
+                let row = slots.row(input)?;
+                let forest = parts.forests.remove(file).ok_or_else(|| {
+                    format!("{file:?} is not a forest of this bundle, or an earlier node evaluates it; correct the name or reuse that node's slot")
+                })?;
+                if forest.num_features() != self.width {
+                    return Err(Refusal::Reason(format!(
+                        "{file} takes {} features, the schema has {} (context and action features together); build both from the same columns",
+                        forest.num_features(),
+                        self.width
+                    )));
+                }
+                let number = self.forests.len();
+                self.margins.push(self.values..self.values + forest.num_outputs());
+                self.values += forest.num_outputs();
+                self.forests.push(forest);
+                self.steps.push(Step::Forest { forest: number, row });
+                Ok(Some(Slot::Margins(number)))
+            }
+            Node::Link { input, index, .. } => {
+                let forest = slots.margins(input)?;
+                let predictions = self.forests[forest].num_predictions();
+                if *index >= predictions {
+                    return Err(Refusal::Reason(format!(
+                        "index {index} is beyond the model's {predictions} predictions; correct it"
+                    )));
+                }
+                let to = self.new_value();
+                self.steps.push(Step::Link { forest, index: *index, to });
+                let margin = self.margins[forest].start + (*index).min(self.margins[forest].len() - 1);
+                Ok(Some(Slot::Score { at: to, margin }))
+            }
+            Node::Calibrate { map, input, .. } => {
+                let (from, margin) = match slots.read(input)? {
+                    Slot::Score { at, margin } => (at, margin),
+                    Slot::Margins(forest) if self.margins[forest].len() == 1 => {
+                        let at = self.margins[forest].start;
+                        (at, at)
+                    }
+                    Slot::Margins(_) => {
+                        return Err(Refusal::Reason(format!(
+                            "slot {input:?} holds the margins of several outputs; put a link node before"
+                        )));
+                    }
+                    Slot::Row(_) => return Err(wrong_type(input, "a row", "a score")),
+                };
+                let maps = parts.calibration.as_ref().map(|calibration| &calibration.maps);
+                let map = maps.and_then(|maps| maps.get(map)).cloned().ok_or_else(|| {
+                    format!("calibration.json has no map {map:?}; add it or correct the name")
+                })?;
+                let to = self.new_value();
+                self.steps.push(Step::Calibrate { map, from, to });
+                Ok(Some(Slot::Score { at: to, margin }))
+            }
+            Node::Threshold { input, bands, .. } => {
+                if parts.kind != Kind::Score {
+                    return Err(Refusal::Reason(
+                        "an action bundle ends with a policy; replace the node".to_owned(),
+                    ));
+                }
+                (self.score, self.margin) = slots.score(input)?;
+                self.end = End::Threshold(Thresholds::compile(bands)?);
+                Ok(None)
+            }
+            Node::Policy { input, voters, policy, .. } => {
+                if parts.kind != Kind::Action {
+                    return Err(Refusal::Reason(
+                        "a score bundle ends with a threshold; replace the node".to_owned(),
+                    ));
+                }
+                (self.score, self.margin) = slots.score(input)?;
+                for voter in voters {
+                    self.voters.push(slots.score(voter)?.0);
+                }
+                let policy = Policy::compile(policy, parts.catalogue)
+                    .map_err(|error| Refusal::Bundle(BundleError::Policy(error)))?;
+                if policy.voters() != voters.len() {
+                    return Err(Refusal::Reason(format!(
+                        "rule {} takes {} voters, the node lists {}; make them agree",
+                        policy.spec().rule.name(),
+                        policy.voters(),
+                        voters.len()
+                    )));
+                }
+                self.end = End::Policy(Box::new(policy));
+                Ok(None)
+            }
+        }
+    }
+
+    fn new_value(&mut self) -> usize {
+        self.values += 1;
+        self.values - 1
+    }
+
+    /// Runs every step on the row in slot 0; margins and scores are left in the buffers.
+    pub(super) fn run(&self, buffers: &mut Buffers) -> Result<(), EvalError> {
+        let Buffers { rows, values, linked, forests } = buffers;
+        for step in &self.steps {
+            match step {
+                Step::Transform { transform, from, to } => {
+                    let (from, to) = (from * self.width, to * self.width);
+                    rows.copy_within(from..from + self.width, to);
+                    transform
+                        .apply(&mut rows[to..to + self.width])
+                        .map_err(|value| EvalError::NotFinite { what: "a transformed feature", value })?;
+                }
+                Step::Forest { forest, row } => {
+                    let row = &rows[row * self.width..(row + 1) * self.width];
+                    let out = &mut values[self.margins[*forest].clone()];
+                    self.forests[*forest].margins(row, &mut forests[*forest], out);
+                }
+                Step::Link { forest, index, to } => {
+                    let margins = &values[self.margins[*forest].clone()];
+                    let linked = &mut linked[..margins.len()];
+                    linked.copy_from_slice(margins);
+                    self.forests[*forest].transform(linked);
+                    values[*to] = linked[*index];
+                }
+                Step::Calibrate { map, from, to } => values[*to] = map.apply(values[*from]),
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Refusal {
+    Reason(String),
+    Bundle(BundleError),
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Refusal {
+        Refusal::Reason(reason)
+    }
+}
+
+/// Slots by name, and whether anything has read them.
+#[derive(Default)]
+struct Slots {
+    map: HashMap<String, (Slot, bool)>,
+}
+
+impl Slots {
+    fn read(&mut self, name: &str) -> Result<Slot, Refusal> {
+        let (slot, read) = self.map.get_mut(name).ok_or_else(|| {
+            format!("slot {name:?} is written by no earlier node; correct the name or reorder the nodes")
+        })?;
+        *read = true;
+        Ok(*slot)
+    }
+
+    fn row(&mut self, name: &str) -> Result<usize, Refusal> {
+        match self.read(name)? {
+            Slot::Row(row) => Ok(row),
+            other => Err(wrong_type(name, other.name(), "a row")),
+        }
+    }
+
+    fn margins(&mut self, name: &str) -> Result<usize, Refusal> {
+        match self.read(name)? {
+            Slot::Margins(forest) => Ok(forest),
+            other => Err(wrong_type(name, other.name(), "margins")),
+        }
+    }
+
+    fn score(&mut self, name: &str) -> Result<(usize, usize), Refusal> {
+        match self.read(name)? {
+            Slot::Score { at, margin } => Ok((at, margin)),
+            other => Err(wrong_type(name, other.name(), "a score")),
+        }
+    }
+
+    fn define(&mut self, name: &str, slot: Option<Slot>) -> Result<(), String> {
+        if self.map.contains_key(name) || name.is_empty() {
+            return Err(format!("output slot {name:?} is empty or already taken; name it differently"));
+        }
+        if let Some(slot) = slot {
+            self.map.insert(name.to_owned(), (slot, false));
+        }
+        Ok(())
+    }
+
+    fn unread(&self) -> Option<&str> {
+        self.map.iter().filter(|(_, (_, read))| !read).map(|(name, _)| name.as_str()).min()
+    }
+}
+
+fn wrong_type(name: &str, found: &str, wanted: &str) -> Refusal {
+    Refusal::Reason(format!("slot {name:?} holds {found}, {wanted} is needed; connect another slot"))
+}

@@ -1,0 +1,273 @@
+//! Tiny bundles in memory, for tests of this crate and of those that build on it. No stable API.
+#![expect(clippy::expect_used, reason = "for tests only: a failure here is a broken test")]
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::golden::{self, GoldenInput};
+use super::{Bundle, BundleError, Digest, Kind, MANIFEST, Manifest, ReadError, file_entries};
+use crate::forest::{
+    BaseOrder, Forest, Link, Missing, Model, NanRule, Node, Precision, Split, Target, Test, Tree, ZeroRule,
+};
+use crate::policy::Mask;
+
+/// The files of a bundle by name, `manifest.json` included.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// Loads files as a server would.
+pub fn assemble(files: &Files) -> Result<Bundle, BundleError> {
+    let manifest = files.get(MANIFEST).cloned().unwrap_or_default();
+    Manifest::parse(&manifest)?.check_listing(files.keys().map(String::as_str))?;
+    Bundle::assemble(&manifest, &|name| files.get(name).cloned().ok_or(ReadError::Missing))
+}
+
+/// Hashes the files again and seals the manifest, so that only deeper checks can find a change.
+pub fn reseal(files: &mut Files) -> Result<(), BundleError> {
+    let text = files.remove(MANIFEST).unwrap_or_default();
+    let mut manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|error| BundleError::Manifest(error.to_string()))?;
+    manifest.files = file_entries(files);
+    files.insert(MANIFEST.to_owned(), manifest.seal()?);
+    Ok(())
+}
+
+/// What a test bundle is made of; change a part, then [`Recipe::build`].
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    /// Everything but the files and the digest of the manifest.
+    pub manifest: Value,
+    /// `schema.json`.
+    pub schema: Value,
+    /// `actions.json`.
+    pub actions: Option<Value>,
+    /// `calibration.json`.
+    pub calibration: Option<Value>,
+    /// `forest.bin` and ensemble members.
+    pub forests: BTreeMap<String, Model>,
+}
+
+/// A score bundle over `amount` (number, 0 to 50000, refuses missing), `country` (NL, DE, FR; unknown is missing)
+/// and `night` (flag), with bands approve, review and decline. The score rises with the amount. `base` shifts
+/// every margin, so bundles that differ in it answer differently.
+#[must_use]
+pub fn score_recipe(name: &str, base: f32) -> Recipe {
+    let model = model(
+        3,
+        base,
+        vec![stump(0, 100.0, -1.0, 1.0), stump(0, 1000.0, -0.5, 1.5), stump(2, 0.5, 0.0, 0.25)],
+    );
+    Recipe {
+        manifest: manifest(
+            name,
+            Kind::Score,
+            json!([
+                {"kind": "forest", "file": "forest.bin", "input": "row", "output": "margins"},
+                {"kind": "link", "input": "margins", "output": "probability"},
+                {"kind": "calibrate", "map": "main", "input": "probability", "output": "score"},
+                {"kind": "threshold", "input": "score", "output": "decision", "bands": [
+                    {"from": 0.0, "label": "approve"},
+                    {"from": 0.5, "label": "review"},
+                    {"from": 0.9, "label": "decline"},
+                ]},
+            ]),
+        ),
+        schema: json!({"features": context()}),
+        actions: None,
+        calibration: Some(
+            json!({"maps": {"main": {"method": "isotonic", "x": [0.0, 1.0], "y": [0.0, 1.0]}}}),
+        ),
+        forests: BTreeMap::from([("forest.bin".to_owned(), model)]),
+    }
+}
+
+/// An action bundle over the same context and six actions (3DS `none`/`challenge` × exemption `none`/`tra`/`low`)
+/// whose features are `three_ds` and `exemption`. `policy` is its specification without the salt.
+#[must_use]
+pub fn action_recipe(name: &str, base: f32, mut policy: Value) -> Recipe {
+    policy["salt"] = json!("000102030405060708090a0b0c0d0e0f");
+    let voters = policy.get("voters").and_then(Value::as_u64).unwrap_or(0);
+    let trees = |shift: f64| {
+        vec![
+            stump(3, 0.5, -0.25 + shift, 0.5),
+            stump(4, 0.5, 0.25, -0.25 - shift),
+            stump(4, 1.5, -0.125, 0.375),
+            stump(0, 100.0, 0.5, -0.5),
+        ]
+    };
+    let mut forests = BTreeMap::from([("forest.bin".to_owned(), model(5, base, trees(0.0)))]);
+    let mut program = vec![
+        json!({"kind": "forest", "file": "forest.bin", "input": "row", "output": "margins"}),
+        json!({"kind": "link", "input": "margins", "output": "score"}),
+    ];
+    let mut slots = Vec::new();
+    for voter in 1..=voters {
+        let file = format!("member-{voter:02}.bin");
+        let (margins, score) = (format!("margins-{voter}"), format!("score-{voter}"));
+        forests.insert(file.clone(), model(5, base, trees(voter as f64 * 0.5)));
+        program.push(json!({"kind": "forest", "file": file, "input": "row", "output": margins}));
+        program.push(json!({"kind": "link", "input": margins, "output": score}));
+        slots.push(score);
+    }
+    program.push(
+        json!({"kind": "policy", "input": "score", "voters": slots, "output": "action", "policy": policy}),
+    );
+    let mut actions = Vec::new();
+    for (three_ds, uses) in [("none", 0.0), ("challenge", 1.0)] {
+        for (code, exemption) in ["none", "tra", "low"].into_iter().enumerate() {
+            actions.push(json!({
+                "id": format!("3ds={three_ds}|exemption={exemption}"),
+                "factors": {"three_ds": three_ds, "exemption": exemption},
+                "features": [uses, code],
+                "attributes": {"three_ds": uses, "cost": 0.125 * code as f64},
+            }));
+        }
+    }
+    Recipe {
+        manifest: manifest(name, Kind::Action, Value::Array(program)),
+        schema: json!({"features": context(), "action_features": [
+            {"name": "three_ds", "type": "flag"},
+            {"name": "exemption", "type": "category", "categories": ["none", "tra", "low"]},
+        ]}),
+        actions: Some(Value::Array(actions)),
+        calibration: None,
+        forests,
+    }
+}
+
+/// A small score bundle, ready to load.
+#[must_use]
+pub fn score_files(name: &str, base: f32) -> Files {
+    score_recipe(name, base).build().expect("the score recipe builds")
+}
+
+/// A small action bundle with SquareCB, ready to load.
+#[must_use]
+pub fn action_files(name: &str, base: f32) -> Files {
+    let policy = json!({"rule": "squarecb", "gamma": 20.0, "floor": 0.05});
+    action_recipe(name, base, policy).build().expect("the action recipe builds")
+}
+
+impl Recipe {
+    /// Builds the bundle; golden margins come from the engine itself.
+    pub fn build(&self) -> Result<Files, BundleError> {
+        let mut files = Files::new();
+        let text = |value: &Value| value.to_string().into_bytes();
+        files.insert("schema.json".to_owned(), text(&self.schema));
+        files.extend(self.actions.as_ref().map(|actions| ("actions.json".to_owned(), text(actions))));
+        files.extend(self.calibration.as_ref().map(|maps| ("calibration.json".to_owned(), text(maps))));
+        for (name, model) in &self.forests {
+            let forest = Forest::compile(model).expect("the model compiles");
+            files.insert(name.clone(), forest.to_bytes());
+        }
+        let mut manifest = self.manifest.clone();
+        manifest["files"] = serde_json::to_value(file_entries(&files)).expect("entries are JSON");
+        manifest["digest"] = json!(Digest([0; 32]));
+        let mut manifest: Manifest =
+            serde_json::from_value(manifest).map_err(|error| BundleError::Manifest(error.to_string()))?;
+        let read = |name: &str| files.get(name).cloned().ok_or(ReadError::Missing);
+        let draft = Bundle::draft(&manifest.seal()?, &read)?;
+        let golden = golden::build(&draft, &golden_cases(&draft))?;
+        files.insert("golden.bin".to_owned(), golden);
+        files.insert("reference.json".to_owned(), text(&reference()));
+        manifest.files = file_entries(&files);
+        files.insert(MANIFEST.to_owned(), manifest.seal()?);
+        Ok(files)
+    }
+}
+
+/// Amounts around the thresholds, every country and none, night and day.
+fn golden_cases(draft: &Bundle) -> Vec<GoldenInput> {
+    let actions = draft.catalogue().len();
+    let mut scratch = vec![];
+    scratch.extend(draft.forests().iter().map(crate::forest::Scratch::new));
+    let mut cases = Vec::new();
+    for number in 0..golden::MIN_CASES {
+        let amount = [0.0, 99.99, 100.0, 100.01, 999.0, 1000.0, 20_000.0, 50_000.0][number % 8];
+        let country = [0.0, 1.0, 2.0, f32::NAN][number / 8 % 4];
+        let night = [0.0, 1.0, f32::NAN][number / 32 % 3];
+        let row = vec![amount, country, night];
+        let eligible = (actions > 0).then(|| {
+            let mut mask = Mask::none(actions);
+            (0..actions).filter(|action| number >> (action % 8) & 1 == 1).for_each(|action| {
+                mask.insert(action);
+            });
+            if mask.is_empty() { Mask::all(actions) } else { mask }
+        });
+        let rows: Vec<Vec<f32>> = match &eligible {
+            None => vec![row.clone()],
+            Some(mask) => {
+                let own =
+                    |action: usize| &draft.action_rows[action * draft.action_width..][..draft.action_width];
+                mask.iter().map(|action| row.iter().chain(own(action)).copied().collect()).collect()
+            }
+        };
+        let mut margins = Vec::new();
+        for row in rows {
+            for (forest, scratch) in draft.forests().iter().zip(&mut scratch) {
+                let mut out = vec![0.0; forest.num_outputs()];
+                forest.margins(&row, scratch, &mut out);
+                margins.extend(out);
+            }
+        }
+        cases.push(GoldenInput { row, eligible, margins });
+    }
+    cases
+}
+
+fn manifest(name: &str, kind: Kind, program: Value) -> Value {
+    json!({
+        "format": 1,
+        "name": name,
+        "kind": kind,
+        "created_at": "2026-01-01T00:00:00Z",
+        "program": program,
+        "lineage": {
+            "data_digest": "sha256:test",
+            "code_version": "test",
+            "library_versions": {},
+            "run_id": "test",
+            "metrics": {},
+        },
+    })
+}
+
+fn context() -> Value {
+    json!([
+        {"name": "amount", "type": "number", "missing": "refuse", "minimum": 0.0, "maximum": 50000.0},
+        {"name": "country", "type": "category", "categories": ["NL", "DE", "FR"], "unknown_category": "missing"},
+        {"name": "night", "type": "flag"},
+    ])
+}
+
+fn reference() -> Value {
+    let one = json!({
+        "count": 4, "mean": 0.5, "quantiles": [0.0, 0.5, 1.0], "edges": [0.0, 0.5, 1.0], "counts": [2, 2],
+    });
+    json!({"training": one, "validation": one})
+}
+
+fn model(num_features: usize, base: f32, trees: Vec<Tree>) -> Model {
+    Model {
+        num_features,
+        num_outputs: 1,
+        precision: Precision::F32,
+        base: vec![f64::from(base)],
+        base_order: BaseOrder::First,
+        divisor: Vec::new(),
+        link: Link::Sigmoid { alpha: 1.0 },
+        trees,
+    }
+}
+
+/// `low` where the feature is below the threshold or missing, else `high`.
+fn stump(feature: u32, threshold: f64, low: f64, high: f64) -> Tree {
+    let missing = Missing { nan: NanRule::Left, zero: ZeroRule::Keep };
+    let split = Split { feature, test: Test::Less(threshold), missing, left: 1, right: 2 };
+    Tree {
+        target: Target::Output(0),
+        nodes: vec![Node::Split(split), Node::Leaf(0), Node::Leaf(1)],
+        leaves: vec![low, high],
+        sets: Vec::new(),
+    }
+}

@@ -1,0 +1,295 @@
+//! Policies: oracle scores and the eligible set become a probability for every action.
+//!
+//! A rule sees the Lagrangian scores of the eligible actions alone and fills their probabilities; floors are
+//! then applied by projection (see [`floor`]). Whatever the rule, the result
+//!
+//! * sums to 1 within 1e-6 over the eligible actions and is exactly 0 everywhere else,
+//! * is at least the floor on every eligible action,
+//! * does not depend on the order of the catalogue: tied actions share alike,
+//! * is never NaN: a non-finite score is an error, which the server answers with its fallback.
+//!
+//! Nothing here draws a random number. [`draw`] hashes the checkpoint and the decision's id with the policy's
+//! salt, and [`choose`] inverts the cumulative sum, so a retry gets the same action and propensity.
+
+mod bagging;
+mod catalogue;
+mod draw;
+mod epsilon_greedy;
+mod fastcb;
+pub mod floor;
+mod mask;
+mod softmax;
+mod spec;
+mod squarecb;
+mod uniform;
+
+pub use catalogue::{Action, ActionCatalogue, CatalogueError, MAX_ACTIONS};
+pub use draw::{Salt, choose, draw, unit};
+pub use mask::{Mask, MaskError};
+pub use spec::{Cap, PolicySpec, Rule, SpecError};
+
+use floor::Floors;
+
+/// Why no probabilities could be given; the request is then answered by the fallback.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PolicyError {
+    /// The eligible set is empty.
+    #[error("eligible: no action is eligible; mark at least one action of the catalogue as eligible")]
+    NoEligibleAction,
+    /// The mask is for a catalogue of another size.
+    #[error(
+        "eligible: the mask covers {mask} actions, the catalogue has {catalogue}; build it from the bundle's own catalogue"
+    )]
+    MaskLength {
+        /// Actions that the mask covers.
+        mask: usize,
+        /// Actions in the catalogue.
+        catalogue: usize,
+    },
+    /// A buffer has the wrong length.
+    #[error("{what}: {got} values, {expected} are needed; size it from the policy")]
+    Length {
+        /// Which buffer.
+        what: &'static str,
+        /// Its length.
+        got: usize,
+        /// The length it must have.
+        expected: usize,
+    },
+    /// An eligible action's score is NaN or infinite.
+    #[error("score of action {action} (voter {voter}) is {value}; an eligible action's score must be finite")]
+    NonFiniteScore {
+        /// Position in the catalogue.
+        action: usize,
+        /// 0 for the oracle, then the voters in order.
+        voter: usize,
+        /// The score.
+        value: f64,
+    },
+    /// A loss-side rule needs scores of at most 1.
+    #[error(
+        "score of action {action} is {value}; FastCB takes losses 1 - score, so a score may not be above 1"
+    )]
+    ScoreAboveOne {
+        /// Position in the catalogue.
+        action: usize,
+        /// The score.
+        value: f64,
+    },
+}
+
+/// A compiled policy for one catalogue.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    spec: PolicySpec,
+    salt: Salt,
+    actions: usize,
+    /// Per action: the sum over caps of lambda x attribute. Empty where there are no caps.
+    penalties: Box<[f64]>,
+    floors: Floors,
+}
+
+/// Working memory of [`Policy::pmf`]; one per thread, made once.
+#[derive(Debug, Clone)]
+pub struct PolicyScratch {
+    indices: Vec<u32>,
+    scores: Vec<f64>,
+    probabilities: Vec<f64>,
+    floors: Vec<f64>,
+}
+
+impl PolicyScratch {
+    /// Room for every action of the policy's catalogue.
+    #[must_use]
+    pub fn new(policy: &Policy) -> PolicyScratch {
+        let n = policy.actions;
+        PolicyScratch {
+            indices: Vec::with_capacity(n),
+            scores: Vec::with_capacity(n),
+            probabilities: Vec::with_capacity(n),
+            floors: Vec::with_capacity(n),
+        }
+    }
+}
+
+impl Policy {
+    /// Checks a policy against the catalogue it is for.
+    ///
+    /// # Errors
+    /// Names the setting, the rule that it breaks and the remedy.
+    pub fn compile(spec: &PolicySpec, catalogue: &ActionCatalogue) -> Result<Policy, SpecError> {
+        spec.rule.check()?;
+        if catalogue.is_empty() {
+            return Err(SpecError::NoActions);
+        }
+        let salt = Salt::parse(&spec.salt)?;
+        let penalties = spec::penalties(&spec.caps, catalogue)?;
+        let floors = Floors::compile(spec.floor, &spec.action_floors, catalogue)?;
+        Ok(Policy { spec: spec.clone(), salt, actions: catalogue.len(), penalties, floors })
+    }
+
+    /// Fills `out` with the probability of every action of the catalogue.
+    ///
+    /// `scores` holds the oracle's score of every action and then, for bagging, one such row per voter:
+    /// `scores[v * actions + a]`. Scores of actions that are not eligible are never read.
+    ///
+    /// # Errors
+    /// An empty eligible set, a wrong length, a non-finite score; `out` is then unspecified.
+    pub fn pmf(
+        &self,
+        scores: &[f64],
+        eligible: &Mask,
+        out: &mut [f64],
+        scratch: &mut PolicyScratch,
+    ) -> Result<(), PolicyError> {
+        self.check_lengths(scores, eligible, out)?;
+        scratch.indices.clear();
+        scratch.indices.extend(eligible.iter().map(|index| index as u32));
+        let count = scratch.indices.len();
+        if count == 0 {
+            return Err(PolicyError::NoEligibleAction);
+        }
+        scratch.probabilities.clear();
+        scratch.probabilities.resize(count, 0.0);
+        self.gather(scores, 0, scratch)?;
+        let (given, p) = (&scratch.scores, &mut scratch.probabilities);
+        match self.spec.rule {
+            Rule::Uniform => uniform::fill(p),
+            Rule::EpsilonGreedy { epsilon } => epsilon_greedy::fill(epsilon, given, p),
+            Rule::Softmax { inverse_temperature } => softmax::fill(inverse_temperature, given, p),
+            Rule::SquareCb { gamma } => squarecb::fill(gamma, given, p),
+            Rule::FastCb { gamma } => match given.iter().position(|&score| score > 1.0) {
+                None => fastcb::fill(gamma, given, p),
+                Some(at) => {
+                    return Err(PolicyError::ScoreAboveOne {
+                        action: scratch.indices[at] as usize,
+                        value: given[at],
+                    });
+                }
+            },
+            Rule::Bagging { voters } => {
+                for voter in 1..=voters {
+                    self.gather(scores, voter, scratch)?;
+                    bagging::add_vote(voters, &scratch.scores, &mut scratch.probabilities);
+                }
+            }
+        }
+        normalise(&mut scratch.probabilities);
+        self.floors.apply(&scratch.indices, &mut scratch.probabilities, &mut scratch.floors);
+        out.fill(0.0);
+        for (&index, &p) in scratch.indices.iter().zip(&scratch.probabilities) {
+            out[index as usize] = p;
+        }
+        Ok(())
+    }
+
+    /// The eligible action with the best Lagrangian score, the first of them at a tie: what is played while
+    /// exploration is stopped.
+    ///
+    /// # Errors
+    /// As [`Policy::pmf`].
+    pub fn best(
+        &self,
+        scores: &[f64],
+        eligible: &Mask,
+        scratch: &mut PolicyScratch,
+    ) -> Result<usize, PolicyError> {
+        self.check_mask(eligible)?;
+        if scores.len() < self.actions {
+            return Err(PolicyError::Length { what: "scores", got: scores.len(), expected: self.actions });
+        }
+        scratch.indices.clear();
+        scratch.indices.extend(eligible.iter().map(|index| index as u32));
+        self.gather(scores, 0, scratch)?;
+        let mut best: Option<(u32, f64)> = None;
+        for (&index, &score) in scratch.indices.iter().zip(&scratch.scores) {
+            if best.is_none_or(|(_, top)| score > top) {
+                best = Some((index, score));
+            }
+        }
+        best.map(|(index, _)| index as usize).ok_or(PolicyError::NoEligibleAction)
+    }
+
+    /// The specification that this was compiled from.
+    #[must_use]
+    pub fn spec(&self) -> &PolicySpec {
+        &self.spec
+    }
+
+    /// The key of the draw.
+    #[must_use]
+    pub fn salt(&self) -> &Salt {
+        &self.salt
+    }
+
+    /// Actions in the catalogue.
+    #[must_use]
+    pub fn actions(&self) -> usize {
+        self.actions
+    }
+
+    /// Rows of scores needed beyond the oracle's own: the ensemble members of bagging, 0 for other rules.
+    #[must_use]
+    pub fn voters(&self) -> usize {
+        self.spec.rule.voters()
+    }
+
+    /// The least probability of an action while `eligible` actions are eligible.
+    #[must_use]
+    pub fn floor(&self, action: usize, eligible: usize) -> f64 {
+        self.floors.of(action, eligible)
+    }
+
+    fn check_mask(&self, eligible: &Mask) -> Result<(), PolicyError> {
+        if eligible.len() == self.actions {
+            Ok(())
+        } else {
+            Err(PolicyError::MaskLength { mask: eligible.len(), catalogue: self.actions })
+        }
+    }
+
+    fn check_lengths(&self, scores: &[f64], eligible: &Mask, out: &[f64]) -> Result<(), PolicyError> {
+        self.check_mask(eligible)?;
+        let expected = self.actions * (1 + self.voters());
+        if scores.len() != expected {
+            return Err(PolicyError::Length { what: "scores", got: scores.len(), expected });
+        }
+        if out.len() != self.actions {
+            return Err(PolicyError::Length { what: "pmf", got: out.len(), expected: self.actions });
+        }
+        Ok(())
+    }
+
+    /// Brings one voter's Lagrangian scores of the eligible actions together in `scratch.scores`.
+    fn gather(&self, scores: &[f64], voter: usize, scratch: &mut PolicyScratch) -> Result<(), PolicyError> {
+        let row = &scores[voter * self.actions..(voter + 1) * self.actions];
+        scratch.scores.clear();
+        for &index in &scratch.indices {
+            let action = index as usize;
+            let penalty = self.penalties.get(action).copied().unwrap_or(0.0);
+            let value = row[action] - penalty;
+            if !value.is_finite() {
+                return Err(PolicyError::NonFiniteScore { action, voter, value });
+            }
+            scratch.scores.push(value);
+        }
+        Ok(())
+    }
+}
+
+/// Takes out what rounding left over; every rule already sums to 1 up to that.
+fn normalise(p: &mut [f64]) {
+    let sum: f64 = p.iter().sum();
+    for value in p {
+        *value /= sum;
+    }
+}
+
+/// The highest score and how many actions share it. NaN-free, non-empty input.
+fn top(scores: &[f64]) -> (f64, usize) {
+    let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (best, scores.iter().filter(|&&score| score == best).count())
+}
+
+#[cfg(test)]
+mod tests;

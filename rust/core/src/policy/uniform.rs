@@ -1,0 +1,6 @@
+//! Uniform: every eligible action alike.
+
+pub(super) fn fill(p: &mut [f64]) {
+    let each = 1.0 / p.len() as f64;
+    p.fill(each);
+}

@@ -1,0 +1,240 @@
+//! The feature schema: what a request must bring, and how it becomes the forest's row of float32 values.
+//!
+//! A row has one float32 per feature in schema order. NaN is a missing value, a category is its code (its
+//! position in the dictionary), a flag is 0 or 1. Numbers arrive as float64 and are rounded to the nearest
+//! float32, ties to even, which is what the training libraries do; ranges are compared after rounding, on both
+//! sides, so that a value by name and the same value in a dense row always get the same verdict.
+//!
+//! Success allocates nothing; an error owns its text and names the feature, the rule and the remedy.
+
+mod error;
+mod fingerprint;
+mod spec;
+
+use std::collections::HashMap;
+
+pub use error::SchemaError;
+pub use spec::{FeatureSpec, FeatureType, MissingRule, UnknownCategoryRule};
+
+/// Most features that a schema may have.
+pub const MAX_FEATURES: usize = 4096;
+/// Most categories of one feature; far below 2^24, up to where float32 counts exactly.
+pub const MAX_CATEGORIES: usize = 65_536;
+
+/// A feature's value as a request gives it by name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value<'a> {
+    /// A number; NaN is a missing value.
+    Number(f64),
+    /// A category's name.
+    Category(&'a str),
+    /// True or false.
+    Flag(bool),
+    /// Named, but without a value.
+    Missing,
+}
+
+impl Value<'_> {
+    fn type_name(&self) -> &'static str {
+        match self {
+            Value::Number(_) => "a number",
+            Value::Category(_) => "a category",
+            Value::Flag(_) => "a flag",
+            Value::Missing => "missing",
+        }
+    }
+}
+
+/// A validated schema.
+#[derive(Debug, Clone)]
+pub struct Schema {
+    features: Vec<FeatureSpec>,
+    fingerprint: u64,
+    by_name: HashMap<Box<str>, u32>,
+    codes: Vec<HashMap<Box<str>, u32>>,
+    /// The allowed range of each feature as float32; infinite where it is open.
+    ranges: Vec<(f32, f32)>,
+}
+
+impl Schema {
+    /// Checks the features and builds the look-up tables.
+    ///
+    /// # Errors
+    /// Too many features, a bad or repeated name, a dictionary that does not fit the type, an empty range.
+    pub fn new(features: Vec<FeatureSpec>) -> Result<Schema, SchemaError> {
+        if features.len() > MAX_FEATURES {
+            return Err(SchemaError::TooManyFeatures(features.len()));
+        }
+        let mut by_name = HashMap::with_capacity(features.len());
+        let mut codes = Vec::with_capacity(features.len());
+        let mut ranges = Vec::with_capacity(features.len());
+        for (index, feature) in features.iter().enumerate() {
+            codes.push(spec::check(feature)?);
+            ranges.push((
+                feature.minimum.map_or(f32::NEG_INFINITY, |minimum| minimum as f32),
+                feature.maximum.map_or(f32::INFINITY, |maximum| maximum as f32),
+            ));
+            if by_name.insert(feature.name.as_str().into(), index as u32).is_some() {
+                return Err(SchemaError::RepeatedName(feature.name.clone()));
+            }
+        }
+        let fingerprint = fingerprint::of(&features);
+        Ok(Schema { features, fingerprint, by_name, codes, ranges })
+    }
+
+    /// The features in row order.
+    #[must_use]
+    pub fn features(&self) -> &[FeatureSpec] {
+        &self.features
+    }
+
+    /// Number of features, the length of a row.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.features.len()
+    }
+
+    /// True without any feature.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.features.is_empty()
+    }
+
+    /// Stable 64 bits over what gives a dense row its meaning: names, types and dictionaries, in order.
+    ///
+    /// Ranges and missing rules are left out: a retrained model with a wider range must not turn away callers
+    /// whose vectors mean the same as before.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// The position of a feature.
+    #[must_use]
+    pub fn index_of(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).map(|&index| index as usize)
+    }
+
+    /// Fills `row` from named values. A feature that is not named is missing.
+    ///
+    /// # Errors
+    /// An unknown or repeated name, a wrong type, an unknown category, a value out of range, infinite or too
+    /// large for float32, a missing value where the schema refuses it; `row` is then unspecified.
+    pub fn encode_named<'a>(
+        &self,
+        values: impl IntoIterator<Item = (&'a str, Value<'a>)>,
+        row: &mut [f32],
+    ) -> Result<(), SchemaError> {
+        self.check_length(row.len())?;
+        row.fill(f32::NAN);
+        let mut seen = [0_u64; MAX_FEATURES / 64];
+        for (name, value) in values {
+            let index = self.index_of(name).ok_or_else(|| error::unknown_feature(name, &self.features))?;
+            let (word, bit) = (index / 64, 1 << (index % 64));
+            if seen[word] & bit != 0 {
+                return Err(SchemaError::Duplicate { feature: name.to_owned() });
+            }
+            seen[word] |= bit;
+            row[index] = self.encode(index, value)?;
+        }
+        for (index, feature) in self.features.iter().enumerate() {
+            if row[index].is_nan() && feature.missing == MissingRule::Refuse {
+                return Err(SchemaError::Missing { feature: feature.name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a row that was given in schema order.
+    ///
+    /// # Errors
+    /// A wrong length, an infinite value, one out of range, a category code that is no code, a flag that is
+    /// neither 0 nor 1, NaN where the schema refuses missing values.
+    pub fn check_dense(&self, row: &[f32]) -> Result<(), SchemaError> {
+        self.check_length(row.len())?;
+        for (index, (feature, &value)) in self.features.iter().zip(row).enumerate() {
+            if value.is_nan() {
+                if feature.missing == MissingRule::Refuse {
+                    return Err(SchemaError::Missing { feature: feature.name.clone() });
+                }
+                continue;
+            }
+            match feature.kind {
+                FeatureType::Number => self.check_number(index, value, None)?,
+                FeatureType::Category => {
+                    let categories = feature.categories.len();
+                    // In range first: the cast of the comparison is then exact.
+                    if !(value >= 0.0 && value < categories as f32 && value.fract() == 0.0) {
+                        return Err(SchemaError::CategoryCode {
+                            feature: feature.name.clone(),
+                            value,
+                            categories,
+                        });
+                    }
+                }
+                FeatureType::Flag => {
+                    if value != 0.0 && value != 1.0 {
+                        return Err(SchemaError::FlagValue { feature: feature.name.clone(), value });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_length(&self, got: usize) -> Result<(), SchemaError> {
+        if got == self.len() { Ok(()) } else { Err(SchemaError::RowLength { got, expected: self.len() }) }
+    }
+
+    fn encode(&self, index: usize, value: Value<'_>) -> Result<f32, SchemaError> {
+        let feature = &self.features[index];
+        match (feature.kind, value) {
+            (_, Value::Missing) => Ok(f32::NAN),
+            (FeatureType::Number, Value::Number(number)) => {
+                let rounded = number as f32;
+                if !rounded.is_nan() {
+                    self.check_number(index, rounded, Some(number))?;
+                }
+                Ok(rounded)
+            }
+            (FeatureType::Category, Value::Category(category)) => match self.codes[index].get(category) {
+                Some(&code) => Ok(code as f32),
+                None if feature.unknown_category == UnknownCategoryRule::Missing => Ok(f32::NAN),
+                None => Err(SchemaError::UnknownCategory {
+                    feature: feature.name.clone(),
+                    category: error::shortened(category),
+                    known: feature.categories.len(),
+                }),
+            },
+            (FeatureType::Flag, Value::Flag(flag)) => Ok(f32::from(u8::from(flag))),
+            (expected, _) => Err(SchemaError::WrongType {
+                feature: feature.name.clone(),
+                got: value.type_name(),
+                expected: expected.name(),
+            }),
+        }
+    }
+
+    /// `given` is the number before rounding; `None` for one that came as float32.
+    fn check_number(&self, index: usize, rounded: f32, given: Option<f64>) -> Result<(), SchemaError> {
+        let feature = || self.features[index].name.clone();
+        // A float32 is shown with its own few digits: 0.2, not 0.20000000298023224.
+        let given = || given.unwrap_or_else(|| rounded.to_string().parse().unwrap_or(f64::from(rounded)));
+        if rounded.is_infinite() {
+            return Err(SchemaError::Infinite { feature: feature(), value: given() });
+        }
+        let (minimum, maximum) = self.ranges[index];
+        if rounded < minimum {
+            let limit = self.features[index].minimum.unwrap_or(f64::from(minimum));
+            return Err(SchemaError::Below { feature: feature(), value: given(), limit });
+        }
+        if rounded > maximum {
+            let limit = self.features[index].maximum.unwrap_or(f64::from(maximum));
+            return Err(SchemaError::Above { feature: feature(), value: given(), limit });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

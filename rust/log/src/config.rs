@@ -1,0 +1,93 @@
+//! Settings of a log.
+
+use std::path::PathBuf;
+
+use crate::error::LogError;
+use crate::format::{MAX_PAYLOAD, span};
+
+/// How a record is kept before `append` returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// In the page cache: survives the death of the process, and of the machine once the next background
+    /// `fdatasync` has run.
+    Written,
+    /// In a bounded queue: never waits for the file, is lost with the process, dropped and counted when full.
+    Async,
+    /// On stable storage; concurrent callers share one `fdatasync`.
+    Sync,
+}
+
+/// Settings of a log.
+#[derive(Debug, Clone)]
+pub struct LogConfig {
+    /// The directory; made if missing.
+    pub dir: PathBuf,
+    /// A segment that would grow beyond this is finished and a new one begun.
+    pub segment_bytes: u64,
+    /// Pause between background `fdatasync` calls, milliseconds.
+    pub sync_ms: u64,
+    /// Most `Async` records waiting.
+    pub queue_records: usize,
+    /// Most bytes of `Async` payload waiting.
+    pub queue_bytes: usize,
+    /// Most bytes written but not yet on stable storage. They are kept in memory until they are, to be written
+    /// again should `fdatasync` fail; a disk that falls this far behind makes the log unavailable.
+    pub max_unsynced_bytes: usize,
+    /// Outcomes, and as many decisions, that the index remembers. At open it is rebuilt from at least as many
+    /// of the newest records.
+    pub index_capacity: usize,
+    /// Run the background threads. Without them the owner calls `drain`, `sync` and `maintain`.
+    pub background: bool,
+}
+
+impl LogConfig {
+    /// The defaults, for a directory.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            segment_bytes: 64 << 20,
+            sync_ms: 50,
+            queue_records: 65_536,
+            queue_bytes: 32 << 20,
+            max_unsynced_bytes: 32 << 20,
+            index_capacity: 1 << 18,
+            background: true,
+        }
+    }
+
+    /// The largest payload that fits.
+    #[must_use]
+    pub fn max_payload(&self) -> usize {
+        MAX_PAYLOAD.min(self.max_unsynced_bytes / 4)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        let rules: [(&'static str, u64, bool, &'static str); 5] = [
+            (
+                "segment_bytes",
+                self.segment_bytes,
+                self.segment_bytes >= 4096,
+                "below the smallest segment, 4096",
+            ),
+            ("sync_ms", self.sync_ms, (1..=60_000).contains(&self.sync_ms), "outside 1 to 60000"),
+            ("queue", self.queue_records as u64, self.queue_records > 0, "no queue at all; give at least 1"),
+            (
+                "max_unsynced_bytes",
+                self.max_unsynced_bytes as u64,
+                self.max_unsynced_bytes >= span(1024) * 4,
+                "too little to hold one record; give at least 4160",
+            ),
+            (
+                "index_capacity",
+                self.index_capacity as u64,
+                self.index_capacity >= 64,
+                "below the smallest index, 64",
+            ),
+        ];
+        match rules.into_iter().find(|(_, _, ok, _)| !ok) {
+            Some((setting, value, _, rule)) => Err(LogError::Config { setting, value, rule }),
+            None => Ok(()),
+        }
+    }
+}

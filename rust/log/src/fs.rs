@@ -1,0 +1,210 @@
+//! The file system as the log sees it: the few operations whose failure it has to survive.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::clock::{Clock, Random, RealClock, RealRandom};
+
+/// An open file. Offsets are explicit: nobody shares a cursor.
+pub trait File: Send + Sync {
+    /// Reads up to `buf.len()` bytes at `offset`; 0 is the end of the file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes up to `buf.len()` bytes at `offset`; may write fewer.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize>;
+    /// Cuts the file to `len` bytes.
+    fn truncate(&self, len: u64) -> io::Result<()>;
+    /// `fdatasync`. After an error nothing is known about what reached the disk, and a second call on this
+    /// file may succeed without having written it: callers never retry.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether the file is empty.
+    fn is_empty(&self) -> io::Result<bool> {
+        self.len().map(|len| len == 0)
+    }
+}
+
+/// Held for as long as the writer lives.
+pub trait DirLock: Send + Sync {}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// File name, without the directory.
+    pub name: String,
+    /// Whether it is itself a directory.
+    pub directory: bool,
+}
+
+/// The file system.
+pub trait Fs: Send + Sync {
+    /// Makes the directory and its parents; succeeds if they are there.
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+    /// Entries of a directory, in no particular order.
+    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>>;
+    /// Creates a file that must not exist yet, for reading and writing.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// Opens an existing file, for reading or for both.
+    fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>>;
+    /// Renames within one file system.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Copies a file to a path that does not exist yet.
+    fn copy(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Brings the directory's entries to stable storage.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Takes the writer's lock on `path`, made if missing; `None` if somebody holds it. Freed by the kernel
+    /// however the holder dies.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
+    /// Bytes that may still be written under `dir`.
+    fn free(&self, dir: &Path) -> io::Result<u64>;
+}
+
+/// What the log needs from outside.
+#[derive(Clone)]
+pub struct Env {
+    /// The file system.
+    pub fs: Arc<dyn Fs>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers.
+    pub random: Arc<dyn Random>,
+}
+
+impl Env {
+    /// This machine's file system, clocks and randomness.
+    #[must_use]
+    pub fn real() -> Self {
+        Self { fs: Arc::new(RealFs), clock: Arc::new(RealClock::default()), random: Arc::new(RealRandom) }
+    }
+}
+
+impl std::fmt::Debug for Env {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Env")
+    }
+}
+
+/// Writes all of `bytes` at `offset`; on an error some of them may be in the file.
+pub(crate) fn write_all_at(file: &dyn File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write_at(bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                bytes = bytes.get(n..).unwrap_or_default();
+                offset += n as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads until `buf` is full or the file ends; returns the bytes read.
+pub(crate) fn read_full_at(file: &dyn File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// The operating system's file system.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct RealFs;
+
+struct RealFile(fs::File);
+
+impl File for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
+
+struct RealLock {
+    _file: fs::File,
+}
+
+impl DirLock for RealLock {}
+
+impl Fs for RealFs {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+        fs::read_dir(dir)?
+            .map(|entry| {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                Ok(Entry { name, directory: entry.file_type()?.is_dir() })
+            })
+            .collect()
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(RealFile(fs::OpenOptions::new().read(true).write(write).open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::copy(from, to)?;
+        fs::File::open(to)?.sync_all()
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
+        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(RealLock { _file: file }))),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn free(&self, dir: &Path) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(dir)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}

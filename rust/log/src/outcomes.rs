@@ -1,0 +1,222 @@
+//! What became known about which decision: first writer wins, the highest revision counts.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
+
+use scorer_proto::v1::OutcomeRecord;
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use crate::error::LogError;
+
+const SHARDS: usize = 64;
+
+/// What an outcome is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutcomeKey<'a> {
+    /// The decision's checkpoint.
+    pub checkpoint: &'a str,
+    /// The decision.
+    pub decision_id: &'a str,
+    /// What became known ("fraud", "authorised", ...).
+    pub kind: &'a str,
+}
+
+/// How a reported outcome relates to what was known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Outcome {
+    /// Recorded; it is the one that counts.
+    New,
+    /// The same was recorded before; nothing was written.
+    Duplicate,
+    /// A higher revision is known; this one was recorded beside it.
+    Superseded,
+    /// The same revision is known with another value; nothing was written.
+    Conflict {
+        /// The value on record.
+        recorded: f64,
+    },
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    revision: u32,
+    value: u64,
+}
+
+#[derive(Default)]
+struct Shard {
+    outcomes: HashMap<u128, Known>,
+    outcome_order: VecDeque<u128>,
+    decisions: HashSet<u128>,
+    decision_order: VecDeque<u128>,
+}
+
+/// Remembers the newest outcomes and decisions, by a 128-bit keyed hash. Bounded: the oldest key is forgotten
+/// first (per shard of 64, so a little before `capacity` keys are held); an outcome reported again after that is
+/// recorded again, and the join on the log sorts it out by the same rule.
+pub struct OutcomeIndex {
+    shards: Vec<Mutex<Shard>>,
+    per_shard: usize,
+    key: (u64, u64),
+}
+
+impl OutcomeIndex {
+    /// An empty index for about `capacity` outcomes and as many decisions.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let state = RandomState::new();
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self {
+            shards,
+            per_shard: capacity.div_ceil(SHARDS).max(1),
+            key: (state.hash_one(0_u8), state.hash_one(1_u8)),
+        }
+    }
+
+    /// Checks a report against what is known and, where it has to be kept, calls `append` and remembers it: one
+    /// step per key. Two reports that conflict cannot both win, and a report that `append` could not record is
+    /// as if it had never come.
+    ///
+    /// # Errors
+    /// Whatever `append` returns.
+    pub fn check_and_record(
+        &self,
+        key: OutcomeKey<'_>,
+        revision: u32,
+        value: f64,
+        append: impl FnOnce() -> Result<Option<u64>, LogError>,
+    ) -> Result<Outcome, LogError> {
+        let hash = self.hash(&[key.checkpoint, key.decision_id, key.kind]);
+        let value = bits(value);
+        let mut shard = self.shard(hash);
+        match shard.outcomes.get(&hash).copied() {
+            Some(known) if revision == known.revision && value == known.value => Ok(Outcome::Duplicate),
+            Some(known) if revision == known.revision => {
+                Ok(Outcome::Conflict { recorded: f64::from_bits(known.value) })
+            }
+            Some(known) if revision < known.revision => append().map(|_| Outcome::Superseded),
+            _ => {
+                append()?;
+                shard.remember_outcome(hash, Known { revision, value }, self.per_shard);
+                Ok(Outcome::New)
+            }
+        }
+    }
+
+    /// Remembers that a decision is in the log.
+    pub fn note_decision(&self, checkpoint: &str, decision_id: &str) {
+        let hash = self.hash(&[checkpoint, decision_id]);
+        self.shard(hash).remember_decision(hash, self.per_shard);
+    }
+
+    /// Whether the decision is remembered. False means "not here, or long ago".
+    #[must_use]
+    pub fn decision_known(&self, checkpoint: &str, decision_id: &str) -> bool {
+        let hash = self.hash(&[checkpoint, decision_id]);
+        self.shard(hash).decisions.contains(&hash)
+    }
+
+    /// Outcomes remembered.
+    #[must_use]
+    pub fn outcomes(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).outcomes.len()).sum()
+    }
+
+    /// Decisions remembered.
+    #[must_use]
+    pub fn decisions(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).decisions.len()).sum()
+    }
+
+    /// Takes in a record of the log, in log order. What is no decision and no outcome is passed over.
+    pub fn replay(&self, payload: &[u8]) {
+        let Ok(peek) = <Peek as prost::Message>::decode(payload) else { return };
+        if let Some(decision) = peek.decision {
+            self.note_decision(&decision.checkpoint, &decision.decision_id);
+        }
+        if let Some(outcome) = peek.outcome {
+            let hash = self.hash(&[&outcome.checkpoint, &outcome.decision_id, &outcome.kind]);
+            let mut shard = self.shard(hash);
+            let newer = shard.outcomes.get(&hash).is_none_or(|known| outcome.revision > known.revision);
+            if newer {
+                let known = Known { revision: outcome.revision, value: bits(outcome.value) };
+                shard.remember_outcome(hash, known, self.per_shard);
+            }
+        }
+    }
+
+    fn shard(&self, hash: u128) -> std::sync::MutexGuard<'_, Shard> {
+        // The low bits choose the shard; `hash % SHARDS` is always in range.
+        lock(&self.shards[(hash % SHARDS as u128) as usize])
+    }
+
+    fn hash(&self, parts: &[&str]) -> u128 {
+        use std::hash::Hasher;
+        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
+        for part in parts {
+            hasher.write_usize(part.len());
+            hasher.write(part.as_bytes());
+        }
+        hasher.finish128().as_u128()
+    }
+}
+
+impl Shard {
+    fn remember_outcome(&mut self, hash: u128, known: Known, most: usize) {
+        if self.outcomes.insert(hash, known).is_none() {
+            self.outcome_order.push_back(hash);
+            if self.outcome_order.len() > most
+                && let Some(oldest) = self.outcome_order.pop_front()
+            {
+                self.outcomes.remove(&oldest);
+            }
+        }
+    }
+
+    fn remember_decision(&mut self, hash: u128, most: usize) {
+        if self.decisions.insert(hash) {
+            self.decision_order.push_back(hash);
+            if self.decision_order.len() > most
+                && let Some(oldest) = self.decision_order.pop_front()
+            {
+                self.decisions.remove(&oldest);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for OutcomeIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutcomeIndex")
+            .field("outcomes", &self.outcomes())
+            .field("decisions", &self.decisions())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Equal values have equal bits: -0 is 0.
+fn bits(value: f64) -> u64 {
+    (value + 0.0).to_bits()
+}
+
+fn lock(shard: &Mutex<Shard>) -> std::sync::MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `LogRecord`, with only what the index needs of a decision: the features stay unread.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Peek {
+    #[prost(message, optional, tag = "1")]
+    decision: Option<PeekDecision>,
+    #[prost(message, optional, tag = "2")]
+    outcome: Option<OutcomeRecord>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PeekDecision {
+    #[prost(string, tag = "1")]
+    decision_id: String,
+    #[prost(string, tag = "2")]
+    checkpoint: String,
+}

@@ -1,0 +1,530 @@
+//! Reads a log directory in sequence order, also while a writer is at work, and reports what is wrong with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::error::LogError;
+use crate::finding::{Finding, FindingKind};
+use crate::format::{HEADER_LEN, Header, Seal, parse_segment_name};
+use crate::fs::{File, Fs, read_full_at};
+use crate::scan::{SegmentScan, Step, read_seal};
+
+/// The file whose `flock` makes a writer the only one.
+pub(crate) const LOCK: &str = "LOCK";
+/// Where copies of damaged segments go.
+pub(crate) const QUARANTINE: &str = "quarantine";
+
+/// One record.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// File name of its segment.
+    pub segment: &'a str,
+    /// Gap-free number within the log.
+    pub sequence: u64,
+    /// A `scorer.v1.LogRecord`.
+    pub payload: &'a [u8],
+}
+
+/// What is known of a segment once it was read (or skipped by its seal).
+#[derive(Debug, Clone, Serialize)]
+pub struct SegmentSummary {
+    /// File name, relative to the log directory.
+    pub name: String,
+    /// Bytes in the file.
+    pub bytes: u64,
+    /// Good records, void ones included.
+    pub records: u64,
+    /// First and last sequence delivered from it.
+    pub sequences: Option<(u64, u64)>,
+    /// When it was made, microseconds since the Unix epoch.
+    pub created_us: i64,
+    /// First sequence by its header; records of earlier segments from here on are void.
+    pub first: Option<u64>,
+    /// Every sequence below this was on stable storage when it was made.
+    pub durable: Option<u64>,
+    /// Whether it ends with a seal.
+    pub sealed: bool,
+    /// Offset after the last good frame.
+    pub good_end: u64,
+    /// Bytes at the end that are no frame.
+    pub torn: u64,
+    /// Whether damage lies before a good frame.
+    pub damaged: bool,
+}
+
+struct Listed {
+    name: String,
+    number: u64,
+    uuid: [u8; 16],
+    header: Option<Header>,
+    /// Records from here on are void: a later segment holds them again.
+    limit: u64,
+}
+
+/// Damage whose price is not known before the next good record.
+struct Open {
+    segment: String,
+    offset: u64,
+    bytes: u64,
+    /// It is the tail of a segment that has no seal.
+    tail: bool,
+}
+
+/// An iterator over the records of a directory. It holds no lock and writes nothing.
+pub struct Reader {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    segments: Vec<Listed>,
+    /// Segments before this one are skipped if their seal is good.
+    scan_from: usize,
+    at: usize,
+    scan: Option<SegmentScan>,
+    current: Option<SegmentSummary>,
+    expected: Option<u64>,
+    open: Vec<Open>,
+    findings: Vec<Finding>,
+    summaries: Vec<SegmentSummary>,
+}
+
+impl Reader {
+    /// Opens a log directory for reading.
+    ///
+    /// # Errors
+    /// The path is no directory, holds nothing of a log, or cannot be read.
+    pub fn open(fs: Arc<dyn Fs>, dir: &Path) -> Result<Self, LogError> {
+        let entries = fs.list(dir).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
+                LogError::NotADirectory { dir: dir.to_owned() }
+            }
+            _ => LogError::Io { path: dir.to_owned(), op: "list", source },
+        })?;
+        let mut findings = Vec::new();
+        let mut segments = Vec::new();
+        let mut is_log = false;
+        for entry in entries {
+            match (entry.name.as_str(), entry.directory) {
+                (LOCK, false) => is_log = true,
+                (QUARANTINE, true) => {
+                    is_log = true;
+                    quarantined(&*fs, dir, &mut findings);
+                }
+                (name, false) => match parse_segment_name(name) {
+                    Some((number, uuid)) => {
+                        segments.push(Listed {
+                            name: name.to_owned(),
+                            number,
+                            uuid,
+                            header: None,
+                            limit: u64::MAX,
+                        });
+                    }
+                    None if name.ends_with(".seg.tmp") => {}
+                    None => findings.push(foreign(name)),
+                },
+                (name, true) => findings.push(foreign(name)),
+            }
+        }
+        if segments.is_empty() && !is_log {
+            return Err(LogError::NotALog { dir: dir.to_owned() });
+        }
+        segments.sort_by_key(|segment| segment.number);
+        findings.sort_by(|a, b| a.segment.cmp(&b.segment));
+        let mut reader = Self {
+            fs,
+            dir: dir.to_owned(),
+            segments,
+            scan_from: 0,
+            at: 0,
+            scan: None,
+            current: None,
+            expected: None,
+            open: Vec::new(),
+            findings,
+            summaries: Vec::new(),
+        };
+        reader.read_headers()?;
+        Ok(reader)
+    }
+
+    /// Lets segments before the last `records` records be skipped where their seal is good: recovery needs no
+    /// more than their numbers.
+    pub(crate) fn skip_before_last(&mut self, records: u64) {
+        let newest = self.segments.iter().filter_map(|listed| listed.header).map(|header| header.first).max();
+        let from = newest.unwrap_or(0).saturating_sub(records);
+        let behind = |listed: &Listed| listed.header.is_some_and(|header| header.first > from);
+        self.scan_from =
+            self.segments.iter().position(behind).unwrap_or(self.segments.len()).saturating_sub(1);
+    }
+
+    /// The next record in sequence order; `None` at the end of what was there when the segment was opened.
+    ///
+    /// # Errors
+    /// A file could not be read.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, LogError> {
+        let sequence = loop {
+            if self.scan.is_none() && !self.open_segment()? {
+                return Ok(None);
+            }
+            if let Some(sequence) = self.step()? {
+                break sequence;
+            }
+        };
+        let path = self.dir.clone();
+        let name = self.current.as_ref().map_or("", |summary| summary.name.as_str());
+        match self.scan.as_mut().map(SegmentScan::payload).transpose() {
+            Ok(payload) => Ok(Some(Record { segment: name, sequence, payload: payload.unwrap_or_default() })),
+            Err(source) => Err(LogError::Io { path: path.join(name), op: "read", source }),
+        }
+    }
+
+    /// What was found so far; complete once `next_record` returned `None`.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// The segments read so far.
+    #[must_use]
+    pub fn segments(&self) -> &[SegmentSummary] {
+        &self.summaries
+    }
+
+    /// Bytes in all segments, for progress.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        let len =
+            |listed: &Listed| self.fs.open(&self.dir.join(&listed.name), false).and_then(|file| file.len());
+        self.segments.iter().filter_map(|listed| len(listed).ok()).sum()
+    }
+
+    /// Bytes of the segments read so far, the one being read included as far as it is.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        let done: u64 = self.summaries.iter().map(|summary| summary.bytes).sum();
+        done + self.scan.as_ref().map_or(0, SegmentScan::good_end)
+    }
+
+    /// The sequence after the last one seen, if any was.
+    pub(crate) fn expected(&self) -> Option<u64> {
+        self.expected
+    }
+
+    /// Number of the newest segment file.
+    pub(crate) fn last_number(&self) -> u64 {
+        self.segments.last().map_or(0, |listed| listed.number)
+    }
+
+    /// The log's identity, where a header is readable.
+    pub(crate) fn log_id(&self) -> Option<[u8; 16]> {
+        self.segments.iter().find_map(|listed| listed.header).map(|header| header.log)
+    }
+
+    /// Whether the machine could still lose what is in this segment: no later header says that it is safe.
+    pub(crate) fn perhaps_unsynced(&self, summary: &SegmentSummary) -> bool {
+        let durable =
+            self.segments.iter().filter_map(|listed| listed.header).map(|header| header.durable).max();
+        !summary.sealed || summary.sequences.is_some_and(|(_, last)| last >= durable.unwrap_or(0))
+    }
+
+    /// Whether it is the newest segment.
+    pub(crate) fn is_last(&self, summary: &SegmentSummary) -> bool {
+        self.segments.last().is_some_and(|listed| listed.name == summary.name)
+    }
+
+    /// UUID of a segment by its file name.
+    pub(crate) fn uuid_of(&self, name: &str) -> Option<[u8; 16]> {
+        self.segments.iter().find(|listed| listed.name == name).map(|listed| listed.uuid)
+    }
+
+    fn read_headers(&mut self) -> Result<(), LogError> {
+        let mut log = None;
+        let mut kept = Vec::with_capacity(self.segments.len());
+        for mut listed in std::mem::take(&mut self.segments) {
+            let path = self.dir.join(&listed.name);
+            let mut raw = [0_u8; HEADER_LEN];
+            let (got, len) = match self.fs.open(&path, false) {
+                Ok(file) => read_full_at(&*file, &mut raw, 0)
+                    .and_then(|got| Ok((got, file.len()?)))
+                    .map_err(LogError::io(&path, "read"))?,
+                // A writer removes a segment that it never put a record into.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(LogError::io(&path, "open")(error)),
+            };
+            match Header::decode(raw.get(..got).unwrap_or_default()) {
+                Ok(header) if header.segment == listed.uuid && header.number == listed.number => {
+                    if *log.get_or_insert(header.log) != header.log {
+                        let detail = format!(
+                            "segment {} belongs to another decision log and is not read; move it back to its own directory",
+                            listed.name
+                        );
+                        self.findings.push(Finding::new(FindingKind::ForeignSegment, &listed.name, detail));
+                        continue;
+                    }
+                    listed.header = Some(header);
+                }
+                Ok(_) => {
+                    self.findings.push(bad_header(&listed.name, "it was written under another file name"))
+                }
+                // Made and never used: a crash came before the header was on the disk.
+                Err(_) if len <= HEADER_LEN as u64 => {}
+                Err(reason) => self.findings.push(bad_header(&listed.name, reason)),
+            }
+            kept.push(listed);
+        }
+        if kept.first().is_some_and(|listed| listed.number == 1) {
+            // Nothing was ever removed from the front, and counting begins at 1.
+            self.expected = Some(1);
+        }
+        let mut limit = u64::MAX;
+        for listed in kept.iter_mut().rev() {
+            listed.limit = limit;
+            limit = listed.header.map_or(limit, |header| limit.min(header.first));
+        }
+        self.segments = kept;
+        Ok(())
+    }
+
+    /// Opens the next segment; false at the end of the directory.
+    fn open_segment(&mut self) -> Result<bool, LogError> {
+        let Some(listed) = self.segments.get(self.at) else {
+            self.close_open(None);
+            return Ok(false);
+        };
+        let (name, uuid, header, limit) = (listed.name.clone(), listed.uuid, listed.header, listed.limit);
+        let quick = self.at < self.scan_from;
+        self.at += 1;
+        let path = self.dir.join(&name);
+        let file = match self.fs.open(&path, false) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+            Err(error) => return Err(LogError::io(&path, "open")(error)),
+        };
+        let bytes = file.len().map_err(LogError::io(&path, "read"))?;
+        if let Some(header) = header {
+            self.enter(&header, limit, &name);
+        }
+        let summary = SegmentSummary {
+            name,
+            bytes,
+            records: 0,
+            sequences: None,
+            created_us: header.map_or(0, |header| header.created_us),
+            first: header.map(|header| header.first),
+            durable: header.map(|header| header.durable),
+            sealed: false,
+            good_end: bytes.min(HEADER_LEN as u64),
+            torn: 0,
+            damaged: false,
+        };
+        if quick
+            && header.is_some()
+            && let Some(seal) = read_seal(&*file, &uuid).map_err(LogError::io(&path, "read"))?
+        {
+            self.skip(summary, seal, limit);
+            return Ok(true);
+        }
+        self.current = Some(summary);
+        self.scan = Some(self.start_scan(file, uuid, header).map_err(LogError::io(&path, "read"))?);
+        Ok(true)
+    }
+
+    fn start_scan(
+        &self,
+        file: Arc<dyn File>,
+        uuid: [u8; 16],
+        header: Option<Header>,
+    ) -> std::io::Result<SegmentScan> {
+        SegmentScan::new(file, uuid, header.map_or(0, |header| header.first))
+    }
+
+    /// Settles what the earlier segments left open: this one says where it begins.
+    fn enter(&mut self, header: &Header, limit: u64, name: &str) {
+        // A segment may be void as a whole.
+        let first = header.first.min(limit);
+        let Some(expected) = self.expected else {
+            self.expected = Some(first);
+            return;
+        };
+        if first > expected {
+            let unsynced = expected >= header.durable && !self.last_sealed();
+            self.lose(expected, first - 1, unsynced, name);
+            self.expected = Some(first);
+        } else {
+            self.close_open(Some(name));
+        }
+    }
+
+    fn last_sealed(&self) -> bool {
+        self.summaries.last().is_some_and(|summary| summary.sealed)
+    }
+
+    fn skip(&mut self, mut summary: SegmentSummary, seal: Seal, limit: u64) {
+        let next = seal.next.min(limit);
+        summary.sealed = true;
+        summary.records = seal.records;
+        summary.good_end = summary.bytes;
+        summary.sequences = (seal.first < next).then(|| (seal.first, next - 1));
+        self.expected = self.expected.max(Some(next));
+        self.resume(&summary.name, seal, limit);
+        self.summaries.push(summary);
+    }
+
+    /// Passes over what an earlier recovery found missing after this segment.
+    fn resume(&mut self, name: &str, seal: Seal, limit: u64) {
+        let (next, resume) = (seal.next.min(limit), seal.resume.min(limit));
+        if resume > next && self.expected == Some(next) {
+            let range = sequences(next, resume - 1);
+            let detail = format!(
+                "after segment {name}: {range} never reached stable storage before the machine stopped"
+            );
+            self.findings
+                .push(Finding::new(FindingKind::UnsyncedLoss, name, detail).losing(next, resume - 1));
+            self.expected = Some(resume);
+        }
+    }
+
+    /// One step in the current segment; a sequence if it is a record to deliver.
+    fn step(&mut self) -> Result<Option<u64>, LogError> {
+        let (Some(scan), Some(summary)) = (self.scan.as_mut(), self.current.as_mut()) else {
+            return Ok(None);
+        };
+        let limit = self.segments.get(self.at - 1).map_or(u64::MAX, |listed| listed.limit);
+        let step = scan.step().map_err(LogError::io(self.dir.join(&summary.name), "read"))?;
+        match step {
+            Step::Record { sequence } if sequence >= limit => Ok(None),
+            Step::Record { sequence } => {
+                let expected = *self.expected.get_or_insert(sequence);
+                if sequence < expected {
+                    let detail = format!("segment {}: sequence {sequence} occurs twice", summary.name);
+                    self.findings.push(Finding::new(FindingKind::Duplicate, &summary.name, detail));
+                    return Ok(None);
+                }
+                let first = summary.sequences.map_or(sequence, |(first, _)| first);
+                summary.sequences = Some((first, sequence));
+                self.expected = Some(sequence + 1);
+                let name = summary.name.clone();
+                if sequence > expected {
+                    self.lose(expected, sequence - 1, false, &name);
+                } else if !self.open.is_empty() {
+                    self.close_open(Some(&name));
+                }
+                Ok(Some(sequence))
+            }
+            Step::Damage { offset, bytes } => {
+                summary.damaged = true;
+                self.open.push(Open { segment: summary.name.clone(), offset, bytes, tail: false });
+                Ok(None)
+            }
+            Step::End { seal, torn } => {
+                summary.records = scan.records();
+                summary.good_end = scan.good_end();
+                summary.torn = torn;
+                summary.sealed = seal.is_some();
+                let name = summary.name.clone();
+                if torn > 0 {
+                    let tail = seal.is_none();
+                    self.open.push(Open {
+                        segment: name.clone(),
+                        offset: summary.good_end,
+                        bytes: torn,
+                        tail,
+                    });
+                }
+                self.summaries.extend(self.current.take());
+                self.scan = None;
+                if let Some(seal) = seal {
+                    let next = seal.next.min(limit);
+                    let expected = self.expected.unwrap_or(next);
+                    if next > expected {
+                        self.lose(expected, next - 1, false, &name);
+                    }
+                    self.expected = Some(next.max(expected));
+                    self.resume(&name, seal, limit);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Sequences `first..=last` are gone: blames the open damage, or nothing.
+    fn lose(&mut self, first: u64, last: u64, unsynced: bool, next: &str) {
+        let range = sequences(first, last);
+        let open = std::mem::take(&mut self.open);
+        let Some((blamed, rest)) = open.split_last() else {
+            let (kind, why) = if unsynced {
+                (FindingKind::UnsyncedLoss, "never reached stable storage before the machine stopped")
+            } else {
+                (FindingKind::Gap, "missing and no damage explains it: was a segment file removed?")
+            };
+            let detail = format!("before segment {next}: {range} {why}");
+            self.findings.push(Finding::new(kind, next, detail).losing(first, last));
+            return;
+        };
+        for damage in rest {
+            self.findings.push(harmless(damage));
+        }
+        let Open { segment, offset, bytes, tail } = blamed;
+        let (kind, why) = if unsynced && *tail {
+            (FindingKind::UnsyncedLoss, "never reached stable storage before the machine stopped")
+        } else {
+            (FindingKind::CorruptMiddle, "lost; restore the segment from a copy if there is one")
+        };
+        let detail =
+            format!("segment {segment}: {bytes} bytes at offset {offset} are damaged: {range} {why}");
+        self.findings.push(Finding::new(kind, segment, detail).at(*offset, *bytes).losing(first, last));
+    }
+
+    /// Open damage that cost no record.
+    fn close_open(&mut self, next: Option<&str>) {
+        for damage in std::mem::take(&mut self.open) {
+            let finding = if next.is_none() && damage.tail { torn_tail(&damage) } else { harmless(&damage) };
+            self.findings.push(finding);
+        }
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+fn sequences(first: u64, last: u64) -> String {
+    if first == last { format!("sequence {first}") } else { format!("sequences {first} to {last}") }
+}
+
+fn foreign(name: &str) -> Finding {
+    let detail = format!("{name} does not belong to a decision log and is not read; move it elsewhere");
+    Finding::new(FindingKind::ForeignFile, name, detail)
+}
+
+fn bad_header(name: &str, reason: &str) -> Finding {
+    let detail = format!("segment {name}: {reason}; its records are read by the name of the file");
+    Finding::new(FindingKind::CorruptHeader, name, detail).at(0, HEADER_LEN as u64)
+}
+
+fn torn_tail(damage: &Open) -> Finding {
+    let Open { segment, offset, bytes, .. } = damage;
+    let detail = format!(
+        "segment {segment}: the last {bytes} bytes are no complete record: the writer was stopped there or is at work; \
+         the next start cuts them"
+    );
+    Finding::new(FindingKind::TornTail, segment, detail).at(*offset, *bytes)
+}
+
+fn harmless(damage: &Open) -> Finding {
+    let Open { segment, offset, bytes, .. } = damage;
+    let detail =
+        format!("segment {segment}: {bytes} bytes at offset {offset} are no record; no sequence is missing");
+    Finding::new(FindingKind::DamagedBytes, segment, detail).at(*offset, *bytes)
+}
+
+fn quarantined(fs: &dyn Fs, dir: &Path, findings: &mut Vec<Finding>) {
+    for entry in fs.list(&dir.join(QUARANTINE)).unwrap_or_default() {
+        let name = format!("{QUARANTINE}/{}", entry.name);
+        let detail = format!("{name} records damage found earlier; it is evidence and is not read");
+        findings.push(Finding::new(FindingKind::Quarantined, &name, detail));
+    }
+}

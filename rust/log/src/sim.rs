@@ -1,0 +1,665 @@
+//! A file system, a clock and identifiers that a seed decides about. For tests, of this crate and of others.
+//!
+//! The model keeps, for every file, what the kernel would show (the page cache) beside what the disk holds, and
+//! the writes between the two. `kill` takes the process away and leaves the page cache; `power_loss` takes the
+//! page cache away and keeps a prefix of the outstanding writes, the last of them torn. A failed `sync_data` drops
+//! the outstanding writes from what the disk will ever hold, and the next one succeeds: the behaviour of Linux
+//! that makes a retry a lie.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::{Clock, Random};
+use crate::fs::{DirLock, Entry, Env, File, Fs};
+
+/// A small seeded generator (SplitMix64).
+#[derive(Debug, Clone)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A generator for a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end` (0 for 0).
+    pub fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.bits() % end }
+    }
+
+    /// True `per_mille` times in a thousand.
+    pub fn chance(&mut self, per_mille: u64) -> bool {
+        per_mille > 0 && self.below(1000) < per_mille
+    }
+
+    fn up_to(&mut self, most: usize) -> usize {
+        usize::try_from(self.below(most as u64 + 1)).unwrap_or(most)
+    }
+}
+
+/// How often an operation fails, per mille.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    /// `write_at` fails, after writing any part.
+    pub write: u64,
+    /// `write_at` writes less than asked and says so.
+    pub short_write: u64,
+    /// `read_at` reads less than asked and says so.
+    pub short_read: u64,
+    /// `sync_data` fails and forgets.
+    pub sync: u64,
+    /// `truncate` fails.
+    pub truncate: u64,
+    /// `create` fails.
+    pub create: u64,
+    /// `rename` or `remove` fails.
+    pub rename: u64,
+    /// `sync_dir` fails.
+    pub sync_dir: u64,
+}
+
+#[derive(Clone)]
+enum Change {
+    Write(u64, Vec<u8>),
+    Cut(u64),
+}
+
+#[derive(Default)]
+struct Inode {
+    shown: Vec<u8>,
+    stable: Vec<u8>,
+    /// What `stable` lacks, in order.
+    outstanding: Vec<Change>,
+}
+
+#[derive(Clone)]
+enum Move {
+    Link(PathBuf, usize),
+    Rename(PathBuf, PathBuf),
+    Unlink(PathBuf),
+}
+
+struct State {
+    rng: Rng,
+    /// Apart, so that looking changes nothing else.
+    read_rng: Rng,
+    faults: Faults,
+    capacity: u64,
+    inodes: Vec<Inode>,
+    shown: BTreeMap<PathBuf, usize>,
+    stable: BTreeMap<PathBuf, usize>,
+    moves: Vec<Move>,
+    dirs: BTreeSet<PathBuf>,
+    locks: BTreeSet<PathBuf>,
+    /// Handles of an earlier boot are dead.
+    boot: u64,
+    dead: bool,
+    crash_in: Option<u64>,
+    syncs: u64,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    gate: Mutex<bool>,
+    opened: Condvar,
+}
+
+/// The simulated disk, from outside. Clones are the same one.
+#[derive(Clone)]
+pub struct SimFs(Arc<Shared>);
+
+/// The disk as one process sees it: after `kill` or `power_loss` it can do nothing more.
+struct Process {
+    fs: SimFs,
+    boot: u64,
+}
+
+impl Process {
+    fn state(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.fs.lock();
+        if state.boot != self.boot {
+            return Err(io::Error::other("the simulated process is gone"));
+        }
+        state.alive()?;
+        Ok(state)
+    }
+}
+
+impl SimFs {
+    /// An empty disk whose chances a seed decides.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let state = State {
+            rng: Rng::new(seed),
+            read_rng: Rng::new(!seed),
+            faults: Faults::default(),
+            capacity: u64::MAX,
+            inodes: Vec::new(),
+            shown: BTreeMap::new(),
+            stable: BTreeMap::new(),
+            moves: Vec::new(),
+            dirs: BTreeSet::new(),
+            locks: BTreeSet::new(),
+            boot: 0,
+            dead: false,
+            crash_in: None,
+            syncs: 0,
+        };
+        Self(Arc::new(Shared { state: Mutex::new(state), gate: Mutex::new(false), opened: Condvar::new() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0.state)
+    }
+
+    /// Sets how often operations fail from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.lock().faults = faults;
+    }
+
+    /// Sets how many bytes the disk holds.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.lock().capacity = bytes;
+    }
+
+    /// Bytes in all files.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.lock().used()
+    }
+
+    /// Stops everything in the middle of the `n`th changing operation from now.
+    pub fn crash_in(&self, n: u64) {
+        self.lock().crash_in = Some(n);
+    }
+
+    /// Whether a crash has happened and neither `kill` nor `power_loss` was called yet.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.lock().dead
+    }
+
+    /// The process is gone: its handles are dead, its locks are free, the page cache stays.
+    pub fn kill(&self) {
+        let mut state = self.lock();
+        state.boot += 1;
+        state.dead = false;
+        state.crash_in = None;
+        state.locks.clear();
+    }
+
+    /// The machine lost power: what is not on stable storage is gone, but for a prefix.
+    pub fn power_loss(&self) {
+        self.kill();
+        self.lock().lose_power();
+    }
+
+    /// `sync_data` calls so far.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.lock().syncs
+    }
+
+    /// While held, `sync_data` waits.
+    pub fn hold_sync(&self, hold: bool) {
+        *lock(&self.0.gate) = hold;
+        self.0.opened.notify_all();
+    }
+
+    /// Inverts one bit, on the disk and in the page cache.
+    pub fn flip(&self, path: &Path, offset: u64, bit: u8) {
+        let mut state = self.lock();
+        if let Some(inode) = state.shown.get(path).copied() {
+            let at = usize::try_from(offset).unwrap_or(usize::MAX);
+            let inode = &mut state.inodes[inode];
+            for bytes in [&mut inode.shown, &mut inode.stable] {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << (bit % 8);
+                }
+            }
+        }
+    }
+
+    /// Takes a file away, on the disk and in the page cache.
+    pub fn vanish(&self, path: &Path) {
+        let mut state = self.lock();
+        state.shown.remove(path);
+        state.stable.remove(path);
+    }
+
+    /// Files with their lengths.
+    #[must_use]
+    pub fn files(&self) -> Vec<(PathBuf, u64)> {
+        let state = self.lock();
+        state
+            .shown
+            .iter()
+            .map(|(path, inode)| (path.clone(), state.inodes[*inode].shown.len() as u64))
+            .collect()
+    }
+}
+
+impl State {
+    fn used(&self) -> u64 {
+        self.shown.values().map(|inode| self.inodes[*inode].shown.len() as u64).sum()
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        if self.dead { Err(io::Error::other("the simulated process is gone")) } else { Ok(()) }
+    }
+
+    /// Counts towards the crash; true if it is now.
+    fn crashes(&mut self) -> bool {
+        let now = self.crash_in.is_some_and(|left| left == 0);
+        self.crash_in = self.crash_in.map(|left| left.saturating_sub(1));
+        self.dead |= now;
+        now
+    }
+
+    /// A changing operation that happens whole or not at all.
+    fn change(&mut self, per_mille: u64) -> io::Result<()> {
+        self.alive()?;
+        if self.crashes() {
+            return self.alive();
+        }
+        if self.rng.chance(per_mille) { Err(eio()) } else { Ok(()) }
+    }
+
+    fn write(&mut self, inode: usize, offset: u64, bytes: &[u8]) {
+        let inode = &mut self.inodes[inode];
+        apply(&mut inode.shown, &Change::Write(offset, bytes.to_vec()));
+        inode.outstanding.push(Change::Write(offset, bytes.to_vec()));
+    }
+
+    fn write_at(&mut self, inode: usize, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.alive()?;
+        let grown = (offset + bytes.len() as u64).saturating_sub(self.inodes[inode].shown.len() as u64);
+        let room = self.capacity.saturating_sub(self.used());
+        let missing = usize::try_from(grown.saturating_sub(room)).unwrap_or(usize::MAX);
+        let fits = bytes.len().saturating_sub(missing);
+        if self.crashes() {
+            let part = self.rng.up_to(fits);
+            self.write(inode, offset, &bytes[..part]);
+            self.alive()?;
+        }
+        if self.rng.chance(self.faults.write) {
+            let part = self.rng.up_to(fits);
+            self.write(inode, offset, &bytes[..part]);
+            return Err(eio());
+        }
+        let mut part = fits;
+        if self.rng.chance(self.faults.short_write) {
+            part = 1 + self.rng.up_to(fits.saturating_sub(1));
+        }
+        let part = part.min(fits);
+        if part == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.write(inode, offset, &bytes[..part]);
+        Ok(part)
+    }
+
+    fn sync_data(&mut self, inode: usize) -> io::Result<()> {
+        self.syncs += 1;
+        self.alive()?;
+        if self.crashes() {
+            return self.alive();
+        }
+        let failed = self.rng.chance(self.faults.sync);
+        let inode = &mut self.inodes[inode];
+        let outstanding = std::mem::take(&mut inode.outstanding);
+        if failed {
+            return Err(eio());
+        }
+        for change in &outstanding {
+            apply(&mut inode.stable, change);
+        }
+        Ok(())
+    }
+
+    fn lose_power(&mut self) {
+        let moves = std::mem::take(&mut self.moves);
+        let kept = self.rng.up_to(moves.len());
+        let mut stable = std::mem::take(&mut self.stable);
+        for step in moves.into_iter().take(kept) {
+            step.apply(&mut stable);
+        }
+        for inode in &mut self.inodes {
+            let outstanding = std::mem::take(&mut inode.outstanding);
+            let kept = self.rng.up_to(outstanding.len());
+            for (at, change) in outstanding.iter().take(kept).enumerate() {
+                let torn = at + 1 == kept && self.rng.chance(700);
+                match change {
+                    Change::Write(offset, bytes) if torn => {
+                        let part = self.rng.up_to(bytes.len());
+                        let mut bytes = bytes.clone();
+                        if self.rng.chance(300) {
+                            // The length reached the disk, the block did not.
+                            bytes[part..].fill(0);
+                        } else {
+                            bytes.truncate(part);
+                        }
+                        apply(&mut inode.stable, &Change::Write(*offset, bytes));
+                    }
+                    change => apply(&mut inode.stable, change),
+                }
+            }
+            inode.shown.clone_from(&inode.stable);
+        }
+        self.shown.clone_from(&stable);
+        self.stable = stable;
+    }
+}
+
+impl Move {
+    fn apply(self, names: &mut BTreeMap<PathBuf, usize>) {
+        match self {
+            Self::Link(path, inode) => {
+                names.insert(path, inode);
+            }
+            Self::Rename(from, to) => {
+                if let Some(inode) = names.remove(&from) {
+                    names.insert(to, inode);
+                }
+            }
+            Self::Unlink(path) => {
+                names.remove(&path);
+            }
+        }
+    }
+}
+
+fn apply(content: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Write(offset, bytes) => {
+            let start = usize::try_from(*offset).unwrap_or(usize::MAX);
+            let end = start + bytes.len();
+            if content.len() < end {
+                content.resize(end, 0);
+            }
+            content[start..end].copy_from_slice(bytes);
+        }
+        Change::Cut(len) => content.resize(usize::try_from(*len).unwrap_or(usize::MAX), 0),
+    }
+}
+
+fn eio() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct SimFile {
+    fs: SimFs,
+    inode: usize,
+    boot: u64,
+}
+
+impl SimFile {
+    fn state(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.fs.lock();
+        if state.boot != self.boot {
+            return Err(io::Error::other("the simulated process is gone"));
+        }
+        Ok(state)
+    }
+}
+
+impl File for SimFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut state = self.state()?;
+        state.alive()?;
+        let short = state.faults.short_read;
+        let mut len = buf.len();
+        if len > 1 && state.read_rng.chance(short) {
+            len = 1 + state.read_rng.up_to(len - 2);
+        }
+        let content = &state.inodes[self.inode].shown;
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+        let len = len.min(content.len() - start).min(buf.len());
+        buf[..len].copy_from_slice(&content[start..start + len]);
+        Ok(len)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.state()?.write_at(self.inode, offset, buf)
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        let mut state = self.state()?;
+        let per_mille = state.faults.truncate;
+        state.change(per_mille)?;
+        let inode = &mut state.inodes[self.inode];
+        apply(&mut inode.shown, &Change::Cut(len));
+        inode.outstanding.push(Change::Cut(len));
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let gate = lock(&self.fs.0.gate);
+        drop(self.fs.0.opened.wait_while(gate, |held| *held));
+        self.state()?.sync_data(self.inode)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let state = self.state()?;
+        state.alive()?;
+        Ok(state.inodes[self.inode].shown.len() as u64)
+    }
+}
+
+struct SimLock {
+    fs: SimFs,
+    path: PathBuf,
+    boot: u64,
+}
+
+impl DirLock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut state = self.fs.lock();
+        if state.boot == self.boot {
+            state.locks.remove(&self.path);
+        }
+    }
+}
+
+impl Fs for Process {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.state()?;
+        state.dirs.insert(dir.to_owned());
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+        let state = self.state()?;
+        if !state.dirs.contains(dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let files = state.shown.keys().map(|path| (path, false));
+        let dirs = state.dirs.iter().map(|path| (path, true));
+        let inside = |(path, directory): (&PathBuf, bool)| {
+            let name = path.file_name().filter(|_| path.parent() == Some(dir))?;
+            Some(Entry { name: name.to_string_lossy().into_owned(), directory })
+        };
+        Ok(files.chain(dirs).filter_map(inside).collect())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let mut state = self.state()?;
+        let per_mille = state.faults.create;
+        state.change(per_mille)?;
+        if state.shown.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if state.used() >= state.capacity {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let inode = state.inodes.len();
+        state.inodes.push(Inode::default());
+        state.shown.insert(path.to_owned(), inode);
+        state.moves.push(Move::Link(path.to_owned(), inode));
+        Ok(Arc::new(SimFile { fs: self.fs.clone(), inode, boot: state.boot }))
+    }
+
+    fn open(&self, path: &Path, _write: bool) -> io::Result<Arc<dyn File>> {
+        let state = self.state()?;
+        let inode = state.shown.get(path).copied().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(SimFile { fs: self.fs.clone(), inode, boot: state.boot }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state()?;
+        let per_mille = state.faults.rename;
+        state.change(per_mille)?;
+        let step = Move::Rename(from.to_owned(), to.to_owned());
+        step.clone().apply(&mut state.shown);
+        state.moves.push(step);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state()?;
+        let per_mille = state.faults.rename;
+        state.change(per_mille)?;
+        let step = Move::Unlink(path.to_owned());
+        step.clone().apply(&mut state.shown);
+        state.moves.push(step);
+        Ok(())
+    }
+
+    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let content = {
+            let state = self.state()?;
+            let inode = state.shown.get(from).copied().ok_or(io::ErrorKind::NotFound)?;
+            state.inodes[inode].shown.clone()
+        };
+        let file = self.create(to)?;
+        crate::fs::write_all_at(&*file, &content, 0)?;
+        file.sync_data()
+    }
+
+    fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
+        let mut state = self.state()?;
+        let per_mille = state.faults.sync_dir;
+        state.change(per_mille)?;
+        state.stable = state.shown.clone();
+        state.moves.clear();
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
+        let mut state = self.state()?;
+        if !state.shown.contains_key(path) {
+            let inode = state.inodes.len();
+            state.inodes.push(Inode::default());
+            state.shown.insert(path.to_owned(), inode);
+            state.moves.push(Move::Link(path.to_owned(), inode));
+        }
+        if !state.locks.insert(path.to_owned()) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(SimLock { fs: self.fs.clone(), path: path.to_owned(), boot: state.boot })))
+    }
+
+    fn free(&self, _dir: &Path) -> io::Result<u64> {
+        let state = self.state()?;
+        Ok(state.capacity.saturating_sub(state.used()))
+    }
+}
+
+/// A clock that moves when told.
+#[derive(Debug, Default)]
+pub struct SimClock(AtomicU64);
+
+impl SimClock {
+    /// Lets time pass.
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+impl Clock for SimClock {
+    fn unix_us(&self) -> i64 {
+        1_700_000_000_000_000 + self.0.load(Ordering::Relaxed).cast_signed()
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Identifiers from a seed.
+#[derive(Debug)]
+pub struct SimRandom(Mutex<Rng>);
+
+impl SimRandom {
+    /// Identifiers for a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Mutex::new(Rng::new(seed)))
+    }
+}
+
+impl Random for SimRandom {
+    fn uuid(&self) -> [u8; 16] {
+        let mut rng = lock(&self.0);
+        (u128::from(rng.bits()) << 64 | u128::from(rng.bits())).to_le_bytes()
+    }
+}
+
+/// A whole simulated machine.
+pub struct SimMachine {
+    /// Its disk.
+    pub fs: SimFs,
+    /// Its clock.
+    pub clock: Arc<SimClock>,
+    random: Arc<SimRandom>,
+}
+
+impl SimMachine {
+    /// A machine for a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let random = Arc::new(SimRandom::new(seed));
+        Self { fs: SimFs::new(seed), clock: Arc::default(), random }
+    }
+
+    /// What a process started now sees. After `kill` or `power_loss` it sees nothing: start another.
+    #[must_use]
+    pub fn start(&self) -> Env {
+        let boot = self.fs.lock().boot;
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let random = Arc::clone(&self.random) as Arc<dyn Random>;
+        Env { fs: Arc::new(Process { fs: self.fs.clone(), boot }), clock, random }
+    }
+}
+
+impl std::fmt::Debug for SimMachine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimMachine")
+    }
+}
+
+impl std::fmt::Debug for SimFs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimFs")
+    }
+}

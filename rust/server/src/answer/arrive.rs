@@ -1,0 +1,130 @@
+//! Stage 1: when the request came, and until when its caller waits.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+
+use crate::metrics::Method;
+use crate::refusal::{Refusal, shortened};
+
+/// No checkpoint known yet.
+const NONE: u32 = u32::MAX;
+
+/// Travels with the request from the moment its HEADERS were decoded.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    /// Before the request's task was spawned: waiting for a thread counts.
+    pub(crate) at: Instant,
+    pub(crate) method: Method,
+    /// What the caller allows, if it said so.
+    pub(crate) timeout: Option<Duration>,
+    /// Filled by the decode stage, read by the counters.
+    checkpoint: AtomicU32,
+}
+
+// === impl Arrival ===
+
+impl Arrival {
+    /// Stamps a request.
+    ///
+    /// # Errors
+    /// A malformed `grpc-timeout` (tonic would take it for none), or one that is over already.
+    pub(crate) fn stamp(method: Method, headers: &HeaderMap) -> (Arrival, Result<(), Refusal>) {
+        let at = Instant::now();
+        let (timeout, verdict) = match timeout(headers) {
+            Ok(Some(timeout)) if timeout.is_zero() => (Some(timeout), Err(Refusal::Deadline)),
+            Ok(timeout) => (timeout, Ok(())),
+            Err(refusal) => (None, Err(refusal)),
+        };
+        (Arrival { at, method, timeout, checkpoint: AtomicU32::new(NONE) }, verdict)
+    }
+
+    /// Refuses to start work for a caller that has given up.
+    pub(crate) fn check_deadline(&self) -> Result<(), Refusal> {
+        match self.timeout {
+            Some(timeout) if self.at.elapsed() >= timeout => Err(Refusal::Deadline),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn set_checkpoint(&self, index: usize) {
+        self.checkpoint.store(index as u32, Relaxed);
+    }
+
+    pub(crate) fn checkpoint(&self) -> Option<usize> {
+        let index = self.checkpoint.load(Relaxed);
+        (index != NONE).then_some(index as usize)
+    }
+}
+
+/// Reads `grpc-timeout`: 1 to 8 digits and a unit, once.
+fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Refusal> {
+    let mut values = headers.get_all("grpc-timeout").iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let malformed = || Refusal::Timeout { value: shortened(&String::from_utf8_lossy(value.as_bytes())) };
+    if values.next().is_some() {
+        return Err(Refusal::Timeout { value: "given twice".to_owned() });
+    }
+    let Some((&unit, digits)) = value.as_bytes().split_last() else { return Err(malformed()) };
+    if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(malformed());
+    }
+    let number = digits.iter().fold(0, |number: u64, digit| number * 10 + u64::from(digit - b'0'));
+    Ok(Some(match unit {
+        b'H' => Duration::from_secs(number * 3600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return Err(malformed()),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(values: &[&str]) -> Result<Option<Duration>, Refusal> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append("grpc-timeout", value.parse().unwrap());
+        }
+        timeout(&headers)
+    }
+
+    #[test]
+    fn reads_every_unit() {
+        for (text, expected) in [
+            ("1H", Duration::from_secs(3600)),
+            ("2M", Duration::from_secs(120)),
+            ("3S", Duration::from_secs(3)),
+            ("10m", Duration::from_millis(10)),
+            ("250u", Duration::from_micros(250)),
+            ("0n", Duration::ZERO),
+            ("99999999H", Duration::from_secs(99_999_999 * 3600)),
+        ] {
+            assert_eq!(read(&[text]), Ok(Some(expected)), "{text}");
+        }
+        assert_eq!(read(&[]), Ok(None));
+    }
+
+    #[test]
+    fn refuses_what_the_protocol_does_not_allow() {
+        for text in ["", "5x", "S", "-1S", "+1S", "123456789S", "1.5S", "1 S", "5", "١S"] {
+            assert!(matches!(read(&[text]), Err(Refusal::Timeout { .. })), "{text:?}");
+        }
+        assert!(matches!(read(&["1S", "1S"]), Err(Refusal::Timeout { .. })));
+    }
+
+    #[test]
+    fn an_expired_deadline_is_told_at_the_door() {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-timeout", "0m".parse().unwrap());
+        let (arrival, verdict) = Arrival::stamp(Method::Score, &headers);
+        assert_eq!(verdict, Err(Refusal::Deadline));
+        assert_eq!(arrival.check_deadline(), Err(Refusal::Deadline));
+    }
+}

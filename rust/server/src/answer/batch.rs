@@ -1,0 +1,176 @@
+//! `ScoreBatch`: many rows, one bundle. Nothing is recorded unless every row has been answered.
+//!
+//! A batch is not remembered by its id: a retry is scored again (with the same result on the same bundle)
+//! and recorded again; readers of the log keep the first row of an id.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use scorer_core::bundle::ScoreOut;
+use scorer_proto::v1::{ScoreBatchRequest, ScoreBatchResponse};
+
+use super::arrive::Arrival;
+use super::evaluate::{self, with_workspace};
+use super::log::{self, Said};
+use super::{Decision, Times, decode, features, micros, reply, route, score};
+use crate::bundles::Loaded;
+use crate::config::Kind;
+use crate::lanes::LaneInForce;
+use crate::metrics::Reason;
+use crate::refusal::Refusal;
+use crate::state::{Checkpoint, Shared};
+
+/// Rows between two looks at the clock.
+const CHUNK: usize = 64;
+
+/// Answers one request.
+pub(crate) fn answer(
+    shared: &Shared,
+    arrival: &Arrival,
+    request: ScoreBatchRequest,
+) -> Result<ScoreBatchResponse, Refusal> {
+    let checkpoint = decode::checkpoint(shared, arrival, &request.checkpoint, Kind::Score)?;
+    arrival.check_deadline()?;
+    decode::entity(&request.entity)?;
+    if request.rows == 0 {
+        return Err(Refusal::NoRows);
+    }
+    if request.rows > checkpoint.max_batch_rows {
+        return Err(Refusal::TooManyRows { rows: request.rows, max: checkpoint.max_batch_rows });
+    }
+    let id = decode::request_id(request.request_id)?.text;
+    let (entity, values) = (request.entity.as_str(), request.values.as_slice());
+
+    let table = shared.lanes.load_full();
+    let began = Instant::now();
+    let lane = route::lane(&table, checkpoint, entity, &id)?;
+    let loaded = &*lane.loaded;
+    let width = check(loaded, request.schema_fingerprint, values, request.rows)?;
+    let data_load_us = micros(began.elapsed());
+
+    let began = Instant::now();
+    let rows = run(shared, arrival, checkpoint, loaded, &id, values, width)?;
+    let exec = began.elapsed();
+    let times = Times { data_load_us, exec_us: micros(exec) };
+    let counters = shared.metrics.checkpoint(checkpoint.index);
+    counters.exec.record(exec);
+    counters.rows.fetch_add(rows.len() as u64, Relaxed);
+    loaded.decisions.fetch_add(rows.len() as u64, Relaxed);
+
+    let batch = Batch { checkpoint, lane, id: &id, entity, times };
+    batch.record(shared, values, width, &rows);
+    let mut response = batch.reply(&rows);
+    response.request_id = id;
+    Ok(response)
+}
+
+/// One row's answer.
+type Row = (ScoreOut, Option<Reason>);
+
+struct Batch<'a> {
+    checkpoint: &'a Checkpoint,
+    lane: &'a LaneInForce,
+    id: &'a str,
+    entity: &'a str,
+    times: Times,
+}
+
+/// Checks shape and every value; returns the width of a row.
+fn check(loaded: &Loaded, fingerprint: u64, values: &[f32], rows: u32) -> Result<usize, Refusal> {
+    features::check_fingerprint(fingerprint, loaded)?;
+    let schema = loaded.bundle.schema();
+    let width = schema.len();
+    if values.len() != width * rows as usize {
+        return Err(Refusal::Shape { got: values.len(), rows, features: width });
+    }
+    for (row, values) in values.chunks_exact(width.max(1)).enumerate() {
+        schema.check_dense(values).map_err(|error| Refusal::Row { row, error })?;
+    }
+    Ok(width)
+}
+
+fn run(
+    shared: &Shared,
+    arrival: &Arrival,
+    checkpoint: &Checkpoint,
+    loaded: &Loaded,
+    id: &str,
+    values: &[f32],
+    width: usize,
+) -> Result<Vec<Row>, Refusal> {
+    let mut rows = Vec::with_capacity(values.len() / width.max(1));
+    for chunk in values.chunks(width.max(1) * CHUNK) {
+        arrival.check_deadline()?;
+        with_workspace(|workspace| {
+            for row in chunk.chunks_exact(width.max(1)) {
+                workspace.row.clear();
+                workspace.row.extend_from_slice(row);
+                let evaluated = evaluate::evaluate(shared, loaded, workspace, id, |row, memory| {
+                    loaded.bundle.score(row, &mut memory.eval)
+                });
+                rows.push(score::or_static(shared, checkpoint, evaluated)?);
+            }
+            Ok::<_, Refusal>(())
+        })?;
+    }
+    Ok(rows)
+}
+
+// === impl Batch ===
+
+impl Batch<'_> {
+    /// Each row is a decision of its own, `<request id>/<row>`.
+    fn record(&self, shared: &Shared, values: &[f32], width: usize, rows: &[Row]) {
+        let Some(log) = &shared.log else { return };
+        let loaded = &*self.lane.loaded;
+        let mut id = String::with_capacity(self.id.len() + 8);
+        with_workspace(|workspace| {
+            for (at, (features, (out, fallback))) in values.chunks_exact(width.max(1)).zip(rows).enumerate() {
+                id.clear();
+                // Writing to a string cannot fail.
+                let _ = write!(id, "{}/{at}", self.id);
+                let decision = Decision {
+                    checkpoint: self.checkpoint,
+                    lane: self.lane,
+                    id: &id,
+                    entity: self.entity,
+                    fallback: *fallback,
+                    times: self.times,
+                };
+                let label = score::label(self.checkpoint, loaded, out);
+                let said = Said::Score { margin: out.margin, score: out.score, label: &label };
+                // As for single scores: the log counts what it could not keep.
+                let _ = log::append(shared, log, decision, features, said, &mut workspace.record);
+            }
+        });
+    }
+
+    /// `served` names a fallback if at least one row has one; the records tell which.
+    fn reply(&self, rows: &[Row]) -> ScoreBatchResponse {
+        let loaded = &*self.lane.loaded;
+        let mut labels: Vec<String> = loaded.labels.iter().map(|label| label.to_string()).collect();
+        let mut decisions = Vec::with_capacity(rows.len());
+        for (out, _) in rows {
+            let band = if out.band < loaded.labels.len() {
+                out.band
+            } else {
+                let label = score::label(self.checkpoint, loaded, out);
+                labels.iter().position(|known| **known == *label).unwrap_or_else(|| {
+                    labels.push(label.to_string());
+                    labels.len() - 1
+                })
+            };
+            decisions.push(band as u32);
+        }
+        let fallback = rows.iter().find_map(|(_, fallback)| *fallback);
+        ScoreBatchResponse {
+            request_id: String::new(),
+            scores: rows.iter().map(|(out, _)| out.score).collect(),
+            margins: rows.iter().map(|(out, _)| out.margin).collect(),
+            decisions,
+            labels,
+            served: Some(reply::served(&self.lane.source, fallback, self.times)),
+        }
+    }
+}

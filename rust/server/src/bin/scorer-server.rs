@@ -1,0 +1,78 @@
+//! The data plane without Python: serves bundles from their directories by a lane table from a file.
+//!
+//! `scorer-server CONFIG.json LANES.json BUNDLE_DIR...`; the lane table names bundles by digest. Events go
+//! to standard error as JSON lines. SIGTERM and SIGINT drain.
+
+use std::error::Error;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use scorer_server::{LaneTable, Server, ServerConfig};
+use tokio::signal::unix::{SignalKind, signal};
+
+const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+const EVENTS_EVERY: Duration = Duration::from_millis(100);
+const USAGE: &str = "usage: scorer-server CONFIG.json LANES.json BUNDLE_DIR...";
+/// As sysexits has it: the command or its configuration is wrong.
+const EX_USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [config, lanes, bundles @ ..] = arguments.as_slice() else {
+        say(USAGE);
+        return ExitCode::from(EX_USAGE);
+    };
+    match run(config, lanes, bundles) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(config: &str, lanes: &str, bundles: &[String]) -> Result<(), Box<dyn Error>> {
+    let config = ServerConfig::from_json(&read(config)?)?;
+    let table = LaneTable::from_json(&read(lanes)?)?;
+    let server = Server::start(config)?;
+    for bundle in bundles {
+        let path = Path::new(bundle);
+        let digest = scorer_server::bundle_dir::digest(path)?;
+        server.load(path, &digest.to_string())?;
+    }
+    server.swap(&table)?;
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(wait(&server))?;
+    server.drain(DRAIN_WITHIN);
+    print_events(&server);
+    Ok(())
+}
+
+/// Until somebody asks the process to end.
+async fn wait(server: &Server) -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut events = tokio::time::interval(EVENTS_EVERY);
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            _ = events.tick() => print_events(server),
+        }
+    }
+}
+
+fn read(path: &str) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
+}
+
+fn print_events(server: &Server) {
+    server.events().iter().for_each(|line| say(line));
+}
+
+/// Without standard error there is nobody to tell.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -1,0 +1,305 @@
+//! What the server is told once, at start.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ServerError;
+
+/// The longest checkpoint name, in bytes. Names are metric labels and file keys.
+const MAX_NAME: usize = 64;
+
+/// Everything the data plane needs to start, as the control plane gives it in JSON.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerConfig {
+    /// TCP address, `host:port`; port 0 lets the system choose.
+    #[serde(default)]
+    pub listen: Option<String>,
+    /// Path of the Unix socket; created with mode 0600.
+    #[serde(default)]
+    pub uds: Option<PathBuf>,
+    /// Address of the HTTP listener for `/metrics`, `/ready` and `/live`.
+    #[serde(default)]
+    pub metrics_listen: Option<String>,
+    /// Threads that answer requests.
+    #[serde(default = "default_threads")]
+    pub threads: usize,
+    /// Longest request message, bytes.
+    #[serde(default = "default_max_message_bytes")]
+    pub max_message_bytes: usize,
+    /// Connections held at once; one above is closed at accept.
+    #[serde(default = "default_max_connections")]
+    pub max_connections: usize,
+    /// Requests in flight over all connections; one above is RESOURCE_EXHAUSTED.
+    #[serde(default = "default_max_inflight")]
+    pub max_inflight: usize,
+    /// The decision log; absent: nothing is recorded and exploration is off.
+    #[serde(default)]
+    pub log: Option<LogSettings>,
+    /// The decision points served, by name.
+    pub checkpoints: BTreeMap<String, CheckpointConfig>,
+}
+
+/// Where and how decisions are recorded.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSettings {
+    /// Directory of the segments; one writer at a time.
+    pub dir: PathBuf,
+    /// A segment is closed at this size, bytes.
+    #[serde(default = "default_segment_bytes")]
+    pub segment_bytes: u64,
+    /// Longest time between two `fdatasync`, milliseconds.
+    #[serde(default = "default_sync_ms")]
+    pub sync_ms: u64,
+    /// Records of durability `async` that may wait; above, they are dropped and counted.
+    #[serde(default = "default_queue")]
+    pub queue: usize,
+}
+
+/// One decision point.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpointConfig {
+    /// What it answers.
+    pub kind: Kind,
+    /// Its promise, milliseconds.
+    #[serde(default = "default_p99_ms")]
+    pub p99_ms: f64,
+    /// When a decision counts as recorded. Default: `written` for actions, `async` for scores.
+    #[serde(default)]
+    pub durability: Option<DurabilityClass>,
+    /// Most rows in one `ScoreBatch`.
+    #[serde(default = "default_max_batch_rows")]
+    pub max_batch_rows: u32,
+    /// The answer when the model cannot give one.
+    #[serde(default)]
+    pub fallback: Option<FallbackConfig>,
+}
+
+/// What a checkpoint answers, and hence which bundles and methods fit it.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// How likely: `Score` and `ScoreBatch`.
+    Score,
+    /// Which action: `SelectAction`.
+    Action,
+}
+
+/// When a decision's record lets the reply go.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityClass {
+    /// Queued in memory.
+    Async,
+    /// In the page cache: survives a kill of the process.
+    Written,
+    /// On the device: survives loss of power.
+    Sync,
+}
+
+/// The static answer of a checkpoint.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(untagged)]
+pub enum FallbackConfig {
+    /// For kind `score`.
+    Score {
+        /// Label of the answer.
+        decision: String,
+        /// Score of the answer, 0 to 1.
+        score: f64,
+    },
+    /// For kind `action`.
+    Action {
+        /// Id of an action of every bundle served at the checkpoint.
+        action: String,
+    },
+}
+
+// === impl ServerConfig ===
+
+impl ServerConfig {
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// [`ServerError::Config`] names the key, the rule and the remedy.
+    pub fn from_json(json: &str) -> Result<ServerConfig, ServerError> {
+        let config: ServerConfig =
+            serde_json::from_str(json).map_err(|error| ServerError::Config(error.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// All mistakes at once, separated by `; `.
+    pub fn check(&self) -> Result<(), ServerError> {
+        let mut wrong = Vec::new();
+        if self.listen.is_none() && self.uds.is_none() {
+            wrong.push("neither \"listen\" nor \"uds\" is set; give at least one address".to_owned());
+        }
+        for (key, value, low, high) in [
+            ("threads", self.threads, 1, 256),
+            ("max_message_bytes", self.max_message_bytes, 1024, 64 << 20),
+            ("max_connections", self.max_connections, 1, 1 << 20),
+            ("max_inflight", self.max_inflight, 1, 1 << 20),
+        ] {
+            if !(low..=high).contains(&value) {
+                wrong.push(format!("\"{key}\" is {value}; use {low} to {high}"));
+            }
+        }
+        if self.checkpoints.is_empty() {
+            wrong.push("\"checkpoints\" is empty; configure at least one".to_owned());
+        }
+        for (name, checkpoint) in &self.checkpoints {
+            checkpoint.check(name, &mut wrong);
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(ServerError::Config(wrong.join("; "))) }
+    }
+}
+
+// === impl CheckpointConfig ===
+
+impl CheckpointConfig {
+    /// The durability in force: what is configured, or the kind's default.
+    #[must_use]
+    pub fn durability(&self) -> DurabilityClass {
+        self.durability.unwrap_or(match self.kind {
+            Kind::Score => DurabilityClass::Async,
+            Kind::Action => DurabilityClass::Written,
+        })
+    }
+
+    /// The promise as a duration.
+    #[must_use]
+    pub fn budget(&self) -> Duration {
+        Duration::from_secs_f64(self.p99_ms / 1e3)
+    }
+
+    fn check(&self, name: &str, wrong: &mut Vec<String>) {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(plain) {
+            wrong.push(format!(
+                "checkpoint {name:?}: a name is 1 to {MAX_NAME} letters, digits, '.', '_' or '-'"
+            ));
+        }
+        if !(self.p99_ms.is_finite() && self.p99_ms > 0.0 && self.p99_ms <= 60_000.0) {
+            wrong.push(format!(
+                "checkpoint {name:?}: \"p99_ms\" is {}; use a number above 0, up to 60000",
+                self.p99_ms
+            ));
+        }
+        if self.max_batch_rows == 0 {
+            wrong.push(format!("checkpoint {name:?}: \"max_batch_rows\" is 0; use at least 1"));
+        }
+        match (&self.fallback, self.kind) {
+            (None, _) | (Some(FallbackConfig::Action { .. }), Kind::Action) => {}
+            (Some(FallbackConfig::Score { score, decision }), Kind::Score) => {
+                if !(0.0..=1.0).contains(score) || decision.is_empty() {
+                    wrong.push(format!(
+                        "checkpoint {name:?}: the fallback needs a \"decision\" and a \"score\" from 0 to 1"
+                    ));
+                }
+            }
+            (Some(_), Kind::Score) => wrong.push(format!(
+                "checkpoint {name:?} is of kind score: its fallback is {{\"decision\": .., \"score\": ..}}"
+            )),
+            (Some(_), Kind::Action) => wrong.push(format!(
+                "checkpoint {name:?} is of kind action: its fallback is {{\"action\": ..}}"
+            )),
+        }
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// The word on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Score => "score",
+            Kind::Action => "action",
+        }
+    }
+}
+
+fn default_threads() -> usize {
+    1
+}
+
+fn default_max_message_bytes() -> usize {
+    1 << 20
+}
+
+fn default_max_connections() -> usize {
+    1024
+}
+
+fn default_max_inflight() -> usize {
+    2048
+}
+
+fn default_segment_bytes() -> u64 {
+    64 << 20
+}
+
+fn default_sync_ms() -> u64 {
+    50
+}
+
+fn default_queue() -> usize {
+    65_536
+}
+
+fn default_p99_ms() -> f64 {
+    10.0
+}
+
+fn default_max_batch_rows() -> u32 {
+    1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"{"listen":"127.0.0.1:0","checkpoints":{
+        "fraud.checkout":{"kind":"score","p99_ms":10.0,"durability":"async","max_batch_rows":1000,
+                          "fallback":{"decision":"review","score":0.5}},
+        "action.authorise":{"kind":"action","fallback":{"action":"a"}}}}"#;
+
+    #[test]
+    fn reads_the_documented_form_and_fills_defaults() {
+        let config = ServerConfig::from_json(GOOD).unwrap();
+        assert_eq!(config.max_message_bytes, 1_048_576);
+        assert_eq!(config.checkpoints["action.authorise"].durability(), DurabilityClass::Written);
+        assert_eq!(config.checkpoints["fraud.checkout"].durability(), DurabilityClass::Async);
+        assert_eq!(config.checkpoints["fraud.checkout"].budget(), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn names_every_mistake() {
+        for (from, to, says) in [
+            (r#""listen":"127.0.0.1:0","#, "", "neither \"listen\" nor \"uds\""),
+            (r#""p99_ms":10.0"#, r#""p99_ms":0.0"#, "\"p99_ms\" is 0"),
+            (r#""max_batch_rows":1000"#, r#""max_batch_rows":0"#, "\"max_batch_rows\" is 0"),
+            (r#""score":0.5"#, r#""score":1.5"#, "from 0 to 1"),
+            (r#"{"action":"a"}"#, r#"{"decision":"review","score":0.5}"#, "is of kind action"),
+            (r#"{"decision":"review","score":0.5}"#, r#"{"action":"a"}"#, "is of kind score"),
+            (r#""kind":"score""#, r#""kind":"rank""#, "unknown variant `rank`"),
+            (r#""listen""#, r#""lisen""#, "unknown field `lisen`"),
+            (r#""fraud.checkout""#, r#""fraud checkout""#, "letters, digits"),
+        ] {
+            let bad = GOOD.replacen(from, to, 1);
+            assert_ne!(bad, GOOD, "{from} is not in the example");
+            let error = ServerConfig::from_json(&bad).unwrap_err().to_string();
+            assert!(error.contains(says), "{says:?} not in {error:?}");
+        }
+    }
+}

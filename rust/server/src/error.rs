@@ -1,0 +1,165 @@
+//! What can go wrong in the life of the server; what can go wrong with one request is in
+//! [`crate::refusal`].
+
+use std::io;
+use std::path::PathBuf;
+
+use scorer_core::bundle::BundleError;
+use scorer_log::LogError;
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The configuration breaks a rule.
+    #[error("server configuration: {0}")]
+    Config(String),
+    /// A listening socket could not be bound.
+    #[error("{what} {address}: {source}{}", bind_remedy(source))]
+    Bind {
+        /// The setting that holds the address.
+        what: &'static str,
+        /// The address.
+        address: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Another process serves on the Unix socket.
+    #[error("uds {}: in use by another process; stop it or choose another path", path.display())]
+    SocketInUse {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// The path of the Unix socket holds something else.
+    #[error("uds {}: exists and is not a socket; remove it or choose another path", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The decision log could not be opened.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A thread or the runtime could not be started.
+    #[error("cannot start {what}: {source}; check the limits on threads and open files")]
+    Start {
+        /// What was to be started.
+        what: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The server has been drained.
+    #[error("the server has been stopped; start a new one")]
+    Stopped,
+}
+
+/// Why a bundle was not loaded. Whatever is served is not touched.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The digest is not written as one.
+    #[error("{digest:?} is no digest; write \"sha256:\" and 64 lower-case hexadecimal digits")]
+    Digest {
+        /// The text given.
+        digest: String,
+    },
+    /// It cannot be read, or is not what it promises to be.
+    #[error("bundle {}: {source}", path.display())]
+    Bundle {
+        /// The bundle's directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: BundleError,
+    },
+    /// Loading or scoring the golden cases panicked: a defect of this program.
+    #[error("bundle {}: loading it panicked, id {id}; keep the bundle and report the defect", path.display())]
+    Panic {
+        /// The bundle's directory.
+        path: PathBuf,
+        /// Also in the event log, with the panic's own words.
+        id: String,
+    },
+    /// The server has been drained.
+    #[error("the server has been stopped; start a new one")]
+    Stopped,
+}
+
+/// Why a lane table was refused. The table in force stays.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SwapError {
+    /// The text is no lane table.
+    #[error("lane table: {0}")]
+    Table(String),
+    /// A version that is not newer.
+    #[error("lane table {version}: version {current} is in force; give every change a higher version")]
+    Version {
+        /// The version offered.
+        version: u64,
+        /// The version in force.
+        current: u64,
+    },
+    /// A checkpoint that is not configured.
+    #[error("lane table: checkpoint {checkpoint:?} is not configured; the server has {known}")]
+    UnknownCheckpoint {
+        /// Its name.
+        checkpoint: String,
+        /// The configured ones.
+        known: String,
+    },
+    /// A configured checkpoint is left out.
+    #[error(
+        "lane table: checkpoint {checkpoint:?} is left out; give it lanes, or [] if it has no bundle yet"
+    )]
+    LeftOut {
+        /// Its name.
+        checkpoint: String,
+    },
+    /// Something is wrong with one lane.
+    #[error("lane table: checkpoint {checkpoint:?}, lane {lane:?}: {reason}")]
+    Lane {
+        /// The checkpoint's name.
+        checkpoint: String,
+        /// The lane's name.
+        lane: String,
+        /// The rule and the remedy.
+        reason: String,
+    },
+    /// The shares do not add up.
+    #[error("lane table: checkpoint {checkpoint:?}: the shares add up to {sum}; they must add up to 1")]
+    Shares {
+        /// The checkpoint's name.
+        checkpoint: String,
+        /// What they add up to.
+        sum: f64,
+    },
+    /// The server has been drained.
+    #[error("the server has been stopped; start a new one")]
+    Stopped,
+}
+
+/// Why a bundle was not unloaded.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum UnloadError {
+    /// The digest is not written as one.
+    #[error("{digest:?} is no digest; write \"sha256:\" and 64 lower-case hexadecimal digits")]
+    Digest {
+        /// The text given.
+        digest: String,
+    },
+    /// It answers at a checkpoint.
+    #[error("bundle {digest} answers at checkpoint {checkpoint:?}; swap it out first")]
+    InUse {
+        /// The bundle.
+        digest: String,
+        /// Where it answers.
+        checkpoint: String,
+    },
+}
+
+/// The remedy for the errors of `bind` that people meet.
+fn bind_remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "; stop the process that holds it or use another address (port 0 lets the system choose)",
+        io::ErrorKind::PermissionDenied => "; use a port above 1023 or a directory that you may write to",
+        io::ErrorKind::AddrNotAvailable => "; use an address of this machine, such as 127.0.0.1",
+        io::ErrorKind::NotFound => "; create the directory first",
+        _ => "; correct the address",
+    }
+}

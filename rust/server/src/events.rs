@@ -1,0 +1,130 @@
+//! What an operator should know, as JSON lines in a bounded ring that the control plane empties.
+//!
+//! Requests write nothing here unless something is wrong with the server itself.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use scorer_log::Clock;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// Events kept while nobody collects them; the oldest go first.
+const CAPACITY: usize = 2048;
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// The expected course of things.
+    Info,
+    /// Something works less well than it should.
+    Warning,
+    /// Something does not work.
+    Error,
+}
+
+/// The ring.
+pub(crate) struct Events {
+    ring: Mutex<Ring>,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Default)]
+struct Ring {
+    lines: VecDeque<String>,
+    lost: u64,
+}
+
+// === impl Events ===
+
+impl Events {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Events {
+        Events { ring: Mutex::default(), clock }
+    }
+
+    /// Adds one event; `fields` is an object.
+    pub(crate) fn push(&self, level: Level, event: &str, fields: Value) {
+        let mut line = json!({
+            "ts": self.clock.unix_us() as f64 / 1e6,
+            "level": level.as_str(),
+            "event": event,
+        });
+        if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields) {
+            line.extend(fields);
+        }
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        if ring.lines.len() == CAPACITY {
+            ring.lines.pop_front();
+            ring.lost += 1;
+        }
+        ring.lines.push_back(line.to_string());
+    }
+
+    /// Tells of a caught panic, in its own words, and returns the id that the caller is given instead.
+    pub(crate) fn defect(&self, what: &str, panic: &(dyn Any + Send)) -> String {
+        let words = panic
+            .downcast_ref::<&str>()
+            .map(|words| (*words).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no message".to_owned());
+        let id = Uuid::now_v7().to_string();
+        self.push(Level::Error, "panic", json!({"id": id, "in": what, "error": words}));
+        id
+    }
+
+    /// Takes every event since the last call, oldest first.
+    #[must_use]
+    pub(crate) fn take(&self) -> Vec<String> {
+        let ring = {
+            let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *ring)
+        };
+        if ring.lost > 0 {
+            self.push(Level::Warning, "events_lost", json!({"count": ring.lost}));
+        }
+        ring.lines.into()
+    }
+}
+
+// === impl Level ===
+
+impl Level {
+    fn as_str(self) -> &'static str {
+        match self {
+            Level::Info => "info",
+            Level::Warning => "warning",
+            Level::Error => "error",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scorer_log::RealClock;
+
+    use super::*;
+
+    #[test]
+    fn keeps_the_newest_and_says_what_was_lost() {
+        let events = Events::new(Arc::new(RealClock::default()));
+        for number in 0..CAPACITY + 3 {
+            events.push(Level::Info, "tick", json!({"number": number}));
+        }
+        let lines: Vec<Value> = events.take().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), CAPACITY);
+        assert_eq!((&lines[0]["number"], &lines[0]["level"]), (&json!(3), &json!("info")));
+        let lines: Vec<Value> = events.take().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((&lines[0]["event"], &lines[0]["count"]), (&json!("events_lost"), &json!(3)));
+        assert!(events.take().is_empty());
+    }
+
+    #[test]
+    fn one_event_stays_one_line() {
+        let events = Events::new(Arc::new(RealClock::default()));
+        events.push(Level::Error, "odd", json!({"text": "a\nb\u{1b}[31m\"}"}));
+        let lines = events.take();
+        assert!(!lines[0].contains('\n') && !lines[0].contains('\u{1b}'), "{}", lines[0]);
+        assert_eq!(serde_json::from_str::<Value>(&lines[0]).unwrap()["text"], "a\nb\u{1b}[31m\"}");
+    }
+}

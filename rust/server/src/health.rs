@@ -1,0 +1,163 @@
+//! `grpc.health.v1`: the server as a whole (""), the scoring service, each checkpoint by name, and `liveness`.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+/// The gRPC service whose health is also the whole server's.
+pub(crate) const SCORING_SERVICE: &str = "scorer.v1.ScoringService";
+
+/// Serves for as long as the process answers: what an orchestrator's liveness probe asks for. A server
+/// that waits for its bundles, or drains, must not be restarted for it.
+const LIVENESS: &str = "liveness";
+
+/// Who serves. Unlike `tonic-health`'s reporter it is set from any thread without a runtime, all names
+/// at once.
+#[derive(Clone)]
+pub(crate) struct Health {
+    state: Arc<watch::Sender<State>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct State {
+    checkpoints: BTreeMap<String, bool>,
+    draining: bool,
+}
+
+// === impl Health ===
+
+impl Health {
+    /// Nothing serves yet.
+    pub(crate) fn new<'a>(checkpoints: impl Iterator<Item = &'a String>) -> Health {
+        let checkpoints = checkpoints.map(|name| (name.clone(), false)).collect();
+        Health { state: Arc::new(watch::Sender::new(State { checkpoints, draining: false })) }
+    }
+
+    /// Sets which checkpoints have lanes.
+    pub(crate) fn set<'a>(&self, serving: impl Iterator<Item = (&'a str, bool)>) {
+        self.state.send_if_modified(|state| {
+            let mut changed = false;
+            for (name, serves) in serving {
+                if let Some(old) = state.checkpoints.get_mut(name) {
+                    changed |= std::mem::replace(old, serves) != serves;
+                }
+            }
+            changed
+        });
+    }
+
+    /// From here on nothing serves, whatever the lanes say.
+    pub(crate) fn drain(&self) {
+        self.state.send_if_modified(|state| !std::mem::replace(&mut state.draining, true));
+    }
+
+    /// Whether every checkpoint has lanes and the server is not draining.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state.borrow().of("") == Some(ServingStatus::Serving)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn of(&self, service: &str) -> Option<ServingStatus> {
+        if service == LIVENESS {
+            return Some(ServingStatus::Serving);
+        }
+        let serves = match service {
+            "" | SCORING_SERVICE => self.checkpoints.values().all(|&serves| serves),
+            checkpoint => *self.checkpoints.get(checkpoint)?,
+        };
+        Some(if serves && !self.draining { ServingStatus::Serving } else { ServingStatus::NotServing })
+    }
+}
+
+fn response(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+#[tonic::async_trait]
+impl health_server::Health for Health {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        let service = request.into_inner().service;
+        match self.state.borrow().of(&service) {
+            Some(status) => Ok(Response::new(response(status))),
+            None => Err(Status::not_found(
+                "unknown service; ask for \"\", the scoring service, a checkpoint or \"liveness\"",
+            )),
+        }
+    }
+
+    type WatchStream = Changes;
+
+    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Changes>, Status> {
+        Ok(Response::new(Changes {
+            service: request.into_inner().service,
+            states: WatchStream::new(self.state.subscribe()),
+            last: None,
+            ended: false,
+        }))
+    }
+}
+
+/// The changes of one service's health. Ends with the drain's NOT_SERVING: an open watch must not hold
+/// the drain up.
+pub(crate) struct Changes {
+    service: String,
+    states: WatchStream<State>,
+    last: Option<ServingStatus>,
+    ended: bool,
+}
+
+impl Stream for Changes {
+    type Item = Result<HealthCheckResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        while !self.ended {
+            let Some(state) = ready!(Pin::new(&mut self.states).poll_next(context)) else { break };
+            self.ended = state.draining;
+            let status = state.of(&self.service).unwrap_or(ServingStatus::ServiceUnknown);
+            if self.last.replace(status) != Some(status) {
+                return Poll::Ready(Some(Ok(response(status))));
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_serves_when_every_checkpoint_does() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let health = Health::new(names.iter());
+        let of = |service: &str| health.state.borrow().of(service);
+        assert_eq!(of(""), Some(ServingStatus::NotServing));
+        assert_eq!(of(LIVENESS), Some(ServingStatus::Serving));
+        health.set([("a", true)].into_iter());
+        assert_eq!(of("a"), Some(ServingStatus::Serving));
+        assert_eq!(of(SCORING_SERVICE), Some(ServingStatus::NotServing));
+        health.set([("b", true)].into_iter());
+        assert!(health.is_ready());
+        assert_eq!(of("c"), None);
+        health.drain();
+        assert_eq!(of("a"), Some(ServingStatus::NotServing));
+        health.set([("a", true)].into_iter());
+        assert!(!health.is_ready(), "a drain is not undone");
+        assert_eq!(of(LIVENESS), Some(ServingStatus::Serving));
+    }
+}

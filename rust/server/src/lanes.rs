@@ -1,0 +1,209 @@
+//! Lanes: which bundle answers which share of a checkpoint's traffic.
+//!
+//! The table is immutable and replaced as a whole. A request loads it once and takes everything from it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use scorer_core::bundle::Digest;
+use scorer_core::policy::unit;
+use serde::{Deserialize, Serialize};
+
+use crate::bundles::{Loaded, Store};
+use crate::config::{CheckpointConfig, FallbackConfig, ServerConfig};
+use crate::error::SwapError;
+
+/// How far the shares may be from 1 in sum.
+const TOLERANCE: f64 = 1e-6;
+/// Longest lane name, bytes; it stands in every decision.
+const MAX_NAME: usize = 64;
+/// The key of the lane draw: fixed, so that replicas and restarts send one shopper down one lane, and
+/// another than any policy's salt, so that lane and action are drawn independently.
+const KEY: &[u8; 16] = b"scorer/lane-draw";
+
+/// A lane table as the control plane gives it in JSON.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaneTable {
+    /// Higher than that of every table before.
+    pub version: u64,
+    /// Every configured checkpoint with its lanes; empty or null where it has no bundle yet.
+    pub checkpoints: BTreeMap<String, Option<Vec<Lane>>>,
+}
+
+/// One lane.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lane {
+    /// Unique at its checkpoint.
+    pub name: String,
+    /// `sha256:<hex>` of a loaded bundle.
+    pub bundle: String,
+    /// Share of traffic, 0 to 1.
+    pub share: f64,
+}
+
+/// A checked table with its bundles: what requests read.
+pub(crate) struct LanesInForce {
+    pub(crate) version: u64,
+    /// By the checkpoint's index.
+    checkpoints: Box<[Box<[LaneInForce]>]>,
+}
+
+/// One lane with its bundle.
+pub(crate) struct LaneInForce {
+    pub(crate) loaded: Arc<Loaded>,
+    /// What every reply from here has in common.
+    pub(crate) source: Arc<Source>,
+    pub(crate) share: f64,
+    /// Shares up to and with this lane.
+    up_to: f64,
+}
+
+/// Where an answer came from; kept with remembered answers, so it holds no forest.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) bundle: Arc<str>,
+    pub(crate) lane: String,
+    pub(crate) lane_table: u64,
+    pub(crate) actions: Arc<[crate::bundles::ActionInfo]>,
+}
+
+// === impl LaneTable ===
+
+impl LaneTable {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// [`SwapError::Table`] says what is not as documented.
+    pub fn from_json(json: &str) -> Result<LaneTable, SwapError> {
+        serde_json::from_str(json).map_err(|error| SwapError::Table(error.to_string()))
+    }
+}
+
+// === impl LanesInForce ===
+
+impl LanesInForce {
+    /// Before the first table.
+    pub(crate) fn none(checkpoints: usize) -> LanesInForce {
+        LanesInForce { version: 0, checkpoints: (0..checkpoints).map(|_| Box::default()).collect() }
+    }
+
+    /// Checks a table against the configuration and the loaded bundles.
+    pub(crate) fn compile(
+        table: &LaneTable,
+        config: &ServerConfig,
+        store: &Store,
+    ) -> Result<LanesInForce, SwapError> {
+        if let Some(checkpoint) = table.checkpoints.keys().find(|&name| !config.checkpoints.contains_key(name)) {
+            let known: Vec<_> = config.checkpoints.keys().map(String::as_str).collect();
+            return Err(SwapError::UnknownCheckpoint { checkpoint: checkpoint.clone(), known: known.join(", ") });
+        }
+        let checkpoints = config
+            .checkpoints
+            .iter()
+            .map(|(name, checkpoint)| {
+                let lanes = table
+                    .checkpoints
+                    .get(name)
+                    .ok_or_else(|| SwapError::LeftOut { checkpoint: name.clone() })?;
+                compile(table.version, name, checkpoint, lanes.as_deref().unwrap_or_default(), store)
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(LanesInForce { version: table.version, checkpoints })
+    }
+
+    /// A checkpoint's lanes; empty if it has no bundle yet.
+    pub(crate) fn of(&self, checkpoint: usize) -> &[LaneInForce] {
+        &self.checkpoints[checkpoint]
+    }
+
+    /// Whether both send the same traffic to the same bundles, whatever their versions.
+    pub(crate) fn same_as(&self, other: &LanesInForce) -> bool {
+        let lanes = |table: &LanesInForce| -> Vec<_> {
+            let lane = |(at, it): (usize, &LaneInForce)| (at, it.source.lane.clone(), it.loaded.digest, it.share);
+            table.all().map(lane).collect()
+        };
+        lanes(self) == lanes(other)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &LaneInForce)> {
+        self.checkpoints.iter().enumerate().flat_map(|(at, lanes)| lanes.iter().map(move |lane| (at, lane)))
+    }
+}
+
+fn compile(
+    version: u64,
+    checkpoint: &str,
+    config: &CheckpointConfig,
+    lanes: &[Lane],
+    store: &Store,
+) -> Result<Box<[LaneInForce]>, SwapError> {
+    let mut names = HashSet::new();
+    let mut up_to = 0.0;
+    let mut compiled = Vec::with_capacity(lanes.len());
+    for lane in lanes {
+        let refuse = |reason: String| SwapError::Lane {
+            checkpoint: checkpoint.to_owned(),
+            lane: lane.name.clone(),
+            reason,
+        };
+        if lane.name.is_empty() || lane.name.len() > MAX_NAME || lane.name.chars().any(char::is_control) {
+            return Err(refuse(format!("a name is 1 to {MAX_NAME} printable characters; rename it")));
+        }
+        if !names.insert(&lane.name) {
+            return Err(refuse("the name occurs twice; rename one".to_owned()));
+        }
+        if !(0.0..=1.0).contains(&lane.share) {
+            return Err(refuse(format!("share {} is not between 0 and 1", lane.share)));
+        }
+        let digest: Digest = lane.bundle.parse().map_err(|error| refuse(format!("bundle {error}")))?;
+        let loaded =
+            store.get(&digest).ok_or_else(|| refuse(format!("bundle {digest} is not loaded; load it first")))?;
+        check_fit(config, &loaded).map_err(refuse)?;
+        up_to += lane.share;
+        let source = Arc::new(Source {
+            bundle: Arc::clone(&loaded.digest_text),
+            lane: lane.name.clone(),
+            lane_table: version,
+            actions: Arc::clone(&loaded.actions),
+        });
+        compiled.push(LaneInForce { loaded, source, share: lane.share, up_to });
+    }
+    if !lanes.is_empty() && (up_to - 1.0).abs() > TOLERANCE {
+        return Err(SwapError::Shares { checkpoint: checkpoint.to_owned(), sum: up_to });
+    }
+    Ok(compiled.into())
+}
+
+/// Whether a bundle can answer at a checkpoint, its fallback included.
+fn check_fit(config: &CheckpointConfig, loaded: &Loaded) -> Result<(), String> {
+    if loaded.kind != config.kind {
+        return Err(format!(
+            "bundle {} is of kind {}, the checkpoint of kind {}; use a bundle of the checkpoint's kind",
+            loaded.digest_text,
+            loaded.kind.as_str(),
+            config.kind.as_str()
+        ));
+    }
+    match &config.fallback {
+        Some(FallbackConfig::Action { action }) if loaded.bundle.catalogue().index_of(action).is_none() => {
+            Err(format!(
+                "the checkpoint's fallback action {action:?} is not in the catalogue of bundle {}; correct the fallback",
+                loaded.digest_text
+            ))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Stage 5 draws the lane: `by` is the entity, or the decision's id without one.
+pub(crate) fn draw<'a>(lanes: &'a [LaneInForce], checkpoint: &str, by: &str) -> Option<&'a LaneInForce> {
+    if let [only] = lanes {
+        return Some(only);
+    }
+    let point = unit(KEY, &[b"lane", checkpoint.as_bytes(), by.as_bytes()]);
+    let with_share = || lanes.iter().filter(|lane| lane.share > 0.0);
+    // The sum may fall short of 1 by a rounding error: the last lane takes what is left.
+    with_share().find(|lane| point < lane.up_to).or_else(|| with_share().last())
+}

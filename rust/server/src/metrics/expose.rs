@@ -1,0 +1,213 @@
+//! The counters as OpenMetrics text.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use super::{CheckpointMetrics, Histogram, Method, Reason, code_name};
+use crate::state::Shared;
+
+/// Everything that is counted, as text. Made at each scrape from what the atomics hold then.
+pub(crate) fn render(shared: &Arc<Shared>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("scorer");
+    registry.register_collector(Box::new(Snapshot(Arc::clone(shared))));
+    let mut text = String::with_capacity(16 << 10);
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+struct Snapshot(Arc<Shared>);
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Snapshot")
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        requests(&self.0, &mut encoder)?;
+        answers(&self.0, &mut encoder)?;
+        transport(&self.0, &mut encoder)?;
+        bundles(&self.0, &mut encoder)?;
+        log(&self.0, &mut encoder)
+    }
+}
+
+fn requests(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let metrics = &shared.metrics;
+    let mut family = encoder.encode_descriptor(
+        "requests",
+        "Requests ended, by method, checkpoint and gRPC code",
+        None,
+        MetricType::Counter,
+    )?;
+    for (it, method) in used(&metrics.checkpoints) {
+        for (code, count) in it.codes[method as usize].iter().enumerate() {
+            let count = count.load(Relaxed);
+            if count > 0 {
+                let labels =
+                    [("method", method.as_str()), ("checkpoint", &it.name), ("code", code_name(code))];
+                counter(&mut family, &labels, count)?;
+            }
+        }
+    }
+    let mut family = encoder.encode_descriptor(
+        "request_seconds",
+        "From the request's HEADERS to the reply handed over",
+        None,
+        MetricType::Histogram,
+    )?;
+    for (it, method) in used(&metrics.checkpoints) {
+        let labels = [("method", method.as_str()), ("checkpoint", it.name.as_str())];
+        histogram(&mut family, &labels, &it.latency[method as usize])?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "queue_delay_seconds",
+        "From the request's HEADERS to its first poll",
+        None,
+        MetricType::Histogram,
+    )?;
+    for method in Method::ALL {
+        let delay = &metrics.queue_delay[method as usize];
+        if delay.read().1 > 0 {
+            histogram(&mut family, &[("method", method.as_str())], delay)?;
+        }
+    }
+    let mut family = encoder.encode_descriptor(
+        "late",
+        "Requests that took longer than the checkpoint promises or their caller allowed",
+        None,
+        MetricType::Counter,
+    )?;
+    for it in named(&metrics.checkpoints) {
+        counter(&mut family, &[("checkpoint", &it.name)], it.late.load(Relaxed))?;
+    }
+    Ok(())
+}
+
+fn answers(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let metrics = &shared.metrics;
+    let mut family = encoder.encode_descriptor(
+        "exec_seconds",
+        "Evaluating the bundle, per request",
+        None,
+        MetricType::Histogram,
+    )?;
+    for it in named(&metrics.checkpoints) {
+        histogram(&mut family, &[("checkpoint", &it.name)], &it.exec)?;
+    }
+    let mut family =
+        encoder.encode_descriptor("decisions", "Decisions made", None, MetricType::Counter)?;
+    for it in named(&metrics.checkpoints) {
+        counter(&mut family, &[("checkpoint", &it.name)], it.rows.load(Relaxed))?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "fallbacks",
+        "Decisions that the model did not make alone, by reason",
+        None,
+        MetricType::Counter,
+    )?;
+    for it in named(&metrics.checkpoints) {
+        for reason in Reason::ALL {
+            let count = it.fallbacks[reason as usize].load(Relaxed);
+            let labels =
+                [("checkpoint", it.name.as_str()), ("source", reason.source()), ("reason", reason.as_str())];
+            counter(&mut family, &labels, count)?;
+        }
+    }
+    for (name, help, value) in [
+        ("panics", "Panics caught", &metrics.panics),
+        ("replays", "Retries answered from memory", &metrics.replays),
+        ("unlogged_decisions", "Decisions answered that are not in the log", &metrics.unlogged),
+        ("swaps", "Lane tables put in force", &metrics.swaps),
+        ("swaps_refused", "Lane tables refused", &metrics.swaps_refused),
+        ("loads", "Bundles loaded", &metrics.loads),
+        ("loads_refused", "Bundles refused", &metrics.loads_refused),
+    ] {
+        single(encoder, name, help, value.load(Relaxed))?;
+    }
+    Ok(())
+}
+
+fn transport(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let connections = &shared.metrics.connections;
+    for (name, help, value) in [
+        ("connections_refused", "Connections closed at accept, at max_connections", &connections.refused),
+        ("connections_no_preface", "Connections that never spoke HTTP/2", &connections.no_preface),
+        ("connections_failed", "Connections ended by a protocol or socket error", &connections.failed),
+        ("accept_errors", "Failed accepts", &connections.accept_errors),
+    ] {
+        single(encoder, name, help, value.load(Relaxed))?;
+    }
+    gauge(encoder, "connections", "Connections open", connections.open.load(Relaxed) as i64)?;
+    gauge(encoder, "inflight", "Requests in flight", shared.admission.inflight() as i64)?;
+    gauge(encoder, "ready", "1 while every checkpoint serves", i64::from(shared.health.is_ready()))
+}
+
+fn bundles(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let table = shared.lanes.load_full();
+    gauge(encoder, "lane_table", "Version of the lane table in force", table.version as i64)?;
+    let mut family = encoder.encode_descriptor(
+        "lane_share",
+        "Share of traffic of each lane, with the bundle behind it",
+        None,
+        MetricType::Gauge,
+    )?;
+    for (checkpoint, lane) in table.all() {
+        let labels = [
+            ("checkpoint", shared.checkpoints[checkpoint].name.as_str()),
+            ("lane", &lane.source.lane),
+            ("bundle", &lane.source.bundle),
+            ("name", lane.loaded.bundle.name()),
+        ];
+        ConstGauge::new(lane.share).encode(family.encode_family(&labels)?)?;
+    }
+    gauge(encoder, "bundles_loaded", "Bundles in memory", shared.bundles.all().len() as i64)
+}
+
+fn log(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let Some(log) = &shared.log else { return Ok(()) };
+    let status = log.status();
+    gauge(encoder, "log_available", "1 while decisions can be recorded", i64::from(log.available()))?;
+    gauge(encoder, "log_unsynced_bytes", "Written, not yet on the device", status.unsynced_bytes as i64)?;
+    gauge(encoder, "log_queued_records", "Waiting to be written", status.queued as i64)?;
+    gauge(encoder, "log_next_sequence", "The next record's sequence", status.next_sequence as i64)?;
+    single(encoder, "log_dropped_records", "Dropped because the queue was full", status.dropped)?;
+    single(encoder, "log_refused_records", "Refused while the log was unavailable", status.refused)
+}
+
+/// What was called at least once; the others would only lengthen the page.
+fn used(checkpoints: &[CheckpointMetrics]) -> impl Iterator<Item = (&CheckpointMetrics, Method)> {
+    checkpoints.iter().flat_map(|it| Method::ALL.map(|method| (it, method))).filter(|(it, method)| {
+        it.codes[*method as usize].iter().any(|count| count.load(Relaxed) > 0)
+    })
+}
+
+fn named(checkpoints: &[CheckpointMetrics]) -> impl Iterator<Item = &CheckpointMetrics> {
+    checkpoints.iter().filter(|it| !it.name.is_empty())
+}
+
+fn counter(family: &mut MetricEncoder, labels: &[(&str, &str)], value: u64) -> fmt::Result {
+    ConstCounter::new(value).encode(family.encode_family(&labels)?)
+}
+
+fn histogram(family: &mut MetricEncoder, labels: &[(&str, &str)], value: &Histogram) -> fmt::Result {
+    let (sum, count, buckets) = value.read();
+    family.encode_family(&labels)?.encode_histogram::<[(&str, &str); 0]>(sum, count, &buckets, None)
+}
+
+fn single(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> fmt::Result {
+    ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+}
+
+fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: i64) -> fmt::Result {
+    ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+}

@@ -1,0 +1,73 @@
+//! A histogram that many threads add to without a lock.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Upper edges in microseconds, ascending; the last bucket is open.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    edges: Box<[u64]>,
+    counts: Box<[AtomicU64]>,
+    sum_us: AtomicU64,
+}
+
+/// Edges that suit an answer of microseconds to seconds.
+const EDGES_US: [u64; 16] = [
+    50, 100, 200, 350, 500, 750, 1_000, 2_000, 3_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 1_000_000,
+];
+
+// === impl Histogram ===
+
+impl Histogram {
+    /// The common edges and, where there is a promise, edges at 0.5, 0.8, 1, 1.5 and 4 times of it: the
+    /// share of answers within the promise is then exact, not interpolated.
+    pub(crate) fn new(promise: Option<Duration>) -> Histogram {
+        let mut edges = EDGES_US.to_vec();
+        if let Some(promise) = promise {
+            let promise = promise.as_micros() as f64;
+            edges.extend([0.5, 0.8, 1.0, 1.5, 4.0].map(|factor| (promise * factor).round() as u64));
+        }
+        edges.sort_unstable();
+        edges.dedup();
+        let counts = (0..=edges.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram { edges: edges.into(), counts, sum_us: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn record(&self, value: Duration) {
+        let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
+        // An edge belongs to the bucket below it, as Prometheus has it ("le").
+        let bucket = self.edges.partition_point(|&edge| edge < micros);
+        self.counts[bucket].fetch_add(1, Relaxed);
+        self.sum_us.fetch_add(micros, Relaxed);
+    }
+
+    /// Sum in seconds, count, and the count of each bucket with its upper edge in seconds. The count is
+    /// that of the buckets read, so that a scrape in mid-traffic is consistent in itself.
+    pub(crate) fn read(&self) -> (f64, u64, Vec<(f64, u64)>) {
+        let edges = self.edges.iter().map(|&edge| edge as f64 / 1e6).chain([f64::MAX]);
+        let buckets: Vec<_> =
+            edges.zip(self.counts.iter()).map(|(edge, count)| (edge, count.load(Relaxed))).collect();
+        let count = buckets.iter().map(|&(_, count)| count).sum();
+        (self.sum_us.load(Relaxed) as f64 / 1e6, count, buckets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_promise_is_an_edge_and_belongs_to_the_bucket_below() {
+        let histogram = Histogram::new(Some(Duration::from_millis(7)));
+        histogram.record(Duration::from_micros(7_000));
+        histogram.record(Duration::from_micros(7_001));
+        histogram.record(Duration::from_secs(3));
+        let (sum, count, buckets) = histogram.read();
+        let within: u64 = buckets.iter().filter(|&&(edge, _)| edge <= 0.007).map(|&(_, count)| count).sum();
+        assert_eq!((within, count), (1, 3));
+        assert!(buckets.iter().any(|&(edge, count)| edge == 0.010 && count == 1));
+        assert_eq!(buckets.last(), Some(&(f64::MAX, 1)));
+        assert!((sum - 3.014_001).abs() < 1e-9, "{sum}");
+    }
+}

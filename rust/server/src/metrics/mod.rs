@@ -1,0 +1,239 @@
+//! Counters of the data plane: atomics that requests add to, read only when somebody scrapes.
+//!
+//! Labels are methods, checkpoints, codes, reasons and digests; never an id.
+
+mod expose;
+mod histogram;
+pub(crate) mod http;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tonic::Code;
+
+use crate::answer::arrive::Arrival;
+use crate::config::ServerConfig;
+pub(crate) use expose::render;
+pub(crate) use histogram::Histogram;
+
+/// The methods of the scoring service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Score,
+    ScoreBatch,
+    SelectAction,
+    ReportOutcome,
+    Describe,
+    Noop,
+    /// A path of the service that is none of its methods.
+    Unknown,
+}
+
+/// Why the model did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Evaluation panicked.
+    Panic,
+    /// A score was NaN or infinite.
+    NonFinite,
+    /// The evaluation refused what the stages before should have refused.
+    Error,
+    /// The decision log cannot keep the propensity.
+    Log,
+    /// No decision log is configured.
+    LogOff,
+}
+
+/// Everything that is counted.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    /// Index 0 is for requests that reached no configured checkpoint.
+    checkpoints: Box<[CheckpointMetrics]>,
+    queue_delay: [Histogram; Method::COUNT],
+    pub(crate) connections: Connections,
+    pub(crate) panics: AtomicU64,
+    pub(crate) swaps: AtomicU64,
+    pub(crate) swaps_refused: AtomicU64,
+    pub(crate) loads: AtomicU64,
+    pub(crate) loads_refused: AtomicU64,
+    pub(crate) replays: AtomicU64,
+    /// Decisions that were answered and are not in the log.
+    pub(crate) unlogged: AtomicU64,
+}
+
+/// One checkpoint's share.
+#[derive(Debug)]
+pub(crate) struct CheckpointMetrics {
+    name: String,
+    promise: Option<Duration>,
+    /// Requests that took longer than the promise, or than their caller allowed if that was less.
+    late: AtomicU64,
+    codes: [[AtomicU64; CODES]; Method::COUNT],
+    latency: [Histogram; Method::COUNT],
+    pub(crate) exec: Histogram,
+    pub(crate) rows: AtomicU64,
+    fallbacks: [AtomicU64; Reason::COUNT],
+}
+
+/// The transport's share.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    pub(crate) open: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) no_preface: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) accept_errors: AtomicU64,
+}
+
+/// gRPC has the codes 0 to 16.
+const CODES: usize = 17;
+
+// === impl Metrics ===
+
+impl Metrics {
+    pub(crate) fn new(config: &ServerConfig) -> Metrics {
+        let none = CheckpointMetrics::new(String::new(), None);
+        let named =
+            config.checkpoints.iter().map(|(name, it)| CheckpointMetrics::new(name.clone(), Some(it.budget())));
+        Metrics {
+            checkpoints: std::iter::once(none).chain(named).collect(),
+            queue_delay: std::array::from_fn(|_| Histogram::new(None)),
+            connections: Connections::default(),
+            panics: AtomicU64::new(0),
+            swaps: AtomicU64::new(0),
+            swaps_refused: AtomicU64::new(0),
+            loads: AtomicU64::new(0),
+            loads_refused: AtomicU64::new(0),
+            replays: AtomicU64::new(0),
+            unlogged: AtomicU64::new(0),
+        }
+    }
+
+    /// The counters of a configured checkpoint, by its index.
+    pub(crate) fn checkpoint(&self, index: usize) -> &CheckpointMetrics {
+        &self.checkpoints[index + 1]
+    }
+
+    /// One request has been answered or given up.
+    pub(crate) fn finished(&self, arrival: &Arrival, code: Code) {
+        let it = &self.checkpoints[arrival.checkpoint().map_or(0, |index| index + 1)];
+        let latency = arrival.at.elapsed();
+        it.codes[arrival.method as usize][code as usize].fetch_add(1, Relaxed);
+        it.latency[arrival.method as usize].record(latency);
+        let budget = [it.promise, arrival.timeout].into_iter().flatten().min();
+        if budget.is_some_and(|budget| latency > budget) {
+            it.late.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A request was polled for the first time, so long after it arrived.
+    pub(crate) fn started(&self, method: Method, queue_delay: Duration) {
+        self.queue_delay[method as usize].record(queue_delay);
+    }
+}
+
+// === impl CheckpointMetrics ===
+
+impl CheckpointMetrics {
+    fn new(name: String, promise: Option<Duration>) -> CheckpointMetrics {
+        CheckpointMetrics {
+            name,
+            promise,
+            late: AtomicU64::new(0),
+            codes: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+            latency: std::array::from_fn(|_| Histogram::new(promise)),
+            exec: Histogram::new(promise),
+            rows: AtomicU64::new(0),
+            fallbacks: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// `count` answers did not come from the model.
+    pub(crate) fn fell_back(&self, reason: Reason, count: u64) {
+        self.fallbacks[reason as usize].fetch_add(count, Relaxed);
+    }
+}
+
+// === impl Method ===
+
+impl Method {
+    const COUNT: usize = 7;
+    const ALL: [Method; Method::COUNT] = [
+        Method::Score,
+        Method::ScoreBatch,
+        Method::SelectAction,
+        Method::ReportOutcome,
+        Method::Describe,
+        Method::Noop,
+        Method::Unknown,
+    ];
+
+    /// From the last part of the request's path.
+    pub(crate) fn from_name(name: &str) -> Method {
+        Method::ALL.into_iter().find(|method| method.as_str() == name).unwrap_or(Method::Unknown)
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Method::Score => "Score",
+            Method::ScoreBatch => "ScoreBatch",
+            Method::SelectAction => "SelectAction",
+            Method::ReportOutcome => "ReportOutcome",
+            Method::Describe => "Describe",
+            Method::Noop => "Noop",
+            Method::Unknown => "unknown",
+        }
+    }
+}
+
+// === impl Reason ===
+
+impl Reason {
+    const COUNT: usize = 5;
+    const ALL: [Reason; Reason::COUNT] =
+        [Reason::Panic, Reason::NonFinite, Reason::Error, Reason::Log, Reason::LogOff];
+
+    /// Who answered instead of the model's policy: its best action where only exploration is stopped, the
+    /// checkpoint's static answer otherwise.
+    pub(crate) fn source(self) -> &'static str {
+        match self {
+            Reason::Panic | Reason::NonFinite | Reason::Error => "static",
+            Reason::Log | Reason::LogOff => "greedy",
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Reason::Panic => "panic",
+            Reason::NonFinite => "non_finite",
+            Reason::Error => "error",
+            Reason::Log => "log_unavailable",
+            Reason::LogOff => "log_off",
+        }
+    }
+}
+
+/// The name of a code as gRPC writes it.
+fn code_name(code: usize) -> &'static str {
+    const NAMES: [&str; CODES] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    NAMES[code]
+}

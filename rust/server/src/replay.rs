@@ -1,0 +1,340 @@
+//! Remembers answers by request id, so that a retry gets the same answer and is not decided again.
+//!
+//! Bounded in entries and bytes; the oldest answers go first. Of several requests with one id at the
+//! same time exactly one decides, the others wait for its answer.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use tokio::sync::oneshot;
+
+use crate::refusal::Refusal;
+use crate::state::Checkpoint;
+
+const SHARDS: usize = 64;
+
+/// Remembered answers. Keys are 128-bit hashes under a random key: no two ids that anybody could find
+/// share one.
+pub(crate) struct Replay<A> {
+    shards: Box<[Mutex<Shard<A>>]>,
+    entries_per_shard: usize,
+    bytes_per_shard: usize,
+    key: (u64, u64),
+}
+
+/// An answer that can be remembered.
+pub(crate) trait Remembered: Clone {
+    /// Bytes beyond the entry itself.
+    fn extra_bytes(&self) -> usize;
+}
+
+/// What is known about an id.
+pub(crate) enum Known<'a, A: Remembered> {
+    /// Nothing: decide, then [`Claim::finish`].
+    New(Claim<'a, A>),
+    /// It was answered with this.
+    Answered(A),
+    /// Somebody is deciding; yields the answer, or an error if that attempt failed.
+    Deciding(oneshot::Receiver<A>),
+    /// The id belongs to a request of other content.
+    ContentDiffers,
+}
+
+/// The right to decide one id. Dropped without an answer, it leaves no trace.
+pub(crate) struct Claim<'a, A: Remembered> {
+    replay: &'a Replay<A>,
+    key: u128,
+}
+
+struct Shard<A> {
+    entries: HashMap<u128, Entry<A>>,
+    /// Answered keys, oldest first.
+    order: VecDeque<u128>,
+    bytes: usize,
+}
+
+struct Entry<A> {
+    content: u128,
+    state: State<A>,
+}
+
+enum State<A> {
+    Deciding(Vec<oneshot::Sender<A>>),
+    Answered(A),
+}
+
+// === impl Replay ===
+
+impl<A: Remembered> Replay<A> {
+    /// Room for about `entries` answers and `bytes` of what they own beyond their entry.
+    pub(crate) fn new(entries: usize, bytes: usize) -> Replay<A> {
+        let random = RandomState::new();
+        let shard = || Mutex::new(Shard { entries: HashMap::new(), order: VecDeque::new(), bytes: 0 });
+        Replay {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            entries_per_shard: entries.div_ceil(SHARDS).max(1),
+            bytes_per_shard: bytes.div_ceil(SHARDS),
+            key: (random.hash_one(0_u8), random.hash_one(1_u8)),
+        }
+    }
+
+    /// A hasher for keys and contents, keyed like this table.
+    pub(crate) fn hasher(&self) -> Content {
+        Content::new(self.key)
+    }
+
+    /// The key of a decision.
+    pub(crate) fn key(&self, checkpoint: usize, id: &str) -> u128 {
+        let mut hasher = self.hasher();
+        hasher.number(checkpoint as u64);
+        hasher.bytes(id.as_bytes());
+        hasher.finish()
+    }
+
+    /// Looks up an id and claims it if it is new.
+    pub(crate) fn begin(&self, key: u128, content: u128) -> Known<'_, A> {
+        let mut shard = self.shard(key);
+        match shard.entries.get_mut(&key) {
+            Some(entry) if entry.content != content => Known::ContentDiffers,
+            Some(Entry { state: State::Answered(answer), .. }) => Known::Answered(answer.clone()),
+            Some(Entry { state: State::Deciding(waiting), .. }) => {
+                let (tell, told) = oneshot::channel();
+                waiting.push(tell);
+                Known::Deciding(told)
+            }
+            None => {
+                shard.entries.insert(key, Entry { content, state: State::Deciding(Vec::new()) });
+                Known::New(Claim { replay: self, key })
+            }
+        }
+    }
+
+    /// Decides once: calls `decide` if the id is new, else gives the answer that was or is being found,
+    /// and whether it is such a repetition. A failed attempt is not remembered.
+    pub(crate) async fn once(
+        &self,
+        key: u128,
+        content: u128,
+        checkpoint: &Checkpoint,
+        decide: impl Fn() -> Result<A, Refusal>,
+    ) -> Result<(A, bool), Refusal> {
+        loop {
+            match self.begin(key, content) {
+                Known::New(claim) => {
+                    let answer = decide()?;
+                    claim.finish(&answer);
+                    return Ok((answer, false));
+                }
+                Known::Answered(answer) => return Ok((answer, true)),
+                Known::Deciding(told) => {
+                    if let Ok(answer) = told.await {
+                        return Ok((answer, true));
+                    }
+                }
+                Known::ContentDiffers => {
+                    return Err(Refusal::ContentDiffers { checkpoint: checkpoint.name.clone() });
+                }
+            }
+        }
+    }
+
+    fn shard(&self, key: u128) -> MutexGuard<'_, Shard<A>> {
+        let shard = &self.shards[(key % SHARDS as u128) as usize];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Claim ===
+
+impl<A: Remembered> Claim<'_, A> {
+    /// Remembers the answer and gives it to whoever waits.
+    pub(crate) fn finish(self, answer: &A) {
+        let waiting = {
+            let mut shard = self.replay.shard(self.key);
+            let waiting = match shard.entries.get_mut(&self.key) {
+                Some(entry) => match std::mem::replace(&mut entry.state, State::Answered(answer.clone())) {
+                    State::Deciding(waiting) => waiting,
+                    State::Answered(_) => Vec::new(),
+                },
+                None => Vec::new(),
+            };
+            shard.bytes += answer.extra_bytes();
+            shard.order.push_back(self.key);
+            shard.forget(self.replay.entries_per_shard, self.replay.bytes_per_shard);
+            waiting
+        };
+        for tell in waiting {
+            // Whoever waited may have given up.
+            let _ = tell.send(answer.clone());
+        }
+    }
+}
+
+impl<A: Remembered> Drop for Claim<'_, A> {
+    fn drop(&mut self) {
+        let mut shard = self.replay.shard(self.key);
+        if matches!(shard.entries.get(&self.key), Some(Entry { state: State::Deciding(_), .. })) {
+            // Dropping the senders tells the others that they may try.
+            shard.entries.remove(&self.key);
+        }
+    }
+}
+
+// === impl Shard ===
+
+impl<A: Remembered> Shard<A> {
+    fn forget(&mut self, entries: usize, bytes: usize) {
+        while self.order.len() > entries || (self.bytes > bytes && self.order.len() > 1) {
+            let Some(oldest) = self.order.pop_front() else { return };
+            if let Some(Entry { state: State::Answered(answer), .. }) = self.entries.remove(&oldest) {
+                self.bytes = self.bytes.saturating_sub(answer.extra_bytes());
+            }
+        }
+    }
+}
+
+/// Hashes a request's content field by field.
+pub(crate) struct Content {
+    hasher: SipHasher13,
+    key: (u64, u64),
+}
+
+// === impl Content ===
+
+impl Content {
+    fn new(key: (u64, u64)) -> Content {
+        Content { hasher: SipHasher13::new_with_keys(key.0, key.1), key }
+    }
+
+    /// Adds bytes and their number, so that two fields cannot be told as one.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.hasher.write_u64(bytes.len() as u64);
+        self.hasher.write(bytes);
+    }
+
+    pub(crate) fn number(&mut self, number: u64) {
+        self.hasher.write_u64(number);
+    }
+
+    /// Adds items whose order means nothing: the sum of their hashes is the same in any order.
+    pub(crate) fn set<T>(&mut self, items: impl ExactSizeIterator<Item = T>, each: impl Fn(&mut Content, T)) {
+        self.number(items.len() as u64);
+        let sum = items.fold(0_u128, |sum, item| {
+            let mut one = Content::new(self.key);
+            each(&mut one, item);
+            sum.wrapping_add(one.finish())
+        });
+        self.hasher.write_u128(sum);
+    }
+
+    pub(crate) fn finish(&self) -> u128 {
+        self.hasher.finish128().as_u128()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use super::*;
+
+    impl Remembered for (u64, usize) {
+        fn extra_bytes(&self) -> usize {
+            self.1
+        }
+    }
+
+    #[test]
+    fn content_is_told_apart_field_by_field_and_sets_have_no_order() {
+        let replay = Replay::<(u64, usize)>::new(1, 1);
+        let hash = |parts: &[&[&str]]| {
+            let mut hasher = replay.hasher();
+            for part in parts {
+                hasher.set(part.iter(), |hasher, item| hasher.bytes(item.as_bytes()));
+            }
+            hasher.finish()
+        };
+        assert_eq!(hash(&[&["a", "b"], &["c"]]), hash(&[&["b", "a"], &["c"]]));
+        assert_ne!(hash(&[&["a", "b"], &["c"]]), hash(&[&["a"], &["b", "c"]]));
+        assert_ne!(hash(&[&["ab", "c"]]), hash(&[&["a", "bc"]]));
+        assert_ne!(hash(&[&["a", "a"]]), hash(&[&["b", "b"]]));
+    }
+
+    fn decide(replay: &Replay<(u64, usize)>, id: u64, bytes: usize) {
+        match replay.begin(replay.key(0, &id.to_string()), 7) {
+            Known::New(claim) => claim.finish(&(id, bytes)),
+            _ => panic!("{id} is known"),
+        }
+    }
+
+    fn remembered(replay: &Replay<(u64, usize)>, ids: std::ops::Range<u64>) -> Vec<u64> {
+        ids.filter(|id| matches!(replay.begin(replay.key(0, &id.to_string()), 7), Known::Answered(_))).collect()
+    }
+
+    #[test]
+    fn an_answer_is_repeated_for_the_same_content_only() {
+        let replay = Replay::new(1000, 1000);
+        decide(&replay, 1, 0);
+        let key = replay.key(0, "1");
+        assert!(matches!(replay.begin(key, 7), Known::Answered((1, 0))));
+        assert!(matches!(replay.begin(key, 8), Known::ContentDiffers));
+        assert!(matches!(replay.begin(replay.key(1, "1"), 7), Known::New(_)), "another checkpoint, another decision");
+    }
+
+    #[test]
+    fn a_failed_attempt_leaves_no_trace_and_wakes_the_others() {
+        let replay = Replay::<(u64, usize)>::new(1000, 1000);
+        let key = replay.key(0, "1");
+        let Known::New(claim) = replay.begin(key, 7) else { panic!() };
+        let Known::Deciding(mut told) = replay.begin(key, 7) else { panic!() };
+        drop(claim);
+        assert!(matches!(told.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        assert!(matches!(replay.begin(key, 8), Known::New(_)), "not even its content");
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten_first_by_count_and_by_bytes() {
+        let replay = Replay::new(SHARDS * 4, usize::MAX);
+        (0..10_000).for_each(|id| decide(&replay, id, 0));
+        assert_eq!(remembered(&replay, 0..10_000).len(), SHARDS * 4);
+        assert!(remembered(&replay, 0..8000).is_empty());
+
+        let replay = Replay::new(usize::MAX, SHARDS * 100);
+        (0..10_000).for_each(|id| decide(&replay, id, 40));
+        assert_eq!(remembered(&replay, 0..10_000).len(), SHARDS * 2);
+        assert!(replay.shards.iter().all(|shard| shard.lock().unwrap().bytes <= 100));
+    }
+
+    #[test]
+    fn of_many_at_once_exactly_one_decides() {
+        let replay = Arc::new(Replay::<(u64, usize)>::new(1 << 16, 0));
+        let decided = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let (replay, decided) = (Arc::clone(&replay), Arc::clone(&decided));
+                std::thread::spawn(move || {
+                    for id in 0..2000_u64 {
+                        let answer = match replay.begin(replay.key(0, &id.to_string()), 7) {
+                            Known::New(claim) => {
+                                decided.fetch_add(1, SeqCst);
+                                let answer = (id * 10 + thread, 0);
+                                claim.finish(&answer);
+                                answer
+                            }
+                            Known::Answered(answer) => answer,
+                            Known::Deciding(told) => told.blocking_recv().unwrap(),
+                            Known::ContentDiffers => panic!(),
+                        };
+                        assert_eq!(answer.0 / 10, id);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(decided.load(SeqCst), 2000);
+    }
+}

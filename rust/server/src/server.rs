@@ -1,0 +1,503 @@
+//! The server's life: start, load, swap, drain.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use scorer_core::bundle::Digest;
+use scorer_log::Env;
+use serde::Serialize;
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::answer::admit::Admission;
+use crate::answer::features::FromRequest;
+use crate::bundles::{LoadReport, Reaper, Store};
+use crate::config::ServerConfig;
+use crate::decisions::Decisions;
+use crate::error::{LoadError, ServerError, SwapError, UnloadError};
+use crate::events::{Events, Level};
+use crate::health::Health;
+use crate::lanes::{LaneTable, LanesInForce};
+use crate::metrics::{self, Metrics};
+use crate::replay::Replay;
+use crate::state::{self, Shared};
+use crate::transport::bind::{self, SocketFile, UnixSocket};
+use crate::transport::{Dispatch, accept};
+
+/// Answers remembered per kind, the newest.
+const REMEMBERED: usize = 65_536;
+/// Bytes of probabilities remembered with them; a catalogue of 256 actions takes 1 KiB a time.
+const REMEMBERED_BYTES: usize = 32 << 20;
+/// How long a dropped server waits for what is in flight.
+const DROP_WITHIN: Duration = Duration::from_millis(500);
+/// After the drain's own time: what the runtime gets to stop its threads.
+const STOP_WITHIN: Duration = Duration::from_secs(2);
+
+/// A running data plane. Its methods may be called from any thread and never wait for requests.
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Addresses,
+    /// One swap or unload at a time.
+    changes: Mutex<()>,
+    /// The process whose threads serve.
+    owner: u32,
+    running: Mutex<Option<Running>>,
+}
+
+/// Where the server really listens, port 0 resolved.
+#[derive(Clone, Debug, Serialize)]
+pub struct Addresses {
+    /// `host:port` and `unix:/path`.
+    pub grpc: Vec<String>,
+    /// `host:port`.
+    pub metrics: Option<String>,
+}
+
+/// The server's condition.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Of this build.
+    pub version: &'static str,
+    /// `release` or `debug`.
+    pub build_profile: &'static str,
+    /// `SERVING`, `NOT_SERVING` or `DRAINING`.
+    pub state: &'static str,
+    /// Milliseconds since the Unix epoch.
+    pub started_at_ms: i64,
+    /// Start to ready, milliseconds; 0 while it never was.
+    pub ready_after_ms: f64,
+    /// Version of the table in force.
+    pub lane_table: u64,
+    /// Bundles in memory.
+    pub bundles: Vec<BundleStatus>,
+    /// Absent if no log is configured.
+    pub log: Option<LogStatus>,
+    /// Requests in flight.
+    pub inflight: usize,
+    /// Connections open.
+    pub connections: u64,
+    /// Panics caught since the start.
+    pub panics: u64,
+}
+
+/// One bundle in memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct BundleStatus {
+    /// What loading found.
+    #[serde(flatten)]
+    pub report: LoadReport,
+    /// Decisions it has made.
+    pub decisions: u64,
+    /// Whether it answers at a checkpoint now.
+    pub live: bool,
+}
+
+/// The log's own status and where it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct LogStatus {
+    /// The directory.
+    pub directory: String,
+    /// See [`scorer_log::LogStatus`].
+    #[serde(flatten)]
+    pub status: scorer_log::LogStatus,
+}
+
+/// What has to be stopped.
+struct Running {
+    draining: watch::Sender<bool>,
+    /// Tells that every connection has ended.
+    ended: mpsc::Receiver<()>,
+    runtime: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+    metrics: Option<JoinHandle<()>>,
+    socket: Option<SocketFile>,
+}
+
+/// Bound, not yet served.
+struct Listeners {
+    tcp: Option<TcpListener>,
+    unix: Option<UnixSocket>,
+    metrics: Option<TcpListener>,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Binds, opens the log and starts the threads. It listens, and answers NOT_SERVING, on return.
+    ///
+    /// # Errors
+    /// [`ServerError`]; nothing is left running then.
+    pub fn start(config: ServerConfig) -> Result<Server, ServerError> {
+        Server::start_in(config, Env::real())
+    }
+
+    /// The same, with the file system, clock and randomness of the log given.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_in(config: ServerConfig, env: Env) -> Result<Server, ServerError> {
+        let started = Instant::now();
+        config.check()?;
+        let listeners = Listeners::bind(&config)?;
+        let addresses = listeners.addresses()?;
+        let shared = Arc::new(shared(config, env, started)?);
+        let running = run(&shared, listeners)?;
+        let fields = json!({"addresses": &addresses, "version": env!("CARGO_PKG_VERSION")});
+        shared.events.push(Level::Info, "started", fields);
+        Ok(Server {
+            shared,
+            addresses,
+            changes: Mutex::default(),
+            owner: std::process::id(),
+            running: Mutex::new(Some(running)),
+        })
+    }
+
+    /// Reads a bundle from its directory, verifies it completely, scores its golden cases, warms it up and
+    /// keeps it ready. A bundle of that digest in memory already is left as it is.
+    ///
+    /// # Errors
+    /// [`LoadError`] says what is wrong with the bundle; what is served is not touched.
+    pub fn load(&self, path: &Path, digest: &str) -> Result<LoadReport, LoadError> {
+        let expected: Digest = digest.parse().map_err(|_| LoadError::Digest { digest: digest.to_owned() })?;
+        let metrics = &self.shared.metrics;
+        if self.is_draining() {
+            return Err(LoadError::Stopped);
+        }
+        let result = self.shared.bundles.load(path, expected, &self.shared.events);
+        match &result {
+            Ok(report) if report.already_loaded => {}
+            Ok(report) => {
+                metrics.loads.fetch_add(1, Relaxed);
+                self.shared.events.push(Level::Info, "bundle_loaded", json!({"report": report}));
+            }
+            Err(error) => {
+                metrics.loads_refused.fetch_add(1, Relaxed);
+                let fields = json!({"bundle": digest, "error": error.to_string()});
+                self.shared.events.push(Level::Error, "bundle_refused", fields);
+            }
+        }
+        result
+    }
+
+    /// Puts a lane table in force: every request that starts after this returns is answered by it. Doing it
+    /// again with the table in force does nothing.
+    ///
+    /// # Errors
+    /// [`SwapError`]; the table in force stays.
+    pub fn swap(&self, table: &LaneTable) -> Result<(), SwapError> {
+        let _turn = lock(&self.changes);
+        let result = self.swap_in_turn(table);
+        match &result {
+            Ok(()) => self.shared.events.push(Level::Info, "lanes_swapped", json!({"table": table})),
+            Err(error) => {
+                self.shared.metrics.swaps_refused.fetch_add(1, Relaxed);
+                let fields = json!({"version": table.version, "error": error.to_string()});
+                self.shared.events.push(Level::Error, "lanes_refused", fields);
+            }
+        }
+        result
+    }
+
+    fn swap_in_turn(&self, table: &LaneTable) -> Result<(), SwapError> {
+        let shared = &self.shared;
+        if self.is_draining() {
+            return Err(SwapError::Stopped);
+        }
+        let lanes = LanesInForce::compile(table, &shared.config, &shared.bundles)?;
+        let current = shared.lanes.load_full();
+        if table.version <= current.version {
+            if table.version == current.version && lanes.same_as(&current) {
+                return Ok(());
+            }
+            return Err(SwapError::Version { version: table.version, current: current.version });
+        }
+        drop(current);
+        if let Some(log) = &shared.log {
+            let text = serde_json::to_string(table).unwrap_or_default();
+            if let Err(error) = log.note_table(table.version, shared.clock.unix_us(), text) {
+                // Every decision names its bundle and lane itself.
+                let fields = json!({"version": table.version, "error": error.to_string()});
+                shared.events.push(Level::Warning, "lanes_not_logged", fields);
+            }
+        }
+        shared.put_in_force(lanes);
+        shared.metrics.swaps.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Lets go of a bundle; one that is not in memory is gone already. Its memory is freed by the reaper
+    /// once the last request that uses it has ended.
+    ///
+    /// # Errors
+    /// The bundle answers at a checkpoint.
+    pub fn unload(&self, digest: &str) -> Result<(), UnloadError> {
+        let parsed: Digest = digest.parse().map_err(|_| UnloadError::Digest { digest: digest.to_owned() })?;
+        let _turn = lock(&self.changes);
+        let table = self.shared.lanes.load_full();
+        if let Some((checkpoint, _)) = table.all().find(|(_, lane)| lane.loaded.digest == parsed) {
+            let checkpoint = self.shared.checkpoints[checkpoint].name.clone();
+            return Err(UnloadError::InUse { digest: digest.to_owned(), checkpoint });
+        }
+        if let Some(loaded) = self.shared.bundles.remove(&parsed) {
+            // Remembered answers may hold the action names longer than anything holds the bundle.
+            self.shared.reaper.retire(Arc::new(Arc::clone(&loaded.actions)));
+            self.shared.reaper.retire(loaded);
+        }
+        Ok(())
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Its condition now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let shared = &self.shared;
+        let table = shared.lanes.load_full();
+        let live = |digest: &Digest| table.all().any(|(_, lane)| lane.loaded.digest == *digest);
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            build_profile: if cfg!(debug_assertions) { "debug" } else { "release" },
+            state: match (self.is_draining(), shared.health.is_ready()) {
+                (true, _) => "DRAINING",
+                (false, true) => "SERVING",
+                (false, false) => "NOT_SERVING",
+            },
+            started_at_ms: shared.started_at_us / 1000,
+            ready_after_ms: shared.ready_after_us.load(Relaxed) as f64 / 1e3,
+            lane_table: table.version,
+            bundles: shared
+                .bundles
+                .all()
+                .iter()
+                .map(|loaded| BundleStatus {
+                    report: loaded.report(true),
+                    decisions: loaded.decisions.load(Relaxed),
+                    live: live(&loaded.digest),
+                })
+                .collect(),
+            log: shared
+                .log
+                .as_ref()
+                .map(|log| LogStatus { directory: log.dir.display().to_string(), status: log.status() }),
+            inflight: shared.admission.inflight(),
+            connections: shared.metrics.connections.open.load(Relaxed),
+            panics: shared.metrics.panics.load(Relaxed),
+        }
+    }
+
+    /// What happened since the last call, as JSON lines.
+    #[must_use]
+    pub fn events(&self) -> Vec<String> {
+        self.shared.events.take()
+    }
+
+    /// Stops: NOT_SERVING, no new connections, GOAWAY; waits up to `within` for what is in flight; writes
+    /// and seals the log; ends every thread. Doing it again does nothing.
+    pub fn drain(&self, within: Duration) {
+        // Held throughout: whoever calls second returns when it is done.
+        let mut running = lock(&self.running);
+        let Some(running) = running.take() else { return };
+        let began = Instant::now();
+        let shared = &self.shared;
+        shared.draining.store(true, std::sync::atomic::Ordering::Release);
+        shared.health.drain();
+        shared.events.push(Level::Info, "draining", json!({"within_seconds": within.as_secs_f64()}));
+        let complete = running.stop(within);
+        let sealed = shared.log.as_ref().map_or(Ok(()), Decisions::seal);
+        shared.reaper.stop();
+        let level = if complete && sealed.is_ok() { Level::Info } else { Level::Warning };
+        let fields = json!({
+            "complete": complete,
+            "inflight": shared.admission.inflight(),
+            "log_error": sealed.err().map(|error| error.to_string()),
+            "seconds": began.elapsed().as_secs_f64(),
+        });
+        shared.events.push(level, "stopped", fields);
+    }
+
+    /// Puts a fault into the request of this id.
+    #[cfg(feature = "fault-injection")]
+    pub fn inject(&self, id: &str, fault: crate::Fault) {
+        self.shared.faults.set(id, fault);
+    }
+
+    fn is_draining(&self) -> bool {
+        self.shared.draining.load(Acquire)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::process::id() == self.owner {
+            self.drain(DROP_WITHIN);
+        } else {
+            // A forked child: the threads and the socket's file are the parent's.
+            std::mem::forget(lock(&self.running).take());
+        }
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+// === impl Listeners ===
+
+impl Listeners {
+    fn bind(config: &ServerConfig) -> Result<Listeners, ServerError> {
+        Ok(Listeners {
+            tcp: config.listen.as_deref().map(|address| bind::tcp("listen", address)).transpose()?,
+            unix: config.uds.as_deref().map(bind::unix).transpose()?,
+            metrics: config
+                .metrics_listen
+                .as_deref()
+                .map(|address| bind::tcp("metrics_listen", address))
+                .transpose()?,
+        })
+    }
+
+    fn addresses(&self) -> Result<Addresses, ServerError> {
+        let of = |listener: &TcpListener| {
+            listener
+                .local_addr()
+                .map(|address| address.to_string())
+                .map_err(|source| ServerError::Start { what: "a listener", source })
+        };
+        let mut grpc = Vec::new();
+        if let Some(tcp) = &self.tcp {
+            grpc.push(of(tcp)?);
+        }
+        if let Some(unix) = &self.unix {
+            grpc.push(format!("unix:{}", unix.file.0.display()));
+        }
+        Ok(Addresses { grpc, metrics: self.metrics.as_ref().map(of).transpose()? })
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Whether everything in flight ended in time.
+    fn stop(self, within: Duration) -> bool {
+        // The receivers live in the tasks that this is for; without them there is nothing to stop.
+        let _ = self.draining.send(true);
+        let complete = self.ended.recv_timeout(within).is_ok();
+        let _ = self.stop.send(true);
+        let _ = self.runtime.join();
+        if let Some(metrics) = self.metrics {
+            let _ = metrics.join();
+        }
+        drop(self.socket);
+        complete
+    }
+}
+
+fn shared(config: ServerConfig, env: Env, started: Instant) -> Result<Shared, ServerError> {
+    let clock = Arc::clone(&env.clock);
+    let events = Arc::new(Events::new(Arc::clone(&clock)));
+    let log = config.log.as_ref().map(|settings| Decisions::open(settings, env, &events)).transpose()?;
+    let (checkpoints, by_name) = state::checkpoints(&config);
+    Ok(Shared {
+        lanes: ArcSwap::from_pointee(LanesInForce::none(checkpoints.len())),
+        bundles: Store::new(),
+        reaper: Reaper::start().map_err(|source| ServerError::Start { what: "the reaper's thread", source })?,
+        log,
+        features: Box::new(FromRequest),
+        admission: Admission::new(config.max_inflight),
+        scores: Replay::new(REMEMBERED, REMEMBERED_BYTES),
+        selections: Replay::new(REMEMBERED, REMEMBERED_BYTES),
+        health: Health::new(config.checkpoints.keys()),
+        metrics: Metrics::new(&config),
+        events,
+        started,
+        started_at_us: clock.unix_us(),
+        clock,
+        ready_after_us: AtomicU64::new(0),
+        draining: AtomicBool::new(false),
+        checkpoints,
+        by_name,
+        config,
+        #[cfg(feature = "fault-injection")]
+        faults: crate::fault::Faults::default(),
+    })
+}
+
+/// Starts the threads that serve.
+fn run(shared: &Arc<Shared>, listeners: Listeners) -> Result<Running, ServerError> {
+    let start = |what: &'static str| move |source: std::io::Error| ServerError::Start { what, source };
+    let dispatch = Dispatch::new(shared).map_err(|error| ServerError::Config(error.to_string()))?;
+    let number = AtomicU64::new(0);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(shared.config.threads)
+        .thread_name_fn(move || format!("scorer-data-{}", number.fetch_add(1, AcqRel)))
+        .enable_all()
+        .build()
+        .map_err(start("the runtime"))?;
+
+    let (draining, drained) = watch::channel(false);
+    let (stop, stopped) = watch::channel(false);
+    let mut loops = JoinSet::new();
+    let slots = Arc::new(Semaphore::new(shared.config.max_connections));
+    let mut socket = None;
+    {
+        let _guard = runtime.enter();
+        let context = (Arc::clone(shared), dispatch, slots, drained);
+        if let Some(tcp) = listeners.tcp {
+            let listener = tokio::net::TcpListener::from_std(tcp).map_err(start("the TCP listener"))?;
+            let (shared, dispatch, slots, drained) = context.clone();
+            loops.spawn_on(accept::run(listener, shared, dispatch, slots, drained), runtime.handle());
+        }
+        if let Some(UnixSocket { listener, file }) = listeners.unix {
+            let listener = tokio::net::UnixListener::from_std(listener).map_err(start("the Unix listener"))?;
+            let (shared, dispatch, slots, drained) = context;
+            loops.spawn_on(accept::run(listener, shared, dispatch, slots, drained), runtime.handle());
+            socket = Some(file);
+        }
+    }
+    let metrics = listeners
+        .metrics
+        .map(|listener| metrics::http::start(listener, Arc::clone(shared), stopped.clone()))
+        .transpose()
+        .map_err(start("the metrics listener"))?;
+    let (tell, ended) = mpsc::channel();
+    let runtime = thread::Builder::new()
+        .name("scorer-runtime".to_owned())
+        .spawn(move || keep(runtime, loops, &tell, stopped))
+        .map_err(start("the runtime's thread"))?;
+    Ok(Running { draining, ended, runtime, stop, metrics, socket })
+}
+
+/// Owns the runtime, so that whoever stops the server may itself be on a runtime.
+fn keep(runtime: Runtime, mut loops: JoinSet<()>, tell: &mpsc::Sender<()>, mut stop: watch::Receiver<bool>) {
+    runtime.block_on(async {
+        tokio::select! {
+            () = async { while loops.join_next().await.is_some() {} } => {
+                // Nobody is there to hear it only if the start failed half-way.
+                let _ = tell.send(());
+            }
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+        let _ = stop.wait_for(|stop| *stop).await;
+    });
+    runtime.shutdown_timeout(STOP_WITHIN);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

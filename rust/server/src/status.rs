@@ -1,0 +1,100 @@
+//! The one place where a refusal becomes a gRPC status.
+
+use tonic::{Code, Status};
+
+use crate::refusal::Refusal;
+
+/// The status code of a refusal. Exhaustive on purpose: a new refusal has to be placed here.
+#[must_use]
+pub(crate) fn code(refusal: &Refusal) -> Code {
+    match refusal {
+        Refusal::Timeout { .. }
+        | Refusal::WrongKind { .. }
+        | Refusal::Id { .. }
+        | Refusal::TooLong { .. }
+        | Refusal::NoFeatures
+        | Refusal::Schema(_)
+        | Refusal::Row { .. }
+        | Refusal::NoRows
+        | Refusal::TooManyRows { .. }
+        | Refusal::Shape { .. }
+        | Refusal::NothingEligible
+        | Refusal::BothForms
+        | Refusal::EmptyMask
+        | Refusal::Mask(_)
+        | Refusal::UnknownAction { .. }
+        | Refusal::RepeatedAction { .. }
+        | Refusal::TooManyActions { .. }
+        | Refusal::OutcomeKind { .. }
+        | Refusal::OutcomeValue { .. } => Code::InvalidArgument,
+        Refusal::Fingerprint { .. } => Code::FailedPrecondition,
+        Refusal::UnknownCheckpoint { .. } => Code::NotFound,
+        Refusal::ContentDiffers { .. } | Refusal::OutcomeConflict { .. } => Code::AlreadyExists,
+        Refusal::Deadline => Code::DeadlineExceeded,
+        Refusal::Overloaded { .. } => Code::ResourceExhausted,
+        Refusal::Draining | Refusal::NoBundle { .. } | Refusal::NoLog | Refusal::Log(_) => Code::Unavailable,
+        Refusal::Internal { .. } => Code::Internal,
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Status {
+        Status::new(code(&refusal), refusal.to_string())
+    }
+}
+
+/// tonic says OUT_OF_RANGE for a message above the limit; gRPC's own table says RESOURCE_EXHAUSTED.
+/// Nothing else here answers OUT_OF_RANGE.
+pub(crate) fn corrected(code: Code) -> Code {
+    if code == Code::OutOfRange { Code::ResourceExhausted } else { code }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_has_its_code() {
+        let text = String::new;
+        for (refusal, expected) in [
+            (Refusal::Timeout { value: text() }, Code::InvalidArgument),
+            (Refusal::Deadline, Code::DeadlineExceeded),
+            (Refusal::Overloaded { limit: 1 }, Code::ResourceExhausted),
+            (Refusal::Draining, Code::Unavailable),
+            (Refusal::UnknownCheckpoint { name: text(), known: text() }, Code::NotFound),
+            (Refusal::Fingerprint { got: 1, expected: 2, bundle: text() }, Code::FailedPrecondition),
+            (Refusal::NoBundle { name: text() }, Code::Unavailable),
+            (Refusal::NothingEligible, Code::InvalidArgument),
+            (Refusal::ContentDiffers { checkpoint: text() }, Code::AlreadyExists),
+            (
+                Refusal::OutcomeConflict { kind: text(), revision: 0, recorded: 0.0, reported: 1.0 },
+                Code::AlreadyExists,
+            ),
+            (Refusal::OutcomeValue { value: f64::NAN }, Code::InvalidArgument),
+            (Refusal::NoLog, Code::Unavailable),
+            (Refusal::Internal { id: text() }, Code::Internal),
+        ] {
+            let status = Status::from(refusal.clone());
+            assert_eq!(status.code(), expected, "{refusal:?}");
+            assert_eq!(status.message(), refusal.to_string());
+        }
+    }
+
+    #[test]
+    fn an_internal_error_tells_its_id_and_nothing_else() {
+        let status = Status::from(Refusal::Internal { id: "0190-abcd".to_owned() });
+        assert_eq!(
+            status.message(),
+            "internal error, id 0190-abcd; the server's log has the details under this id"
+        );
+    }
+
+    #[test]
+    fn only_out_of_range_is_corrected() {
+        for number in 0..=16 {
+            let code = Code::from(number);
+            let expected = if code == Code::OutOfRange { Code::ResourceExhausted } else { code };
+            assert_eq!(corrected(code), expected);
+        }
+    }
+}

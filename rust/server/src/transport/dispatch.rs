@@ -1,0 +1,291 @@
+//! From one HTTP request to the service it is for: stages 1 and 2 of the answer path, and the counting
+//! at its end.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
+use scorer_proto::v1::scoring_service_server::ScoringServiceServer;
+use tokio::time::{Sleep, sleep};
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::{Code, Status};
+use tonic_health::pb::health_server::HealthServer;
+
+use crate::answer::admit::Permit;
+use crate::answer::arrive::Arrival;
+use crate::health::Health;
+use crate::metrics::Method;
+use crate::refusal::Refusal;
+use crate::service::Scoring;
+use crate::state::Shared;
+use crate::status::corrected;
+
+/// A request without a deadline is given up after this long; it can only be waiting for its own body or
+/// for its twin.
+const WITHOUT_DEADLINE: Duration = Duration::from_secs(5);
+const GRPC_STATUS: &str = "grpc-status";
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// Everything that is served on one listener; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Dispatch {
+    shared: Arc<Shared>,
+    scoring: ScoringServiceServer<Scoring>,
+    health: HealthServer<Health>,
+    reflection_v1: Plain,
+    reflection_v1alpha: Plain,
+}
+
+/// A service whose type cannot be named.
+type Plain = Arc<dyn Fn(Request<Incoming>) -> Answering + Send + Sync>;
+
+/// One request on its way; resolves to its reply.
+pub(crate) struct Answer {
+    state: State,
+}
+
+enum State {
+    /// Refused at the door, or not ours to count.
+    Ready(Option<Response<Reply>>),
+    Running {
+        answering: Answering,
+        probe: Option<Probe>,
+        polled: bool,
+        /// Set up only when the request has to wait: most never do.
+        timer: Option<Pin<Box<Sleep>>>,
+    },
+    Plain(Answering),
+}
+
+/// The reply's body. The request ends when this is dropped: the reply is then handed over, or given up.
+pub(crate) struct Reply {
+    body: Body,
+    probe: Option<Probe>,
+}
+
+/// Counts one request exactly once, whatever becomes of it.
+struct Probe {
+    shared: Arc<Shared>,
+    arrival: Arc<Arrival>,
+    code: Code,
+    _permit: Option<Permit>,
+}
+
+// === impl Dispatch ===
+
+impl Dispatch {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Dispatch, tonic_reflection::server::Error> {
+        let scoring = ScoringServiceServer::new(Scoring::new(Arc::clone(shared)))
+            .max_decoding_message_size(shared.config.max_message_bytes);
+        let v1 = reflection("grpc.reflection.v1.ServerReflection").build_v1()?;
+        let v1alpha = reflection("grpc.reflection.v1alpha.ServerReflection").build_v1alpha()?;
+        Ok(Dispatch {
+            shared: Arc::clone(shared),
+            scoring,
+            health: HealthServer::new(shared.health.clone()),
+            reflection_v1: Arc::new(move |request| v1.clone().call(request)),
+            reflection_v1alpha: Arc::new(move |request| v1alpha.clone().call(request)),
+        })
+    }
+
+    fn score(&self, method: Method, mut request: Request<Incoming>) -> Answer {
+        let (arrival, verdict) = Arrival::stamp(method, request.headers());
+        let arrival = Arc::new(arrival);
+        let mut probe =
+            Probe { shared: Arc::clone(&self.shared), arrival: Arc::clone(&arrival), code: Code::Cancelled, _permit: None };
+        match verdict.and_then(|()| self.shared.admission.admit()) {
+            Ok(permit) => probe._permit = Some(permit),
+            Err(refusal) => return Answer { state: State::Ready(Some(refused(refusal, probe))) },
+        }
+        request.extensions_mut().insert(arrival);
+        let answering = self.scoring.clone().call(request);
+        Answer { state: State::Running { answering, probe: Some(probe), polled: false, timer: None } }
+    }
+
+    fn plain(&self, request: Request<Incoming>) -> Answer {
+        let path = request.uri().path();
+        let state = if path.starts_with("/grpc.health.v1.Health/") {
+            State::Plain(self.health.clone().call(request))
+        } else if path.starts_with("/grpc.reflection.v1.ServerReflection/") {
+            State::Plain((self.reflection_v1)(request))
+        } else if path.starts_with("/grpc.reflection.v1alpha.ServerReflection/") {
+            State::Plain((self.reflection_v1alpha)(request))
+        } else {
+            let status = Status::unimplemented("no such service here; list the services by reflection");
+            State::Ready(Some(status.into_http::<Body>().map(Reply::uncounted)))
+        };
+        Answer { state }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Dispatch {
+    type Response = Response<Reply>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    /// Runs on the connection's task, before the request's own task is spawned: the time stamped here is
+    /// the request's arrival.
+    fn call(&self, request: Request<Incoming>) -> Answer {
+        if let Some(status) = not_grpc(&request) {
+            let mut response = Response::new(Reply::uncounted(Body::empty()));
+            *response.status_mut() = status;
+            return Answer { state: State::Ready(Some(response)) };
+        }
+        match request.uri().path().strip_prefix("/scorer.v1.ScoringService/").map(Method::from_name) {
+            Some(method) => self.score(method, request),
+            None => self.plain(request),
+        }
+    }
+}
+
+/// What is not gRPC gets HTTP's own answer.
+fn not_grpc(request: &Request<Incoming>) -> Option<StatusCode> {
+    if request.method() != http::Method::POST {
+        return Some(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let rest = kind.strip_prefix(b"application/grpc");
+    let grpc = rest.is_some_and(|rest| rest.first().is_none_or(|next| b"+;".contains(next)));
+    (!grpc).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+}
+
+/// Reflection of what is served here; the descriptors hold the control service as well, which is not.
+fn reflection(own_name: &str) -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(scorer_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .with_service_name(crate::health::SCORING_SERVICE)
+        .with_service_name("grpc.health.v1.Health")
+        .with_service_name(own_name)
+}
+
+// === impl Answer ===
+
+impl Future for Answer {
+    type Output = Result<Response<Reply>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.get_mut().state {
+            State::Ready(response) => match response.take() {
+                Some(response) => Poll::Ready(Ok(response)),
+                None => Poll::Pending,
+            },
+            State::Plain(answering) => {
+                let Ok(response) = ready!(answering.as_mut().poll(context));
+                Poll::Ready(Ok(response.map(Reply::uncounted)))
+            }
+            State::Running { answering, probe, polled, timer } => {
+                if !std::mem::replace(polled, true)
+                    && let Some(probe) = probe
+                {
+                    probe.shared.metrics.started(probe.arrival.method, probe.arrival.at.elapsed());
+                }
+                match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
+                    Ok(Poll::Ready(Ok(response))) => Poll::Ready(Ok(counted(response, probe.take()))),
+                    Ok(Poll::Pending) => {
+                        let timer = timer.get_or_insert_with(|| Box::pin(sleep(left(probe.as_ref()))));
+                        ready!(timer.as_mut().poll(context));
+                        Poll::Ready(Ok(counted(Status::from(Refusal::Deadline).into_http(), probe.take())))
+                    }
+                    Err(panic) => {
+                        let refusal = match probe {
+                            Some(probe) => probe.shared.panicked("request", panic.as_ref()),
+                            None => Refusal::Deadline,
+                        };
+                        Poll::Ready(Ok(counted(Status::from(refusal).into_http(), probe.take())))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How long the request may still wait.
+fn left(probe: Option<&Probe>) -> Duration {
+    probe.map_or(WITHOUT_DEADLINE, |probe| {
+        probe.arrival.timeout.unwrap_or(WITHOUT_DEADLINE).saturating_sub(probe.arrival.at.elapsed())
+    })
+}
+
+fn refused(refusal: Refusal, probe: Probe) -> Response<Reply> {
+    counted(Status::from(refusal).into_http(), Some(probe))
+}
+
+/// Corrects the status where tonic's differs from gRPC's table, and hands the probe to the reply.
+fn counted(mut response: Response<Body>, mut probe: Option<Probe>) -> Response<Reply> {
+    let code = code_of(response.headers());
+    let right = corrected(code);
+    if right != code {
+        response.headers_mut().insert(GRPC_STATUS, HeaderValue::from(right as i32));
+    }
+    if let Some(probe) = &mut probe {
+        probe.code = right;
+    }
+    response.map(|body| Reply { body, probe })
+}
+
+/// An error is in the headers; without one there the reply's trailers say OK.
+fn code_of(headers: &HeaderMap) -> Code {
+    headers.get(GRPC_STATUS).map_or(Code::Ok, |value| Code::from_bytes(value.as_bytes()))
+}
+
+// === impl Reply ===
+
+impl Reply {
+    fn uncounted(body: Body) -> Reply {
+        Reply { body, probe: None }
+    }
+}
+
+impl hyper::body::Body for Reply {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
+            // Handed over: this is where the request's time ends.
+            self.probe = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(probe) = &mut self.probe
+            && !self.body.is_end_stream()
+        {
+            // The client went away before the last frame.
+            probe.code = Code::Cancelled;
+        }
+    }
+}
+
+// === impl Probe ===
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.shared.metrics.finished(&self.arrival, self.code);
+    }
+}

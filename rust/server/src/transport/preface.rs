@@ -1,0 +1,108 @@
+//! Reads the HTTP/2 connection preface ourselves, because hyper waits for it without a limit: a peer
+//! that connects and says nothing, or speaks HTTP/1.1 or TLS, is turned away at once and counted.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A connection whose preface has been read and is handed out again.
+pub(crate) struct Prefaced<IO> {
+    io: IO,
+    given: usize,
+}
+
+/// Reads the preface, or says that the peer speaks something else.
+pub(crate) async fn read<IO: AsyncRead + Unpin>(mut io: IO) -> io::Result<Prefaced<IO>> {
+    let mut head = [0_u8; PREFACE.len()];
+    let mut filled = 0;
+    while filled < head.len() {
+        let read = io.read(&mut head[filled..]).await?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        filled += read;
+        if head[..filled] != PREFACE[..filled] {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not HTTP/2 with prior knowledge"));
+        }
+    }
+    Ok(Prefaced { io, given: 0 })
+}
+
+// === impl Prefaced ===
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Prefaced<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.given < PREFACE.len() {
+            let rest = &PREFACE[self.given..];
+            let take = rest.len().min(buffer.remaining());
+            buffer.put_slice(&rest[..take]);
+            self.given += take;
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Prefaced<IO> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn hands_out_every_byte_once() {
+        let mut sent = PREFACE.to_vec();
+        sent.extend_from_slice(b"frames");
+        let mut prefaced = read(sent.as_slice()).await.unwrap();
+        let mut seen = Vec::new();
+        let mut small = [0_u8; 5];
+        loop {
+            let count = prefaced.read(&mut small).await.unwrap();
+            if count == 0 {
+                break;
+            }
+            seen.extend_from_slice(&small[..count]);
+        }
+        assert_eq!(seen, sent);
+    }
+
+    #[tokio::test]
+    async fn turns_other_protocols_away() {
+        for head in [&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..], b"\x16\x03\x01\x02\x00\x01", b"PRI * HTTP/2.0\r\n\r\nXX"] {
+            assert_eq!(read(head).await.err().unwrap().kind(), io::ErrorKind::InvalidData);
+        }
+        assert_eq!(read(&b"PRI *"[..]).await.err().unwrap().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,218 @@
+//! What the server's tests share: bundles on disk, a server on free ports, clients.
+#![allow(dead_code, unreachable_pub, reason = "every test binary uses its own part of this")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use scorer_core::bundle::MANIFEST;
+use scorer_core::bundle::testing::{self, Files};
+use scorer_log::{Env, Reader};
+use scorer_proto::v1::scoring_service_client::ScoringServiceClient;
+use scorer_proto::v1::{
+    DecisionRecord, DenseFeatures, EligibleActions, Feature, LogRecord, NamedFeatures, ScoreRequest,
+    SelectActionRequest, feature, log_record, score_request, select_action_request,
+};
+use scorer_server::{Lane, LaneTable, Server, ServerConfig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
+
+pub const FRAUD: &str = "fraud.checkout";
+pub const ACTION: &str = "action.authorise";
+
+pub type Client = ScoringServiceClient<Channel>;
+
+/// A server with its directories.
+pub struct Setup {
+    pub server: Server,
+    pub directory: TempDir,
+    pub fraud: String,
+    pub action: String,
+}
+
+/// The usual configuration; change it before the start.
+pub fn config(directory: &Path) -> Value {
+    json!({
+        "listen": "127.0.0.1:0",
+        "metrics_listen": "127.0.0.1:0",
+        "threads": 2,
+        "log": {"dir": directory.join("log")},
+        "checkpoints": {
+            FRAUD: {"kind": "score", "p99_ms": 10.0, "max_batch_rows": 1000,
+                    "fallback": {"decision": "review", "score": 0.5}},
+            ACTION: {"kind": "action", "p99_ms": 10.0, "fallback": {"action": "3ds=none|exemption=none"}},
+        },
+    })
+}
+
+/// Starts a server that serves one score bundle and one action bundle.
+pub fn start() -> Setup {
+    start_with(|_| ())
+}
+
+/// The same, with a changed configuration.
+pub fn start_with(change: impl FnOnce(&mut Value)) -> Setup {
+    start_in(Env::real(), change)
+}
+
+/// The same, in a given environment.
+pub fn start_in(env: Env, change: impl FnOnce(&mut Value)) -> Setup {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(directory.path());
+    change(&mut config);
+    let config = ServerConfig::from_json(&config.to_string()).unwrap();
+    let server = Server::start_in(config, env).unwrap();
+    let fraud = load(&server, directory.path(), &testing::score_files("fraud", 0.0));
+    let action = load(&server, directory.path(), &testing::action_files("action", 0.0));
+    server.swap(&table(1, &fraud, &action)).unwrap();
+    Setup { server, directory, fraud, action }
+}
+
+/// Writes a bundle as the registry would and loads it; returns its digest.
+pub fn load(server: &Server, directory: &Path, files: &Files) -> String {
+    let (path, digest) = write(directory, files);
+    let report = server.load(&path, &digest).unwrap();
+    assert_eq!(report.digest, digest);
+    digest
+}
+
+/// Writes a bundle into a directory named by its digest.
+pub fn write(directory: &Path, files: &Files) -> (PathBuf, String) {
+    let manifest: Value = serde_json::from_slice(&files[MANIFEST]).unwrap();
+    let digest = manifest["digest"].as_str().unwrap().to_owned();
+    let path = directory.join("bundles").join(digest.trim_start_matches("sha256:"));
+    fs::create_dir_all(&path).unwrap();
+    for (name, bytes) in files {
+        fs::write(path.join(name), bytes).unwrap();
+    }
+    (path, digest)
+}
+
+pub fn lane(name: &str, bundle: &str, share: f64) -> Lane {
+    Lane { name: name.to_owned(), bundle: bundle.to_owned(), share }
+}
+
+/// One live lane at each checkpoint.
+pub fn table(version: u64, fraud: &str, action: &str) -> LaneTable {
+    let checkpoints = BTreeMap::from([
+        (FRAUD.to_owned(), Some(vec![lane("live", fraud, 1.0)])),
+        (ACTION.to_owned(), Some(vec![lane("live", action, 1.0)])),
+    ]);
+    LaneTable { version, checkpoints }
+}
+
+impl Setup {
+    pub async fn channel(&self) -> Channel {
+        channel(&self.server).await
+    }
+
+    pub async fn client(&self) -> Client {
+        ScoringServiceClient::new(self.channel().await)
+    }
+
+    /// Stops the server and reads what its log holds.
+    pub fn records(&self) -> Vec<log_record::Record> {
+        self.server.drain(Duration::from_secs(5));
+        let mut reader = Reader::open(Env::real().fs, &self.directory.path().join("log")).unwrap();
+        let mut records = Vec::new();
+        while let Some(record) = reader.next_record().unwrap() {
+            let record: LogRecord = prost::Message::decode(record.payload).unwrap();
+            records.push(record.record.unwrap());
+        }
+        assert!(reader.findings().is_empty(), "{:?}", reader.findings());
+        records
+    }
+
+    /// Stops the server and reads its decisions.
+    pub fn decisions(&self) -> Vec<DecisionRecord> {
+        let records = self.records();
+        let decisions = records.into_iter().filter_map(|record| match record {
+            log_record::Record::Decision(decision) => Some(decision),
+            _ => None,
+        });
+        decisions.collect()
+    }
+
+    pub async fn metrics(&self) -> String {
+        get(self.server.addresses().metrics.as_deref().unwrap(), "/metrics").await.1
+    }
+
+    /// Events so far, parsed.
+    pub fn events(&self) -> Vec<Value> {
+        self.server.events().iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+pub async fn channel(server: &Server) -> Channel {
+    Endpoint::from_shared(format!("http://{}", server.addresses().grpc[0])).unwrap().connect().await.unwrap()
+}
+
+pub async fn unix_channel(path: &Path) -> Channel {
+    let path = path.to_owned();
+    let connect = tower::service_fn(move |_| {
+        let path = path.clone();
+        async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    Endpoint::from_static("http://localhost").connect_with_connector(connect).await.unwrap()
+}
+
+/// One HTTP/1.1 exchange, by hand: status and body.
+pub async fn get(address: &str, path: &str) -> (u16, String) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: scorer\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+// --- requests ---
+
+pub fn named(values: &[(&str, feature::Value)]) -> NamedFeatures {
+    let features = values
+        .iter()
+        .map(|(name, value)| Feature { name: (*name).to_owned(), value: Some(value.clone()) })
+        .collect();
+    NamedFeatures { features }
+}
+
+/// The context of the test bundles.
+pub fn context(amount: f64) -> NamedFeatures {
+    named(&[
+        ("amount", feature::Value::Number(amount)),
+        ("country", feature::Value::Category("NL".to_owned())),
+        ("night", feature::Value::Flag(false)),
+    ])
+}
+
+pub fn score(id: &str, amount: f64) -> ScoreRequest {
+    ScoreRequest {
+        checkpoint: FRAUD.to_owned(),
+        request_id: id.to_owned(),
+        features: Some(score_request::Features::Named(context(amount))),
+        entity: String::new(),
+    }
+}
+
+pub fn score_dense(id: &str, fingerprint: u64, values: &[f32]) -> ScoreRequest {
+    let dense = DenseFeatures { schema_fingerprint: fingerprint, values: values.to_vec() };
+    ScoreRequest { features: Some(score_request::Features::Dense(dense)), ..score(id, 0.0) }
+}
+
+pub fn select(id: &str, amount: f64) -> SelectActionRequest {
+    SelectActionRequest {
+        checkpoint: ACTION.to_owned(),
+        request_id: id.to_owned(),
+        features: Some(select_action_request::Features::Named(context(amount))),
+        ..SelectActionRequest::default()
+    }
+}
+
+pub fn eligible(ids: &[&str], mask: &[u8]) -> Option<EligibleActions> {
+    Some(EligibleActions { ids: ids.iter().map(|&id| id.to_owned()).collect(), mask: mask.to_vec() })
+}
