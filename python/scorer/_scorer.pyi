@@ -1,10 +1,6 @@
 """The Rust extension. Not public: `scorer.bridge` is its only importer."""
 
-<<<<<<< HEAD
 from collections.abc import Callable, Mapping, Sequence
-=======
-from collections.abc import Callable, Mapping, Sequence
->>>>>>> control
 from os import PathLike
 from typing import Any, Final, final
 
