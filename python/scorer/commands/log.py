@@ -269,4 +269,4 @@ def _print_findings(findings: Sequence[Finding]) -> None:
         {f"{low}-{high}": high - low + 1 for low, high in (one.lost for one in findings if one.lost)}
     )
     if lost:
-        typer.echo(f"lost sequences: {', '.join(lost)} ({lost.total()} records)")
+        typer.echo(f"lost sequences: {', '.join(lost)} ({lost.total()} record{'s' * (lost.total() != 1)})")

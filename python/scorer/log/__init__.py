@@ -15,15 +15,15 @@ from scorer.log.reading import Finding, LogReader, Segment
 from scorer.log.summary import Summary, summarise
 
 if TYPE_CHECKING:
-    from scorer.log.export import Exported, export
-    from scorer.log.verify import Mismatch, Verification, verify
+    from scorer.log.parquet import Exported, export
+    from scorer.log.verification import Mismatch, Verification, verify
 
 _HOMES = {
-    "Exported": "scorer.log.export",
-    "Mismatch": "scorer.log.verify",
-    "Verification": "scorer.log.verify",
-    "export": "scorer.log.export",
-    "verify": "scorer.log.verify",
+    "Exported": "scorer.log.parquet",
+    "Mismatch": "scorer.log.verification",
+    "Verification": "scorer.log.verification",
+    "export": "scorer.log.parquet",
+    "verify": "scorer.log.verification",
 }
 
 __all__ = [
