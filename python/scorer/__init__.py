@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from scorer.bridge import __version__
     from scorer.config import Settings
     from scorer.errors import ScorerError
+    from scorer.forest import Forest
     from scorer.registry import Registry
 
 _HOMES = {
+    "Forest": "scorer.forest",
     "Registry": "scorer.registry",
     "ScorerError": "scorer.errors",
     "Settings": "scorer.config",
     "__version__": "scorer.bridge",
 }
 
-__all__ = ["Registry", "ScorerError", "Settings", "__version__"]
+__all__ = ["Forest", "Registry", "ScorerError", "Settings", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

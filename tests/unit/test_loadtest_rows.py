@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from scorer.client import CheckpointInfo, FeatureInfo
 from scorer.loadtest import LoadTestError
 from scorer.loadtest.rows import MAX_ROWS, dense, generate_rows, read_rows
