@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from types import FrameType, TracebackType
+from typing import Any, NoReturn, Self
 
 from scorer.demo.errors import DemoError
 
@@ -100,14 +100,21 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self._finish_reading()
+        return process.returncode
+
+    def _finish_reading(self) -> None:
+        """Waits for the last words of a process that has ended."""
         if self._reader is not None:
             self._reader.join()
-        return process.returncode
+        if self._process is not None and self._process.stderr is not None:
+            self._process.stderr.close()
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while not self._serving.wait(0.02):
             if not self.running:
+                self._finish_reading()
                 raise DemoError(
                     f"the server did not start: {self._last_problem or 'no reason given'}; see {self._log}"
                 )
@@ -151,3 +158,13 @@ def run_command(*arguments: str) -> str:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no reason given"]
         raise DemoError(f"scorer {' '.join(arguments)} failed: {said[-1].removeprefix('error: ')}")
     return done.stdout.strip()
+
+
+def end_on_sigterm() -> None:
+    """Makes SIGTERM end this process as Ctrl-C does, so that the server is stopped on the way out."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        del frame
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import sys
-import threading
 import time
 import traceback
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +93,6 @@ def run_demo(places: Places, plan: DemoPlan, seed: int, narrator: Narrator | Non
     """
     narrator = narrator or Narrator()
     _fresh_output(places.output)
-    _take_sigterm()
     try:
         return _Demo(places, plan, seed, narrator).run()
     except ScorerError as error:
@@ -134,11 +130,14 @@ class _Demo:
         with narrator.step("Build bundles, push them, point the aliases to version 1"):
             registry = Registry(self._places.registry)
             published = self._publish(trained, registry)
-        with narrator.step("Start the server"):
-            self._write_settings(published)
-            server = ServerProcess(self._places.settings, self._places.output / "server.log")
-        with server, Client(server.address) as client:
-            self._show_start(server)
+        with ExitStack() as running:
+            with narrator.step("Start the server"):
+                self._write_settings(published)
+                server = running.enter_context(
+                    ServerProcess(self._places.settings, self._places.output / "server.log")
+                )
+                client = running.enter_context(Client(server.address))
+                self._show_start(server)
             findings = self._replay(data, trained, published, registry, server, client)
             with narrator.step("What came out"):
                 self._summary |= findings.summary()
@@ -433,14 +432,3 @@ def _fresh_output(output: Path) -> None:
         raise DemoError(
             f"output {error.filename or output}: {error.strerror or error}; give another folder with --output"
         ) from error
-
-
-def _take_sigterm() -> None:
-    """Ends like Ctrl-C on SIGTERM, so that the server is stopped on the way out."""
-
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        del number, frame
-        sys.exit(143)
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, end)
