@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -42,6 +42,11 @@ class EventLog:
         self._stream: Stream = stream or sys.stderr.buffer
         self._now = now
         self._lock = threading.Lock()
+        self._pending: Callable[[], Sequence[str]] = tuple
+
+    def follow(self, pending: Callable[[], Sequence[str]]) -> None:
+        """Passes on what another source has collected: before each own event, so that the order is right."""
+        self._pending = pending
 
     def info(self, event: str, **fields: Any) -> None:
         """The expected course of things."""
@@ -78,7 +83,13 @@ class EventLog:
         root.setLevel(logging.WARNING)
         logging.captureWarnings(capture=True)
 
+    def forward_pending(self) -> None:
+        """Passes on what the followed source has collected since the last time."""
+        for line in self._pending():
+            self.forward(line)
+
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        self.forward_pending()
         self._emit({"ts": _timestamp(self._now()), "level": level, "event": event, **fields})
 
     def _emit(self, record: dict[str, Any]) -> None:

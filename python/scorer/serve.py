@@ -81,14 +81,14 @@ class _Serving:
 
         self._take_signals()
         plane = await asyncio.to_thread(self._start or NativeDataPlane, self._settings)
-        pump = asyncio.create_task(self._pump(plane))
+        self._events.follow(plane.events)
+        pump = asyncio.create_task(self._pump())
         try:
             await self._serve(plane)
         finally:
             # Also where boot failed: the log is sealed and the runtime joined before Python ends.
             await self._drain(plane)
             pump.cancel()
-            self._forward(plane)
         self._events.info("exited", code=0)
         return 0
 
@@ -172,14 +172,10 @@ class _Serving:
     async def _drain(self, plane: DataPlane) -> None:
         await asyncio.to_thread(plane.drain, self._settings.server.drain_seconds)
 
-    async def _pump(self, plane: DataPlane) -> None:
+    async def _pump(self) -> None:
         while True:
             await asyncio.sleep(_EVENT_SECONDS)
-            self._forward(plane)
-
-    def _forward(self, plane: DataPlane) -> None:
-        for line in plane.events():
-            self._events.forward(line)
+            self._events.forward_pending()
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import socket
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import grpc
 import pytest
 from bundles import rows
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from servers import ACTION, SCORE, RunningServer, scorer, settings, start_server
+from servers import ACTION, SCORE, RunningServer, open_channel, scorer, settings, start_server
 from waiting import wait_until
 
 from scorer.registry import Registry
@@ -105,7 +106,7 @@ def test_an_alias_that_moves_is_followed_without_an_error(
         while digest not in seen:
             seen.add(caller.bundle())
         assert seen == {expected, digest}
-        server.event("swapped")
+        server.event("swapped", checkpoints={"fraud.checkout": digest})
         assert {caller.bundle() for _ in range(20)} == {digest}, (
             "after a swap nothing is served by the old bundle"
         )
@@ -132,7 +133,7 @@ def test_a_bad_candidate_changes_nothing_and_says_why(
     assert "REFUSED" in server.cli("status").stdout
     assert caller.bundle() == live
     registry.push(built_bundles["score-3"])
-    server.event("swapped")
+    server.event("swapped", checkpoints={"fraud.checkout": bad})
     assert caller.bundle() == bad, "repaired by pushing it again"
     assert server.status()["rejections"] == []
 
@@ -159,7 +160,7 @@ def test_not_serving_until_every_checkpoint_has_a_bundle(
     registry.alias("fraud-checkout", "live", registry.push(built_bundles["score-1"]))
     with start_server(tmp_path, settings(), ready=False) as server:
         assert server.event("not_serving")["missing"] == ["action.authorise"]
-        address = next(a for a in server.event("started")["grpc"] if not a.startswith("unix:"))
+        address = server.event("started")["addresses"]["grpc"][0]
         with grpc.insecure_channel(address) as channel:
             assert health(channel) == NOT_SERVING
             assert health(channel, "fraud.checkout") == SERVING
@@ -345,15 +346,16 @@ def test_a_signal_while_it_waits_for_bundles(tmp_path: Path) -> None:
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, registry: Registry) -> None:
     with start_server(tmp_path, settings(server="drain_seconds = 300.0")) as server:
-        release = __import__("threading").Event()
+        release = threading.Event()
 
         def stuck() -> Iterator[bytes]:
-            release.wait(60)
+            release.wait()
             yield b""
 
         # A request whose body never comes: the drain waits for it.
-        call = server.channel().stream_unary("/scorer.v1.ScoringService/Score")(stuck(), timeout=60)
-        Caller(server.channel()).score()
+        channel = server.channel()
+        call = channel.stream_unary("/scorer.v1.ScoringService/Score").future(stuck())
+        Caller(channel).score()
         server.process.send_signal(signal.SIGTERM)
         server.event("draining")
         assert server.process.poll() is None
@@ -367,7 +369,7 @@ def test_unix_socket_alone(tmp_path: Path, registry: Registry) -> None:
     text = settings(SCORE, server='uds = "s.sock"').replace('\nlisten = "127.0.0.1:0"', '\nlisten = "off"')
     with start_server(tmp_path, text) as server:
         assert server.serving["grpc"] == [f"unix:{tmp_path / 's.sock'}"]
-        with grpc.insecure_channel(server.serving["grpc"][0]) as channel:
+        with open_channel(server.serving["grpc"][0]) as channel:
             assert Caller(channel).bundle() == digest_of(registry, "fraud-checkout@live")
         assert server.stop() == 0
         assert not (tmp_path / "s.sock").exists()

@@ -75,7 +75,7 @@ def tiny_action_bundle(
     trees: int = 8,
     depth: int = 3,
 ) -> str:
-    """Builds a bundle of kind "action" over `ACTIONS` and returns its digest. Default policy: epsilon-greedy."""
+    """Builds a bundle of kind "action" over `ACTIONS` and returns its digest; epsilon-greedy by default."""
     from scorer.bundle import Action, Feature, Lineage, PolicySpec, SchemaFile, build_action_bundle
 
     data = rows(1000)

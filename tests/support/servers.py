@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -17,6 +19,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,40 @@ def scorer(
         timeout=PATIENCE * 2,
         check=False,
     )
+
+
+def open_channel(address: str) -> grpc.Channel:
+    """A channel to ``host:port`` or ``unix:/path``."""
+    # gRPC's C core would send the socket's path, percent-encoded, as the authority, which HTTP/2 forbids.
+    options = [("grpc.default_authority", "localhost")] if address.startswith("unix:") else []
+    return grpc.insecure_channel(address, options=options)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def scorer_here(*arguments: str) -> Outcome:
+    """As `scorer`, without the second that a new interpreter takes."""
+    from scorer import cli
+
+    out, err = io.StringIO(), io.StringIO()
+    before = sys.argv
+    sys.argv = ["scorer", *arguments]
+    code = 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            cli.main()
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    finally:
+        sys.argv = before
+    return Outcome(code, out.getvalue(), err.getvalue())
 
 
 class RunningServer:
@@ -130,11 +167,11 @@ class RunningServer:
 
     def channel(self) -> grpc.Channel:
         """A channel to the data plane; closed with the server."""
-        return self._open.enter_context(grpc.insecure_channel(self.address))
+        return self._open.enter_context(open_channel(self.address))
 
-    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def cli(self, *arguments: str) -> Outcome:
         """A ``scorer`` command against this server's control service."""
-        return scorer(*arguments, "--address", self.control, cwd=self.directory)
+        return scorer_here(*arguments, "--address", self.control)
 
     def status(self) -> dict[str, Any]:
         """What ``scorer status --json`` prints."""
