@@ -41,7 +41,7 @@ def _fraud_rows(findings: Findings) -> list[list[str]]:
 
 
 _FRAUD_HEAD = ("scores as served", "AUC", "AUCPR", "card prec.@100", "transactions", "frauds")
-_LATENCY_HEAD = ("call", "p50 ms", "p99 ms", "p99.9 ms", "evaluation p50 us", "evaluation p99 us", "calls")
+_LATENCY_HEAD = ("call, ms in the client", "p50", "p99", "p99.9", "eval. us p50", "p99", "calls")
 _RATE_HEAD = ("authorised", "rate [95 %]", "payments")
 _ACTION_HEAD = (
     " · ".join(("three_ds", "exemption", "route", "retry", "message")),

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -134,11 +135,14 @@ class _Demo:
         with narrator.step("Build bundles, push them, point the aliases to version 1"):
             registry = Registry(self._places.registry)
             published = self._publish(trained, registry)
-        with narrator.step("Start the server"):
-            self._write_settings(published)
-            server = ServerProcess(self._places.settings, self._places.output / "server.log")
-        with server, Client(server.address) as client:
-            self._show_start(server)
+        with ExitStack() as running:
+            with narrator.step("Start the server"):
+                self._write_settings(published)
+                server = running.enter_context(
+                    ServerProcess(self._places.settings, self._places.output / "server.log")
+                )
+                client = running.enter_context(Client(server.address))
+                self._show_start(server)
             findings = self._replay(data, trained, published, registry, server, client)
             with narrator.step("What came out"):
                 self._summary |= findings.summary()
