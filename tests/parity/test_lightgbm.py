@@ -97,9 +97,19 @@ def test_objectives(objective, check) -> None:
 @pytest.mark.parametrize("categories", [[], [4], [4, 5]], ids=["numbers", "one-hot", "sets"])
 def test_missing_types(missing, categories, check) -> None:
     rows = table(2)
-    params = {"objective": "regression", "min_data_in_leaf": 3, "min_data_per_group": 3, **QUIET, **MISSING[missing]}
+    params = {
+        "objective": "regression",
+        "min_data_in_leaf": 3,
+        "min_data_per_group": 3,
+        **QUIET,
+        **MISSING[missing],
+    }
     booster = lgb.train(params, lgb.Dataset(rows, labels(rows), categorical_feature=categories), 15)
-    kinds = {int(v) for line in re.findall(r"^decision_type=(.*)$", booster.model_to_string(), re.M) for v in line.split()}
+    kinds = {
+        int(v)
+        for line in re.findall(r"^decision_type=(.*)$", booster.model_to_string(), re.M)
+        for v in line.split()
+    }
     assert {"NaN": 2, "zero": 1, "none": 0}[missing] in {kind >> 2 for kind in kinds}
     assert any(kind & 1 for kind in kinds) == bool(categories)
     check(booster, rows)
@@ -173,7 +183,9 @@ def test_custom_objectives_have_no_link(check) -> None:
 
 def test_trees_without_splits(check) -> None:
     rows = table(8)
-    check(lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, np.full(len(rows), 3.25)), 4), rows)
+    check(
+        lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, np.full(len(rows), 3.25)), 4), rows
+    )
 
 
 def test_a_stopped_booster_ends_at_its_best_round(assert_bits) -> None:
