@@ -136,6 +136,23 @@ def test_every_decision_type_on_either_side_of_zero(kind, sign, assert_bits, edg
     assert_bits(Forest.from_lightgbm(text).predict(part, margin=True), edited.predict(part, raw_score=True))
 
 
+@pytest.mark.parametrize("kind", [0, 2, 4, 6, 8, 10])
+@pytest.mark.parametrize("threshold", [0.0, 4e-36, -4e-36, 1e-35, -1e-35, 1e-45])
+def test_tiny_values_are_read_as_zero(kind, threshold, assert_bits) -> None:
+    """LightGBM drops |x| <= 1e-35 while it reads a row, whatever the missing type."""
+    rows = table(13)
+    text = lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 2).model_to_string()
+    for key, value in (("decision_type", str(kind)), ("threshold", repr(threshold))):
+        text = re.sub(
+            rf"^{key}=(.*)$", lambda m, k=key, v=value: f"{k}=" + " ".join(v for _ in m[1].split()), text, flags=re.M
+        )
+    text = re.sub(r"^tree_sizes=.*\n", "", text, flags=re.M)
+    edited = lgb.Booster(model_str=text)
+    tiny = np.array([0.0, -0.0, 1e-45, 3e-36, 5e-36, 1e-35, 1.0000001e-35, 2e-35, 1.0, np.nan], np.float32)
+    part = np.random.default_rng(1).choice(np.concatenate([tiny, -tiny]), (400, 6))
+    assert_bits(Forest.from_lightgbm(text).predict(part, margin=True), edited.predict(part, raw_score=True))
+
+
 @pytest.mark.parametrize(
     "params",
     [
