@@ -92,7 +92,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path):
 
 
 def test_a_command_that_fails_gives_its_reason(tmp_path):
-    with pytest.raises(DemoError, match=r"scorer config check .* failed: ") as failed:
-        run_command("config", "check", str(tmp_path / "none.toml"))
-    assert "none.toml" in str(failed.value)
+    with pytest.raises(DemoError, match=r"scorer log verify .* failed: ") as failed:
+        run_command("log", "verify", "--log", str(tmp_path / "none"))
+    assert "none" in str(failed.value)
     assert "\n" not in str(failed.value)
