@@ -37,6 +37,7 @@ def demo(
     # Threads that wait must not burn a core: the machine may be busy. Read when the libraries load.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from scorer.demo.plan import HANDBOOK, ROUTING, DemoPlan, Places, default_input, project_root
+    from scorer.demo.process import end_on_sigterm
     from scorer.demo.run import run_demo
 
     if simulated and transactions:
@@ -49,4 +50,5 @@ def demo(
         routing=routing,
         output=(output or project_root() / "demo-output").resolve(),
     )
+    end_on_sigterm()
     run_demo(places, DemoPlan.quick() if quick else DemoPlan.full(), seed)

@@ -193,7 +193,7 @@ def where_next(narrator: Narrator, places: Places, summary: Mapping[str, Any]) -
     for what, how in (
         ("the report", str(places.output / "report.html")),
         ("the figures", str(places.output / "summary.json")),
-        ("the decisions", f"scorer log verify {places.decisions} --registry {places.registry}"),
+        ("the decisions", f"scorer log stat --log {places.decisions}"),
         ("the bundles", f"scorer registry list --registry {places.registry}"),
         ("serve them again", f"scorer serve --config {places.settings}"),
         ("your own data", "make demo ARGS='--transactions FILE.parquet --routing FILE.csv'"),
@@ -279,8 +279,11 @@ def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> 
         f" First answer of version 2: {_takeover(findings)}.",
     )
     page.section("Decision log")
-    for line in summary["log"].values():
-        page.note(line)
+    log = summary["log"]
+    page.note(
+        f"{log['verified']:,} decisions repeated on their bundles bit for bit, {log['mismatched']} differ;"
+        f" {log['exported']:,} decisions exported, {log['with_outcome']:,} with an outcome."
+    )
     page.write(path)
 
 
