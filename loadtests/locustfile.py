@@ -19,6 +19,7 @@ import grpc.experimental.gevent
 from locust import User, constant_throughput, events, task
 from locust.env import Environment
 from locust.exception import StopUser
+
 from scorer.client import Action, Client, ClientError, Score
 from scorer.loadtest.rows import generate_rows
 

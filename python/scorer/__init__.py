@@ -34,6 +34,7 @@ __all__ = ["Bundle", "Client", "Forest", "Registry", "ScorerError", "Settings", 
 
 def __getattr__(name: str) -> Any:
     if name == "aio":
+        # A module rather than a name in one; importing it binds it here.
         return importlib.import_module("scorer.aio")
     home = _HOMES.get(name)
     if home is None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from scorer.client.testing import FakeServer, Fault
 from scorer.loadtest.settings import MethodName, case_file, make_settings
 

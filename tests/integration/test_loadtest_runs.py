@@ -13,6 +13,7 @@ import sys
 import threading
 
 import pytest
+
 from scorer import cli
 from scorer.client.testing import FakeServer, Fault
 from scorer.loadtest import LoadTestError, make_settings, run_load_test

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from scorer.loadtest import Outcome, Report, Summary, judge
 from scorer.loadtest.search import find_rate
 from scorer.loadtest.verdict import most_misses_that_prove

@@ -43,7 +43,8 @@ def parse_target(target: str) -> str:
 
 def channel_options(address: str, max_message_bytes: int) -> list[tuple[str, int | str]]:
     """Channel arguments of gRPC, with what each is for."""
-    # gRPC's default for a socket is its escaped path, which HTTP/2 servers may refuse as no valid authority.
+    # For a socket, gRPC would name the escaped path as the authority, which is no authority by
+    # RFC 3986: strict HTTP/2 servers, ours among them, reset the stream.
     authority: list[tuple[str, int | str]] = [("grpc.default_authority", "localhost")]
     return [
         *(authority if address.startswith("unix:") else []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ def demo(
         ),
     ] = None,
     simulated: Annotated[
-        bool, typer.Option("--simulated", help="Simulate the transactions and leave the routing log out.")
+        bool, typer.Option("--simulated", help="Simulate the transactions; ignore files in ../shared/data.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where everything is written; default: demo-output.")
@@ -33,11 +34,14 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same models.")] = 0,
 ) -> None:
     """Train, publish, serve, replay and swap, end to end, on real or simulated transactions."""
+    # Threads that wait must not burn a core: the machine may be busy. Read when the libraries load.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from scorer.demo.plan import HANDBOOK, ROUTING, DemoPlan, Places, default_input, project_root
+    from scorer.demo.process import end_on_sigterm
     from scorer.demo.run import run_demo
 
-    if simulated and (transactions or routing):
-        raise typer.BadParameter("--simulated excludes --transactions and --routing")
+    if simulated and transactions:
+        raise typer.BadParameter("--simulated and --transactions exclude each other")
     if not simulated:
         transactions = transactions or default_input(HANDBOOK)
         routing = routing or default_input(ROUTING)
@@ -46,4 +50,5 @@ def demo(
         routing=routing,
         output=(output or project_root() / "demo-output").resolve(),
     )
+    end_on_sigterm()
     run_demo(places, DemoPlan.quick() if quick else DemoPlan.full(), seed)

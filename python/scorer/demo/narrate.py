@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+_PIPE_WIDTH = 132
+
 
 class Narrator:
     """Writes to the terminal; to a file or pipe the same without moving parts.
@@ -20,7 +22,10 @@ class Narrator:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._console = console or Console(highlight=False)
+        if not self._console.is_terminal:
+            # A pipe has no width of its own, and what wraps cannot be searched.
+            self._console = Console(file=self._console.file, highlight=False, width=_PIPE_WIDTH)
         self._number = 0
         self.step_name = "start"
         self.seconds: dict[str, float] = {}
@@ -59,9 +64,7 @@ class Narrator:
             table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
         for row in rows:
             table.add_row(*row)
-        # A pipe has no width of its own; a table that wraps cannot be read.
-        width = None if self._console.is_terminal else 130
-        self._console.print(table, width=width)
+        self._console.print(table)
 
     @contextmanager
     def progress(self, text: str, total: int) -> Iterator[Bar]:

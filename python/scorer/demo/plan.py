@@ -38,7 +38,7 @@ class DemoPlan:
     second_log: int = 60_000
     payments: int = 12_000
     most_batch_rows: int = 100_000
-    routing_replay: int = 12_000
+    routing_replay: int = 25_000
     threads: int = 4
     block: int = 32
     swap_at: float = 0.5

@@ -41,7 +41,7 @@ def _fraud_rows(findings: Findings) -> list[list[str]]:
 
 
 _FRAUD_HEAD = ("scores as served", "AUC", "AUCPR", "card prec.@100", "transactions", "frauds")
-_LATENCY_HEAD = ("call", "p50 ms", "p99 ms", "p99.9 ms", "evaluation p50 us", "evaluation p99 us", "calls")
+_LATENCY_HEAD = ("call, ms in the client", "p50", "p99", "p99.9", "eval. us p50", "p99", "calls")
 _RATE_HEAD = ("authorised", "rate [95 %]", "payments")
 _ACTION_HEAD = (
     " · ".join(("three_ds", "exemption", "route", "retry", "message")),
@@ -193,7 +193,7 @@ def where_next(narrator: Narrator, places: Places, summary: Mapping[str, Any]) -
     for what, how in (
         ("the report", str(places.output / "report.html")),
         ("the figures", str(places.output / "summary.json")),
-        ("the decisions", f"scorer log verify {places.decisions} --registry {places.registry}"),
+        ("the decisions", f"scorer log stat --log {places.decisions}"),
         ("the bundles", f"scorer registry list --registry {places.registry}"),
         ("serve them again", f"scorer serve --config {places.settings}"),
         ("your own data", "make demo ARGS='--transactions FILE.parquet --routing FILE.csv'"),
@@ -279,8 +279,11 @@ def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> 
         f" First answer of version 2: {_takeover(findings)}.",
     )
     page.section("Decision log")
-    for line in summary["log"].values():
-        page.note(line)
+    log = summary["log"]
+    page.note(
+        f"{log['verified']:,} decisions repeated on their bundles bit for bit, {log['mismatched']} differ;"
+        f" {log['exported']:,} decisions exported, {log['with_outcome']:,} with an outcome."
+    )
     page.write(path)
 
 

@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from types import FrameType, TracebackType
+from typing import Any, NoReturn, Self
 
 from scorer.demo.errors import DemoError
 
@@ -38,14 +38,11 @@ class ServerProcess:
         self._announced: Mapping[str, Any] = {}
 
     def __enter__(self) -> Self:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        # Settings come from the demo's own file; a variable meant for another server must not reach this one.
-        environment = {key: value for key, value in environment.items() if not key.startswith("SCORER_")}
         self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "scorer.cli", "serve", "--config", str(self._settings)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=environment,
+            env=_environment(),
         )
         self._reader = threading.Thread(target=self._read, name="server-events", daemon=True)
         self._reader.start()
@@ -100,14 +97,21 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self._finish_reading()
+        return process.returncode
+
+    def _finish_reading(self) -> None:
+        """Waits for the last words of a process that has ended."""
         if self._reader is not None:
             self._reader.join()
-        return process.returncode
+        if self._process is not None and self._process.stderr is not None:
+            self._process.stderr.close()
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while not self._serving.wait(0.02):
             if not self.running:
+                self._finish_reading()
                 raise DemoError(
                     f"the server did not start: {self._last_problem or 'no reason given'}; see {self._log}"
                 )
@@ -138,16 +142,40 @@ class ServerProcess:
                     self._last_problem = str(event.get("error") or event.get("reason") or event.get("event"))
 
 
-def run_command(*arguments: str) -> str:
-    """Runs a `scorer` command and returns what it printed.
+def run_command(*arguments: str) -> dict[str, Any]:
+    """Runs a `scorer` command that prints JSON, as a user would, and returns what it printed.
 
     Raises:
         DemoError: it failed; the message is its last line.
     """
     done = subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "scorer.cli", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "scorer.cli", *arguments, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=_environment(),
     )
-    if done.returncode != 0:
+    try:
+        # A verdict of "not ok" comes with exit code 1 and with everything that was found.
+        found = json.loads(done.stdout)
+    except ValueError:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no reason given"]
-        raise DemoError(f"scorer {' '.join(arguments)} failed: {said[-1].removeprefix('error: ')}")
-    return done.stdout.strip()
+        raise DemoError(f"scorer {' '.join(arguments)} failed: {said[-1].removeprefix('error: ')}") from None
+    if not isinstance(found, dict):
+        raise DemoError(f"scorer {' '.join(arguments)} printed something else than a JSON object")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """This process's, without settings: a variable meant for another server must not reach the demo's own."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("SCORER_")}
+
+
+def end_on_sigterm() -> None:
+    """Makes SIGTERM end this process as Ctrl-C does, so that the server is stopped on the way out."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        del frame
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)

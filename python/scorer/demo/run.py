@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import sys
-import threading
 import time
 import traceback
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +93,6 @@ def run_demo(places: Places, plan: DemoPlan, seed: int, narrator: Narrator | Non
     """
     narrator = narrator or Narrator()
     _fresh_output(places.output)
-    _take_sigterm()
     try:
         return _Demo(places, plan, seed, narrator).run()
     except ScorerError as error:
@@ -134,11 +130,14 @@ class _Demo:
         with narrator.step("Build bundles, push them, point the aliases to version 1"):
             registry = Registry(self._places.registry)
             published = self._publish(trained, registry)
-        with narrator.step("Start the server"):
-            self._write_settings(published)
-            server = ServerProcess(self._places.settings, self._places.output / "server.log")
-        with server, Client(server.address) as client:
-            self._show_start(server)
+        with ExitStack() as running:
+            with narrator.step("Start the server"):
+                self._write_settings(published)
+                server = running.enter_context(
+                    ServerProcess(self._places.settings, self._places.output / "server.log")
+                )
+                client = running.enter_context(Client(server.address))
+                self._show_start(server)
             findings = self._replay(data, trained, published, registry, server, client)
             with narrator.step("What came out"):
                 self._summary |= findings.summary()
@@ -396,12 +395,29 @@ class _Demo:
 
     def _check_log(self) -> None:
         narrator, places = self._narrator, self._places
-        said = run_command("log", "verify", str(places.decisions), "--registry", str(places.registry))
-        narrator.say(said.splitlines()[-1])
-        exported = places.output / "decisions.parquet"
-        told = run_command("log", "export", str(places.decisions), "--to", str(exported))
-        narrator.say(told.splitlines()[-1])
-        self._summary["log"] = {"verify": said.splitlines()[-1], "export": told.splitlines()[-1]}
+        at = ("--log", str(places.decisions), "--bundles", str(places.registry))
+        verified = run_command("log", "verify", *at)
+        if not verified["ok"]:
+            raise DemoError(
+                f"the decision log does not verify: {verified['mismatched']} decisions differ,"
+                f" {len(verified['findings'])} findings; run `scorer log verify {' '.join(at)}`"
+            )
+        narrator.say(
+            f"verified: {verified['verified']:,} of {verified['records']['decision']:,} decisions repeated"
+            f" on their bundles bit for bit, {sum(verified['records'].values()):,} records in all"
+        )
+        exported = run_command("log", "export", *at, "--to", str(places.output / "decisions.parquet"))
+        narrator.say(
+            f"exported: {exported['decisions']:,} decisions to decisions.parquet,"
+            f" {exported['with_outcome']:,} of them with an outcome"
+        )
+        self._summary["log"] = {
+            "records": verified["records"],
+            "verified": verified["verified"],
+            "mismatched": verified["mismatched"],
+            "exported": exported["decisions"],
+            "with_outcome": exported["with_outcome"],
+        }
 
 
 def _size(directory: Path) -> float:
@@ -433,14 +449,3 @@ def _fresh_output(output: Path) -> None:
         raise DemoError(
             f"output {error.filename or output}: {error.strerror or error}; give another folder with --output"
         ) from error
-
-
-def _take_sigterm() -> None:
-    """Ends like Ctrl-C on SIGTERM, so that the server is stopped on the way out."""
-
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        del number, frame
-        sys.exit(143)
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, end)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scorer import bridge
-from scorer.loadtest.errors import LoadTestError
 from scorer.loadtest.plan import Plan, make_plan
 from scorer.loadtest.report import Progress, Report
 from scorer.loadtest.settings import LoadSettings
@@ -35,8 +34,4 @@ def run_plan(
         if progress is not None:
             progress(Progress.model_validate_json(text))
 
-    try:
-        report = bridge.run_load(plan.config(rate), plan.payloads, tell)
-    except (ValueError, ConnectionError, RuntimeError) as error:
-        raise LoadTestError(str(error)) from None
-    return Report.model_validate_json(report)
+    return Report.model_validate_json(bridge.run_load(plan.config(rate), plan.payloads, tell))

@@ -3,10 +3,12 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyConnectionError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use scorer_loadgen::{LoadConfig, LoadError, Progress, run};
+use scorer_loadgen::{LoadConfig, Progress, run};
+
+use crate::enter::enter;
 
 /// Runs one load and returns its report as JSON.
 ///
@@ -21,11 +23,14 @@ pub(crate) fn run_load(
     payloads: Vec<Vec<PyBackedBytes>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let config: LoadConfig = serde_json::from_str(config).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let payloads: Vec<Vec<Bytes>> =
-        payloads.iter().map(|method| method.iter().map(|body| Bytes::copy_from_slice(body)).collect()).collect();
+    let config: LoadConfig =
+        serde_json::from_str(config).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let payloads: Vec<Vec<Bytes>> = payloads
+        .iter()
+        .map(|method| method.iter().map(|body| Bytes::copy_from_slice(body)).collect())
+        .collect();
     let mut raised = None;
-    let report = py.detach(|| {
+    let report = enter(py, || {
         run(&config, payloads, |reached| match look_up(progress.as_ref(), reached) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
@@ -37,27 +42,17 @@ pub(crate) fn run_load(
     if let Some(error) = raised {
         return Err(error);
     }
-    let report = report.map_err(|error| as_python(&error))?;
-    serde_json::to_string(&report).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    serde_json::to_string(&report?).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
 fn look_up(callback: Option<&Py<PyAny>>, reached: Option<&Progress>) -> PyResult<()> {
     Python::attach(|py| {
         py.check_signals()?;
         if let (Some(callback), Some(reached)) = (callback, reached) {
-            let text = serde_json::to_string(reached).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+            let text =
+                serde_json::to_string(reached).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
             callback.call1(py, (text,))?;
         }
         Ok(())
     })
-}
-
-/// Builtin exceptions: `scorer.loadtest` turns them into its own.
-fn as_python(error: &LoadError) -> PyErr {
-    let message = error.to_string();
-    match error {
-        LoadError::Config(_) | LoadError::Address(_) => PyValueError::new_err(message),
-        LoadError::Connect { .. } => PyConnectionError::new_err(message),
-        LoadError::Worker(_) | LoadError::Interrupted | LoadError::Crashed => PyRuntimeError::new_err(message),
-    }
 }

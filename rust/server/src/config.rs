@@ -209,9 +209,8 @@ impl CheckpointConfig {
             (Some(_), Kind::Score) => wrong.push(format!(
                 "checkpoint {name:?} is of kind score: its fallback is {{\"decision\": .., \"score\": ..}}"
             )),
-            (Some(_), Kind::Action) => wrong.push(format!(
-                "checkpoint {name:?} is of kind action: its fallback is {{\"action\": ..}}"
-            )),
+            (Some(_), Kind::Action) => wrong
+                .push(format!("checkpoint {name:?} is of kind action: its fallback is {{\"action\": ..}}")),
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::sync::watch;
-use tokio_stream::wrappers::WatchStream;
 use tokio_stream::Stream;
+use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server;

@@ -68,8 +68,12 @@ pub(crate) async fn run<A: Accept>(
             Err(error) => {
                 counters.accept_errors.fetch_add(1, Relaxed);
                 if is_exhausted(&error) {
-                    shared.events.push(Level::Error, "accept_failed", json!({"error": error.to_string(),
-                        "remedy": "raise the limit of open files or lower max_connections"}));
+                    shared.events.push(
+                        Level::Error,
+                        "accept_failed",
+                        json!({"error": error.to_string(),
+                        "remedy": "raise the limit of open files or lower max_connections"}),
+                    );
                     tokio::time::sleep(PAUSE).await;
                 }
                 continue;
