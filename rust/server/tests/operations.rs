@@ -1,5 +1,7 @@
 //! What an operator sees and does: health, reflection, metrics, drain, restarts.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 mod support;
 
 use std::sync::{Arc, Barrier};
