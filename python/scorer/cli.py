@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 # Each command: where it lives, and the line that `scorer --help` shows without importing it.
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("scorer.commands.serve:serve", "Serve the checkpoints of a settings file."),
+    "health": ("scorer.commands.health:health", "Ask a server whether it serves."),
     "status": ("scorer.commands.control:status", "Show what a running server serves."),
     "lanes": ("scorer.commands.control:lanes", "Show or set the lanes of a checkpoint."),
     "swap": ("scorer.commands.control:swap", "Send all traffic of a checkpoint to another bundle."),

@@ -17,7 +17,10 @@
     │   ├── LoadError               a bundle that the data plane refuses to load
     │   └── SwapError               a lane table that the data plane refuses
     ├── ControlError                a change that the control plane refuses
-    │   └── ControlUnavailableError the control service does not answer
+    │   ├── UnknownCheckpointError  the settings define no such checkpoint
+    │   ├── InvalidLanesError       lanes that cannot be served
+    │   ├── NothingToRestoreError   no earlier lanes to roll back to
+    │   └── ControlUnavailableError the control service does not answer, or is stopping
     ├── ClientError                 a request to a server that did not succeed
     └── ForkedProcessError          a native object used in a forked child
 
@@ -38,14 +41,17 @@ __all__ = [
     "ControlUnavailableError",
     "ForestError",
     "ForkedProcessError",
+    "InvalidLanesError",
     "InvalidReferenceError",
     "LoadError",
     "LogError",
+    "NothingToRestoreError",
     "RegistryError",
     "RegistryUnavailableError",
     "ScorerError",
     "ServerError",
     "SwapError",
+    "UnknownCheckpointError",
     "UnknownReferenceError",
     "UnsupportedModelError",
 ]
@@ -115,12 +121,68 @@ class ControlError(ScorerError):
     """A change that the control plane refuses."""
 
 
+class UnknownCheckpointError(ControlError):
+    """The settings define no such checkpoint."""
+
+
+class InvalidLanesError(ControlError):
+    """Lanes that cannot be served."""
+
+
+class NothingToRestoreError(ControlError):
+    """There are no earlier lanes to roll back to."""
+
+
 class ControlUnavailableError(ControlError):
-    """The control service does not answer."""
+    """The control service does not answer, or is stopping."""
 
 
 class ClientError(ScorerError):
-    """A request to a server that did not succeed."""
+    """A call that gave no answer. `str()` is one line: what, the rule, the remedy.
+
+    Attributes:
+        message: What went wrong, in the server's words where it has spoken.
+        code: The gRPC status name, such as "UNAVAILABLE"; "" where nothing was sent.
+        checkpoint: The checkpoint that was asked, or "".
+        request_id: The id that every attempt carried, or "".
+        remedy: What to do about it, or "".
+        attempts: How many times the request was sent.
+    """
+
+    default_remedy = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "",
+        checkpoint: str = "",
+        request_id: str = "",
+        remedy: str | None = None,
+        attempts: int = 0,
+    ) -> None:
+        self.message = message
+        self.code = code
+        self.checkpoint = checkpoint
+        self.request_id = request_id
+        self.remedy = self.default_remedy if remedy is None else remedy
+        self.attempts = attempts
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        """One line: what went wrong, the known facts, the remedy."""
+        parts = [f"{self.checkpoint}: {self.message}" if self.checkpoint else self.message]
+        facts = [
+            self.code,
+            f"request {self.request_id}" if self.request_id else "",
+            f"{self.attempts} attempts" if self.attempts > 1 else "",
+        ]
+        known = ", ".join(fact for fact in facts if fact)
+        if known:
+            parts.append(f" ({known})")
+        if self.remedy:
+            parts.append(f"; {self.remedy}")
+        return " ".join("".join(parts).split())
 
 
 class ForkedProcessError(ScorerError):

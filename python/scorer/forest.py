@@ -20,6 +20,8 @@ __all__ = ["Forest"]
 # Values handed over at a time: the copy on the other side stays small and in the cache.
 _CHUNK: Final = 1 << 18
 
+Predictions = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
 
 class Forest:
     """A tree ensemble whose results are those of the library that trained it.
@@ -60,7 +62,7 @@ class Forest:
         Margins are equal to LightGBM's own float64 result on float32 rows, with every missing type.
 
         Args:
-            model: A Booster, an estimator of LightGBM's scikit-learn API, the path of a model file, or its text.
+            model: A Booster, an estimator of LightGBM's scikit-learn API, a model file's path, or its text.
 
         Raises:
             ForestError: The model cannot be read.
@@ -72,8 +74,10 @@ class Forest:
 
     @classmethod
     def from_sklearn(cls, model: Any) -> Forest:
-        """Converts a scikit-learn model: random forests, extra trees, decision trees, gradient boosting,
-        HistGradientBoosting (classifiers and regressors) and IsolationForest.
+        """Converts a fitted scikit-learn estimator.
+
+        Random forests, extra trees, decision trees, gradient boosting, HistGradientBoosting (classifiers
+        and regressors) and IsolationForest.
 
         Predictions: the value of a regressor; the probability of class 1 of a boosted binary classifier;
         probabilities per class of other classifiers; of an IsolationForest the anomaly score, which is
@@ -149,7 +153,7 @@ class Forest:
             part.unlink(missing_ok=True)
             raise ForestError(f"forest {os.fspath(path)!r}: cannot be written: {error.strerror}") from error
 
-    def predict(self, X: npt.ArrayLike, margin: bool = False) -> npt.NDArray[np.float32] | npt.NDArray[np.float64]:  # noqa: N803
+    def predict(self, X: npt.ArrayLike, margin: bool = False) -> Predictions:  # noqa: N803
         """Scores rows. Other Python threads run meanwhile.
 
         Args:
@@ -180,7 +184,7 @@ class Forest:
             hint = "; pass one row as x[None, :]" if rows.ndim == 1 else ""
             raise ForestError(f"X: shape {list(rows.shape)} is given, {expected} is expected{hint}")
         if rows.dtype.kind not in "fiub":
-            raise ForestError(f"X: type {rows.dtype} is given, float32 is expected; encode the columns as numbers")
+            raise ForestError(f"X: type {rows.dtype} is given, float32 is expected; encode it as numbers")
         if rows.dtype != np.float32:
             try:
                 with np.errstate(over="raise"):

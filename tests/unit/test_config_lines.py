@@ -100,7 +100,9 @@ def spelled(text: str, form: int) -> str:
 
 
 @given(
-    st.dictionaries(keys, st.lists(st.tuples(keys, texts, st.integers(0, 3)), unique_by=lambda e: e[0]), max_size=4)
+    st.dictionaries(
+        keys, st.lists(st.tuples(keys, texts, st.integers(0, 3)), unique_by=lambda e: e[0]), max_size=4
+    )
 )
 def test_each_key_has_the_line_it_was_written_on(tables: dict[str, list[tuple[str, str, int]]]) -> None:
     lines: list[str] = []

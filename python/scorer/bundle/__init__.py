@@ -29,7 +29,7 @@ from scorer.bundle.models import (
 if TYPE_CHECKING:
     from scorer.bundle.build import HeldOut, build_action_bundle, build_score_bundle
     from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
-    from scorer.bundle.encode import encode, transform
+    from scorer.bundle.columns import encode, transform
     from scorer.bundle.lineage import describe_lineage
     from scorer.bundle.policy import Policy
 
@@ -39,10 +39,10 @@ _HOMES = {
     "build_action_bundle": "scorer.bundle.build",
     "build_score_bundle": "scorer.bundle.build",
     "describe_lineage": "scorer.bundle.lineage",
-    "encode": "scorer.bundle.encode",
+    "encode": "scorer.bundle.columns",
     "fit_isotonic": "scorer.bundle.calibrate",
     "fit_sigmoid": "scorer.bundle.calibrate",
-    "transform": "scorer.bundle.encode",
+    "transform": "scorer.bundle.columns",
 }
 
 __all__ = [

@@ -109,7 +109,8 @@ class Bundle:
     def forests(self) -> Sequence[Mapping[str, int]]:
         """Size of each forest, the oracle's first."""
         return [
-            {"trees": trees, "nodes": nodes, "outputs": outputs} for trees, nodes, outputs in self._raw.forests
+            {"trees": trees, "nodes": nodes, "outputs": outputs}
+            for trees, nodes, outputs in self._raw.forests
         ]
 
     def check(self, rows: Any) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat
 
 FORMAT = 1
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Feature(_Strict):
@@ -58,7 +58,7 @@ class Action(_Strict):
 class Band(_Strict):
     """Scores from here up to the next band's start have this label."""
 
-    start: FiniteFloat = Field(alias="from")
+    start: FiniteFloat = Field(validation_alias=AliasChoices("from", "start"), serialization_alias="from")
     label: str
 
 
@@ -66,7 +66,9 @@ class Cap(_Strict):
     """A price on an attribute of actions."""
 
     attribute: str
-    lambda_: FiniteFloat = Field(alias="lambda")
+    lambda_: FiniteFloat = Field(
+        validation_alias=AliasChoices("lambda", "lambda_"), serialization_alias="lambda"
+    )
     limit: FiniteFloat | None = None
 
 
@@ -166,7 +168,7 @@ Node: TypeAlias = Annotated[
 
 
 class IsotonicMap(_Strict):
-    """Linear between knots, constant beyond them."""
+    """Of the model's prediction: linear between knots, constant beyond them."""
 
     method: Literal["isotonic"] = "isotonic"
     x: list[FiniteFloat]
@@ -174,7 +176,7 @@ class IsotonicMap(_Strict):
 
 
 class SigmoidMap(_Strict):
-    """Platt scaling: 1 / (1 + exp(-(slope x + intercept)))."""
+    """Platt scaling: 1 / (1 + exp(-(slope x + intercept))), of the margin."""
 
     method: Literal["sigmoid"] = "sigmoid"
     slope: FiniteFloat

@@ -113,11 +113,7 @@ def show(
     typer.echo(f"  pushed {when(record.pushed_at_ms)} by {record.pushed_by}")
     typer.echo(f"  in {details.path}")
     typer.echo(f"  aliases: {' '.join(record.aliases) or 'none'}")
-    steps = [
-        str(node.get("node") or node.get("kind") or node)
-        for node in details.manifest.get("program", ())
-        if node
-    ]
+    steps = [str(node.get("kind") or node) for node in details.manifest.get("program", ()) if node]
     if steps:
         typer.echo(f"  program: {' -> '.join(steps)}")
     _print_lineage(details.manifest.get("lineage") or {})

@@ -105,10 +105,12 @@ def _problem(
     origins: Mapping[_problems.Path, str],
 ) -> Problem:
     key = _problems.dotted(path)
-    for length in range(len(path), 0, -1):
-        prefix = path[:length]
+    prefixes = [path[:length] for length in range(len(path), 0, -1)]
+    # A variable replaces the whole value, so what the file says below that key does not count.
+    for prefix in prefixes:
         if prefix in origins:
             return Problem(0, f"environment variable {origins[prefix]}", key, message)
+    for prefix in prefixes:
         if prefix in lines:
             return Problem(lines[prefix], f"{where}:{lines[prefix]}", key, message)
     return Problem(0, where, key, message)

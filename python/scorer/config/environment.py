@@ -61,15 +61,23 @@ def _find(names: list[str], document: Mapping[str, Any]) -> tuple[Path, Any] | s
         (path, annotation) for path, annotation in every if [_shape(str(key)) for key in path] == names
     ]
     if not matches:
-        close = nearest(PREFIX + "__".join(names), [variable_of(path) for path, _ in every])
-        hint = close if close.startswith("did") else "`scorer config example` lists the keys"
-        if names[0] == "CHECKPOINTS" and not close.startswith("did"):
-            hint = "a checkpoint can be changed by a variable only if the file defines it"
-        return f"sets nothing; {hint}"
+        return f"sets nothing; {_hint(names, [path for path, _ in every])}"
     if len(matches) > 1:
         both = " and ".join(f'"{path[1]}"' for path, _ in matches)
         return f"means both checkpoint {both}; change the file instead"
     return matches[0]
+
+
+def _hint(names: list[str], paths: list[Path]) -> str:
+    is_checkpoint = names[0] == "CHECKPOINTS"
+    depth = 2 if is_checkpoint else 1
+    siblings = [path for path in paths if [_shape(str(key)) for key in path[:depth]] == names[:depth]]
+    if siblings:
+        # The section is right: the key is misspelt.
+        return nearest(PREFIX + "__".join(names), map(variable_of, siblings))
+    if is_checkpoint:
+        return "a checkpoint can be changed by a variable only if the file defines it"
+    return "`scorer config example` lists the keys"
 
 
 def _every_setting(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:

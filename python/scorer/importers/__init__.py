@@ -1,1 +1,1 @@
-"""Converters from other libraries' models to raw trees. They run on a data scientist's side, at build time."""
+"""Converters from other libraries' models to raw trees: a data scientist's side, at build time."""

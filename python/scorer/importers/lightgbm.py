@@ -7,6 +7,7 @@ word for LightGBM's way of truncating categories.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -60,14 +61,13 @@ def _text(model: Any) -> str:
         try:
             return Path(fspath(model)).read_text("utf-8", "replace")
         except OSError as error:
-            raise ForestError(f"LightGBM model {fspath(model)!r}: cannot be read: {error.strerror}") from error
+            name = fspath(model)
+            raise ForestError(f"LightGBM model {name!r}: cannot be read: {error.strerror}") from error
+    if not hasattr(model, "model_to_string") and not hasattr(type(model), "booster_"):
+        raise ForestError(f"LightGBM model: {type(model).__name__} is no Booster, LGBMModel, path or text")
     try:
         booster = model if hasattr(model, "model_to_string") else model.booster_
         return str(booster.model_to_string())
-    except AttributeError as error:
-        raise ForestError(
-            f"LightGBM model: {type(model).__name__} is no Booster, LGBMModel, path or text; pass one of these"
-        ) from error
     except Exception as error:
         raise ForestError(f"LightGBM model: {error}; fit the model first") from error
 
@@ -76,10 +76,10 @@ def _parse(text: str) -> raw.RawModel:
     sections = _sections(text)
     head = next(sections)
     if "tree" not in head or "num_tree_per_iteration" not in head:
-        raise ForestError("LightGBM model: the text does not start with `tree` and its parameters; pass model text")
+        raise ForestError("LightGBM model: the text does not start with `tree`; pass model text")
     outputs = int(head["num_tree_per_iteration"])
     features = int(head["max_feature_idx"]) + 1
-    trees = []
+    trees: list[raw.RawTree] = []
     for fields in sections:
         try:
             trees.append(_tree(fields, len(trees) % outputs))
@@ -130,7 +130,7 @@ def _link(objective: str, outputs: int) -> tuple[str, float]:
     if name == "multiclass":
         return "softmax", 0.0
     raise UnsupportedModelError(
-        f"LightGBM objective {name!r}: its link is not known here; train with one of LightGBM's own objectives"
+        f"LightGBM objective {name!r}: its link is not known; train with one of LightGBM's own objectives"
     )
 
 
@@ -184,9 +184,7 @@ def _sets(bounds: npt.NDArray[np.int64], words: npt.NDArray[np.int64]) -> list[n
     if bounds[0] != 0 or (np.diff(bounds) < 0).any() or bounds[-1] != len(words):
         raise ValueError("category bitsets do not lie one behind the other")
     bits = (words[:, None] >> np.arange(32)) & 1
-    return [
-        np.flatnonzero(bits[start:end]).astype(np.uint32) for start, end in zip(bounds, bounds[1:], strict=False)
-    ]
+    return [np.flatnonzero(bits[start:end]).astype(np.uint32) for start, end in pairwise(bounds)]
 
 
 def _integers(text: str, count: int | None = None) -> npt.NDArray[np.int64]:

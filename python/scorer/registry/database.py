@@ -92,7 +92,7 @@ class Database:
                 return self._connect("mode=ro")
             except sqlite3.OperationalError:
                 wal = self.path.with_name(FILE + "-wal")
-                if os.access(self.path.parent, os.W_OK) or (wal.exists() and wal.stat().st_size > 0):
+                if _is_writable(self.path.parent) or (wal.exists() and wal.stat().st_size > 0):
                     raise
                 # Nobody can write here and nothing waits in the log: no locks are needed.
                 return self._connect("immutable=1")
@@ -166,7 +166,7 @@ class Database:
                 "`scorer registry reindex` (aliases must then be set again)"
             )
         if primary == sqlite3.SQLITE_READONLY or (
-            primary == sqlite3.SQLITE_CANTOPEN and not os.access(self.path.parent, os.W_OK)
+            primary == sqlite3.SQLITE_CANTOPEN and not _is_writable(self.path.parent)
         ):
             return RegistryUnavailableError(
                 f'registry "{self.path.parent}" is read-only; change it where it may be written'
@@ -178,6 +178,10 @@ class Database:
         if primary == sqlite3.SQLITE_FULL:
             return RegistryUnavailableError(f'no space left for "{self.path}"; free some and try again')
         return RegistryUnavailableError(f'"{self.path}" cannot be used: {error}')
+
+
+def _is_writable(directory: Path) -> bool:
+    return os.access(directory, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -56,7 +56,7 @@ class Registry:
         self._verify = verify or _verify_bundle
         self._clock_ms = clock_ms
         self._database = Database(self.path)
-        self._watch: tuple[sqlite3.Connection, tuple[int, int]] | None = None
+        self._watch: tuple[sqlite3.Connection, tuple[int, int, int, int]] | None = None
 
     @property
     def location(self) -> str:
@@ -209,9 +209,10 @@ class Registry:
         except OSError:
             self.close()
             raise self._database.missing() from None
-        identity = (status.st_dev, status.st_ino)
+        # Time and size too: on a read-only mount an open connection never hears of changes made elsewhere.
+        identity = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
         if self._watch is not None and self._watch[1] != identity:
-            # The file was replaced; the open connection would watch the old one for ever.
+            # The file was replaced or written; the open connection might watch the old one for ever.
             self.close()
         if self._watch is None:
             self._watch = (self._database.open_reader(), identity)

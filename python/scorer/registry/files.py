@@ -148,10 +148,11 @@ def _copy_file(source: Path, destination: Path) -> None:
         if error.errno == errno.ELOOP:
             raise BundleError(f'"{source}" is a symbolic link; a bundle holds regular files only') from None
         raise BundleError(f'"{source}" cannot be read: {error.strerror}') from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise BundleError(f'"{source}" is not a regular file; a bundle holds regular files only')
     with os.fdopen(descriptor, "rb") as reader:
-        status = os.fstat(reader.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise BundleError(f'"{source}" is not a regular file; a bundle holds regular files only')
         if status.st_size > MAX_FILE_BYTES:
             raise BundleError(
                 f'"{source}" has {status.st_size} bytes; a file of a bundle has at most {MAX_FILE_BYTES}'

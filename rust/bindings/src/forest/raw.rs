@@ -123,6 +123,7 @@ fn node(bytes: [u8; NODE]) -> Option<Node> {
     let rule = match rule {
         0 => CategoryRule::NonNegative,
         1 => CategoryRule::Truncated,
+        2 => CategoryRule::Exact,
         _ => return None,
     };
     let test = match kind {

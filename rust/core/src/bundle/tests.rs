@@ -55,3 +55,6 @@ fn ensemble_members_vote() {
     assert!(scratch.pmf().iter().all(|p| (p * 4.0 * 3.0 * 2.0).fract() < 1e-9), "{:?}", scratch.pmf());
     assert_eq!(bundle.forests().len(), 5);
 }
+
+mod bad_input;
+mod parts;

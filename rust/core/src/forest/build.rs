@@ -11,13 +11,18 @@ use super::walk::{GROUP, PaddedNode};
 const PADDING: usize = 4;
 
 pub(super) fn plan(layout: &Layout) -> Plan {
+    plan_with(layout, PADDING)
+}
+
+/// A plan with another limit of padding: 0 pads nothing.
+pub(super) fn plan_with(layout: &Layout, padding: usize) -> Plan {
     match &layout.leaves {
-        Leaves::F32(leaves) => Plan::F32(engine(layout, leaves)),
-        Leaves::F64(leaves) => Plan::F64(engine(layout, leaves)),
+        Leaves::F32(leaves) => Plan::F32(engine(layout, leaves, padding)),
+        Leaves::F64(leaves) => Plan::F64(engine(layout, leaves, padding)),
     }
 }
 
-fn engine<T: Real>(layout: &Layout, leaves: &[T]) -> Engine<T> {
+fn engine<T: Real>(layout: &Layout, leaves: &[T], padding: usize) -> Engine<T> {
     let vectors = layout.trees.iter().any(|tree| tree.target == Target::All);
     let mut engine = Engine { groups: Vec::new(), nodes: Vec::new(), leaves: Vec::new(), rows: Vec::new() };
     for (g, trees) in layout.trees.chunks(GROUP).enumerate() {
@@ -25,7 +30,7 @@ fn engine<T: Real>(layout: &Layout, leaves: &[T]) -> Engine<T> {
         let real: usize = trees.iter().map(Span::leaves).sum();
         // Rows of vector leaves are addressed in 32 bits.
         let addressable = !vectors || u32::try_from(leaves.len()).is_ok();
-        let walk = if depth <= PADDED_DEPTH && GROUP << depth <= PADDING * real && addressable {
+        let walk = if depth <= PADDED_DEPTH && GROUP << depth <= padding * real && addressable {
             let walk = Walk::Padded {
                 depth: depth as u8,
                 first_node: engine.nodes.len(),

@@ -335,6 +335,7 @@ fn rule_code(rule: CategoryRule) -> u8 {
     match rule {
         CategoryRule::NonNegative => 0,
         CategoryRule::Truncated => 1,
+        CategoryRule::Exact => 2,
     }
 }
 
@@ -342,6 +343,7 @@ fn rule_from(code: u8) -> Result<CategoryRule, ForestError> {
     match code {
         0 => Ok(CategoryRule::NonNegative),
         1 => Ok(CategoryRule::Truncated),
+        2 => Ok(CategoryRule::Exact),
         _ => Err(ForestError::invalid("category tables", "a category rule is not known")),
     }
 }

@@ -181,10 +181,12 @@ impl Layout {
         if self.divisor.iter().any(|d| !d.is_finite() || *d < 1.0 || (self.is_f32() && !is_f32(*d))) {
             return Err(ForestError::invalid("divisors", "they must be finite and not below 1"));
         }
-        if self.base.iter().any(|b| !b.is_finite() || (self.is_f32() && !is_f32(*b))) {
+        // A base that comes last is added in f64 and rounded once, as Treelite does.
+        let narrow = self.is_f32() && self.base_order == BaseOrder::First;
+        if self.base.iter().any(|b| !b.is_finite() || (narrow && !is_f32(*b))) {
             return Err(ForestError::invalid(
                 "base margins",
-                "they must be finite, and float32 where leaves are",
+                "they must be finite, and float32 where float32 sums start at them",
             ));
         }
         let positive = |x: f64| x.is_finite() && x > 0.0;

@@ -58,10 +58,23 @@ pub mod limits {
 }
 
 /// An immutable, validated forest, ready to evaluate. `Send + Sync`; share it behind an `Arc`.
-#[derive(Debug)]
 pub struct Forest {
     layout: Layout,
     plan: Plan,
+}
+
+impl std::fmt::Debug for Forest {
+    /// A line: the arrays of a forest are megabytes.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Forest")
+            .field("features", &self.num_features())
+            .field("outputs", &self.num_outputs())
+            .field("trees", &self.num_trees())
+            .field("nodes", &self.num_nodes())
+            .field("precision", &self.precision())
+            .field("link", &self.link())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Forest {

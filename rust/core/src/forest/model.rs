@@ -29,7 +29,7 @@ pub struct Model {
     pub num_outputs: usize,
     /// Precision of the sum.
     pub precision: Precision,
-    /// Base margin per output; exact f32 values where `precision` is F32.
+    /// Base margin per output; exact f32 values where `precision` is F32 and the order is `First`.
     pub base: Vec<f64>,
     /// When the base margin joins the sum.
     pub base_order: BaseOrder,
@@ -121,6 +121,8 @@ pub enum CategoryRule {
     NonNegative,
     /// Truncated toward zero first, then negative values have no category (LightGBM: -0.5 is 0).
     Truncated,
+    /// Only non-negative integers have a category (scikit-learn's encoder compares for equality).
+    Exact,
 }
 
 /// What a split does with absent values.

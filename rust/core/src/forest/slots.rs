@@ -50,6 +50,7 @@ impl CategoryTable {
             _ if value.is_nan() => return NAN_ROW,
             CategoryRule::NonNegative if value < 0.0 => return OTHER_ROW,
             CategoryRule::Truncated if value <= -1.0 => return OTHER_ROW,
+            CategoryRule::Exact if value < 0.0 || value.fract() != 0.0 => return OTHER_ROW,
             _ => category(value),
         };
         // Codes are usually 0, 1, 2 ..: then a category is its own index.

@@ -160,7 +160,7 @@ impl Schema {
                 continue;
             }
             match feature.kind {
-                FeatureType::Number => self.check_number(index, value, f64::from(value))?,
+                FeatureType::Number => self.check_number(index, value, None)?,
                 FeatureType::Category => {
                     let categories = feature.categories.len();
                     // In range first: the cast of the comparison is then exact.
@@ -193,7 +193,7 @@ impl Schema {
             (FeatureType::Number, Value::Number(number)) => {
                 let rounded = number as f32;
                 if !rounded.is_nan() {
-                    self.check_number(index, rounded, number)?;
+                    self.check_number(index, rounded, Some(number))?;
                 }
                 Ok(rounded)
             }
@@ -215,19 +215,22 @@ impl Schema {
         }
     }
 
-    fn check_number(&self, index: usize, rounded: f32, given: f64) -> Result<(), SchemaError> {
+    /// `given` is the number before rounding; `None` for one that came as float32.
+    fn check_number(&self, index: usize, rounded: f32, given: Option<f64>) -> Result<(), SchemaError> {
         let feature = || self.features[index].name.clone();
+        // A float32 is shown with its own few digits: 0.2, not 0.20000000298023224.
+        let given = || given.unwrap_or_else(|| rounded.to_string().parse().unwrap_or(f64::from(rounded)));
         if rounded.is_infinite() {
-            return Err(SchemaError::Infinite { feature: feature(), value: given });
+            return Err(SchemaError::Infinite { feature: feature(), value: given() });
         }
         let (minimum, maximum) = self.ranges[index];
         if rounded < minimum {
             let limit = self.features[index].minimum.unwrap_or(f64::from(minimum));
-            return Err(SchemaError::Below { feature: feature(), value: given, limit });
+            return Err(SchemaError::Below { feature: feature(), value: given(), limit });
         }
         if rounded > maximum {
             let limit = self.features[index].maximum.unwrap_or(f64::from(maximum));
-            return Err(SchemaError::Above { feature: feature(), value: given, limit });
+            return Err(SchemaError::Above { feature: feature(), value: given(), limit });
         }
         Ok(())
     }

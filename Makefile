@@ -1,0 +1,144 @@
+# The only entry point: whatever CI or a person runs, runs from here.
+# Nothing needs to be prepared but Python >= 3.11, a Rust toolchain and make.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python
+
+# The first interpreter that is new enough; `make PYTHON=/path/to/python3 build` chooses another.
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$p"; break; }; done; true)
+endif
+
+# One environment, whatever shell this was called from.
+export VIRTUAL_ENV := $(VENV)
+export PYO3_PYTHON := $(RUN)
+export PATH := $(CURDIR)/.build/bin:$(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# A company's own certificate authority is in the system's store, not in uv's.
+export UV_SYSTEM_CERTS := 1
+unexport PYTHONPATH PYTHONHOME CONDA_PREFIX
+
+EXTENSION := python/scorer/_scorer.abi3.so
+# Directories are listed too, so that a removed file counts as a change.
+RUST_SOURCES := $(shell find rust protos -type d -o -name '*.rs' -o -name '*.proto' -o -name Cargo.toml) \
+	Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
+
+# A stamp holds the checksum of the extension it stands for: one put there by hand is not taken for a release build.
+CHECKSUM := cat $(EXTENSION) 2>/dev/null | cksum
+ifneq ($(shell $(CHECKSUM)),$(shell cat $(VENV)/.extension 2>/dev/null))
+$(VENV)/.extension: stale
+endif
+# The interpreter that .venv was made with has left the machine.
+ifeq ($(shell test -x '$(RUN)' && echo there),)
+$(VENV)/.packages: stale
+endif
+.PHONY: stale
+stale:
+
+define say
+@printf '\n\033[1m== %s\033[0m\n' $(1)
+endef
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+.PHONY: build
+build: $(VENV)/.extension ## Everything needed to run: .venv, pinned packages, release build of the extension
+
+$(VENV)/.packages: requirements/dev.txt requirements/build.txt
+	@'$(or $(PYTHON),python3)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		found=$$('$(or $(PYTHON),python3)' --version 2>/dev/null) || found=none; \
+		echo "error: Python 3.11 or newer is needed (found: $$found); install it, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@'$(PYTHON)' -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "error: $(PYTHON) cannot make virtual environments; install its venv package (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	$(call say,'Python packages')
+	@[ -x '$(RUN)' ] && '$(RUN)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || '$(PYTHON)' -m venv --clear '$(VENV)'
+	@'$(RUN)' -m pip install --quiet --require-hashes -r requirements/build.txt
+	@'$(BIN)/uv' pip sync --python '$(RUN)' --require-hashes requirements/dev.txt
+	@touch $@
+
+.PHONY: cargo
+cargo:
+	@command -v cargo >/dev/null || { echo "error: cargo not found; install Rust (https://rustup.rs), then open a new shell" >&2; exit 1; }
+
+$(VENV)/.extension: $(VENV)/.packages $(RUST_SOURCES) | cargo
+	$(call say,'Rust extension (release build)')
+	@'$(BIN)/maturin' develop --release --locked --uv
+	@$(CHECKSUM) > $@
+
+.PHONY: demo
+demo: build ## The whole way through, on real or simulated transactions; options: make demo ARGS='--help'
+	@'$(RUN)' -m scorer.demo $(ARGS)
+
+.PHONY: test
+test: lint test-rust test-python ## Everything CI runs: lint, Rust tests, Python tests
+
+.PHONY: test-rust
+test-rust: $(VENV)/.packages | cargo ## The Rust tests
+	$(call say,'Rust tests')
+	@cargo test --locked --quiet
+
+# The suite's own last line is the last line of `make test`.
+.PHONY: test-python
+test-python: build ## The Python tests; options: make test-python ARGS='-m "not slow" tests/unit'
+	$(call say,'Python tests')
+	@'$(RUN)' -m pytest $(ARGS)
+
+.PHONY: lint
+lint: lint-rust lint-python ## Formatting, lints, types, stubs, generated code
+
+.PHONY: lint-rust
+lint-rust: $(VENV)/.packages | cargo
+	$(call say,'Rust formatting and lints')
+	@cargo fmt --all --check
+	@cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+
+.PHONY: lint-python
+lint-python: build
+	$(call say,'Python formatting and lints')
+	@'$(BIN)/ruff' check
+	@'$(BIN)/ruff' format --check
+	$(call say,'Python types')
+	@'$(BIN)/mypy'
+	@'$(RUN)' -m mypy.stubtest --concise --mypy-config-file pyproject.toml scorer._scorer
+	$(call say,'Generated code')
+	@'$(RUN)' scripts/gen_protos.py --check
+
+.PHONY: format
+format: $(VENV)/.packages | cargo ## Format Rust and Python in place
+	@cargo fmt --all
+	@'$(BIN)/ruff' check --fix --quiet
+	@'$(BIN)/ruff' format
+
+.PHONY: bench
+bench: build ## Policy invariants over ten million decisions, then serving figures as JSON lines in loadtests/results
+	@'$(RUN)' loadtests/bench.py $(ARGS)
+
+.PHONY: proto
+proto: $(VENV)/.packages ## Regenerate python/scorer/v1 from protos
+	@'$(RUN)' scripts/gen_protos.py
+
+# Hashes only: which index the files come from is the business of whoever installs them.
+LOCK := '$(BIN)/uv' pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header
+.PHONY: lock
+lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRADE=--upgrade moves every pin)
+	@cd requirements && for part in serve train dev; do \
+		$(LOCK) $(UPGRADE) --overrides overrides.txt $$part.in --output-file $$part.txt; done
+	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
+
+.PHONY: wheel
+wheel: $(VENV)/.packages | cargo ## Build the wheel into target/wheels
+	@'$(BIN)/maturin' build --release --locked
+
+.PHONY: clean
+clean: ## Remove everything that was built, .venv included
+	@rm -rf .venv .build target $(EXTENSION) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,393 @@
+"""Builds bundles from trained models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from scorer import bridge
+from scorer.bundle import golden
+from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
+from scorer.bundle.columns import encode, transform
+from scorer.bundle.loaded import Bundle
+from scorer.bundle.models import (
+    FORMAT,
+    Action,
+    Band,
+    CalibrateNode,
+    CalibrationFile,
+    ForestNode,
+    IsotonicMap,
+    Lineage,
+    LinkNode,
+    Log1p,
+    Node,
+    PolicyNode,
+    PolicySpec,
+    ReferenceFile,
+    SchemaFile,
+    SigmoidMap,
+    Standardise,
+    ThresholdNode,
+    TransformNode,
+    to_json,
+)
+from scorer.bundle.source import Margins, Rows, Source, open_source
+from scorer.bundle.statistics import distribution
+from scorer.bundle.write import write_bundle
+from scorer.errors import BundleError
+
+# Distributions of more scores than this look the same.
+_REFERENCE_ROWS = 100_000
+_REFERENCE_ACTION_ROWS = 400_000
+
+
+@dataclass(frozen=True)
+class Built:
+    """A bundle on disk."""
+
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Data to fit a calibration map on; the model must not have seen it."""
+
+    data: Any
+    labels: npt.ArrayLike
+    actions: npt.ArrayLike | None = None
+    """For action bundles: which action was taken, as its position in the catalogue."""
+    method: Literal["isotonic", "sigmoid"] = "isotonic"
+
+
+@dataclass
+class _Draft:
+    """Everything that goes into the manifest, and the files written so far."""
+
+    name: str
+    kind: Literal["score", "action"]
+    created_at: datetime | None
+    lineage: Lineage
+    schema: SchemaFile
+    sources: list[Source]
+    steps: Sequence[Log1p | Standardise]
+    program: list[Node] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def head(self, end: Node) -> str:
+        created = self.created_at or datetime.now(UTC)
+        program = [*self.program, end]
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "name": self.name,
+                "kind": self.kind,
+                "created_at": created.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                "program": [
+                    node.model_dump(mode="json", by_alias=True, exclude_none=True) for node in program
+                ],
+                "lineage": self.lineage.model_dump(mode="json"),
+            },
+            allow_nan=False,
+        )
+
+    def bundle(self, end: Node) -> bridge.RawBundle:
+        return bridge.draft_bundle(self.head(end), self.files)
+
+    def expected(self, rows: Rows) -> npt.NDArray[np.float64]:
+        """Margins of every forest in program order, by the libraries that trained them."""
+        seen = transform(self.schema.columns, self.steps, rows)
+        return np.ascontiguousarray(
+            np.concatenate([source.expected(seen) for source in self.sources], axis=1)
+        )
+
+
+def build_score_bundle(
+    output: str | PathLike[str],
+    *,
+    name: str,
+    model: Any,
+    schema: SchemaFile,
+    bands: Sequence[Band],
+    training: Any,
+    validation: Any,
+    lineage: Lineage,
+    calibration: IsotonicMap | SigmoidMap | HeldOut | None = None,
+    steps: Sequence[Log1p | Standardise] = (),
+    margins: Margins | None = None,
+    output_index: int = 0,
+    golden_cases: int = 512,
+    created_at: datetime | None = None,
+    seed: int = 0,
+) -> Built:
+    """Builds a bundle that answers with a score and the band it falls in.
+
+    Args:
+        output: The directory to make; it must not exist.
+        name: The bundle's name, such as "fraud-checkout".
+        model: See `scorer.bundle.source.open_source`.
+        schema: What a request brings, in the order of the model's columns.
+        bands: Decision thresholds in ascending order, the first from 0.
+        training: The data trained on: reference scores and golden rows come from it. See `encode`.
+        validation: Data the model has not seen, for reference scores.
+        lineage: Where the bundle comes from; see `describe_lineage`.
+        calibration: A fitted map (isotonic of the model's prediction, sigmoid of its margin), held-out data
+            to fit one on, or None to use the model's prediction as it is.
+        steps: Functions of features in front of the forest; the model was trained on `transform`ed rows.
+        margins: What golden cases are compared with, instead of the library's own prediction.
+        output_index: Which output of a model with several is the score.
+        golden_cases: At least 256.
+        created_at: Default: now. The same inputs and time give the same digest.
+        seed: For sampling golden rows.
+
+    Raises:
+        BundleError: Something does not fit together, or the engine does not reproduce the model bit for bit.
+    """
+    if schema.action_features:
+        raise BundleError("schema: a score bundle has no action_features; move them to features")
+    draft = _start(name, "score", schema, [open_source(model, margins)], steps, lineage, created_at)
+    known, unseen = encode(schema.features, training), encode(schema.features, validation)
+    if isinstance(calibration, HeldOut):
+        calibration = _fit(draft, calibration, encode(schema.features, calibration.data), output_index)
+    score, _ = _add_nodes(draft, output_index, calibration)
+    end = ThresholdNode(input=score, output="decision", bands=list(bands))
+    bundle = Bundle(draft.bundle(end))
+    random = np.random.default_rng(seed)
+    rows = _golden_rows(draft, known, golden_cases, random)
+    reference = ReferenceFile(
+        training=distribution(bundle.score(_subset(known, _REFERENCE_ROWS, random)).scores),
+        validation=distribution(bundle.score(_subset(unseen, _REFERENCE_ROWS, random)).scores),
+    )
+    return _finish(Path(output), draft, end, rows, None, reference)
+
+
+def build_action_bundle(
+    output: str | PathLike[str],
+    *,
+    name: str,
+    model: Any,
+    schema: SchemaFile,
+    actions: Sequence[Action],
+    policy: PolicySpec,
+    training: Any,
+    validation: Any,
+    lineage: Lineage,
+    voters: Sequence[Any] = (),
+    calibration: IsotonicMap | SigmoidMap | HeldOut | None = None,
+    steps: Sequence[Log1p | Standardise] = (),
+    margins: Margins | None = None,
+    output_index: int = 0,
+    golden_cases: int = 256,
+    created_at: datetime | None = None,
+    seed: int = 0,
+) -> Built:
+    """Builds a bundle that chooses an action.
+
+    Arguments are those of `build_score_bundle`, and:
+
+    Args:
+        output: The directory to make.
+        name: The bundle's name.
+        model: The oracle, P(reward | context, action), trained on context and action features side by side.
+        schema: Context features, and the action features that the catalogue fills.
+        actions: The catalogue; its order is that of every mask and pmf.
+        policy: From scores to probabilities.
+        training: Contexts trained on.
+        validation: Contexts the model has not seen.
+        lineage: Where the bundle comes from.
+        voters: For bagging: the ensemble members, models of the same columns. List the oracle again to let it
+            vote as well.
+        calibration: Of the oracle's output; members vote uncalibrated. Held-out data names the action taken.
+        steps: Functions of features in front of every forest.
+        margins: What golden cases of the oracle are compared with.
+        output_index: Which output of a model with several is the reward.
+        golden_cases: At least 256.
+        created_at: Default: now.
+        seed: For sampling golden rows and eligible sets.
+
+    Raises:
+        BundleError: Something does not fit together, or the engine does not reproduce a model bit for bit.
+    """
+    sources = [open_source(model, margins), *(open_source(voter) for voter in voters)]
+    draft = _start(name, "action", schema, sources, steps, lineage, created_at)
+    draft.files["actions.json"] = _actions_file(actions)
+    known, unseen = encode(schema.features, training), encode(schema.features, validation)
+    own = _action_rows(schema, actions)
+    if isinstance(calibration, HeldOut):
+        calibration = _fit(draft, calibration, _rows_of_taken(schema, calibration, own), output_index)
+    score, members = _add_nodes(draft, output_index, calibration)
+    end = PolicyNode(input=score, output="action", voters=members, policy=policy)
+    bundle = Bundle(draft.bundle(end))
+    random = np.random.default_rng(seed)
+    rows = _golden_rows(draft, known, golden_cases, random)
+    masks = golden.sample_masks(len(rows), len(actions), random)
+    count = max(256, _REFERENCE_ACTION_ROWS // (len(actions) * len(sources)))
+    reference = ReferenceFile(
+        training=distribution(_chosen_rewards(bundle, _subset(known, count, random))),
+        validation=distribution(_chosen_rewards(bundle, _subset(unseen, count, random))),
+    )
+    return _finish(Path(output), draft, end, rows, masks, reference, own)
+
+
+def _start(
+    name: str,
+    kind: Literal["score", "action"],
+    schema: SchemaFile,
+    sources: list[Source],
+    steps: Sequence[Log1p | Standardise],
+    lineage: Lineage,
+    created_at: datetime | None,
+) -> _Draft:
+    names = tuple(feature.name for feature in schema.columns)
+    for source in sources:
+        if source.forest.num_features != len(names):
+            raise BundleError(
+                f"{source.library} model takes {source.forest.num_features} features, "
+                f"the schema has {len(names)}; build both from the same columns"
+            )
+        if source.names and source.names != names:
+            at = next(i for i, pair in enumerate(zip(source.names, names, strict=True)) if pair[0] != pair[1])
+            raise BundleError(
+                f'{source.library} model: column {at} is "{source.names[at]}", the schema has "{names[at]}"; '
+                "put the schema in the model's order"
+            )
+    draft = _Draft(name, kind, created_at, lineage, schema, sources, steps)
+    draft.files["schema.json"] = to_json(schema)
+    return draft
+
+
+def _add_nodes(
+    draft: _Draft, output_index: int, calibration: IsotonicMap | SigmoidMap | None
+) -> tuple[str, list[str]]:
+    """Adds everything up to the scores; the oracle's slot, and those of the members."""
+    row = "row"
+    if draft.steps:
+        row = "inputs"
+        draft.program.append(TransformNode(input="row", output=row, steps=list(draft.steps)))
+    if calibration is not None:
+        draft.files["calibration.json"] = to_json(CalibrationFile(maps={"main": calibration}))
+    score, members = "probability", []
+    for number, source in enumerate(draft.sources):
+        file = f"member-{number:02}.bin" if number else "forest.bin"
+        suffix = f"-{number:02}" if number else ""
+        draft.files[file] = source.forest.to_bytes()
+        draft.program.append(ForestNode(file=file, input=row, output=f"margins{suffix}"))
+        if number or not isinstance(calibration, SigmoidMap):
+            link = LinkNode(input=f"margins{suffix}", output=f"probability{suffix}", index=output_index)
+            draft.program.append(link)
+        if number:
+            members.append(f"probability{suffix}")
+        elif calibration is not None:
+            score = "score"
+            given = "margins" if isinstance(calibration, SigmoidMap) else "probability"
+            draft.program.append(CalibrateNode(map="main", input=given, output=score))
+    return score, members
+
+
+def _fit(draft: _Draft, held_out: HeldOut, rows: Rows, output_index: int) -> IsotonicMap | SigmoidMap:
+    """Fits on what the model itself says about held-out rows of all columns."""
+    forest = draft.sources[0].forest
+    seen = transform(draft.schema.columns, draft.steps, rows)
+    if held_out.method == "sigmoid":
+        if forest.num_outputs != 1:
+            raise BundleError(
+                f"calibration: sigmoid takes the margin of a model with one output, this one has "
+                f"{forest.num_outputs}; use isotonic"
+            )
+        return fit_sigmoid(forest.predict(seen, margin=True), held_out.labels)
+    predictions = forest.predict(seen)
+    return fit_isotonic(predictions.reshape(len(rows), -1)[:, output_index], held_out.labels)
+
+
+def _rows_of_taken(schema: SchemaFile, held_out: HeldOut, action_rows: Rows) -> Rows:
+    """Contexts with the features of the action that was taken."""
+    rows = encode(schema.features, held_out.data)
+    if held_out.actions is None:
+        raise BundleError("calibration: held-out data of an action bundle needs `actions`, the ones taken")
+    taken = np.asarray(held_out.actions)
+    if taken.shape != (len(rows),) or taken.min() < 0 or taken.max() >= len(action_rows):
+        raise BundleError(
+            f"calibration: actions must be {len(rows)} positions from 0 below {len(action_rows)}; "
+            "give one per held-out row"
+        )
+    return np.ascontiguousarray(np.concatenate([rows, action_rows[taken]], axis=1))
+
+
+def _golden_rows(draft: _Draft, data: Rows, count: int, random: np.random.Generator) -> Rows:
+    if len(data) == 0:
+        raise BundleError("training: no rows; golden cases are sampled from them")
+    transformed = {step.feature for step in draft.steps}
+    features = draft.schema.features
+    # Thresholds of a transformed feature are no values of the feature.
+    splits = [
+        (column, threshold)
+        for source in draft.sources
+        for column, threshold in source.splits()
+        if column < len(features) and features[column].name not in transformed
+    ]
+    return golden.sample_rows(features, data, splits, count, random)
+
+
+def _finish(
+    output: Path,
+    draft: _Draft,
+    end: Node,
+    rows: Rows,
+    masks: npt.NDArray[np.bool_] | None,
+    reference: ReferenceFile,
+    action_rows: Rows | None = None,
+) -> Built:
+    packed = None
+    whole = rows
+    if masks is not None and action_rows is not None:
+        case, action = np.nonzero(masks)
+        whole = np.ascontiguousarray(np.concatenate([rows[case], action_rows[action]], axis=1))
+        packed = np.packbits(masks, axis=1, bitorder="little").tobytes()
+    raw = draft.bundle(end)
+    draft.files["golden.bin"] = bridge.build_golden(raw, rows, packed, draft.expected(whole))
+    draft.files["reference.json"] = to_json(reference)
+    manifest = bridge.seal_manifest(draft.head(end), draft.files)
+    digest = write_bundle(output, {**draft.files, "manifest.json": manifest})
+    return Built(output, digest)
+
+
+def _actions_file(actions: Sequence[Action]) -> bytes:
+    lines = [json.dumps(action.model_dump(mode="json"), ensure_ascii=False) for action in actions]
+    return ("[\n" + ",\n".join(lines) + "\n]\n").encode()
+
+
+def _action_rows(schema: SchemaFile, actions: Sequence[Action]) -> Rows:
+    values = [[np.nan if value is None else value for value in action.features] for action in actions]
+    return np.asarray(values, dtype=np.float32).reshape(len(actions), len(schema.action_features))
+
+
+def _chosen_rewards(bundle: Bundle, rows: Rows) -> npt.NDArray[np.float64]:
+    """Expected rewards of drawn actions: comparable with what decisions log."""
+    pmf, rewards = bundle.evaluate(rows)
+    # One draw per row at evenly spread points, the same for the same data.
+    points = (np.arange(len(rows)) + 0.5) / len(rows)
+    drawn = (np.cumsum(pmf, axis=1) < points[:, None]).sum(axis=1).clip(max=pmf.shape[1] - 1)
+    chosen: npt.NDArray[np.float64] = rewards[np.arange(len(rows)), drawn]
+    return chosen
+
+
+def _subset(rows: Rows, count: int, random: np.random.Generator) -> Rows:
+    if len(rows) == 0:
+        raise BundleError("reference data: no rows; give training and validation data")
+    if len(rows) <= count:
+        return rows
+    return rows[np.sort(random.choice(len(rows), count, replace=False))]
+
+
+def as_bands(labels: Mapping[str, float]) -> list[Band]:
+    """Bands from ``{"approve": 0.0, "review": 0.6}``."""
+    return [Band(start=start, label=label) for label, start in labels.items()]

@@ -1,0 +1,142 @@
+"""Named columns to float32 rows, with the rules that the server applies to a request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scorer.bundle.models import Feature, Log1p, Standardise
+from scorer.errors import BundleError
+
+Rows = npt.NDArray[np.float32]
+
+
+def encode(features: Sequence[Feature], data: Any) -> Rows:
+    """Rows ``[n, features]`` from columns.
+
+    Args:
+        features: What the rows consist of.
+        data: A table with one column per feature (pyarrow, pandas, or a mapping of arrays), or rows that
+            are encoded already, as an array. Columns that the schema does not name are left out.
+
+    Raises:
+        BundleError: A column is missing, has the wrong type, or holds a value that the schema refuses.
+    """
+    if isinstance(data, np.ndarray):
+        if data.ndim != 2 or data.shape[1] != len(features):
+            raise BundleError(f"data has shape {data.shape}, [n, {len(features)}] is needed; see the schema")
+        return np.ascontiguousarray(data, dtype=np.float32)
+    columns = [_column(feature, _values(data, feature.name)) for feature in features]
+    if len({len(column) for column in columns}) > 1:
+        raise BundleError("data: the columns differ in length; give every column the same number of values")
+    return np.ascontiguousarray(np.stack(columns, axis=1)) if columns else np.empty((0, 0), np.float32)
+
+
+def transform(features: Sequence[Feature], steps: Sequence[Log1p | Standardise], rows: Rows) -> Rows:
+    """Rows as the forest sees them behind a transform node; train on these."""
+    from scorer import bridge
+
+    rows = np.ascontiguousarray(rows, dtype=np.float32)
+    if not steps:
+        return rows
+    out = np.empty_like(rows)
+    bridge.transform_rows(
+        json.dumps([feature.model_dump(by_alias=True, exclude_none=True) for feature in features]),
+        json.dumps([step.model_dump() for step in steps]),
+        rows,
+        out,
+    )
+    return out
+
+
+def _values(data: Any, name: str) -> npt.NDArray[Any]:
+    try:
+        column = data[name]
+    except KeyError:
+        raise BundleError(
+            f'feature "{name}": the data has no such column; add it or drop the feature'
+        ) from None
+    if hasattr(column, "to_numpy") and hasattr(column, "type"):  # pyarrow
+        return np.asarray(column.to_numpy())
+    return np.asarray(column)
+
+
+def _column(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    if feature.type == "category":
+        return _codes(feature, values)
+    try:
+        # None and pandas' NA become NaN on the way.
+        wide = np.array([_number(value) for value in values]) if values.dtype == object else values
+        wide = np.asarray(wide, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BundleError(
+            f'feature "{feature.name}": the column has type {values.dtype}, numbers are needed; convert it'
+        ) from None
+    with np.errstate(over="ignore"):
+        column = wide.astype(np.float32)
+    _check(feature, column, wide)
+    return column
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None or value != value else float(value)  # noqa: PLR0124 (NaN and NA)
+
+
+def _codes(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    # By value as it stands in the column; filled while reading, as there are far fewer values than rows.
+    codes: dict[Any, float] = {}
+    known = {category: float(code) for code, category in enumerate(feature.categories)}
+    column = np.empty(len(values), np.float32)
+    for row, value in enumerate(values.tolist()):
+        code = codes.get(value)
+        if code is None:
+            code = codes[value] = _code(feature, known, value)
+        column[row] = code
+    if feature.missing == "refuse" and np.isnan(column).any():
+        raise _missing(feature, column)
+    return column
+
+
+def _code(feature: Feature, known: dict[str, float], value: Any) -> float:
+    if value is None or value != value:  # noqa: PLR0124 (NaN)
+        return float("nan")
+    # Whole numbers are categories too, by their decimal name.
+    whole = isinstance(value, float) and value.is_integer()
+    name = str(int(value)) if whole else str(value)
+    if name not in known and feature.unknown_category == "refuse":
+        raise BundleError(
+            f'feature "{feature.name}": category "{name}" is not in its dictionary; '
+            'add it or set unknown_category to "missing"'
+        )
+    return known.get(name, float("nan"))
+
+
+def _check(feature: Feature, column: npt.NDArray[np.float32], given: npt.NDArray[np.float64]) -> None:
+    absent = np.isnan(column)
+    if feature.missing == "refuse" and absent.any():
+        raise _missing(feature, column)
+    low = -np.inf if feature.minimum is None else np.float32(feature.minimum)
+    high = np.inf if feature.maximum is None else np.float32(feature.maximum)
+    if feature.type == "flag":
+        wrong = ~absent & (column != 0) & (column != 1)
+        rule = "a flag is 0 or 1"
+    else:
+        wrong = ~absent & (np.isinf(column) | (column < low) | (column > high))
+        rule = f"the schema allows finite values from {low} to {high}"
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise BundleError(
+            f'feature "{feature.name}": row {row} has {given[row]}, {rule}; clip it or widen the schema'
+        )
+
+
+def _missing(feature: Feature, column: npt.NDArray[np.float32]) -> BundleError:
+    row = int(np.flatnonzero(np.isnan(column))[0])
+    return BundleError(
+        f'feature "{feature.name}": row {row} has no value, and the schema refuses missing values; '
+        'fill it or set missing to "allow"'
+    )

@@ -1,0 +1,94 @@
+"""Golden rows: what is asked again, and must be answered alike, whenever a bundle is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from scorer.bundle.models import Feature
+
+Rows = npt.NDArray[np.float32]
+
+# Golden cases are evaluated at every load: together they should cost well under a second.
+_MAX_ACTION_ROWS = 32_768
+
+
+def sample_rows(
+    features: Sequence[Feature],
+    data: Rows,
+    splits: Iterable[tuple[int, float]],
+    count: int,
+    random: np.random.Generator,
+) -> Rows:
+    """`count` rows that the schema accepts: half from the data, half of them changed to sit on an edge.
+
+    Edges are the model's own thresholds (at, just below, just above), missing values, the ends of the allowed
+    range, and zeros; one feature at a time, so that the rest of the row stays plausible.
+    """
+    rows = data[random.integers(0, len(data), count)].copy()
+    edges = [
+        (column, value)
+        for column, threshold in _some(splits, 4 * count, random)
+        if column < len(features) and features[column].type == "number"
+        for value in _around(threshold)
+    ]
+    for column, feature in enumerate(features):
+        edges += [(column, value) for value in _edges_of(feature)]
+    allowed = [(column, value) for column, value in edges if _accepts(features[column], value)]
+    if allowed:
+        for place in range(count // 2):
+            column, value = allowed[int(random.integers(len(allowed)))]
+            rows[place, column] = value
+    if count > 1:
+        # Everything missing that may be.
+        for column, feature in enumerate(features):
+            if feature.missing == "allow":
+                rows[0, column] = np.nan
+    return rows
+
+
+def sample_masks(count: int, actions: int, random: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """Eligible sets ``[count, actions]``: one with every action, single ones, then sets of every size."""
+    most = max(1, min(actions, _MAX_ACTION_ROWS // count))
+    masks = np.zeros((count, actions), dtype=bool)
+    for place, mask in enumerate(masks):
+        size = 1 if place % 16 == 1 else int(random.integers(1, most + 1))
+        mask[random.choice(actions, size, replace=False)] = True
+    masks[0] = True
+    return masks
+
+
+def _some(
+    splits: Iterable[tuple[int, float]], count: int, random: np.random.Generator
+) -> list[tuple[int, float]]:
+    every = sorted(set(splits))
+    if len(every) <= count:
+        return every
+    return [every[i] for i in np.sort(random.choice(len(every), count, replace=False))]
+
+
+def _around(threshold: float) -> list[np.float32]:
+    at = np.float32(threshold)
+    return [np.nextafter(at, np.float32(-np.inf)), at, np.nextafter(at, np.float32(np.inf))]
+
+
+def _edges_of(feature: Feature) -> list[np.float32]:
+    if feature.type == "category":
+        return [np.float32(0), np.float32(len(feature.categories) - 1), np.float32(np.nan)]
+    if feature.type == "flag":
+        return [np.float32(0), np.float32(1), np.float32(np.nan)]
+    ends = [value for value in (feature.minimum, feature.maximum) if value is not None]
+    tiny = np.float32(1e-45)  # the least denormal
+    return [np.float32(np.nan), np.float32(0), np.float32(-0.0), tiny, *(np.float32(end) for end in ends)]
+
+
+def _accepts(feature: Feature, value: np.float32) -> bool:
+    if np.isnan(value):
+        return feature.missing == "allow"
+    if not np.isfinite(value):
+        return False
+    low = -np.inf if feature.minimum is None else np.float32(feature.minimum)
+    high = np.inf if feature.maximum is None else np.float32(feature.maximum)
+    return bool(low <= value <= high)

@@ -1,0 +1,79 @@
+"""Where a bundle comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+import uuid
+from collections.abc import Mapping
+from importlib import metadata
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from scorer.bundle.models import Lineage
+from scorer.errors import BundleError
+
+_LIBRARIES = ("scorer", "xgboost", "lightgbm", "scikit-learn", "treelite", "numpy", "pyarrow")
+
+
+def describe_lineage(
+    *data: str | PathLike[str],
+    data_digest: str | None = None,
+    code_version: str | None = None,
+    run_id: str | None = None,
+    metrics: Mapping[str, Any] | None = None,
+) -> Lineage:
+    """Lineage of a training run.
+
+    Args:
+        data: The files that were trained on; their digest identifies the data.
+        data_digest: In place of files, for data that is in none: the digest that identifies it.
+        code_version: Version of the training code; by default the commit of the working directory.
+        run_id: The training run; by default a new id.
+        metrics: What was measured.
+    """
+    if not data and not data_digest:
+        raise BundleError("lineage: no data files; name the files that were trained on")
+    return Lineage(
+        data_digest=data_digest or digest_of(*data),
+        code_version=code_version or _commit(),
+        library_versions=library_versions(),
+        run_id=run_id or uuid.uuid4().hex,
+        metrics=dict(metrics or {}),
+    )
+
+
+def digest_of(*paths: str | PathLike[str]) -> str:
+    """SHA-256 over the contents of files, in the given order."""
+    whole = hashlib.sha256()
+    for path in paths:
+        with Path(path).open("rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return f"sha256:{whole.hexdigest()}"
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of what could have a part in training."""
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _commit() -> str:
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip() or "unknown"

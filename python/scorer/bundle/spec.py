@@ -1,0 +1,208 @@
+"""Bundles from a TOML file: what `scorer bundle build` reads."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from scorer.bundle.models import Action, Band, Feature, PolicySpec, SchemaFile, TransformStep
+from scorer.errors import BundleError
+
+if TYPE_CHECKING:
+    from scorer.bundle.build import Built, HeldOut
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BundleSection(_Section):
+    """What is built from what; paths are relative to the file."""
+
+    name: str
+    kind: Literal["score", "action"]
+    model: Path
+    voters: list[Path] = []
+    output_index: int = 0
+    golden_cases: int = Field(default=512, ge=256)
+    seed: int = 0
+
+
+class DataSection(_Section):
+    """Parquet files with one column per feature."""
+
+    training: Path
+    validation: Path
+    held_out: Path | None = None
+    """For calibration; default: the validation data."""
+
+
+class CalibrationSection(_Section):
+    """How the calibration map is fitted."""
+
+    method: Literal["isotonic", "sigmoid"] = "isotonic"
+    label: str
+    """Column of the held-out data: what came true, 0 or 1."""
+    action: str | None = None
+    """For action bundles: column with the id of the action that was taken."""
+
+
+class LineageSection(_Section):
+    """What the tables do not tell."""
+
+    code_version: str | None = None
+    run_id: str | None = None
+    metrics: dict[str, Any] = {}
+
+
+class BuildSpec(_Section):
+    """The whole file."""
+
+    bundle: BundleSection
+    data: DataSection
+    features: list[Feature]
+    action_features: list[Feature] = []
+    steps: list[TransformStep] = []
+    thresholds: list[Band] = []
+    policy: PolicySpec | None = None
+    actions: Path | None = None
+    """JSON, as in a bundle's actions.json."""
+    calibration: CalibrationSection | None = None
+    lineage: LineageSection = LineageSection()
+
+
+def read_spec(path: Path) -> BuildSpec:
+    """Reads and checks the file; every mistake is listed.
+
+    Raises:
+        BundleError: One line per mistake.
+    """
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise BundleError(f'"{path}" cannot be read: {error.strerror}; give a bundle\'s TOML file') from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BundleError(f'"{path}" is not valid TOML: {error}') from None
+    try:
+        spec = BuildSpec.model_validate(content)
+    except ValidationError as error:
+        mistakes = [f'"{path}": {".".join(map(str, e["loc"]))}: {e["msg"]}' for e in error.errors()]
+        raise BundleError("\n".join(mistakes)) from None
+    wrong = _contradictions(spec)
+    if wrong:
+        raise BundleError("\n".join(f'"{path}": {rule}' for rule in wrong))
+    return spec
+
+
+def build_from_spec(path: Path, output: Path) -> Built:
+    """Builds the bundle that a TOML file describes."""
+    from scorer.bundle.build import build_action_bundle, build_score_bundle
+    from scorer.bundle.lineage import describe_lineage
+
+    spec = read_spec(path)
+    base = path.parent
+    training = _table(base / spec.data.training)
+    validation = _table(base / spec.data.validation)
+    schema = SchemaFile(features=spec.features, action_features=spec.action_features)
+    lineage = describe_lineage(
+        base / spec.data.training,
+        code_version=spec.lineage.code_version,
+        run_id=spec.lineage.run_id,
+        metrics=spec.lineage.metrics,
+    )
+    common: dict[str, Any] = {
+        "name": spec.bundle.name,
+        "model": base / spec.bundle.model,
+        "schema": schema,
+        "training": training,
+        "validation": validation,
+        "lineage": lineage,
+        "steps": spec.steps,
+        "output_index": spec.bundle.output_index,
+        "golden_cases": spec.bundle.golden_cases,
+        "seed": spec.bundle.seed,
+    }
+    if spec.policy is None or spec.actions is None:
+        held_out = _held_out(spec, base, validation, None)
+        return build_score_bundle(output, bands=spec.thresholds, calibration=held_out, **common)
+    actions = _read_actions(base / spec.actions)
+    return build_action_bundle(
+        output,
+        actions=actions,
+        policy=spec.policy,
+        voters=[base / voter for voter in spec.bundle.voters],
+        calibration=_held_out(spec, base, validation, actions),
+        **common,
+    )
+
+
+def _contradictions(spec: BuildSpec) -> list[str]:
+    wrong = []
+    if spec.bundle.kind == "score":
+        if not spec.thresholds:
+            wrong.append("thresholds: a score bundle needs at least one; add [[thresholds]]")
+        if spec.policy or spec.actions or spec.action_features or spec.bundle.voters:
+            wrong.append("policy, actions, action_features and voters are for action bundles; remove them")
+    else:
+        if spec.policy is None or spec.actions is None:
+            wrong.append(
+                "an action bundle needs policy and actions; add [policy] and the path of the actions"
+            )
+        if spec.thresholds:
+            wrong.append("thresholds are for score bundles; remove them")
+        if spec.calibration and spec.calibration.action is None:
+            wrong.append("calibration.action: name the column with the action that was taken")
+    return wrong
+
+
+def _table(path: Path) -> Any:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_table(path)
+    except FileNotFoundError:
+        raise BundleError(f'data "{path}" is missing; give the path of a Parquet file') from None
+    except (pyarrow.ArrowException, OSError) as error:
+        raise BundleError(f'data "{path}" cannot be read as Parquet: {error}') from None
+
+
+def _held_out(spec: BuildSpec, base: Path, validation: Any, actions: list[Action] | None) -> HeldOut | None:
+    from scorer.bundle.build import HeldOut
+
+    section = spec.calibration
+    if section is None:
+        return None
+    data = validation if spec.data.held_out is None else _table(base / spec.data.held_out)
+    taken = None
+    if actions is not None and section.action is not None:
+        index = {action.id: at for at, action in enumerate(actions)}
+        ids = _column(data, section.action).to_pylist()
+        unknown = next((name for name in ids if name not in index), None)
+        if unknown is not None:
+            raise BundleError(f'column "{section.action}": "{unknown}" is no action of the catalogue; add it')
+        taken = [index[name] for name in ids]
+    return HeldOut(data, _column(data, section.label).to_numpy(), taken, section.method)
+
+
+def _column(table: Any, name: str) -> Any:
+    if name not in table.column_names:
+        raise BundleError(f'the held-out data has no column "{name}"; correct the name')
+    return table[name]
+
+
+def _read_actions(path: Path) -> list[Action]:
+    try:
+        return TypeAdapter(list[Action]).validate_python(json.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise BundleError(f'actions "{path}" cannot be read: {error.strerror}') from None
+    except json.JSONDecodeError as error:
+        raise BundleError(f'actions "{path}" is not valid JSON: {error}') from None
+    except ValidationError as error:
+        first: Any = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BundleError(f'actions "{path}": {where}: {first["msg"]}') from None

@@ -1,0 +1,237 @@
+"""``scorer status``, ``lanes``, ``swap`` and ``rollback``: talk to a running server's control service."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scorer.commands.output import print_json, print_table, short, size, when
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from scorer.v1 import control_pb2 as pb
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        "-a",
+        metavar="HOST:PORT",
+        help="The control service; default: $SCORER_SERVER__CONTROL_LISTEN, the one of "
+        "./scorer.toml, or 127.0.0.1:7701.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Reason = Annotated[str, typer.Option("--reason", "-m", help="Why; kept in the server's log.")]
+
+
+def status(address: Address = None, json: Json = False) -> None:
+    """Show what a running server serves, what it refused, and how its registry and log are."""
+    from scorer.control import client
+    from scorer.v1 import control_pb2 as pb
+
+    target = _address(address)
+    with client.connected(target) as stub:
+        found = client.call(stub.GetStatus, pb.GetStatusRequest(), target)
+    if json:
+        _print_message(found)
+        return
+    ready = f", ready after {found.ready_after_ms:.0f} ms" if found.ready_after_ms else ""
+    typer.echo(
+        f"{found.state}  scorer {found.version} ({found.build_profile}), "
+        f"{size(found.resident_bytes)} resident{ready}"
+    )
+    typer.echo(f"  since {when(found.started_at_ms)}, listening on {', '.join(found.addresses) or 'nothing'}")
+    registry = "reachable" if found.registry.reachable else f"NOT reachable: {found.registry.error}"
+    typer.echo(f"  registry {found.registry.location}: {registry}")
+    if found.log.state == "off":
+        typer.echo("  decision log off")
+    else:
+        dropped = f", {found.log.dropped} dropped" if found.log.dropped else ""
+        why = f" ({found.log.error})" if found.log.error else ""
+        typer.echo(
+            f"  decision log {found.log.state}{why}: {found.log.directory}, next record "
+            f"{found.log.next_sequence}, "
+            f"{size(found.log.unsynced_bytes)} not synced{dropped}"
+        )
+    typer.echo("")
+    _print_lanes(found.lane_table, list(found.checkpoints))
+    rows = [
+        (
+            short(b.digest),
+            b.name,
+            "live" if b.live else "kept for rollback",
+            size(b.bytes),
+            f"{b.load_ms:.0f} ms",
+            str(b.decisions),
+        )
+        for b in found.bundles
+    ]
+    print_table(
+        ("bundle", "name", "state", "size", "loaded in", "decisions"), rows, empty="no bundles are loaded"
+    )
+    for rejection in found.rejections:
+        typer.echo(
+            f"REFUSED {when(rejection.at_ms)} {rejection.checkpoint}: {_named(rejection.bundle)}: "
+            f"{rejection.reason}"
+        )
+
+
+def lanes(
+    checkpoint: Annotated[
+        str | None, typer.Argument(metavar="[CHECKPOINT]", help="Only this one; needed to set lanes.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=BUNDLE:SHARE]...", help="The lanes to set; shares add up to 1."),
+    ] = None,
+    address: Address = None,
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
+    """Show the lane table, or set the lanes of a checkpoint.
+
+    To set: scorer lanes fraud.checkout live=ab12cd34:0.9 new=ef34ab56:0.1
+    """
+    from scorer.control import client
+    from scorer.v1 import control_pb2 as pb
+
+    target = _address(address)
+    with client.connected(target) as stub:
+        if checkpoint is not None and settings:
+            wanted = pb.SetLanesRequest(checkpoint=checkpoint, lanes=map(_lane, settings), reason=reason)
+            client.call(stub.SetLanes, wanted, target)
+        found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
+    if checkpoint is not None:
+        kept = [entry for entry in found.checkpoints if entry.checkpoint == checkpoint]
+        if not kept:
+            raise _unknown(checkpoint, [entry.checkpoint for entry in found.checkpoints])
+        del found.checkpoints[:]
+        found.checkpoints.extend(kept)
+    if json:
+        _print_message(found)
+    else:
+        _print_lanes(found.lane_table, list(found.checkpoints))
+
+
+def swap(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help='For example "fraud.checkout".')],
+    bundle: Annotated[
+        str, typer.Argument(metavar="BUNDLE", help="name@alias, a digest, or the beginning of one.")
+    ],
+    address: Address = None,
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
+    """Send all traffic of a checkpoint to another bundle, now. The alias is not followed until it moves."""
+    from scorer.control import client
+    from scorer.v1 import control_pb2 as pb
+
+    target = _address(address)
+    with client.connected(target) as stub:
+        done = client.call(
+            stub.Swap, pb.SwapRequest(checkpoint=checkpoint, bundle=bundle, reason=reason), target
+        )
+    if json:
+        _print_message(done)
+    elif done.previous_bundle == done.bundle:
+        typer.echo(f"{checkpoint} already serves {short(done.bundle)} (lane table {done.lane_table})")
+    else:
+        typer.echo(
+            f"{checkpoint} -> {short(done.bundle)} (was {short(done.previous_bundle)}), loaded in "
+            f"{done.load_ms:.0f} ms, lane table {done.lane_table}"
+        )
+
+
+def rollback(
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="[CHECKPOINT]", help="Only this one; default: the last change.")
+    ] = "",
+    address: Address = None,
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
+    """Restore the lanes before the current ones. The alias is not followed until it moves."""
+    from scorer.control import client
+    from scorer.v1 import control_pb2 as pb
+
+    target = _address(address)
+    with client.connected(target) as stub:
+        done = client.call(stub.Rollback, pb.RollbackRequest(checkpoint=checkpoint, reason=reason), target)
+        found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
+    if json:
+        _print_message(done)
+    else:
+        shown = [entry for entry in found.checkpoints if checkpoint in ("", entry.checkpoint)]
+        _print_lanes(found.lane_table, shown)
+
+
+def _address(given: str | None) -> str:
+    if given is not None:
+        return given
+    if named := os.environ.get("SCORER_SERVER__CONTROL_LISTEN"):
+        return named
+    if Path("scorer.toml").exists():
+        from scorer import config
+
+        return config.load("scorer.toml").server.control_listen
+    return "127.0.0.1:7701"
+
+
+def _lane(text: str) -> pb.Lane:
+    from scorer.errors import InvalidLanesError
+    from scorer.v1 import control_pb2 as pb
+
+    # A digest may be written with its own colon: the share follows the last one.
+    parts = re.fullmatch(r"([^=]+)=(.+):([0-9.]+)", text)
+    try:
+        name, bundle, share = parts.groups() if parts else ("", "", "")
+        return pb.Lane(name=name, bundle=bundle, share=float(share))
+    except ValueError:
+        raise InvalidLanesError(
+            f'"{text}" is not a lane; write NAME=BUNDLE:SHARE, for example live=ab12cd34:0.9'
+        ) from None
+
+
+def _unknown(checkpoint: str, known: list[str]) -> Exception:
+    from scorer.config.problems import nearest
+    from scorer.errors import UnknownCheckpointError
+
+    return UnknownCheckpointError(f'no checkpoint "{checkpoint}"; {nearest(checkpoint, known)}')
+
+
+def _print_lanes(version: int, checkpoints: list[pb.CheckpointLanes]) -> None:
+    typer.echo(f"lane table {version}")
+    rows = [
+        (
+            entry.checkpoint if index == 0 else "",
+            entry.kind if index == 0 else "",
+            lane.name,
+            short(lane.bundle),
+            f"{lane.share:.4g}",
+            (f"follows {entry.following}" if entry.following else "pinned") if index == 0 else "",
+        )
+        for entry in checkpoints
+        for index, lane in enumerate(entry.lanes)
+    ]
+    rows += [
+        (e.checkpoint, e.kind, "-", "-", "-", "waits for {e.following}") for e in checkpoints if not e.lanes
+    ]
+    print_table(("checkpoint", "kind", "lane", "bundle", "share", "source"), rows, empty="no checkpoints")
+
+
+def _named(bundle: str) -> str:
+    return bundle if "@" in bundle else short(bundle)
+
+
+def _print_message(message: Message) -> None:
+    from google.protobuf.json_format import MessageToDict
+
+    print_json(
+        MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    )

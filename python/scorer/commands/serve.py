@@ -1,0 +1,22 @@
+"""``scorer serve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    config: Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="The settings file.")] = Path(
+        "scorer.toml"
+    ),
+) -> None:
+    """Serve the checkpoints of a settings file until SIGTERM or SIGINT.
+
+    Writes one JSON event per line to stderr. Exit codes: 0 stopped cleanly, 1 failed, 64 bad settings.
+    """
+    from scorer.serve import run
+
+    raise typer.Exit(run(config))

@@ -1,0 +1,38 @@
+"""Calls the control service; for the command line, which needs one short call at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import grpc
+
+from scorer.errors import ControlError, ControlUnavailableError
+from scorer.v1 import control_pb2_grpc
+
+_TIMEOUT_SECONDS = 60.0
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@contextmanager
+def connected(address: str) -> Iterator[control_pb2_grpc.ControlServiceStub]:
+    """A stub whose calls fail with this project's errors."""
+    with grpc.insecure_channel(address) as channel:
+        yield control_pb2_grpc.ControlServiceStub(channel)
+
+
+def call(method: Callable[..., Response], request: object, address: str) -> Response:
+    """One call; loading a large bundle may take seconds, hence the long limit."""
+    try:
+        return method(request, timeout=_TIMEOUT_SECONDS)
+    except grpc.RpcError as error:
+        code, details = error.code(), error.details()
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            known = details if (details and "stopping" in details) or "registry" in (details or "") else None
+            raise ControlUnavailableError(
+                known or f"no control service answers at {address}; is `scorer serve` running there?"
+            ) from None
+        raise ControlError(f"{details} ({code.name})") from None

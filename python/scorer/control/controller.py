@@ -1,0 +1,378 @@
+"""The one place where the lane table changes.
+
+Order of every change: copy the bundles in → load, verify, warm → reserve a version on disk →
+swap → remember → unload what nothing needs. A failure before the swap leaves no trace in
+what is served. One lock makes changes wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scorer.config import Settings
+from scorer.control.dataplane import DataPlane
+from scorer.control.lanes import Lane, Lanes, LaneTable, bundles_of, check_lanes, only
+from scorer.control.state import Following, Remembered, StateDirectory, StateError
+from scorer.errors import (
+    BundleError,
+    ControlUnavailableError,
+    LoadError,
+    NothingToRestoreError,
+    RegistryUnavailableError,
+    ScorerError,
+    UnknownCheckpointError,
+)
+from scorer.events import EventLog
+from scorer.registry.base import BundleSource, Resolved
+from scorer.registry.reference import DigestReference, parse_reference, pick_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The result of a change."""
+
+    version: int
+    load_ms: float = 0.0
+    previous: Lanes = ()
+
+
+class Controller:
+    """Owns the lane table. Its methods run on the event loop; what blocks runs in threads."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        plane: DataPlane,
+        source: BundleSource,
+        state: StateDirectory,
+        events: EventLog,
+    ) -> None:
+        self.settings = settings
+        self.plane = plane
+        self.source = source
+        self.state = state
+        self.events = events
+        self.draining = False
+        self.load_reports: dict[str, Mapping[str, Any]] = {}
+        """By digest: what loading said, for every bundle that is loaded."""
+        self.saved = True
+        """Whether the state file holds what is served."""
+        self.ready = asyncio.Event()
+        """Set once every checkpoint has something to serve."""
+        self._lock = asyncio.Lock()
+        self._now = Remembered(
+            LaneTable(0, dict.fromkeys(settings.checkpoints, ())),
+            following={name: Following(c.alias) for name, c in settings.checkpoints.items()},
+        )
+
+    @property
+    def table(self) -> LaneTable:
+        """The table in force."""
+        return self._now.table
+
+    @property
+    def following(self) -> Mapping[str, Following]:
+        """How each checkpoint relates to its alias."""
+        return self._now.following
+
+    def is_ready(self) -> bool:
+        """Whether every checkpoint has something to serve."""
+        return self.table.is_complete()
+
+    # --- boot ---
+
+    async def restore(self) -> None:
+        """Serves the last known good table, as far as it can be loaded and is still configured."""
+        try:
+            last = await asyncio.to_thread(self.state.read)
+        except StateError as error:
+            self.events.error("state_unreadable", error=str(error))
+            return
+        if last is None:
+            return
+        async with self._lock:
+            # Versions go on from where they were, whatever becomes of the table.
+            self._now = replace(self._now, reserved=max(last.reserved, last.table.version))
+            wanted = {
+                name: lanes
+                for name, lanes in last.table.checkpoints.items()
+                if name in self.settings.checkpoints
+            }
+            usable = dict(
+                zip(wanted, await asyncio.gather(*map(self._loads, wanted, wanted.values())), strict=True)
+            )
+            lanes = {
+                name: wanted.get(name, ()) if usable.get(name) else () for name in self.settings.checkpoints
+            }
+            is_same = lanes == dict(last.table.checkpoints)
+            table = LaneTable(last.table.version if is_same else self._next_version(), lanes)
+            if not any(lanes.values()):
+                return
+            try:
+                await asyncio.to_thread(self.plane.swap, table)
+            except ScorerError as error:
+                self.events.error("last_known_good_refused", error=str(error))
+                return
+            self._now = replace(
+                self._now,
+                table=table,
+                before={name: b for name, b in last.before.items() if lanes.get(name)},
+                changed_last=tuple(name for name in last.changed_last if lanes.get(name)),
+                following={name: self._restored(name, last.following.get(name)) for name in lanes},
+            )
+            self._tell_if_ready()
+            self.events.info("restored", lane_table=table.version, checkpoints=_shown(lanes))
+
+    async def _loads(self, checkpoint: str, lanes: Lanes) -> bool:
+        """Loads the own copies behind some lanes; says why where it cannot."""
+        try:
+            for lane in lanes:
+                await self._load_copy(lane.bundle)
+        except (ScorerError, OSError) as error:
+            self.events.error("last_known_good_refused", checkpoint=checkpoint, error=str(error))
+            return False
+        return bool(lanes)
+
+    def _restored(self, checkpoint: str, last: Following | None) -> Following:
+        alias = self.settings.checkpoints[checkpoint].alias
+        # Another alias in the settings is a new instruction: it ends a pin.
+        return last if last is not None and last.alias == alias else Following(alias)
+
+    # --- changes ---
+
+    async def follow(self, checkpoint: str, target: Resolved) -> Changed:
+        """Serves what the checkpoint's alias points to.
+
+        Raises:
+            BundleError, LoadError, SwapError: The candidate is refused.
+            RegistryUnavailableError, OSError: It could not be copied; worth another try.
+        """
+        async with self._lock:
+            self._check_running()
+            alias = self.settings.checkpoints[checkpoint].alias
+            following = {checkpoint: Following(alias, target.digest)}
+            if self.table.checkpoints[checkpoint] == only(target.digest):
+                await self._note(following)
+                return Changed(self.table.version)
+            return await self._change(
+                {checkpoint: only(target.digest)},
+                {target.digest: target.path},
+                following,
+                event={"cause": f"alias {alias}"},
+            )
+
+    async def set_lanes(
+        self, checkpoint: str, lanes: Sequence[Lane], *, reason: str, cause: str = "set lanes"
+    ) -> Changed:
+        """Serves these lanes. Every bundle is loaded first; on any failure nothing changes."""
+        self._check_checkpoint(checkpoint)
+        check_lanes(checkpoint, lanes)
+        async with self._lock:
+            self._check_running()
+            resolved = [await asyncio.to_thread(self._resolve, lane.bundle) for lane in lanes]
+            wanted = tuple(
+                replace(lane, bundle=target.digest) for lane, target in zip(lanes, resolved, strict=True)
+            )
+            if self.table.checkpoints[checkpoint] == wanted:
+                return Changed(self.table.version, previous=wanted)
+            alias = self.settings.checkpoints[checkpoint].alias
+            if len(lanes) == 1 and lanes[0].bundle == alias:
+                # Asking for the very alias is asking to follow it again.
+                following = {checkpoint: Following(alias, resolved[0].digest)}
+            else:
+                following = {checkpoint: await self._pinned(checkpoint)}
+            return await self._change(
+                {checkpoint: wanted},
+                {target.digest: target.path for target in resolved},
+                following,
+                event={"cause": cause, "reason": reason},
+            )
+
+    async def rollback(self, checkpoint: str, *, reason: str) -> Changed:
+        """Restores the lanes before the current ones: of one checkpoint, or (empty name) of the last change.
+
+        What was rolled back cannot come back by a second rollback: repeating a call that timed out is safe.
+        """
+        if checkpoint:
+            self._check_checkpoint(checkpoint)
+        async with self._lock:
+            self._check_running()
+            names = [checkpoint] if checkpoint else list(self._now.changed_last)
+            restored = {name: self._now.before[name] for name in names if name in self._now.before}
+            if not restored:
+                what = f'checkpoint "{checkpoint}"' if checkpoint else "the lane table"
+                raise NothingToRestoreError(
+                    f"{what} has no earlier lanes to go back to; name a bundle with `scorer swap`"
+                )
+            following = {name: await self._pinned(name) for name in restored}
+            return await self._change(
+                restored, {}, following, event={"cause": "rollback", "reason": reason}, is_rollback=True
+            )
+
+    async def save_if_needed(self) -> None:
+        """Tries again to write the state file where that failed (a full disk, for instance)."""
+        if not self.saved:
+            async with self._lock:
+                await self._remember(self._now)
+
+    # --- inside: everything below runs under the lock ---
+
+    async def _change(
+        self,
+        lanes: Mapping[str, Lanes],
+        origins: Mapping[str, Path],
+        following: Mapping[str, Following],
+        *,
+        event: Mapping[str, Any],
+        is_rollback: bool = False,
+    ) -> Changed:
+        """Makes a new table in which some checkpoints have other lanes."""
+        was_loaded = set(self.load_reports)
+        try:
+            load_ms = 0.0
+            for digest in sorted(bundles_of(lanes)):
+                load_ms += await self._stage_and_load(digest, origins.get(digest))
+            old = self._now
+            version = self._next_version()
+            await self._remember(replace(old, reserved=version))
+            table = LaneTable(version, {**old.table.checkpoints, **lanes})
+            await asyncio.to_thread(self.plane.swap, table)
+        except BaseException:
+            await self._let_go(set(self.load_reports) - was_loaded)
+            await asyncio.to_thread(self._collect, self._needed())
+            raise
+        before = {name: old.table.checkpoints[name] for name in lanes if old.table.checkpoints[name]}
+        kept = {name: value for name, value in old.before.items() if name not in lanes}
+        self._now = Remembered(
+            table,
+            before=kept if is_rollback else {**kept, **before},
+            changed_last=() if is_rollback else tuple(before),
+            following={**old.following, **following},
+            reserved=version,
+        )
+        self._tell_if_ready()
+        await self._remember(self._now)
+        await self._let_go(set(self.load_reports) - self._needed())
+        await asyncio.to_thread(self._collect, self._needed())
+        self.events.info(
+            "swapped", lane_table=version, checkpoints=_shown(lanes), load_ms=round(load_ms, 1), **event
+        )
+        return Changed(version, load_ms, next(iter(before.values()), ()) if len(lanes) == 1 else ())
+
+    async def _stage_and_load(self, digest: str, origin: Path | None) -> float:
+        """Loads a bundle from the own copy, made first where there is none; the milliseconds it took."""
+        if digest in self.load_reports:
+            return 0.0
+        started = asyncio.get_running_loop().time()
+        had_copy = self.state.bundle(digest).is_dir()
+        if origin is not None:
+            await asyncio.to_thread(self.state.stage, origin, digest)
+        try:
+            await self._load_copy(digest)
+        except (LoadError, BundleError):
+            await asyncio.to_thread(self.state.discard, digest)
+            if not had_copy or origin is None:
+                raise
+            # The copy was damaged since it was made; the original may be sound.
+            await asyncio.to_thread(self.state.stage, origin, digest)
+            try:
+                await self._load_copy(digest)
+            except (LoadError, BundleError):
+                await asyncio.to_thread(self.state.discard, digest)
+                raise
+        return (asyncio.get_running_loop().time() - started) * 1e3
+
+    async def _load_copy(self, digest: str) -> None:
+        if digest not in self.load_reports:
+            self.load_reports[digest] = await asyncio.to_thread(
+                self.plane.load, self.state.bundle(digest), digest
+            )
+
+    async def _let_go(self, digests: Iterable[str]) -> None:
+        for digest in digests:
+            self.load_reports.pop(digest, None)
+            try:
+                await asyncio.to_thread(self.plane.unload, digest)
+            except ScorerError as error:
+                self.events.warning("not_unloaded", bundle=digest, error=str(error))
+
+    def _needed(self) -> set[str]:
+        """The bundles that are served, or would be after one rollback."""
+        return self._now.table.bundles() | bundles_of(self._now.before)
+
+    def _collect(self, needed: set[str]) -> None:
+        try:
+            self.state.collect(needed)
+        except OSError as error:
+            self.events.warning("copies_not_deleted", error=str(error))
+
+    async def _note(self, following: Mapping[str, Following]) -> None:
+        """Remembers where aliases point without changing the table."""
+        if any(self._now.following[name] != value for name, value in following.items()):
+            self._now = replace(self._now, following={**self._now.following, **following})
+            await self._remember(self._now)
+
+    async def _remember(self, remembered: Remembered) -> None:
+        # A state file that cannot be written must not stop a swap: serving comes first.
+        self._now = replace(self._now, reserved=max(self._now.reserved, remembered.reserved))
+        try:
+            await asyncio.to_thread(self.state.write, remembered)
+        except OSError as error:
+            if self.saved:
+                self.events.error("state_not_saved", error=str(error), path=str(self.state.path))
+            self.saved = False
+        else:
+            self.saved = True
+
+    async def _pinned(self, checkpoint: str) -> Following:
+        """A pin on where the alias points now: it ends when the alias moves."""
+        alias = self.settings.checkpoints[checkpoint].alias
+        try:
+            target = await asyncio.to_thread(self.source.resolve, alias)
+            return Following(alias, target.digest, pinned=True)
+        except ScorerError:
+            # The registry cannot say: what was seen last will do.
+            return replace(self._now.following[checkpoint], pinned=True)
+
+    def _tell_if_ready(self) -> None:
+        if self.is_ready():
+            self.ready.set()
+
+    def _next_version(self) -> int:
+        return max(self._now.table.version, self._now.reserved) + 1
+
+    def _resolve(self, reference: str) -> Resolved:
+        """What a reference stands for; digests of own copies also while the registry is away."""
+        try:
+            return self.source.resolve(reference)
+        except RegistryUnavailableError:
+            parsed = parse_reference(reference)
+            own = {digest.removeprefix("sha256:") for digest in self.state.digests()}
+            if not isinstance(parsed, DigestReference) or not any(d.startswith(parsed.prefix) for d in own):
+                raise
+            digest = f"sha256:{pick_digest(parsed, own, str(self.state.path))}"
+            return Resolved(digest, self.state.bundle(digest))
+
+    def _check_checkpoint(self, checkpoint: str) -> None:
+        if checkpoint not in self.settings.checkpoints:
+            from scorer.config.problems import nearest
+
+            raise UnknownCheckpointError(
+                f'no checkpoint "{checkpoint}"; {nearest(checkpoint, self.settings.checkpoints)}'
+            )
+
+    def _check_running(self) -> None:
+        if self.draining:
+            raise ControlUnavailableError("the server is stopping; change its successor")
+
+
+def _shown(lanes: Mapping[str, Lanes]) -> dict[str, Any]:
+    """Lanes as the log shows them: a digest where there is one lane, shares where there are several."""
+    return {
+        name: value[0].bundle if len(value) == 1 else {f"{e.name} {e.share:g}": e.bundle for e in value}
+        for name, value in lanes.items()
+    }

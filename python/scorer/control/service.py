@@ -1,0 +1,234 @@
+"""``scorer.v1.ControlService``: the controller over gRPC."""
+
+from __future__ import annotations
+
+import functools
+import os
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from scorer.control.controller import Controller
+from scorer.control.lanes import LIVE, Lane
+from scorer.control.watcher import Watcher
+from scorer.errors import (
+    AmbiguousReferenceError,
+    BundleError,
+    ControlUnavailableError,
+    InvalidLanesError,
+    InvalidReferenceError,
+    LoadError,
+    NothingToRestoreError,
+    RegistryError,
+    RegistryUnavailableError,
+    ScorerError,
+    ServerError,
+    SwapError,
+    UnknownCheckpointError,
+    UnknownReferenceError,
+)
+from scorer.v1 import control_pb2 as pb
+from scorer.v1 import control_pb2_grpc
+
+_STATUS: tuple[tuple[type[ScorerError], grpc.StatusCode], ...] = (
+    (UnknownCheckpointError, grpc.StatusCode.NOT_FOUND),
+    (UnknownReferenceError, grpc.StatusCode.NOT_FOUND),
+    (InvalidLanesError, grpc.StatusCode.INVALID_ARGUMENT),
+    (InvalidReferenceError, grpc.StatusCode.INVALID_ARGUMENT),
+    (AmbiguousReferenceError, grpc.StatusCode.INVALID_ARGUMENT),
+    (RegistryUnavailableError, grpc.StatusCode.UNAVAILABLE),
+    (ControlUnavailableError, grpc.StatusCode.UNAVAILABLE),
+    (NothingToRestoreError, grpc.StatusCode.FAILED_PRECONDITION),
+    (RegistryError, grpc.StatusCode.FAILED_PRECONDITION),
+    (BundleError, grpc.StatusCode.FAILED_PRECONDITION),
+    (LoadError, grpc.StatusCode.FAILED_PRECONDITION),
+    (SwapError, grpc.StatusCode.FAILED_PRECONDITION),
+    (ServerError, grpc.StatusCode.UNAVAILABLE),
+)
+
+
+def status_of(error: ScorerError) -> grpc.StatusCode:
+    """The gRPC code of an error, by its nearest class."""
+    return next((code for kind, code in _STATUS if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Method = Callable[["ControlService", Request, Any], Awaitable[Response]]
+
+
+def _answered(method: Method[Request, Response]) -> Method[Request, Response]:
+    """Turns errors into statuses: ours with their message, others with an id that the log explains."""
+
+    @functools.wraps(method)
+    async def wrapper(self: ControlService, request: Request, context: Any) -> Response:
+        try:
+            return await method(self, request, context)
+        except ScorerError as error:
+            code, message = status_of(error), str(error)
+        except OSError as error:
+            code = grpc.StatusCode.FAILED_PRECONDITION
+            message = (
+                f"the state directory cannot be written: {error.strerror or error}; free space and try again"
+            )
+        except Exception as error:
+            identifier = uuid.uuid4().hex
+            self.controller.events.defect("control_failed", error, id=identifier)
+            code = grpc.StatusCode.INTERNAL
+            message = f"internal error, id {identifier}; the server's log has the details under this id"
+        await context.abort(code, message)
+        raise AssertionError  # abort raises
+
+    return wrapper
+
+
+class ControlService(control_pb2_grpc.ControlServiceServicer):
+    """Translates; decides nothing."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        watcher: Watcher,
+        *,
+        version: str,
+        build_profile: str,
+        started_at_ms: int,
+    ) -> None:
+        self.controller = controller
+        self.watcher = watcher
+        self.ready_after_ms = 0.0
+        self._version = version
+        self._build_profile = build_profile
+        self._started_at_ms = started_at_ms
+
+    @_answered
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:  # noqa: N802
+        """Everything an operator asks first."""
+        controller, watcher = self.controller, self.watcher
+        status = controller.plane.status()
+        addresses = controller.plane.addresses()
+        log: Mapping[str, Any] = status.get("log") or {}
+        return pb.GetStatusResponse(
+            version=self._version,
+            build_profile=self._build_profile,
+            started_at_ms=self._started_at_ms,
+            ready_after_ms=self.ready_after_ms,
+            state=self._state(),
+            lane_table=controller.table.version,
+            checkpoints=self._checkpoints(),
+            bundles=self._bundles(status),
+            rejections=[
+                pb.Rejection(at_ms=r.at_ms, checkpoint=r.checkpoint, bundle=r.bundle, reason=r.reason)
+                for r in watcher.rejections.values()
+            ],
+            registry=pb.RegistryStatus(
+                location=controller.source.location,
+                reachable=watcher.reachable,
+                error=watcher.error,
+                last_seen_ms=watcher.last_seen_ms,
+            ),
+            log=pb.LogStatus(
+                directory=str(controller.settings.log.dir or ""),
+                state="off" if controller.settings.log.dir is None else str(log.get("state", "unavailable")),
+                error=str(log.get("error") or ""),
+                next_sequence=int(log.get("next_sequence") or 0),
+                unsynced_bytes=int(log.get("unsynced_bytes") or 0),
+                dropped=int(log.get("dropped") or 0),
+            ),
+            resident_bytes=resident_bytes(),
+            addresses=addresses.grpc,
+        )
+
+    @_answered
+    async def ListLanes(self, request: pb.ListLanesRequest, context: Any) -> pb.ListLanesResponse:  # noqa: N802
+        """The table in force."""
+        return pb.ListLanesResponse(lane_table=self.controller.table.version, checkpoints=self._checkpoints())
+
+    @_answered
+    async def SetLanes(self, request: pb.SetLanesRequest, context: Any) -> pb.SetLanesResponse:  # noqa: N802
+        """Replaces one checkpoint's lanes."""
+        lanes = [Lane(lane.name, lane.bundle, lane.share) for lane in request.lanes]
+        changed = await self.controller.set_lanes(request.checkpoint, lanes, reason=request.reason)
+        return pb.SetLanesResponse(lane_table=changed.version)
+
+    @_answered
+    async def Swap(self, request: pb.SwapRequest, context: Any) -> pb.SwapResponse:  # noqa: N802
+        """Sends all of a checkpoint's traffic to one bundle."""
+        changed = await self.controller.set_lanes(
+            request.checkpoint, [Lane(LIVE, request.bundle, 1.0)], reason=request.reason, cause="swap"
+        )
+        (lane,) = self.controller.table.checkpoints[request.checkpoint]
+        return pb.SwapResponse(
+            lane_table=changed.version,
+            bundle=lane.bundle,
+            previous_bundle=changed.previous[0].bundle if len(changed.previous) == 1 else "",
+            load_ms=changed.load_ms,
+        )
+
+    @_answered
+    async def Rollback(self, request: pb.RollbackRequest, context: Any) -> pb.RollbackResponse:  # noqa: N802
+        """Restores what was served before."""
+        changed = await self.controller.rollback(request.checkpoint, reason=request.reason)
+        return pb.RollbackResponse(lane_table=changed.version)
+
+    def _state(self) -> str:
+        if self.controller.draining:
+            return "DRAINING"
+        return "SERVING" if self.controller.is_ready() else "NOT_SERVING"
+
+    def _checkpoints(self) -> list[pb.CheckpointLanes]:
+        controller = self.controller
+        return [
+            pb.CheckpointLanes(
+                checkpoint=name,
+                kind=controller.settings.checkpoints[name].kind,
+                lanes=[pb.Lane(name=lane.name, bundle=lane.bundle, share=lane.share) for lane in lanes],
+                following="" if controller.following[name].pinned else controller.following[name].alias,
+            )
+            for name, lanes in controller.table.checkpoints.items()
+        ]
+
+    def _bundles(self, status: Mapping[str, Any]) -> list[pb.BundleStatus]:
+        live = self.controller.table.bundles()
+        counted = {str(entry.get("digest")): entry for entry in status.get("bundles", ())}
+        return [
+            pb.BundleStatus(
+                digest=digest,
+                name=str(report.get("name", "")),
+                load_ms=float(report.get("load_ms", 0.0)),
+                bytes=int(report.get("bytes", 0)),
+                decisions=int(counted.get(digest, {}).get("decisions", 0)),
+                live=digest in live,
+            )
+            for digest, report in self.controller.load_reports.items()
+        ]
+
+
+async def start(service: ControlService, address: str) -> tuple[grpc.aio.Server, str]:
+    """Binds the control listener; returns the server and where it really listens."""
+    # Without this option the kernel lets two processes share the port, and calls reach either.
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    control_pb2_grpc.add_ControlServiceServicer_to_server(service, server)
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ServerError(
+            f"control_listen {address}: the address is in use or not of this machine; "
+            "stop the process that holds it or use another (port 0 lets the system choose)"
+        )
+    await server.start()
+    return server, f"{address.rpartition(':')[0]}:{port}"
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds now; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

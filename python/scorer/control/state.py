@@ -1,0 +1,168 @@
+"""What the server remembers across restarts: the last known good table and its bundles.
+
+::
+
+    <state_dir>/last-known-good.json    replaced in one step, synced
+    <state_dir>/bundles/<hex>/...       own copies, so that the registry may be gone
+    <state_dir>/staging/                copies under way
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scorer.control.lanes import Lanes, LaneTable, lanes_from_dict, lanes_to_dict
+from scorer.errors import ScorerError
+from scorer.registry import files
+
+FILE = "last-known-good.json"
+_FORMAT = 1
+
+
+class StateError(ScorerError):
+    """The state file cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How a checkpoint relates to its registry alias."""
+
+    alias: str
+    digest: str | None = None
+    """Where the alias pointed when it was last acted upon."""
+    pinned: bool = False
+    """Changed by hand since: the alias is not followed until it moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Everything in the state file."""
+
+    table: LaneTable
+    before: Mapping[str, Lanes] = field(default_factory=dict)
+    """The lanes that each checkpoint had before its current ones."""
+    changed_last: tuple[str, ...] = ()
+    """The checkpoints in which the table before the current one differs."""
+    following: Mapping[str, Following] = field(default_factory=dict)
+    reserved: int = 0
+    """The highest table version ever attempted: a version never means two tables."""
+
+
+class StateDirectory:
+    """The directory. One server uses it at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def prepare(self) -> None:
+        """Makes the directory."""
+        try:
+            (self.path / "bundles").mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(self._staging, ignore_errors=True)
+            self._staging.mkdir()
+        except OSError as error:
+            raise StateError(
+                f'state_dir "{self.path}" cannot be written: {error.strerror}; make it writable or '
+                "choose another"
+            ) from error
+
+    # --- the file ---
+
+    def read(self) -> Remembered | None:
+        """What was remembered last; None on first start.
+
+        Raises:
+            StateError: The file is damaged. The registry can still be used.
+        """
+        path = self.path / FILE
+        try:
+            document = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise StateError(f'"{path}" cannot be read ({error}); it is ignored and written anew') from error
+        try:
+            body = document["state"]
+            if document["format"] != _FORMAT or document["sha256"] != _digest(body):
+                raise StateError(f'"{path}" is damaged or of another version; it is ignored and written anew')
+            return _from_dict(body)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f'"{path}" is damaged ({error!r}); it is ignored and written anew') from error
+
+    def write(self, remembered: Remembered) -> None:
+        """Replaces what is remembered, on disk when it returns."""
+        body = _to_dict(remembered)
+        document = {"format": _FORMAT, "sha256": _digest(body), "state": body}
+        files.write_atomically(self.path / FILE, json.dumps(document, indent=1).encode() + b"\n")
+
+    # --- the bundles ---
+
+    def bundle(self, digest: str) -> Path:
+        """Where a bundle's own copy is, or would be."""
+        return self.path / "bundles" / digest.removeprefix("sha256:")
+
+    def digests(self) -> set[str]:
+        """The bundles of which there is a copy."""
+        with suppress(FileNotFoundError):
+            return {f"sha256:{entry.name}" for entry in (self.path / "bundles").iterdir()}
+        return set()
+
+    def stage(self, source: Path, digest: str) -> Path:
+        """Copies a bundle in, whole or not at all; nothing is verified here. A copy that exists is kept."""
+        target = self.bundle(digest)
+        if not target.is_dir():
+            with files.staged(self._staging) as temporary:
+                files.copy_bundle(source, temporary)
+                files.commit(temporary, target)
+        return target
+
+    def discard(self, digest: str) -> None:
+        """Deletes a copy."""
+        files.remove(self.bundle(digest), staging=self._staging)
+
+    def collect(self, keep: set[str]) -> None:
+        """Deletes every copy that is not to be kept."""
+        for digest in self.digests() - keep:
+            self.discard(digest)
+
+    @property
+    def _staging(self) -> Path:
+        return self.path / "staging"
+
+
+def _digest(body: Any) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _to_dict(remembered: Remembered) -> dict[str, Any]:
+    return {
+        "table": remembered.table.to_dict(),
+        "before": lanes_to_dict(remembered.before),
+        "changed_last": list(remembered.changed_last),
+        "following": {
+            checkpoint: {"alias": f.alias, "digest": f.digest, "pinned": f.pinned}
+            for checkpoint, f in remembered.following.items()
+        },
+        "reserved": remembered.reserved,
+    }
+
+
+def _from_dict(body: Mapping[str, Any]) -> Remembered:
+    table = body["table"]
+    return Remembered(
+        table=LaneTable(int(table["version"]), lanes_from_dict(table["checkpoints"])),
+        before=lanes_from_dict(body["before"]),
+        changed_last=tuple(body["changed_last"]),
+        following={
+            checkpoint: Following(f["alias"], f["digest"], bool(f["pinned"]))
+            for checkpoint, f in body["following"].items()
+        },
+        reserved=int(body["reserved"]),
+    )

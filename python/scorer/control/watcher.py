@@ -1,0 +1,168 @@
+"""Follows the registry: sees aliases move, offers what they point to, remembers what was refused."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from scorer.control.controller import Controller
+from scorer.control.lanes import only
+from scorer.errors import RegistryUnavailableError, ScorerError
+from scorer.registry.base import Resolved
+
+_MAX_DELAY = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A candidate that is not served, and why. It is tried again when its alias or its bytes change."""
+
+    at_ms: int
+    checkpoint: str
+    bundle: str
+    """A digest; the alias itself where that cannot be resolved."""
+    reason: str
+    fingerprint: Hashable = None
+    transient: bool = False
+    """Copying failed, not checking: tried again without any change."""
+
+
+class Watcher:
+    """One pass after another over the aliases that the settings name."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.rejections: dict[str, Rejection] = {}
+        """By checkpoint: the candidate that its alias points to now, if it was refused."""
+        self.reachable = False
+        self.error = ""
+        self.last_seen_ms = 0
+        self._controller = controller
+        self._source = controller.source
+        self._now_ms = now_ms
+        self._jitter = jitter
+        self._seen: Hashable = None
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Polls until cancelled. No error ends it: the next pass may fare better."""
+        while True:
+            await asyncio.sleep(self.delay())
+            try:
+                await self.poll()
+            except Exception as error:
+                self._failures += 1
+                self._controller.events.defect("watcher_failed", error)
+
+    def delay(self) -> float:
+        """Seconds to the next pass: the settings' interval, doubling while the registry fails, up to 5 s."""
+        interval = self._controller.settings.registry.poll_ms / 1e3
+        if not self._failures:
+            return interval
+        longest = max(interval, _MAX_DELAY)
+        # Jitter: many servers that lost one registry must not come back in step.
+        return min(longest, interval * 2.0 ** min(self._failures, 20)) * (0.8 + 0.4 * self._jitter())
+
+    async def poll(self) -> None:
+        """One pass."""
+        await self._controller.save_if_needed()
+        try:
+            version = await asyncio.to_thread(self._source.version)
+            if version != self._seen or await asyncio.to_thread(self._may_have_healed):
+                await self._follow_all()
+        except RegistryUnavailableError as error:
+            self._lost(str(error))
+            return
+        self._seen = version
+        self._found()
+
+    async def _follow_all(self) -> None:
+        for checkpoint, settings in self._controller.settings.checkpoints.items():
+            try:
+                target = await asyncio.to_thread(self._source.resolve, settings.alias)
+            except RegistryUnavailableError:
+                raise
+            except ScorerError as error:
+                self._reject(Rejection(self._now_ms(), checkpoint, settings.alias, str(error)))
+                continue
+            await self._offer(checkpoint, target)
+
+    async def _offer(self, checkpoint: str, target: Resolved) -> None:
+        """Has the controller serve a candidate, unless it does already or refused these very bytes."""
+        following = self._controller.following[checkpoint]
+        if following.pinned and following.digest == target.digest:
+            self.rejections.pop(checkpoint, None)
+            return
+        served = self._controller.table.checkpoints[checkpoint] == only(target.digest)
+        if served and following.digest == target.digest and not following.pinned:
+            self.rejections.pop(checkpoint, None)
+            return
+        fingerprint = await asyncio.to_thread(self._source.fingerprint, target.digest)
+        refused = self.rejections.get(checkpoint)
+        if (
+            refused
+            and not refused.transient
+            and (refused.bundle, refused.fingerprint) == (target.digest, fingerprint)
+        ):
+            return
+        try:
+            await self._controller.follow(checkpoint, target)
+        except RegistryUnavailableError:
+            raise
+        except (ScorerError, OSError) as error:
+            transient = isinstance(error, OSError)
+            reason = str(error)
+            if isinstance(error, OSError):
+                reason = f"cannot be copied: {error.strerror or error}"
+            self._reject(Rejection(self._now_ms(), checkpoint, target.digest, reason, fingerprint, transient))
+        else:
+            self.rejections.pop(checkpoint, None)
+
+    def _may_have_healed(self) -> bool:
+        """Whether some refused candidate is worth another look though no alias moved."""
+        return any(
+            rejection.transient
+            or (
+                rejection.fingerprint is not None
+                and self._source.fingerprint(rejection.bundle) != rejection.fingerprint
+            )
+            for rejection in self.rejections.values()
+        )
+
+    def _reject(self, rejection: Rejection) -> None:
+        known = self.rejections.get(rejection.checkpoint)
+        self.rejections[rejection.checkpoint] = rejection
+        if known and (known.bundle, known.reason) == (rejection.bundle, rejection.reason):
+            return  # said already
+        self._controller.events.error(
+            "candidate_refused",
+            checkpoint=rejection.checkpoint,
+            bundle=rejection.bundle,
+            reason=rejection.reason,
+            live=[lane.bundle for lane in self._controller.table.checkpoints[rejection.checkpoint]],
+        )
+
+    def _lost(self, error: str) -> None:
+        self._failures += 1
+        if self.reachable or error != self.error:
+            self._controller.events.error(
+                "registry_unavailable", error=error, serving=self._controller.is_ready()
+            )
+        self.reachable, self.error = False, error
+        # Whatever the registry says when it is back must be looked at.
+        self._seen = None
+
+    def _found(self) -> None:
+        if not self.reachable:
+            self._controller.events.info("registry_reachable", location=self._source.location)
+        transient = any(rejection.transient for rejection in self.rejections.values())
+        self._failures = self._failures + 1 if transient else 0
+        self.reachable, self.error, self.last_seen_ms = True, "", self._now_ms()

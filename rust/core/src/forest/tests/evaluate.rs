@@ -1,0 +1,102 @@
+//! Every evaluator gives the reference's bits.
+
+use proptest::prelude::*;
+
+use super::super::build;
+use super::{models, reference};
+use crate::forest::*;
+
+fn bits(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+fn all_margins(forest: &Forest, rows: &[f32]) -> Vec<u64> {
+    let count = rows.len() / forest.num_features();
+    let mut out = vec![f64::NAN; count * forest.num_outputs()];
+    forest.predict(rows, count, true, &mut out).unwrap();
+    bits(&out)
+}
+
+/// The same forest with every group padded as far as depth allows, or none.
+fn planned(forest: &Forest, padding: usize) -> Forest {
+    let layout = forest.layout.clone();
+    let plan = build::plan_with(&layout, padding);
+    Forest { layout, plan }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn margins_are_the_references(model in models::model(), seed in any::<u64>()) {
+        let forest = Forest::compile(&model).unwrap();
+        let rows = models::rows(&model, seed, 60);
+        let expected: Vec<u64> =
+            rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
+        prop_assert_eq!(&all_margins(&forest, &rows), &expected);
+        prop_assert_eq!(&all_margins(&planned(&forest, 0), &rows), &expected, "linked");
+        prop_assert_eq!(&all_margins(&planned(&forest, usize::MAX >> 32), &rows), &expected, "padded");
+        let bytes = forest.to_bytes();
+        let again = Forest::from_bytes(&bytes).unwrap();
+        prop_assert_eq!(again.to_bytes(), bytes);
+        prop_assert_eq!(&all_margins(&again, &rows), &expected, "decoded");
+    }
+
+    #[test]
+    fn one_test_agrees_with_float_comparison(threshold in any::<f64>(), x in any::<f32>()) {
+        prop_assume!(!threshold.is_nan());
+        let near = [threshold as f32, (threshold as f32).next_up(), (threshold as f32).next_down(), x];
+        for test in [Test::Less(threshold), Test::LessEqual(threshold)] {
+            let missing = Missing { nan: NanRule::Right, zero: ZeroRule::Keep };
+            let model = models::of(vec![models::stump(0, test, missing)]);
+            let forest = Forest::compile(&model).unwrap();
+            for x in near {
+                let row = [x, 0.0];
+                prop_assert_eq!(all_margins(&forest, &row), bits(&reference::margins(&model, &row)));
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_of_one_scratch_do_not_disturb_each_other() {
+    let missing = Missing { nan: NanRule::Left, zero: ZeroRule::Keep };
+    let rule = CategoryRule::NonNegative;
+    let test = Test::Category { set: 0, members: Side::Right, rule };
+    let model = models::of(vec![models::stump(0, test, missing), models::stump(1, Test::Less(0.0), missing)]);
+    let forest = Forest::compile(&model).unwrap();
+    let mut scratch = Scratch::new(&forest);
+    let rows = models::rows(&model, 3, 200);
+    for row in rows.chunks(2) {
+        let mut out = [0.0];
+        forest.margins(row, &mut scratch, &mut out);
+        assert_eq!(bits(&out), bits(&reference::margins(&model, row)));
+    }
+}
+
+#[test]
+#[should_panic(expected = "another forest")]
+fn a_scratch_of_another_forest_is_refused() {
+    let missing = Missing { nan: NanRule::Left, zero: ZeroRule::Keep };
+    let small = Forest::compile(&models::of(vec![models::stump(0, Test::Less(0.0), missing)])).unwrap();
+    let large = models::of(vec![
+        models::stump(0, Test::Less(0.0), missing),
+        models::stump(1, Test::Less(0.0), missing),
+    ]);
+    let large = Forest::compile(&large).unwrap();
+    large.margins(&[0.0, 0.0], &mut Scratch::new(&small), &mut [0.0]);
+}
+
+#[test]
+fn buffers_of_other_lengths_are_errors() {
+    let forest = Forest::compile(&models::of(vec![])).unwrap();
+    let mut out = [0.0; 2];
+    assert!(matches!(
+        forest.predict(&[0.0; 3], 2, true, &mut out),
+        Err(ForestError::Shape { what: "rows", expected: 4, found: 3 })
+    ));
+    assert!(matches!(
+        forest.predict(&[0.0; 6], 3, true, &mut out),
+        Err(ForestError::Shape { what: "outputs", expected: 3, found: 2 })
+    ));
+}

@@ -1,0 +1,137 @@
+"""deploy/Dockerfile, read without a container engine: what goes in, from where, and as whom it runs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from dockerfile import Stage, stages
+
+from scorer import config
+
+ROOT = Path(__file__).resolve().parents[2]
+# What trains, converts or explores; none of it answers a request.
+TRAINING = {
+    "xgboost", "lightgbm", "treelite", "scikit-learn", "scipy", "numpy", "pandas", "pyarrow", "duckdb",
+    "matplotlib", "mlflow", "locust", "grpcio-tools", "maturin", "pytest",
+}  # fmt: skip
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Package → version of a compiled requirement file."""
+    return dict(re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", path.read_text(), flags=re.MULTILINE))
+
+
+def test_stages() -> None:
+    assert [stage.name for stage in stages()] == ["wheel", "packages", "serve"]
+
+
+@pytest.mark.parametrize("stage", stages(), ids=lambda stage: stage.name)
+def test_bases_are_pinned_by_version_and_digest(stage: Stage) -> None:
+    match = re.fullmatch(r"(rust|python):(\d+\.\d+\.\d+)-slim-(\w+)@sha256:[0-9a-f]{64}", stage.base)
+    assert match, stage.base
+    if match[1] == "rust":
+        pinned = tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
+        assert match[2] == pinned
+        assert f"RUSTUP_TOOLCHAIN={pinned}" in stage.all("ENV")
+
+
+def test_the_wheel_is_linked_against_the_c_library_it_meets() -> None:
+    releases = {release for stage in stages() for release in re.findall(r"-slim-(\w+)@", stage.base)}
+    assert len(releases) == 1
+
+
+def test_every_download_is_checked_against_a_hash() -> None:
+    installs = [
+        command
+        for stage in stages()
+        for run in stage.all("RUN")
+        for command in run.split("&&")
+        if re.search(r"\bpip install\b", command)
+    ]
+    assert len(installs) == 3
+    for command in installs:
+        assert "--require-hashes" in command or "--no-index" in command, command
+    [build] = [run for run in stages()[0].all("RUN") if "maturin" in run]
+    assert "--locked" in build
+    assert "--release" in build
+
+
+def test_only_what_serves_is_installed() -> None:
+    _, packages, serve = stages()
+    copied = [copy.split()[0] for copy in packages.all("COPY") if not copy.startswith("--from")]
+    assert copied == ["requirements/serve.txt"]
+    assert not pins(ROOT / "requirements/serve.txt").keys() & TRAINING
+    brought = [copy for copy in serve.all("COPY") if copy.startswith("--from")]
+    assert brought == ["--from=packages /opt/scorer /opt/scorer"]
+
+
+def test_the_build_stage_uses_the_tools_that_the_tests_use() -> None:
+    development = pins(ROOT / "requirements/dev.txt")
+    build = pins(ROOT / "requirements/build.txt")
+    assert set(build) == {"uv", "maturin"}
+    assert build["maturin"] == development["maturin"]
+
+
+def test_layers_pin_the_same_versions() -> None:
+    files = [pins(ROOT / f"requirements/{name}.txt") for name in ("serve", "train", "dev")]
+    for smaller, larger in itertools.pairwise(files):
+        assert smaller.items() <= larger.items()
+
+
+def test_runs_as_nobody_in_particular_and_stops_on_sigterm() -> None:
+    serve = stages()[-1]
+    user, _, group = serve.one("USER").partition(":")
+    # Numbers: Kubernetes cannot tell from a name that it is not root.
+    assert int(user) > 0
+    assert int(group) > 0
+    assert serve.one("STOPSIGNAL") == "SIGTERM"
+    order = [keyword for keyword, _ in serve.steps]
+    assert "RUN" not in order[order.index("USER") :]
+    # The exec form: a shell as process 1 would not pass the signal on.
+    assert json.loads(serve.one("ENTRYPOINT"))[:2] == ["scorer", "serve"]
+    [health] = serve.all("HEALTHCHECK")
+    assert json.loads(health.partition("CMD ")[2])[:2] == ["scorer", "health"]
+
+
+def test_the_image_brings_settings_that_are_valid_and_match_it() -> None:
+    serve = stages()[-1]
+    [copied] = [copy.split() for copy in serve.all("COPY") if not copy.startswith("--from")]
+    source, target = copied
+    assert json.loads(serve.one("ENTRYPOINT"))[-1] == target
+    settings = config.parse((ROOT / source).read_text(), base=Path(target).parent, environment={})
+    exposed = {int(port) for port in serve.one("EXPOSE").split()}
+    reachable = (settings.server.listen, settings.server.metrics_listen)
+    assert exposed == {int(address.rpartition(":")[2]) for address in reachable if address}
+    [prepared] = [run for run in serve.all("RUN") if "install --directory" in run]
+    user, _, group = serve.one("USER").partition(":")
+    assert f"--owner={user} --group={group}" in prepared
+    folders = [Path(word) for word in prepared.split() if word.startswith("/")]
+    for path in (settings.server.uds, settings.server.state_dir, settings.log.dir):
+        assert path is not None
+        assert any(path.is_relative_to(folder) for folder in folders), path
+
+
+def test_what_is_copied_exists_and_reaches_the_builder() -> None:
+    lines = (ROOT / ".dockerignore").read_text().split("\n")
+    let_in = [line[1:] for line in lines if line.startswith("!")]
+    # An allow list: everything else stays out.
+    assert lines.index("*") < min(lines.index(f"!{path}") for path in let_in)
+    for path in let_in:
+        assert (ROOT / path).exists(), path
+    wanted = [
+        source
+        for stage in stages()
+        for copy in stage.all("COPY")
+        if not copy.startswith("--from")
+        for source in copy.split()[:-1]
+    ]
+    assert "." in wanted
+    # What the build reads from the whole tree.
+    wanted += ["Cargo.toml", "Cargo.lock", "README.md", "pyproject.toml", "protos", "rust", "python"]
+    for source in wanted:
+        assert source == "." or source in let_in, source

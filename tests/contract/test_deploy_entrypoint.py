@@ -1,0 +1,288 @@
+"""The image without a container engine: its build steps and its entry point, below a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from bundles import ACTIONS, FEATURES, tiny_action_bundle, tiny_score_bundle
+from dockerfile import stages
+from waiting import PATIENCE, wait_until
+
+from scorer.client import Client
+from scorer.registry import Registry
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINING = [
+    "xgboost",
+    "lightgbm",
+    "treelite",
+    "sklearn",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "duckdb",
+    "matplotlib",
+]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+class Image:
+    """What the Dockerfile would put into the image, with every absolute path moved below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.wheel, self.packages, self.serve = stages()
+        tools = Path(sys.executable).parent
+        # Nothing of the test's own environment: neither PYTHONPATH nor the packages beside its interpreter.
+        self.environment = {
+            "HOME": os.environ.get("HOME", str(root)),
+            "LANG": "C.UTF-8",
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "UV_SYSTEM_CERTS": "1",
+        } | {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "CARGO_"))}
+
+    def path(self, absolute: str) -> Path:
+        return self.root / absolute.removeprefix("/")
+
+    def moved(self, command: str) -> str:
+        """A command of the Dockerfile with its own paths below the folder."""
+        return re.sub(r"(?<![\w./-])/(?=(?:opt|wheels|run|var|etc)\b)", f"{self.root}/", command)
+
+    def build(self) -> None:
+        """Runs the steps that build and install; those that prepare Debian are left out."""
+        [compile_] = [run for run in self.wheel.all("RUN") if "maturin build" in run]
+        compile_ = re.sub(r"--mount=\S+", "", compile_).replace(
+            "/tools/bin/", f"{Path(sys.executable).parent}/"
+        )
+        self._run(self.moved(compile_), cwd=ROOT)
+        sources = self.path("/src")
+        sources.mkdir(parents=True)
+        for copy in self.packages.all("COPY"):
+            if not copy.startswith("--from"):
+                source, target = copy.split()
+                shutil.copy(ROOT / source, sources / target)
+        for run in self.packages.all("RUN"):
+            self._run(self.moved(run), cwd=sources)
+
+    def _run(self, command: str, cwd: Path) -> None:
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=cwd, env=self.environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+    @property
+    def inside(self) -> dict[str, str]:
+        """The environment that a process of the image has."""
+        [(path, *others)] = [env.split() for env in self.serve.all("ENV")]
+        assert path == "PATH=/opt/scorer/bin:$PATH"
+        fixed = dict(pair.split("=", 1) for pair in others)
+        return {"PATH": f"{self.path('/opt/scorer/bin')}:/usr/bin:/bin", "LANG": "C.UTF-8"} | fixed
+
+    def python(self, code: str) -> str:
+        done = subprocess.run(
+            ["python", "-c", code],
+            env=self.inside,
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Image]:
+    # Short: the path of a Unix socket has 107 bytes at most.
+    with tempfile.TemporaryDirectory(prefix="image-") as root:
+        built = Image(Path(root))
+        built.build()
+        yield built
+
+
+def test_no_training_library_is_installed(image: Image) -> None:
+    found = image.python(
+        f"import importlib.util; print([name for name in {TRAINING!r} if importlib.util.find_spec(name)])"
+    )
+    assert found == "[]\n"
+
+
+def test_what_is_installed_is_what_is_pinned(image: Image) -> None:
+    installed = json.loads(
+        image.python(
+            "import json; from importlib.metadata import distributions;"
+            "print(json.dumps({d.name.lower().replace('_', '-'): d.version for d in distributions()}))"
+        )
+    )
+    pinned = dict(
+        re.findall(
+            r"^([a-z0-9-]+)==([^ ;\\]+) \\", (ROOT / "requirements/serve.txt").read_text(), flags=re.MULTILINE
+        )
+    )
+    # setuptools comes with a virtual environment of Python 3.11 and is gone in the image's 3.13.
+    assert installed.keys() - {"setuptools"} == pinned.keys() | {"scorer"}
+    assert pinned.items() <= installed.items()
+
+
+def test_the_wheel_is_a_release_build_and_carries_its_types(image: Image) -> None:
+    assert image.python("from scorer import bridge; print(bridge.build_profile)") == "release\n"
+    home = "import scorer, pathlib; print(pathlib.Path(scorer.__file__).parent)"
+    package = Path(image.python(home).strip())
+    assert package.is_relative_to(image.path("/opt/scorer"))
+    assert (package / "py.typed").exists()
+    [wheel] = image.path("/wheels").iterdir()
+    # One wheel for every Python from 3.11 on.
+    assert "-cp311-abi3-" in wheel.name
+
+
+class Container:
+    """The entry point as a process, on the settings that the image brings, with free ports."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        text = image.moved((ROOT / "deploy/scorer.toml").read_text())
+        text = re.sub(r'"(?:0\.0\.0\.0|127\.0\.0\.1):\d+"', '"127.0.0.1:0"', text)
+        for folder in ("/run/scorer", "/var/lib/scorer", "/etc/scorer"):
+            image.path(folder).mkdir(parents=True, exist_ok=True)
+        image.path("/etc/scorer/scorer.toml").write_text(text)
+        self.said = image.root / "stderr.jsonl"
+        with self.said.open("wb") as sink:
+            self.process = subprocess.Popen(
+                json.loads(image.moved(image.serve.one("ENTRYPOINT"))),
+                cwd=image.path(image.serve.one("WORKDIR")),
+                env=image.inside,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+            )
+
+    def event(self, name: str) -> dict[str, Any]:
+        """The event of this name, once it is there; every line has to be an event."""
+
+        def find() -> dict[str, Any] | None:
+            lines = self.said.read_text().splitlines()
+            found = [event for event in map(json.loads, lines) if event["event"] == name]
+            return found[0] if found else None
+
+        try:
+            return wait_until(find, f"event {name}") or {}
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.said.read_text()}") from error
+
+    @property
+    def socket(self) -> str:
+        return f"unix://{self.image.path('/run/scorer/scorer.sock')}"
+
+    def health(self, *more: str) -> subprocess.CompletedProcess[str]:
+        """The image's own health check."""
+        [check] = self.image.serve.all("HEALTHCHECK")
+        command = json.loads(self.image.moved(check.partition("CMD ")[2]))
+        return subprocess.run(
+            [*command, *more], env=self.image.inside, capture_output=True, text=True, check=False
+        )
+
+
+@pytest.fixture(scope="module")
+def registry(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    built = tmp_path_factory.mktemp("bundles")
+    tiny_score_bundle(built / "score")
+    tiny_action_bundle(built / "action")
+    found = Registry(image.path("/var/lib/scorer/registry"))
+    found.alias("fraud-checkout", "live", found.push(built / "score"))
+    found.alias("action-authorise", "live", found.push(built / "action"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def container(image: Image, registry: Registry) -> Iterator[Container]:
+    running = Container(image)
+    try:
+        running.event("serving")
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait(PATIENCE)
+
+
+def test_the_entry_point_serves(container: Container) -> None:
+    features = dict.fromkeys(FEATURES, 1.0)
+    with Client(container.socket, timeout=PATIENCE) as client:
+        scored = client.score("fraud.checkout", features)
+        chosen = client.select_action("action.authorise", features)
+    assert scored.decision in {"approve", "review", "decline"}
+    assert scored.served.by_model
+    assert chosen.action in ACTIONS
+    assert chosen.served.by_model
+    assert chosen.logged
+
+
+def test_its_health_check_tells_ready_and_alive(container: Container) -> None:
+    ready = container.health()
+    assert (ready.returncode, ready.stdout) == (0, f"{container.socket}: SERVING\n")
+    assert container.health("--service", "liveness").returncode == 0
+    unknown = container.health("--service", "no.such")
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("error: ")
+
+
+def test_it_stays_small(container: Container) -> None:
+    assert psutil.Process(container.process.pid).memory_info().rss < 150 * 2**20
+
+
+def test_its_metrics_are_in_the_form_that_prometheus_reads(container: Container) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    with urllib.request.urlopen(
+        f"http://{container.event('serving')['metrics']}/metrics", timeout=PATIENCE
+    ) as page:
+        text = page.read()
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
+    # 3: readable, with remarks about style.
+    assert checked.returncode in {0, 3}, checked.stderr.decode()
+
+
+def test_a_client_without_our_protos_finds_its_way(container: Container) -> None:
+    grpcurl = shutil.which("grpcurl")
+    if grpcurl is None:
+        pytest.skip("grpcurl is not installed (.ci/run fetches it)")
+    address = next(at for at in container.event("serving")["grpc"] if not at.startswith("unix:"))
+
+    def call(*arguments: str) -> str:
+        done = subprocess.run(
+            [grpcurl, "-plaintext", *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert {"grpc.health.v1.Health", "scorer.v1.ScoringService"} <= set(call(address, "list").split())
+    assert json.loads(call(address, "grpc.health.v1.Health/Check")) == {"status": "SERVING"}
+    request = json.dumps({"checkpoint": "fraud.checkout"})
+    described = json.loads(call("-d", request, address, "scorer.v1.ScoringService/Describe"))
+    assert [feature["name"] for feature in described["checkpoints"][0]["features"]] == list(FEATURES)
+
+
+def test_it_writes_to_its_volumes_alone_and_stops_when_told(image: Image, container: Container) -> None:
+    """Last in the file: it stops the container."""
+    container.process.send_signal(signal.SIGTERM)
+    assert container.process.wait(PATIENCE) == 0, container.said.read_text()
+    container.event("stopped")
+    before = image.path("/etc/scorer/scorer.toml").stat().st_mtime_ns
+    written = {path for path in image.root.rglob("*") if path.is_file() and path.stat().st_mtime_ns > before}
+    volumes = [image.path("/run/scorer"), image.path("/var/lib/scorer")]
+    elsewhere = [path for path in written if not any(path.is_relative_to(volume) for volume in volumes)]
+    assert elsewhere == [container.said]

@@ -1,0 +1,237 @@
+"""The manifests in deploy/kubernetes: valid by the published schemas, locked down, true to their settings."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from scorer import config
+
+ROOT = Path(__file__).resolve().parents[2]
+MANIFESTS = ROOT / "deploy/kubernetes"
+# Native sidecars are on by default from 1.29; the newest that is known here; one in the middle.
+VERSIONS = ["1.29", "1.33", "1.37"]
+
+Document = dict[str, Any]
+
+
+def documents(path: Path) -> list[Document]:
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A pod template with the file that it is in."""
+
+    file: str
+    documents: list[Document]
+    document: Document
+
+    @property
+    def template(self) -> Document:
+        return self.document["spec"]["template"]
+
+    @property
+    def pod(self) -> Document:
+        return self.template["spec"]
+
+    @property
+    def containers(self) -> list[Document]:
+        return [*self.pod.get("initContainers", []), *self.pod["containers"]]
+
+    @property
+    def scorer(self) -> Document:
+        [found] = [c for c in self.containers if c["image"].startswith("scorer:")]
+        return found
+
+    @property
+    def settings(self) -> config.Settings:
+        """What the scorer reads: the key of the ConfigMap behind its /etc/scorer."""
+        [mount] = [m for m in self.scorer["volumeMounts"] if m["mountPath"] == "/etc/scorer"]
+        [volume] = [v for v in self.pod["volumes"] if v["name"] == mount["name"]]
+        name = volume["configMap"]["name"]
+        [found] = [d for d in self.documents if (d["kind"], d["metadata"]["name"]) == ("ConfigMap", name)]
+        return config.parse(found["data"]["scorer.toml"], base=Path("/etc/scorer"), environment={})
+
+    def only(self, kind: str) -> Document:
+        [found] = [d for d in self.documents if d["kind"] == kind]
+        return found
+
+    @property
+    def let_in(self) -> set[int]:
+        """The ports that the network policy opens to somebody."""
+        rules = self.only("NetworkPolicy")["spec"]["ingress"]
+        return {port["port"] for rule in rules for port in rule["ports"]}
+
+
+def read(file: str) -> Workload:
+    found = documents(MANIFESTS / file)
+    [document] = [d for d in found if "template" in d.get("spec", {})]
+    return Workload(file, found, document)
+
+
+every_workload = pytest.mark.parametrize(
+    "workload", [read("sidecar.yaml"), read("standalone.yaml")], ids=lambda workload: workload.file
+)
+
+
+def port_of(address: str | None) -> int:
+    assert address is not None
+    return int(address.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("path", sorted(MANIFESTS.glob("*.yaml")), ids=lambda path: path.name)
+def test_valid_by_the_published_schemas(path: Path, version: str) -> None:
+    for document in documents(path):
+        # Strict: a field that Kubernetes does not know is an error, not something dropped on the way in.
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_the_schemas_refuse_a_misspelt_field() -> None:
+    workload = read("sidecar.yaml")
+    workload.pod["initContainers"][0]["restartPolice"] = "Always"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(workload.document, VERSIONS[-1], strict=True)
+
+
+@every_workload
+def test_nothing_in_the_pod_has_more_rights_than_it_needs(workload: Workload) -> None:
+    pod = workload.pod
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["runAsGroup"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    assert not any(pod.get(switch) for switch in ("hostNetwork", "hostPID", "hostIPC"))
+    assert not any("hostPath" in volume for volume in pod["volumes"])
+    for container in workload.containers:
+        own = container["securityContext"]
+        assert own["readOnlyRootFilesystem"] is True, container["name"]
+        assert own["allowPrivilegeEscalation"] is False, container["name"]
+        assert own["capabilities"] == {"drop": ["ALL"]}, container["name"]
+        assert not own.get("privileged"), container["name"]
+
+
+@every_workload
+def test_images_are_named_by_version(workload: Workload) -> None:
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    assert workload.scorer["image"] == f"scorer:{version}"
+    for container in workload.containers:
+        _, _, tag = container["image"].partition(":")
+        assert tag not in ("", "latest"), container["image"]
+
+
+@every_workload
+def test_memory_is_bounded_and_the_cpu_is_not_throttled(workload: Workload) -> None:
+    resources = workload.scorer["resources"]
+    assert set(resources["requests"]) == {"cpu", "memory"}
+    assert set(resources["limits"]) == {"memory"}
+    assert workload.settings.server.threads <= float(resources["requests"]["cpu"])
+
+
+@every_workload
+def test_probes_ask_over_grpc_where_the_settings_listen(workload: Workload) -> None:
+    listen = workload.settings.server.listen
+    startup, readiness, liveness = (
+        workload.scorer[kind]["grpc"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")
+    )
+    assert {probe["port"] for probe in (startup, readiness, liveness)} == {port_of(listen)}
+    # A kubelet dials the pod's address.
+    assert listen is not None
+    assert not listen.startswith(("127.", "[::1]"))
+    # Restarting a server because it has no bundle, or because it drains, would help nobody.
+    assert "service" not in readiness
+    assert startup["service"] == liveness["service"] == "liveness"
+
+
+@every_workload
+def test_prometheus_finds_the_metrics(workload: Workload) -> None:
+    annotations = workload.template["metadata"]["annotations"]
+    assert annotations["prometheus.io/scrape"] == "true"
+    assert annotations["prometheus.io/path"] == "/metrics"
+    port = port_of(workload.settings.server.metrics_listen)
+    assert annotations["prometheus.io/port"] == str(port)
+    assert port in {exposed["containerPort"] for exposed in workload.scorer["ports"]}
+    assert port in workload.let_in
+
+
+@every_workload
+def test_every_path_in_the_settings_is_on_a_volume(workload: Workload) -> None:
+    settings = workload.settings
+    mounted = workload.scorer["volumeMounts"]
+    mounts = {PurePosixPath(m["mountPath"]): bool(m.get("readOnly")) for m in mounted}
+    assert len(mounts) == len(mounted)
+
+    def is_read_only(path: Path | None) -> bool:
+        assert path is not None
+        inside = [mount for mount in mounts if PurePosixPath(path).is_relative_to(mount)]
+        assert inside, f"{path} is on the container's own, read-only file system"
+        return mounts[max(inside, key=lambda mount: len(mount.parts))]
+
+    assert not is_read_only(settings.server.state_dir)
+    assert not is_read_only(settings.log.dir)
+    assert is_read_only(settings.registry.path)
+    if settings.server.uds is not None:
+        assert not is_read_only(settings.server.uds)
+
+
+@every_workload
+def test_the_pod_waits_for_the_drain(workload: Workload) -> None:
+    before = workload.scorer.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+    # Twice the drain: as much again for sealing the log and leaving.
+    needed = before + 2 * workload.settings.server.drain_seconds
+    assert workload.pod["terminationGracePeriodSeconds"] >= needed
+
+
+@every_workload
+def test_selectors_select_these_pods(workload: Workload) -> None:
+    labels = workload.template["metadata"]["labels"].items()
+    assert workload.document["spec"]["selector"]["matchLabels"].items() <= labels
+    assert workload.only("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items() <= labels
+    assert workload.only("NetworkPolicy")["spec"]["podSelector"]["matchLabels"].items() <= labels
+    assert workload.pod["serviceAccountName"] == workload.only("ServiceAccount")["metadata"]["name"]
+    assert workload.let_in <= {port["containerPort"] for c in workload.containers for port in c["ports"]}
+
+
+@every_workload
+def test_the_registry_is_the_claim_that_is_made_for_it(workload: Workload) -> None:
+    made = {d["metadata"]["name"] for d in documents(MANIFESTS / "registry.yaml")}
+    claims = [v["persistentVolumeClaim"] for v in workload.pod["volumes"] if "persistentVolumeClaim" in v]
+    assert {claim["claimName"] for claim in claims} == made
+
+
+def test_a_sidecar_shares_its_socket_and_nothing_else() -> None:
+    workload = read("sidecar.yaml")
+    [scorer] = workload.pod["initContainers"]
+    assert scorer["restartPolicy"] == "Always"
+    [checkout] = workload.pod["containers"]
+    uds = workload.settings.server.uds
+    assert uds is not None
+    assert {"name": "SCORER_TARGET", "value": f"unix://{uds}"} in checkout["env"]
+    ours, theirs = ({m["name"]: m["mountPath"] for m in c["volumeMounts"]} for c in (scorer, checkout))
+    assert ours.keys() & theirs.keys() == {"socket"}
+    assert ours["socket"] == theirs["socket"] == str(uds.parent)
+    # Scoring by TCP is for the kubelet alone.
+    assert port_of(workload.settings.server.listen) not in workload.let_in
+
+
+def test_a_replica_alone_owns_its_log() -> None:
+    workload = read("standalone.yaml")
+    assert workload.document["kind"] == "StatefulSet"
+    spec = workload.document["spec"]
+    [claim] = spec["volumeClaimTemplates"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    service = workload.only("Service")
+    assert service["metadata"]["name"] == spec["serviceName"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"].items() <= workload.template["metadata"]["labels"].items()
+    ports = {port["name"] for port in workload.scorer["ports"]}
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports

@@ -1,0 +1,58 @@
+"""The Rust extension and the committed Python code were generated from the same .proto files."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor import FileDescriptor
+
+from scorer import bridge
+from scorer.v1 import control_pb2, log_pb2, scoring_pb2
+
+FILES: dict[str, FileDescriptor] = {
+    module.DESCRIPTOR.name: module.DESCRIPTOR for module in (scoring_pb2, control_pb2, log_pb2)
+}
+
+
+def rust_files() -> dict[str, descriptor_pb2.FileDescriptorProto]:
+    found = descriptor_pb2.FileDescriptorSet.FromString(bridge.FILE_DESCRIPTOR_SET)
+    return {file.name: file for file in found.file}
+
+
+def plain(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
+    """Without what only one of the two generators writes: comments and derived JSON names."""
+    copy = descriptor_pb2.FileDescriptorProto()
+    copy.CopyFrom(file)
+    copy.ClearField("source_code_info")
+
+    def strip(message: descriptor_pb2.DescriptorProto) -> None:
+        for field in message.field:
+            field.ClearField("json_name")
+        for inner in message.nested_type:
+            strip(inner)
+
+    for message in copy.message_type:
+        strip(message)
+    return copy
+
+
+def test_both_sides_have_the_same_files() -> None:
+    assert {name for name in rust_files() if name.startswith("scorer/")} == set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_the_same_on_both_sides(name: str) -> None:
+    python = descriptor_pb2.FileDescriptorProto()
+    FILES[name].CopyToProto(python)
+    assert python.message_type, "the comparison must compare something"
+    assert plain(rust_files()[name]) == plain(python), (
+        "regenerate with `make proto` and rebuild the extension"
+    )
+
+
+def test_the_comparison_notices_a_renumbered_field() -> None:
+    changed = plain(rust_files()["scorer/v1/scoring.proto"])
+    changed.message_type[0].field[0].number += 100
+    python = descriptor_pb2.FileDescriptorProto()
+    FILES["scorer/v1/scoring.proto"].CopyToProto(python)
+    assert changed != plain(python)

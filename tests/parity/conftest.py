@@ -1,0 +1,76 @@
+"""What every parity test needs: data, rows at thresholds, and equality of bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pytest
+
+_WORDS = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
+
+
+def _assert_bits(found: np.ndarray, expected: np.ndarray) -> None:
+    """Equal type, shape and bits: 0.0 and -0.0 differ, and so do neighbours in the last place."""
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    word = _WORDS[found.dtype]
+    same = np.ascontiguousarray(found).view(word) == np.ascontiguousarray(expected).view(word)
+    if not same.all():
+        where = tuple(np.argwhere(~same)[0])
+        pytest.fail(
+            f"{(~same).sum()} of {same.size} values differ, the first at {where}: "
+            f"{found[where]!r} instead of {expected[where]!r}"
+        )
+
+
+@pytest.fixture(scope="session")
+def assert_bits() -> Callable[[np.ndarray, np.ndarray], None]:
+    return _assert_bits
+
+
+def _table(seed: int, rows: int = 800, features: int = 8, missing: float = 0.06) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    data = rng.normal(size=(rows, features)).astype(np.float32)
+    data[:, 1] = np.round(data[:, 1] * 2)  # many ties, zeros among them
+    data[:, 2] *= 1e-3
+    data[rng.random(data.shape) < missing] = np.nan
+    return data
+
+
+@pytest.fixture(scope="session")
+def table() -> Callable[..., np.ndarray]:
+    return _table
+
+
+def _edge_rows(base: np.ndarray, thresholds: Iterable[tuple[int, float]], limit: int = 400) -> np.ndarray:
+    """Rows of ``base`` with one value moved to a threshold, its neighbours, and the odd floats."""
+    rng = np.random.default_rng(0)
+    odd = [0.0, -0.0, 1e-45, -1e-45, 1e-35, 1.0000001e-35, -1e-35, 1e-38, np.inf, -np.inf, np.nan]
+    pairs = sorted(set(thresholds))
+    if len(pairs) > limit:
+        pairs = [pairs[i] for i in rng.choice(len(pairs), limit, replace=False)]
+    rows = []
+    for feature, threshold in pairs:
+        with np.errstate(over="ignore", under="ignore"):
+            nearest = np.float32(threshold)
+        around = [
+            nearest,
+            np.nextafter(nearest, np.float32(np.inf)),
+            np.nextafter(nearest, np.float32(-np.inf)),
+        ]
+        for value in around:
+            row = base[rng.integers(len(base))].copy()
+            row[feature] = value
+            rows.append(row)
+    for feature in range(base.shape[1]):
+        for value in odd:
+            row = base[rng.integers(len(base))].copy()
+            row[feature] = value
+            rows.append(row)
+    return np.array(rows, np.float32)
+
+
+@pytest.fixture(scope="session")
+def edge_rows() -> Callable[..., np.ndarray]:
+    return _edge_rows

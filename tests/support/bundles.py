@@ -1,0 +1,146 @@
+"""Small real bundles, built by the project's own builder from small real models.
+
+``tiny_score_bundle(directory, variant=1)`` and ``tiny_action_bundle`` make a bundle in well
+under a second; two variants differ in their trees, hence in digest and scores.
+"""
+
+from __future__ import annotations
+
+import functools
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FEATURES = ("amount", "hour", "count_24h", "distance")
+"""The context features of every tiny bundle, all numbers, missing allowed."""
+
+ACTIONS = tuple(
+    f"3ds={three_ds}|exemption={exemption}"
+    for three_ds in ("off", "frictionless")
+    for exemption in ("none", "tra", "low")
+)
+"""The catalogue of every tiny action bundle."""
+
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+SALT = "00112233445566778899aabbccddeeff"
+
+
+def rows(count: int, *, seed: int = 0) -> Any:
+    """Contexts, float32 ``[count, 4]``."""
+    random = np.random.default_rng(seed)
+    return np.stack(
+        [
+            random.gamma(2.0, 40.0, count),
+            random.integers(0, 24, count),
+            random.poisson(2.0, count),
+            random.exponential(10.0, count),
+        ],
+        axis=1,
+    ).astype(np.float32)
+
+
+def tiny_score_bundle(
+    directory: Path, *, variant: int = 1, name: str = "fraud-checkout", trees: int = 8, depth: int = 3
+) -> str:
+    """Builds a bundle of kind "score" and returns its digest. Labels: approve, review, decline."""
+    from scorer.bundle import Band, Feature, Lineage, SchemaFile, build_score_bundle
+
+    data = rows(2000)
+    built = build_score_bundle(
+        directory,
+        name=name,
+        model=_fraud_model(variant, trees, depth),
+        schema=SchemaFile(features=[Feature(name=feature) for feature in FEATURES]),
+        bands=[
+            Band(start=start, label=label)
+            for label, start in (("approve", 0.0), ("review", 0.4), ("decline", 0.8))
+        ],
+        training=data[:1500],
+        validation=data[1500:],
+        lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id=f"variant-{variant}"),
+        golden_cases=256,
+        created_at=CREATED,
+    )
+    return built.digest
+
+
+def tiny_action_bundle(
+    directory: Path,
+    *,
+    variant: int = 1,
+    name: str = "action-authorise",
+    policy: dict[str, Any] | None = None,
+    trees: int = 8,
+    depth: int = 3,
+) -> str:
+    """Builds a bundle of kind "action" over `ACTIONS` and returns its digest; epsilon-greedy by default."""
+    from scorer.bundle import Action, Feature, Lineage, PolicySpec, SchemaFile, build_action_bundle
+
+    data = rows(1000)
+    built = build_action_bundle(
+        directory,
+        name=name,
+        model=_oracle(variant, trees, depth),
+        schema=SchemaFile(
+            features=[Feature(name=feature) for feature in FEATURES],
+            action_features=[Feature(name="three_ds"), Feature(name="exemption")],
+        ),
+        actions=[
+            Action(
+                id=action,
+                factors=dict(part.split("=") for part in action.split("|")),
+                features=_action_features(index),
+            )
+            for index, action in enumerate(ACTIONS)
+        ],
+        policy=PolicySpec(
+            **(policy or {"rule": "epsilon_greedy", "epsilon": 0.2, "floor": 0.01, "salt": SALT})
+        ),
+        training=data[:750],
+        validation=data[750:],
+        lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id=f"variant-{variant}"),
+        golden_cases=256,
+        created_at=CREATED,
+    )
+    return built.digest
+
+
+def _action_features(index: int) -> list[float]:
+    return [float(index // 3), float(index % 3)]
+
+
+@functools.cache
+def _fraud_model(variant: int, trees: int, depth: int) -> Any:
+    data = rows(2000, seed=variant)
+    odds = data[:, 0] / 100 + data[:, 2] / 2 - 2.5 + 0.1 * variant
+    return _train(data, odds, list(FEATURES), variant, trees, depth)
+
+
+@functools.cache
+def _oracle(variant: int, trees: int, depth: int) -> Any:
+    random = np.random.default_rng(variant)
+    data = rows(3000, seed=variant)
+    action = random.integers(0, len(ACTIONS), len(data))
+    own = np.array([_action_features(index) for index in action], dtype=np.float32)
+    odds = 0.5 + own[:, 0] - 0.4 * own[:, 1] * (data[:, 0] > 80) - data[:, 3] / 30
+    return _train(
+        np.concatenate([data, own], axis=1), odds, [*FEATURES, "three_ds", "exemption"], variant, trees, depth
+    )
+
+
+def _train(data: Any, odds: Any, names: list[str], seed: int, trees: int, depth: int) -> Any:
+    import xgboost as xgb
+
+    labels = np.random.default_rng(seed).random(len(data)) < 1 / (1 + np.exp(-odds))
+    matrix = xgb.DMatrix(data, labels.astype(np.float32), feature_names=names)
+    settings = {
+        "objective": "binary:logistic",
+        "max_depth": depth,
+        "eta": 0.3,
+        "nthread": 1,
+        "seed": seed,
+        "tree_method": "hist",
+    }
+    return xgb.train(settings, matrix, trees)

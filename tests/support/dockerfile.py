@@ -1,0 +1,46 @@
+"""Reads deploy/Dockerfile, as far as this project's own needs it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DOCKERFILE = Path(__file__).resolve().parents[2] / "deploy/Dockerfile"
+
+
+@dataclass
+class Stage:
+    """From one FROM to the next."""
+
+    base: str
+    name: str
+    steps: list[tuple[str, str]] = field(default_factory=list)
+
+    def all(self, instruction: str) -> list[str]:
+        return [rest for keyword, rest in self.steps if keyword == instruction]
+
+    def one(self, instruction: str) -> str:
+        [rest] = self.all(instruction)
+        return rest
+
+
+def stages() -> list[Stage]:
+    """The Dockerfile's stages, with build arguments of the head filled in."""
+    text = re.sub(r"^\s*#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"\\\n\s*", " ", text)
+    arguments: dict[str, str] = {}
+    found: list[Stage] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        keyword, _, rest = line.partition(" ")
+        if keyword == "ARG" and not found:
+            name, _, value = rest.partition("=")
+            arguments[name] = value
+        elif keyword == "FROM":
+            match = re.fullmatch(r"(\S+) AS (\S+)", rest)
+            assert match, line
+            base = re.sub(r"\$\{(\w+)\}", lambda m: arguments[m[1]], match[1])
+            found.append(Stage(base, match[2]))
+        else:
+            found[-1].steps.append((keyword, rest.strip()))
+    return found

@@ -1,0 +1,140 @@
+"""Stand-ins for what a unit test does not want to start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scorer.control.dataplane import Addresses
+from scorer.control.lanes import LaneTable
+from scorer.errors import BundleError, LoadError, SwapError
+
+
+def fake_manifest(*, name: str = "fraud-checkout", kind: str = "score", content: str = "1") -> bytes:
+    """The manifest of a `fake_bundle`."""
+    forest = f"forest {content}".encode()
+    manifest = {
+        "format": 1,
+        "name": name,
+        "kind": kind,
+        "created_at": "2026-01-02T03:04:05Z",
+        "program": [{"kind": "forest"}, {"kind": "threshold"}],
+        "files": {"forest.bin": {"sha256": hashlib.sha256(forest).hexdigest(), "bytes": len(forest)}},
+        "lineage": {"run_id": f"run-{content}", "metrics": {"auc": 0.9}},
+    }
+    return json.dumps(manifest).encode()
+
+
+def fake_bundle(
+    directory: Path, *, name: str = "fraud-checkout", kind: str = "score", content: str = "1"
+) -> str:
+    """Writes a directory that has a bundle's shape; returns what `fake_verify` says of it."""
+    directory.mkdir(parents=True)
+    (directory / "forest.bin").write_bytes(f"forest {content}".encode())
+    (directory / "manifest.json").write_bytes(fake_manifest(name=name, kind=kind, content=content))
+    return fake_verify(directory)
+
+
+def alike(digits: int) -> tuple[str, str]:
+    """Two contents whose bundles' digests begin alike."""
+    seen: dict[str, str] = {}
+    for number in range(10_000):
+        content = f"alike {number}"
+        prefix = hashlib.sha256(fake_manifest(content=content)).hexdigest()[:digits]
+        if prefix in seen:
+            return seen[prefix], content
+        seen[prefix] = content
+    raise AssertionError("no two alike")
+
+
+def fake_verify(directory: Path) -> str:
+    """Checks the file hashes as a real verification would; the digest is the manifest's."""
+    text = (directory / "manifest.json").read_bytes()
+    for file, entry in json.loads(text)["files"].items():
+        found = hashlib.sha256((directory / file).read_bytes()).hexdigest()
+        if found != entry["sha256"]:
+            raise BundleError(f'"{file}" was altered')
+    return f"sha256:{hashlib.sha256(text).hexdigest()}"
+
+
+class FakeDataPlane:
+    """Keeps the data plane's promises without sockets: what is loaded, what is served, in which order."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, Path] = {}
+        self.tables: list[LaneTable] = []
+        self.calls: list[str] = []
+        self.refuse: dict[str, str] = {}
+        """Digest to reason: what `load` refuses."""
+        self.refuse_swaps: str | None = None
+        self.drained: list[float] = []
+        self.entered = threading.Event()
+        self.may_load = threading.Event()
+        self.may_load.set()
+
+    def load(self, path: Path, digest: str) -> Mapping[str, Any]:
+        self.calls.append(f"load {digest[7:11]}")
+        self.entered.set()
+        assert self.may_load.wait(20)
+        if digest in self.refuse:
+            raise LoadError(self.refuse[digest])
+        try:
+            found = fake_verify(path)
+        except BundleError as error:
+            raise LoadError(str(error)) from error
+        if found != digest:
+            raise LoadError(f"digest is {found}")
+        self.loaded[digest] = path
+        return {"name": "fraud-checkout", "load_ms": 1.5, "bytes": 10}
+
+    def swap(self, table: LaneTable) -> None:
+        self.calls.append(f"swap {table.version}")
+        if self.refuse_swaps is not None:
+            raise SwapError(self.refuse_swaps)
+        missing = table.bundles() - set(self.loaded)
+        if missing:
+            raise SwapError(f"not loaded: {missing}")
+        if self.tables and table.version <= self.tables[-1].version:
+            raise SwapError(f"version {table.version} is not newer")
+        self.tables.append(table)
+
+    def unload(self, digest: str) -> None:
+        self.calls.append(f"unload {digest[7:11]}")
+        assert not self.tables or digest not in self.tables[-1].bundles(), "unloaded what is served"
+        self.loaded.pop(digest, None)
+
+    def status(self) -> Mapping[str, Any]:
+        return {"bundles": [{"digest": digest, "decisions": 3} for digest in self.loaded]}
+
+    def events(self) -> Sequence[str]:
+        return []
+
+    def addresses(self) -> Addresses:
+        return Addresses(("127.0.0.1:1",), None)
+
+    def drain(self, seconds: float) -> None:
+        self.drained.append(seconds)
+
+
+class RecordedEvents:
+    """An event stream that a test reads back."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def write(self, data: bytes, /) -> int:
+        self.lines.append(data)
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def all(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+    def named(self, event: str) -> list[dict[str, Any]]:
+        return [record for record in self.all() if record["event"] == event]

@@ -1,0 +1,407 @@
+"""Settings: what is accepted, and what every mistake is called, with key and line."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from scorer import config
+from scorer.cli import app
+from scorer.config.environment import variable_of
+from scorer.config.example import example
+from scorer.config.model import Settings
+from scorer.control.dataplane import server_config
+
+GOOD = """\
+[server]
+listen = "127.0.0.1:0"
+[checkpoints."fraud.checkout"]
+kind = "score"
+alias = "fraud-checkout@live"
+fallback = { decision = "review", score = 0.5 }
+"""
+CHECKPOINT = '[checkpoints."c"]\nkind = "score"\nalias = "a@b"\n'
+
+
+def parse(text: str, **environment: str) -> Settings:
+    return config.parse(text, base=Path("/srv/scorer"), environment=environment)
+
+
+def problems(text: str, **environment: str) -> list[str]:
+    with pytest.raises(config.InvalidSettingsError) as caught:
+        parse(text, **environment)
+    assert str(caught.value).splitlines() == [str(problem) for problem in caught.value.problems]
+    return str(caught.value).splitlines()
+
+
+def test_defaults() -> None:
+    settings = parse(CHECKPOINT)
+    assert settings.server.listen == "127.0.0.1:7700"
+    assert settings.server.control_listen == "127.0.0.1:7701"
+    assert settings.server.state_dir == Path("/srv/scorer/state")
+    assert settings.registry.path == Path("/srv/scorer/registry")
+    assert settings.log.dir == Path("/srv/scorer/decisions")
+    assert settings.checkpoints["c"].effective_durability == "async"
+    assert parse(CHECKPOINT.replace("score", "action")).checkpoints["c"].effective_durability == "written"
+
+
+def test_relative_paths_start_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "etc").mkdir()
+    file = tmp_path / "etc" / "scorer.toml"
+    file.write_text('[registry]\npath = "../shared/registry"\n[log]\ndir = "/var/decisions"\n' + CHECKPOINT)
+    monkeypatch.chdir(tmp_path)
+    settings = config.load("etc/scorer.toml", environment={"SCORER_SERVER__UDS": "s.sock"})
+    assert settings.registry.path == tmp_path / "etc" / "../shared/registry"
+    assert settings.log.dir == Path("/var/decisions")
+    assert settings.server.uds == tmp_path / "etc" / "s.sock"
+
+
+def test_off() -> None:
+    settings = parse(
+        '[server]\nlisten = "off"\nuds = "s.sock"\nmetrics_listen = "off"\n[log]\ndir = "off"\n' + CHECKPOINT
+    )
+    crossing = server_config(settings)
+    assert (crossing["listen"], crossing["metrics_listen"], crossing["log"]) == (None, None, None)
+    assert crossing["uds"] == "/srv/scorer/s.sock"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("localhost:1", "127.0.0.1:1"),
+        ("127.0.0.1:0", "127.0.0.1:0"),
+        ("[::1]:65535", "[::1]:65535"),
+        ("127.1.2.3:5", "127.1.2.3:5"),
+    ],
+)
+def test_addresses(written: str, meant: str) -> None:
+    assert parse(f'[server]\nlisten = "{written}"\n{CHECKPOINT}').server.listen == meant
+
+
+def test_remote_addresses_need_a_word() -> None:
+    assert (
+        parse(f'[server]\nallow_remote = true\nlisten = "0.0.0.0:1"\n{CHECKPOINT}').server.listen
+        == "0.0.0.0:1"
+    )
+    # The order of the keys in the file does not matter.
+    assert parse(f'[server]\nlisten = "[::]:1"\nallow_remote = true\n{CHECKPOINT}').server.listen == "[::]:1"
+
+
+def test_what_crosses_to_the_data_plane() -> None:
+    assert server_config(parse(GOOD)) == {
+        "listen": "127.0.0.1:0",
+        "uds": None,
+        "metrics_listen": "127.0.0.1:7702",
+        "threads": 1,
+        "max_message_bytes": 1048576,
+        "max_connections": 1024,
+        "log": {"dir": "/srv/scorer/decisions", "segment_bytes": 67108864, "sync_ms": 50, "queue": 65536},
+        "checkpoints": {
+            "fraud.checkout": {
+                "kind": "score",
+                "p99_ms": 10.0,
+                "durability": "async",
+                "max_batch_rows": 1000,
+                "fallback": {"decision": "review", "score": 0.5},
+            }
+        },
+    }
+
+
+# What is wrong: the text, and for each expected mistake its line, key and part of what is said.
+MISTAKES: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
+    "unknown key": (f"[server]\nlisen = 1\n{CHECKPOINT}", [(2, "server.lisen", 'did you mean "listen"?')]),
+    "unknown section": (f"[servr]\n{CHECKPOINT}", [(1, "servr", 'did you mean "server"?')]),
+    "unknown key, nothing near": (
+        f"[log]\nzzz = 1\n{CHECKPOINT}",
+        [(2, "log.zzz", "known are: dir, queue, segment_mb, sync_ms")],
+    ),
+    "unknown dotted key": (
+        f"server.lisen = 1\n{CHECKPOINT}",
+        [(1, "server.lisen", 'did you mean "listen"?')],
+    ),
+    "unknown key in checkpoint": (
+        f"{CHECKPOINT}p99 = 1\n",
+        [(4, "checkpoints.c.p99", 'did you mean "p99_ms"?')],
+    ),
+    "unknown key in fallback": (
+        f"{CHECKPOINT}fallback = {{ decison = 'x' }}\n",
+        [(4, "checkpoints.c.fallback.decison", 'did you mean "decision"?')],
+    ),
+    "text for a number": (
+        f'[server]\nthreads = "4"\n{CHECKPOINT}',
+        [(2, "server.threads", '"4" is not a whole number')],
+    ),
+    "fraction": (
+        f"[server]\nthreads = 1.5\n{CHECKPOINT}",
+        [(2, "server.threads", "1.5 is not a whole number")],
+    ),
+    "boolean for a number": (
+        f"[server]\nthreads = true\n{CHECKPOINT}",
+        [(2, "server.threads", "not a whole number")],
+    ),
+    "number for text": (f"[server]\nlisten = 7700\n{CHECKPOINT}", [(2, "server.listen", "not a text")]),
+    "number for a boolean": (
+        f"[server]\nallow_remote = 1\n{CHECKPOINT}",
+        [(2, "server.allow_remote", "1 is not true or false")],
+    ),
+    "number for a path": (f"[log]\ndir = 5\n{CHECKPOINT}", [(2, "log.dir", "not a path")]),
+    "empty path": (f'[registry]\npath = ""\n{CHECKPOINT}', [(2, "registry.path", "the path is empty")]),
+    "value for a section": (f"server = 5\n{CHECKPOINT}", [(1, "server", "5 is not a table")]),
+    "list for a section": ("checkpoints = []\n", [(1, "checkpoints", "is not a table")]),
+    "too small": (
+        f"[server]\nthreads = 0\n{CHECKPOINT}",
+        [(2, "server.threads", "0 is out of range; it must be at least 1")],
+    ),
+    "too large": (f"[log]\nsync_ms = 90000\n{CHECKPOINT}", [(2, "log.sync_ms", "it must be at most 60000")]),
+    "infinite": (
+        f"[server]\ndrain_seconds = inf\n{CHECKPOINT}",
+        [(2, "server.drain_seconds", "not a finite number")],
+    ),
+    "nan": (f"{CHECKPOINT}p99_ms = nan\n", [(4, "checkpoints.c.p99_ms", "not a finite number")]),
+    "no port": (f'[server]\nlisten = "127.0.0.1"\n{CHECKPOINT}', [(2, "server.listen", "is not an address")]),
+    "port too high": (
+        f'[server]\nlisten = "127.0.0.1:65536"\n{CHECKPOINT}',
+        [(2, "server.listen", "is not an address")],
+    ),
+    "negative port": (
+        f'[server]\nlisten = "127.0.0.1:-1"\n{CHECKPOINT}',
+        [(2, "server.listen", "is not an address")],
+    ),
+    "host name": (
+        f'[server]\nlisten = "db.local:1"\n{CHECKPOINT}',
+        [(2, "server.listen", "is not an address")],
+    ),
+    "bare IPv6": (f'[server]\nlisten = "::1:80"\n{CHECKPOINT}', [(2, "server.listen", "is not an address")]),
+    "remote": (
+        f'[server]\nlisten = "0.0.0.0:1"\n{CHECKPOINT}',
+        [(2, "server.listen", "set allow_remote = true")],
+    ),
+    "remote metrics": (
+        f'[server]\nmetrics_listen = "10.0.0.1:1"\n{CHECKPOINT}',
+        [(2, "server.metrics_listen", "allow_remote")],
+    ),
+    "remote control": (
+        f'[server]\nallow_remote = true\ncontrol_listen = "0.0.0.0:1"\n{CHECKPOINT}',
+        [(3, "server.control_listen", "loopback only")],
+    ),
+    "control off": (
+        f'[server]\ncontrol_listen = "off"\n{CHECKPOINT}',
+        [(2, "server.control_listen", "is not an address")],
+    ),
+    "one port twice": (
+        f'[server]\nlisten = "127.0.0.1:5"\nmetrics_listen = "127.0.0.1:5"\n{CHECKPOINT}',
+        [(3, "server.metrics_listen", "is taken by listen")],
+    ),
+    "no way in": (
+        f'[server]\nlisten = "off"\n{CHECKPOINT}',
+        [(1, "server.uds", 'neither "listen" nor "uds"')],
+    ),
+    "socket path too long": (
+        f'[server]\nuds = "{"x" * 120}"\n{CHECKPOINT}',
+        [(2, "server.uds", "longer than the 107 bytes")],
+    ),
+    "no checkpoint": ("[server]\n", [(0, "checkpoints", "no checkpoint is defined")]),
+    "no kind, no alias": (
+        "[checkpoints.c]\n",
+        [(1, "checkpoints.c.alias", "required"), (1, "checkpoints.c.kind", "required")],
+    ),
+    "wrong kind": (
+        '[checkpoints.c]\nkind = "rank"\nalias = "a@b"\n',
+        [(2, "checkpoints.c.kind", "\"rank\" is not one of 'score' or 'action'")],
+    ),
+    "wrong durability": (
+        f'{CHECKPOINT}durability = "fsync"\n',
+        [(4, "checkpoints.c.durability", '"fsync" is not one of')],
+    ),
+    "alias without @": (
+        '[checkpoints.c]\nkind = "score"\nalias = "live"\n',
+        [(3, "checkpoints.c.alias", "write name@alias")],
+    ),
+    "alias in capitals": (
+        '[checkpoints.c]\nkind = "score"\nalias = "A@b"\n',
+        [(3, "checkpoints.c.alias", "write name@alias")],
+    ),
+    "checkpoint name": (
+        CHECKPOINT.replace('"c"', '"Fraud Checkout"'),
+        [(1, 'checkpoints."Fraud Checkout"', "is not a name")],
+    ),
+    "action fallback on a score": (
+        f'{CHECKPOINT}fallback = {{ action = "x" }}\n',
+        [(4, "checkpoints.c.fallback", "exactly: decision and score")],
+    ),
+    "half a fallback": (
+        f"{CHECKPOINT}fallback = {{ score = 0.5 }}\n",
+        [(4, "checkpoints.c.fallback", "exactly: decision and score")],
+    ),
+    "score fallback on an action": (
+        CHECKPOINT.replace("score", "action") + 'fallback = { decision = "x", score = 0.1 }\n',
+        [(4, "checkpoints.c.fallback", "exactly: action")],
+    ),
+    "fallback out of range": (
+        f'{CHECKPOINT}[checkpoints.c.fallback]\ndecision = ""\nscore = 1.5\n',
+        [(5, "checkpoints.c.fallback.decision", "empty"), (6, "checkpoints.c.fallback.score", "at most 1")],
+    ),
+    "several at once": (
+        '[server]\nthreads = 0\nlisen = 1\n[checkpoints."c"]\nkind = "x"\nalias = "y"\n'
+        'max_batch_rows = 0\n[registry]\npoll_ms = "1"\n',
+        [
+            (2, "server.threads", "at least 1"),
+            (3, "server.lisen", "listen"),
+            (5, "checkpoints.c.kind", "not one of"),
+            (6, "checkpoints.c.alias", "name@alias"),
+            (7, "checkpoints.c.max_batch_rows", "at least 1"),
+            (9, "registry.poll_ms", "whole number"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(name: str) -> None:
+    text, expected = MISTAKES[name]
+    tomllib.loads(text)
+    found = problems(text)
+    assert len(found) == len(expected), found
+    for line, (number, key, says) in zip(found, expected, strict=True):
+        where = f"scorer.toml:{number}: " if number else "scorer.toml: "
+        assert line.startswith(f"{where}{key}: "), line
+        assert says in line
+
+
+SYNTAX = [
+    ("a = ", "scorer.toml:1:5: not valid TOML: "),
+    ("[server]\nlisten", "scorer.toml:2:7: not valid TOML: "),
+    ("[server]\nlisten = 'x'\nlisten = 'y'\n", "scorer.toml:3:"),
+    ("[server\n", "scorer.toml:1:8: not valid TOML: "),
+    ('x = "unterminated\n', "scorer.toml:1:18: "),
+    ("[a]\n\n[a]\n", "scorer.toml:3:"),
+]
+
+
+@pytest.mark.parametrize(("text", "start"), SYNTAX)
+def test_syntax_errors_have_line_and_column(text: str, start: str) -> None:
+    (line,) = problems(text)
+    assert line.startswith(start)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"a = '\xff'")
+    for file, says in [
+        (tmp_path / "none.toml", "no such file"),
+        (tmp_path, "is a directory"),
+        (binary, "byte 5 is not UTF-8"),
+    ]:
+        with pytest.raises(config.InvalidSettingsError, match=says) as caught:
+            config.load(file)
+        assert str(caught.value).startswith(str(file))
+        assert caught.value.exit_code == 64
+
+
+ENVIRONMENT: list[tuple[str, str, str, Any]] = [
+    ("SCORER_SERVER__LISTEN", "127.0.0.1:9", "server.listen", "127.0.0.1:9"),
+    ("SCORER_SERVER__LISTEN", "off", "server.listen", None),
+    ("SCORER_SERVER__THREADS", " 3 ", "server.threads", 3),
+    ("SCORER_SERVER__ALLOW_REMOTE", "true", "server.allow_remote", True),
+    ("SCORER_SERVER__DRAIN_SECONDS", "2", "server.drain_seconds", 2.0),
+    ("SCORER_SERVER__MAX_MESSAGE_BYTES", "2_000_000", "server.max_message_bytes", 2_000_000),
+    ("SCORER_REGISTRY__PATH", "/data/42", "registry.path", Path("/data/42")),
+    ("SCORER_LOG__DIR", "off", "log.dir", None),
+    ("SCORER_CHECKPOINTS__FRAUD_CHECKOUT__P99_MS", "4.5", "p99_ms", 4.5),
+    ("SCORER_CHECKPOINTS__FRAUD_CHECKOUT__ALIAS", "x@y", "alias", "x@y"),
+    ("SCORER_CHECKPOINTS__FRAUD_CHECKOUT__DURABILITY", "sync", "durability", "sync"),
+    (
+        "SCORER_CHECKPOINTS__FRAUD_CHECKOUT__FALLBACK",
+        '{ decision = "deny", score = 1.0 }',
+        "fallback",
+        config.Fallback(decision="deny", score=1.0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("variable", "text", "path", "value"), ENVIRONMENT)
+def test_environment_is_laid_over_the_file(variable: str, text: str, path: str, value: Any) -> None:
+    uds = '[server]\nlisten = "127.0.0.1:1"\nuds = "s"\n'
+    settings = parse(uds + GOOD.partition('0"\n')[2], **{variable: text})
+    at: Any = settings.checkpoints["fraud.checkout"] if "CHECKPOINTS" in variable else settings
+    for name in path.split("."):
+        at = getattr(at, name)
+    assert at == value
+
+
+BAD_ENVIRONMENT = [
+    ("SCORER_SERVER__LISTN", "x", 'sets nothing; did you mean "SCORER_SERVER__LISTEN"?'),
+    ("SCORER_CHECKPOINTS__OTHER_THING__NOT_A_KEY", "1", "only if the file defines it"),
+    ("SCORER_ZZZ__QQQ", "1", "sets nothing; `scorer config example` lists the keys"),
+    ("SCORER_SERVER__THREADS", "many", 'server.threads: "many" is not a whole number'),
+    ("SCORER_SERVER__THREADS", "0", "server.threads: 0 is out of range"),
+    ("SCORER_SERVER__LISTEN", "0.0.0.0:1", 'server.listen: "0.0.0.0:1" can be reached'),
+    ("SCORER_CHECKPOINTS__FRAUD_CHECKOUT__KIND", "x", 'checkpoints."fraud.checkout".kind: "x" is not one of'),
+    (
+        "SCORER_CHECKPOINTS__FRAUD_CHECKOUT__FALLBACK",
+        "{ score = 7.0 }",
+        'checkpoints."fraud.checkout".fallback',
+    ),
+]
+
+
+@pytest.mark.parametrize(("variable", "value", "says"), BAD_ENVIRONMENT)
+def test_bad_environment_names_the_variable(variable: str, value: str, says: str) -> None:
+    found = problems(GOOD, **{variable: value})
+    assert all(line.startswith(f"environment variable {variable}: ") for line in found)
+    assert any(says in line for line in found), found
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    kubernetes = {
+        "SCORER_PORT": "tcp://10.0.0.1:7700",
+        "SCORER_SERVICE_HOST": "10.0.0.1",
+        "SCORER_PORT_7700_TCP": "x",
+    }
+    assert parse(GOOD, **kubernetes) == parse(GOOD)
+
+
+def test_a_variable_that_fits_two_checkpoints_is_refused() -> None:
+    text = GOOD + GOOD.partition("\n")[2].partition("\n")[2].replace("fraud.checkout", "fraud_checkout")
+    (line,) = problems(text, SCORER_CHECKPOINTS__FRAUD_CHECKOUT__P99_MS="1")
+    assert 'both checkpoint "fraud.checkout" and "fraud_checkout"' in line
+
+
+def test_example_is_complete_and_at_its_defaults() -> None:
+    text = example()
+    settings = parse(text)
+    bare = parse(CHECKPOINT)
+    assert (settings.server, settings.registry, settings.log) == (bare.server, bare.registry, bare.log)
+    assert set(settings.checkpoints) == {"fraud.checkout", "action.authorise"}
+    for name, field in Settings.model_fields.items():
+        model = config.CheckpointSettings if name == "checkpoints" else field.annotation
+        for key in model.model_fields:  # type: ignore[union-attr]
+            assert f"\n{key} = " in text or f"\n# {key} = " in text
+    # What is shown as a comment must be acceptable once uncommented, too.
+    parse(text.replace("# uds = ", "uds = ").replace("# fallback = ", "fallback = "))
+
+
+def test_every_setting_has_a_variable() -> None:
+    assert (
+        variable_of(("checkpoints", "fraud.checkout", "p99_ms"))
+        == "SCORER_CHECKPOINTS__FRAUD_CHECKOUT__P99_MS"
+    )
+
+
+def test_command_line(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text(GOOD)
+    bad.write_text("[server]\nlisen = 1\nthreads = 0\n")
+    runner = CliRunner()
+    result = runner.invoke(app, ["config", "check", str(good)])
+    assert result.exit_code == 0
+    assert "fraud.checkout: score, follows fraud-checkout@live" in result.output
+    result = runner.invoke(app, ["config", "check", str(bad)])
+    assert isinstance(result.exception, config.InvalidSettingsError)
+    assert len(result.exception.problems) == 3
+    assert runner.invoke(app, ["config", "example"]).output == example()

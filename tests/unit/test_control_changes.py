@@ -1,0 +1,556 @@
+"""The controller and the watcher over a fake data plane and a real registry."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FakeDataPlane, RecordedEvents, alike, fake_bundle, fake_verify
+
+from scorer import config
+from scorer.control.controller import Controller
+from scorer.control.lanes import Lane, only
+from scorer.control.state import StateDirectory, StateError
+from scorer.control.watcher import Watcher
+from scorer.errors import (
+    AmbiguousReferenceError,
+    ControlUnavailableError,
+    InvalidLanesError,
+    InvalidReferenceError,
+    LoadError,
+    NothingToRestoreError,
+    RegistryUnavailableError,
+    ScorerError,
+    SwapError,
+    UnknownCheckpointError,
+    UnknownReferenceError,
+)
+from scorer.events import EventLog
+from scorer.registry import Registry
+
+SETTINGS = """
+[checkpoints."fraud.checkout"]
+kind = "score"
+alias = "fraud-checkout@live"
+[checkpoints."action.authorise"]
+kind = "action"
+alias = "action-authorise@live"
+"""
+FRAUD, ACTION = "fraud.checkout", "action.authorise"
+
+
+@dataclass
+class World:
+    """A registry with bundles, and as many server lives as a test needs."""
+
+    base: Path
+    registry: Registry
+    plane: FakeDataPlane = field(default_factory=FakeDataPlane)
+    log: RecordedEvents = field(default_factory=RecordedEvents)
+
+    def push(self, content: str, name: str = "fraud-checkout", *, live: bool = False) -> str:
+        source = self.base / f"built-{name}-{content}"
+        if not source.exists():
+            fake_bundle(source, name=name, content=content)
+        digest = self.registry.push(source)
+        if live:
+            self.registry.alias(name, "live", digest)
+        return digest
+
+    def new_life(self) -> tuple[Controller, Watcher]:
+        """As after a restart: nothing is left but the disk."""
+        self.plane = FakeDataPlane()
+        settings = config.parse(SETTINGS, base=self.base, environment={})
+        state = StateDirectory(settings.server.state_dir)
+        state.prepare()
+        source = Registry(self.registry.path)
+        controller = Controller(settings, self.plane, source, state, EventLog(self.log))
+        return controller, Watcher(controller, jitter=lambda: 0.5)
+
+    async def booted(self) -> tuple[Controller, Watcher]:
+        controller, watcher = self.new_life()
+        await controller.restore()
+        await watcher.poll()
+        return controller, watcher
+
+    def served(self, checkpoint: str = FRAUD) -> str:
+        (lane,) = self.plane.tables[-1].checkpoints[checkpoint]
+        return lane.bundle
+
+    def stored(self, digest: str) -> Path:
+        return self.registry.resolve(digest).path
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
+    made.push("a", live=True)
+    made.push("x", "action-authorise", live=True)
+    return made
+
+
+def runs(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[World], None]:
+    def wrapper(world: World) -> None:
+        asyncio.run(test(world))
+
+    wrapper.__name__ = test.__name__
+    return wrapper
+
+
+def alter(file: Path) -> None:
+    file.chmod(0o644)
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(bytes(content))
+
+
+@runs
+async def test_boots_from_the_registry_then_follows_it(world: World) -> None:
+    controller, watcher = await world.booted()
+    assert controller.is_ready()
+    first = world.served()
+    before = list(world.plane.calls)
+    await watcher.poll()
+    assert world.plane.calls == before, "a pass without news touches nothing"
+    second = world.push("b", live=True)
+    await watcher.poll()
+    assert world.served() == second != first
+    assert set(world.plane.loaded) == {first, second, world.served(ACTION)}, (
+        "the previous one is kept for rollback"
+    )
+    third = world.push("c", live=True)
+    await watcher.poll()
+    assert set(world.plane.loaded) == {second, third, world.served(ACTION)}
+    assert controller.state.digests() == set(world.plane.loaded), "copies that nothing needs are deleted"
+    assert world.registry.resolve(first).path.is_dir(), "the registry's own are not"
+
+
+@runs
+async def test_order_of_a_change(world: World) -> None:
+    _, watcher = await world.booted()
+    first = world.served()
+    second = world.push("b", live=True)
+    world.plane.calls.clear()
+    await watcher.poll()
+    third = world.push("c", live=True)
+    await watcher.poll()
+    short = {digest: digest[7:11] for digest in (first, second, third)}
+    assert world.plane.calls == [
+        f"load {short[second]}",
+        "swap 3",
+        f"load {short[third]}",
+        "swap 4",
+        f"unload {short[first]}",
+    ]
+
+
+@pytest.mark.parametrize("damage", ["altered byte", "refused by load", "refused by swap", "missing file"])
+def test_a_failed_candidate_disturbs_nothing(world: World, damage: str) -> None:
+    async def scenario() -> None:
+        controller, watcher = await world.booted()
+        live, tables = world.served(), len(world.plane.tables)
+        bad = world.push("bad", live=True)
+        file = world.stored(bad) / "forest.bin"
+        if damage == "altered byte":
+            alter(file)
+        elif damage == "missing file":
+            file.unlink()
+        elif damage == "refused by load":
+            world.plane.refuse[bad] = "golden case 17 differs"
+        else:
+            world.plane.refuse_swaps = "wrong kind"
+        await watcher.poll()
+        assert world.served() == live
+        assert len(world.plane.tables) == tables
+        assert bad not in world.plane.loaded
+        assert bad not in controller.state.digests()
+        rejection = watcher.rejections[FRAUD]
+        expected = {
+            "altered byte": "altered",
+            "refused by load": "golden case 17 differs",
+            "refused by swap": "wrong kind",
+            "missing file": "missing",
+        }
+        assert rejection.bundle == bad
+        assert expected[damage] in rejection.reason
+        (event,) = world.log.named("candidate_refused")
+        assert (event["bundle"], event["reason"], event["live"]) == (bad, rejection.reason, [live])
+        calls = len(world.plane.calls)
+        world.push("unrelated")  # the registry's version moves, the alias does not
+        await watcher.poll()
+        await watcher.poll()
+        assert len(world.plane.calls) == calls, "not tried again while neither alias nor bytes change"
+        assert len(world.log.named("candidate_refused")) == 1
+
+    asyncio.run(scenario())
+
+
+@runs
+async def test_a_repaired_bundle_is_tried_again(world: World) -> None:
+    _, watcher = await world.booted()
+    bad = world.push("bad", live=True)
+    alter(world.stored(bad) / "forest.bin")
+    await watcher.poll()
+    assert FRAUD in watcher.rejections
+    world.push("bad")  # pushing again replaces the damaged copy; the alias did not move
+    await watcher.poll()
+    assert world.served() == bad
+    assert not watcher.rejections
+
+
+@runs
+async def test_a_rejection_ends_when_the_alias_moves_back(world: World) -> None:
+    _, watcher = await world.booted()
+    live = world.served()
+    bad = world.push("bad", live=True)
+    world.plane.refuse[bad] = "no"
+    await watcher.poll()
+    world.registry.rollback("fraud-checkout", "live")
+    await watcher.poll()
+    assert not watcher.rejections
+    assert world.served() == live
+
+
+@runs
+async def test_one_bad_checkpoint_does_not_hold_up_the_other(world: World) -> None:
+    bad = world.push("bad", live=True)
+    alter(world.stored(bad) / "forest.bin")
+    controller, watcher = await world.booted()
+    assert not controller.is_ready()
+    assert not controller.ready.is_set()
+    assert world.plane.tables[-1].checkpoints[FRAUD] == ()
+    assert world.served(ACTION)
+    good = world.push("good", live=True)
+    await watcher.poll()
+    assert world.served() == good
+    assert controller.ready.is_set()
+
+
+@runs
+async def test_an_alias_that_does_not_exist_is_reported_with_the_nearest_name(world: World) -> None:
+    empty = Registry(world.base / "other", verify=fake_verify)
+    source = world.base / "built-fraud-checkout-a"
+    empty.alias("fraud-checkout", "lvie", empty.push(source))
+    world.registry = empty
+    controller, watcher = await world.booted()
+    assert not controller.is_ready()
+    assert 'did you mean "fraud-checkout@lvie"?' in watcher.rejections[FRAUD].reason
+    assert watcher.rejections[FRAUD].bundle == "fraud-checkout@live"
+    assert watcher.reachable
+    empty.alias("fraud-checkout", "live", empty.push(source))
+    await watcher.poll()
+    assert FRAUD not in watcher.rejections
+
+
+@runs
+async def test_serves_on_and_boots_while_the_registry_is_gone(world: World) -> None:
+    _, watcher = await world.booted()
+    live, version = world.served(), world.plane.tables[-1].version
+    hidden = world.base / "hidden"
+    world.registry.path.rename(hidden)
+    await watcher.poll()
+    await watcher.poll()
+    assert not watcher.reachable
+    assert "does not exist" in watcher.error
+    assert len(world.log.named("registry_unavailable")) == 1, "said once, not at every pass"
+    assert world.served() == live
+
+    controller, watcher = await world.booted()
+    assert controller.ready.is_set()
+    assert world.served() == live
+    assert world.plane.tables[-1].version == version, "the same table keeps its version"
+    assert watcher.delay() > 0.5, "failing passes become rarer"
+
+    hidden.rename(world.registry.path)
+    moved = world.push("b", live=True)
+    await watcher.poll()
+    assert watcher.reachable
+    assert world.served() == moved
+    assert watcher.delay() == 0.5
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"format": 1}', b'{"format": 9, "state": {}, "sha256": ""}']
+)
+def test_a_damaged_state_file_is_reported_and_replaced(world: World, content: bytes) -> None:
+    async def scenario() -> None:
+        controller, _ = await world.booted()
+        file = controller.state.path / "last-known-good.json"
+        file.write_bytes(content)
+        controller, _ = await world.booted()
+        assert len(world.log.named("state_unreadable")) == 1
+        assert controller.is_ready()
+        assert controller.state.read() is not None
+
+    asyncio.run(scenario())
+
+
+def test_every_flipped_byte_of_the_state_file_is_noticed(world: World) -> None:
+    async def scenario() -> None:
+        controller, _ = await world.booted()
+        file = controller.state.path / "last-known-good.json"
+        sound = file.read_bytes()
+        remembered = controller.state.read()
+        for at in range(0, len(sound), 7):
+            flipped = bytearray(sound)
+            flipped[at] ^= 0x04
+            file.write_bytes(bytes(flipped))
+            with contextlib.suppress(StateError):
+                assert controller.state.read() == remembered, f"byte {at} changed what was read"
+
+    asyncio.run(scenario())
+
+
+@runs
+async def test_a_damaged_own_copy_is_fetched_again(world: World) -> None:
+    controller, _ = await world.booted()
+    live = world.served()
+    alter(controller.state.bundle(live) / "forest.bin")
+    controller, _ = await world.booted()
+    assert "last_known_good_refused" in {record["event"] for record in world.log.all()}
+    assert world.served() == live
+    assert fake_verify(controller.state.bundle(live)) == live
+
+
+@runs
+async def test_versions_never_repeat_across_lives(world: World) -> None:
+    controller, _ = await world.booted()
+    world.plane.refuse_swaps = "no"
+    second = world.push("b")
+    with pytest.raises(SwapError):
+        await controller.set_lanes(FRAUD, only(second), reason="")
+    tried = max(int(call.removeprefix("swap ")) for call in world.plane.calls if call.startswith("swap"))
+    controller, _ = await world.booted()
+    changed = await controller.set_lanes(FRAUD, only(second), reason="")
+    assert changed.version > tried
+
+
+@runs
+async def test_manual_change_pins_until_the_alias_moves(world: World) -> None:
+    controller, watcher = await world.booted()
+    manual = world.push("m")
+    await controller.set_lanes(FRAUD, only(manual), reason="test")
+    assert controller.following[FRAUD].pinned
+    world.push("unrelated")
+    await watcher.poll()
+    assert world.served() == manual
+    controller, watcher = await world.booted()
+    assert world.served() == manual, "a pin survives a restart"
+    moved = world.push("b", live=True)
+    await watcher.poll()
+    assert world.served() == moved
+    assert not controller.following[FRAUD].pinned
+
+
+@runs
+async def test_swapping_to_the_alias_itself_ends_a_pin(world: World) -> None:
+    controller, _ = await world.booted()
+    live = world.served()
+    await controller.set_lanes(FRAUD, only(world.push("m")), reason="")
+    await controller.set_lanes(FRAUD, only("fraud-checkout@live"), reason="")
+    assert world.served() == live
+    assert not controller.following[FRAUD].pinned
+
+
+@runs
+async def test_rollback_restores_one_checkpoint_or_the_last_change(world: World) -> None:
+    controller, watcher = await world.booted()
+    a, x = world.served(FRAUD), world.served(ACTION)
+    with pytest.raises(NothingToRestoreError):
+        await controller.rollback("", reason="")
+    b = world.push("b")
+    y = world.push("y", "action-authorise")
+    await controller.set_lanes(FRAUD, only(b), reason="")
+    await controller.set_lanes(ACTION, only(y), reason="")
+    await controller.rollback("", reason="the last change was to the actions")
+    assert (world.served(FRAUD), world.served(ACTION)) == (b, x)
+    with pytest.raises(NothingToRestoreError):
+        await controller.rollback("", reason="a repeated call must not bring the bad table back")
+    await controller.rollback(FRAUD, reason="")
+    assert (world.served(FRAUD), world.served(ACTION)) == (a, x)
+    with pytest.raises(NothingToRestoreError):
+        await controller.rollback(FRAUD, reason="")
+    await watcher.poll()
+    assert world.served(FRAUD) == a
+
+
+@runs
+async def test_rollback_of_an_alias_move_pins(world: World) -> None:
+    controller, watcher = await world.booted()
+    first = world.served()
+    world.push("b", live=True)
+    await watcher.poll()
+    await controller.rollback(FRAUD, reason="")
+    await watcher.poll()
+    assert world.served() == first, "the alias still points to the new one, and is not followed"
+
+
+@runs
+async def test_rollback_works_after_a_restart_without_the_registry(world: World) -> None:
+    _, watcher = await world.booted()
+    first = world.served()
+    world.push("b", live=True)
+    await watcher.poll()
+    shutil.rmtree(world.registry.path)
+    controller, _ = await world.booted()
+    await controller.rollback(FRAUD, reason="")
+    assert world.served() == first
+
+
+@runs
+async def test_set_lanes_is_all_or_nothing(world: World) -> None:
+    controller, _ = await world.booted()
+    table = controller.table
+    good, bad = world.push("good"), world.push("bad")
+    world.plane.refuse[bad] = "no"
+    with pytest.raises(LoadError):
+        await controller.set_lanes(FRAUD, [Lane("a", good, 0.5), Lane("b", bad, 0.5)], reason="")
+    assert controller.table == table
+    assert not {good, bad} & set(world.plane.loaded), "what was loaded for nothing is let go"
+    del world.plane.refuse[bad]
+    await controller.set_lanes(FRAUD, [Lane("a", good[7:19], 0.5), Lane("b", bad, 0.5)], reason="")
+    assert world.plane.tables[-1].checkpoints[FRAUD] == (Lane("a", good, 0.5), Lane("b", bad, 0.5))
+
+
+BAD_LANES: list[tuple[str, str, list[Lane], type[ScorerError], str]] = [
+    (
+        "unknown checkpoint",
+        "fraud.chekout",
+        [Lane("live", "fraud-checkout@live", 1)],
+        UnknownCheckpointError,
+        "did you mean",
+    ),
+    ("no lanes", FRAUD, [], InvalidLanesError, "at least one"),
+    ("shares", FRAUD, [Lane("a", "fraud-checkout@live", 0.5)], InvalidLanesError, "add up to 0.5"),
+    ("negative", FRAUD, [Lane("a", "x", -0.5), Lane("b", "x", 1.5)], InvalidLanesError, "between 0 and 1"),
+    ("not a number", FRAUD, [Lane("a", "x", float("nan"))], InvalidLanesError, "between 0 and 1"),
+    ("name twice", FRAUD, [Lane("a", "x", 0.5), Lane("a", "x", 0.5)], InvalidLanesError, "twice"),
+    ("bad name", FRAUD, [Lane("A b", "x", 1)], InvalidLanesError, "not allowed"),
+    ("no bundle", FRAUD, [Lane("a", "", 1)], InvalidLanesError, "names no bundle"),
+    ("not a reference", FRAUD, [Lane("a", "Hello", 1)], InvalidReferenceError, "names no bundle"),
+    ("short prefix", FRAUD, [Lane("a", "abc", 1)], InvalidReferenceError, "too short"),
+    ("unknown digest", FRAUD, [Lane("a", "sha256:" + "0" * 64, 1)], UnknownReferenceError, "no bundle"),
+    (
+        "unknown alias",
+        FRAUD,
+        [Lane("a", "fraud-checkout@liv", 1)],
+        UnknownReferenceError,
+        'did you mean "fraud-checkout@live"',
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "lanes", "error", "says"), [case[1:] for case in BAD_LANES], ids=[c[0] for c in BAD_LANES]
+)
+def test_bad_lanes(
+    world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], says: str
+) -> None:
+    async def scenario() -> None:
+        controller, _ = await world.booted()
+        calls = list(world.plane.calls)
+        with pytest.raises(error, match="(?s).*" + says.replace("?", r"\?")):
+            await controller.set_lanes(checkpoint, lanes, reason="")
+        assert world.plane.calls == calls
+
+    asyncio.run(scenario())
+
+
+@runs
+async def test_changes_wait_for_each_other(world: World) -> None:
+    controller, _ = await world.booted()
+    b, c = world.push("b"), world.push("c")
+    world.plane.may_load.clear()
+    world.plane.entered.clear()
+    first = asyncio.create_task(controller.set_lanes(FRAUD, only(b), reason=""))
+    await asyncio.to_thread(world.plane.entered.wait, 20)
+    second = asyncio.create_task(controller.set_lanes(FRAUD, only(c), reason=""))
+    await asyncio.sleep(0)
+    assert world.plane.calls[-1] == f"load {b[7:11]}", "the second has not begun"
+    world.plane.may_load.set()
+    versions = [(await first).version, (await second).version]
+    assert versions[1] == versions[0] + 1
+    assert world.served() == c
+
+
+@runs
+async def test_nothing_changes_while_draining(world: World) -> None:
+    controller, _ = await world.booted()
+    controller.draining = True
+    with pytest.raises(ControlUnavailableError):
+        await controller.set_lanes(FRAUD, only(world.push("b")), reason="")
+    with pytest.raises(ControlUnavailableError):
+        await controller.rollback("", reason="")
+
+
+@runs
+async def test_a_full_disk_while_copying_is_tried_again(world: World) -> None:
+    controller, watcher = await world.booted()
+    live = world.served()
+    wanted = world.push("b", live=True)
+    original = controller.state.stage
+
+    def full(_source: Path, _digest: str) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    controller.state.stage = full  # type: ignore[method-assign]
+    await watcher.poll()
+    assert world.served() == live
+    assert "No space left" in watcher.rejections[FRAUD].reason
+    assert watcher.delay() > 0.5
+    controller.state.stage = original  # type: ignore[method-assign]
+    await watcher.poll()
+    assert world.served() == wanted
+    assert not watcher.rejections
+
+
+@runs
+async def test_a_state_file_that_cannot_be_written_stops_no_swap(world: World) -> None:
+    controller, watcher = await world.booted()
+    original = controller.state.write
+
+    def full(_remembered: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    controller.state.write = full  # type: ignore[method-assign]
+    wanted = world.push("b", live=True)
+    await watcher.poll()
+    assert world.served() == wanted
+    assert len(world.log.named("state_not_saved")) == 1
+    controller.state.write = original  # type: ignore[method-assign]
+    await watcher.poll()
+    remembered = controller.state.read()
+    assert remembered is not None
+    assert remembered.table == controller.table
+
+
+@runs
+async def test_a_digest_can_be_served_again_without_the_registry(world: World) -> None:
+    controller, watcher = await world.booted()
+    first = world.served()
+    world.push("b", live=True)
+    await watcher.poll()
+    shutil.rmtree(world.registry.path)
+    await controller.set_lanes(FRAUD, only(first[7:20]), reason="")
+    assert world.served() == first
+    with pytest.raises(RegistryUnavailableError):
+        await controller.set_lanes(FRAUD, only("0000000000"), reason="")
+    with pytest.raises(RegistryUnavailableError):
+        await controller.set_lanes(FRAUD, only("fraud-checkout@live"), reason="")
+
+
+@runs
+async def test_ambiguous_prefix(world: World) -> None:
+    controller, _ = await world.booted()
+    first, second = (world.push(content) for content in alike(4))
+    assert first[:11] == second[:11]
+    with pytest.raises(AmbiguousReferenceError, match="fits 2 bundles"):
+        await controller.set_lanes(FRAUD, only(first[7:11]), reason="")
