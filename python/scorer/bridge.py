@@ -5,12 +5,14 @@ from __future__ import annotations
 from scorer._scorer import (
     FILE_DESCRIPTOR_SET,
     Forest,
+    LogReader,
     Server,
     __version__,
     build_golden,
     build_profile,
     draft_bundle,
     draw,
+    run_load,
     seal_manifest,
     transform_rows,
 )
@@ -20,6 +22,7 @@ from scorer._scorer import Policy as RawPolicy
 __all__ = [
     "FILE_DESCRIPTOR_SET",
     "Forest",
+    "LogReader",
     "RawBundle",
     "RawPolicy",
     "Server",
@@ -28,6 +31,7 @@ __all__ = [
     "build_profile",
     "draft_bundle",
     "draw",
+    "run_load",
     "seal_manifest",
     "transform_rows",
 ]

@@ -138,7 +138,51 @@ class ControlUnavailableError(ControlError):
 
 
 class ClientError(ScorerError):
-    """A request to a server that did not succeed."""
+    """A call that gave no answer. `str()` is one line: what, the rule, the remedy.
+
+    Attributes:
+        message: What went wrong, in the server's words where it has spoken.
+        code: The gRPC status name, such as "UNAVAILABLE"; "" where nothing was sent.
+        checkpoint: The checkpoint that was asked, or "".
+        request_id: The id that every attempt carried, or "".
+        remedy: What to do about it, or "".
+        attempts: How many times the request was sent.
+    """
+
+    default_remedy = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "",
+        checkpoint: str = "",
+        request_id: str = "",
+        remedy: str | None = None,
+        attempts: int = 0,
+    ) -> None:
+        self.message = message
+        self.code = code
+        self.checkpoint = checkpoint
+        self.request_id = request_id
+        self.remedy = self.default_remedy if remedy is None else remedy
+        self.attempts = attempts
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        """One line: what went wrong, the known facts, the remedy."""
+        parts = [f"{self.checkpoint}: {self.message}" if self.checkpoint else self.message]
+        facts = [
+            self.code,
+            f"request {self.request_id}" if self.request_id else "",
+            f"{self.attempts} attempts" if self.attempts > 1 else "",
+        ]
+        known = ", ".join(fact for fact in facts if fact)
+        if known:
+            parts.append(f" ({known})")
+        if self.remedy:
+            parts.append(f"; {self.remedy}")
+        return " ".join("".join(parts).split())
 
 
 class ForkedProcessError(ScorerError):

@@ -6,14 +6,23 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+from bundles import ACTIONS, FEATURES, tiny_action_bundle, tiny_score_bundle
 from dockerfile import stages
+from waiting import PATIENCE, wait_until
+
+from scorer.client import Client
+from scorer.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = [
@@ -138,3 +147,142 @@ def test_the_wheel_is_a_release_build_and_carries_its_types(image: Image) -> Non
     [wheel] = image.path("/wheels").iterdir()
     # One wheel for every Python from 3.11 on.
     assert "-cp311-abi3-" in wheel.name
+
+
+class Container:
+    """The entry point as a process, on the settings that the image brings, with free ports."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        text = image.moved((ROOT / "deploy/scorer.toml").read_text())
+        text = re.sub(r'"(?:0\.0\.0\.0|127\.0\.0\.1):\d+"', '"127.0.0.1:0"', text)
+        for folder in ("/run/scorer", "/var/lib/scorer", "/etc/scorer"):
+            image.path(folder).mkdir(parents=True, exist_ok=True)
+        image.path("/etc/scorer/scorer.toml").write_text(text)
+        self.said = image.root / "stderr.jsonl"
+        with self.said.open("wb") as sink:
+            self.process = subprocess.Popen(
+                json.loads(image.moved(image.serve.one("ENTRYPOINT"))),
+                cwd=image.path(image.serve.one("WORKDIR")),
+                env=image.inside,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+            )
+
+    def event(self, name: str) -> dict[str, Any]:
+        """The event of this name, once it is there; every line has to be an event."""
+
+        def find() -> dict[str, Any] | None:
+            lines = self.said.read_text().splitlines()
+            found = [event for event in map(json.loads, lines) if event["event"] == name]
+            return found[0] if found else None
+
+        try:
+            return wait_until(find, f"event {name}") or {}
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.said.read_text()}") from error
+
+    @property
+    def socket(self) -> str:
+        return f"unix://{self.image.path('/run/scorer/scorer.sock')}"
+
+    def health(self, *more: str) -> subprocess.CompletedProcess[str]:
+        """The image's own health check."""
+        [check] = self.image.serve.all("HEALTHCHECK")
+        command = json.loads(self.image.moved(check.partition("CMD ")[2]))
+        return subprocess.run(
+            [*command, *more], env=self.image.inside, capture_output=True, text=True, check=False
+        )
+
+
+@pytest.fixture(scope="module")
+def registry(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    built = tmp_path_factory.mktemp("bundles")
+    tiny_score_bundle(built / "score")
+    tiny_action_bundle(built / "action")
+    found = Registry(image.path("/var/lib/scorer/registry"))
+    found.alias("fraud-checkout", "live", found.push(built / "score"))
+    found.alias("action-authorise", "live", found.push(built / "action"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def container(image: Image, registry: Registry) -> Iterator[Container]:
+    running = Container(image)
+    try:
+        running.event("serving")
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait(PATIENCE)
+
+
+def test_the_entry_point_serves(container: Container) -> None:
+    features = dict.fromkeys(FEATURES, 1.0)
+    with Client(container.socket, timeout=PATIENCE) as client:
+        scored = client.score("fraud.checkout", features)
+        chosen = client.select_action("action.authorise", features)
+    assert scored.decision in {"approve", "review", "decline"}
+    assert scored.served.by_model
+    assert chosen.action in ACTIONS
+    assert chosen.served.by_model
+    assert chosen.logged
+
+
+def test_its_health_check_tells_ready_and_alive(container: Container) -> None:
+    ready = container.health()
+    assert (ready.returncode, ready.stdout) == (0, f"{container.socket}: SERVING\n")
+    assert container.health("--service", "liveness").returncode == 0
+    unknown = container.health("--service", "no.such")
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("error: ")
+
+
+def test_it_stays_small(container: Container) -> None:
+    assert psutil.Process(container.process.pid).memory_info().rss < 150 * 2**20
+
+
+def test_its_metrics_are_in_the_form_that_prometheus_reads(container: Container) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    with urllib.request.urlopen(
+        f"http://{container.event('serving')['metrics']}/metrics", timeout=PATIENCE
+    ) as page:
+        text = page.read()
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
+    # 3: readable, with remarks about style.
+    assert checked.returncode in {0, 3}, checked.stderr.decode()
+
+
+def test_a_client_without_our_protos_finds_its_way(container: Container) -> None:
+    grpcurl = shutil.which("grpcurl")
+    if grpcurl is None:
+        pytest.skip("grpcurl is not installed (.ci/run fetches it)")
+    address = next(at for at in container.event("serving")["grpc"] if not at.startswith("unix:"))
+
+    def call(*arguments: str) -> str:
+        done = subprocess.run(
+            [grpcurl, "-plaintext", *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert {"grpc.health.v1.Health", "scorer.v1.ScoringService"} <= set(call(address, "list").split())
+    assert json.loads(call(address, "grpc.health.v1.Health/Check")) == {"status": "SERVING"}
+    request = json.dumps({"checkpoint": "fraud.checkout"})
+    described = json.loads(call("-d", request, address, "scorer.v1.ScoringService/Describe"))
+    assert [feature["name"] for feature in described["checkpoints"][0]["features"]] == list(FEATURES)
+
+
+def test_it_writes_to_its_volumes_alone_and_stops_when_told(image: Image, container: Container) -> None:
+    """Last in the file: it stops the container."""
+    container.process.send_signal(signal.SIGTERM)
+    assert container.process.wait(PATIENCE) == 0, container.said.read_text()
+    container.event("stopped")
+    before = image.path("/etc/scorer/scorer.toml").stat().st_mtime_ns
+    written = {path for path in image.root.rglob("*") if path.is_file() and path.stat().st_mtime_ns > before}
+    volumes = [image.path("/run/scorer"), image.path("/var/lib/scorer")]
+    elsewhere = [path for path in written if not any(path.is_relative_to(volume) for volume in volumes)]
+    assert elsewhere == [container.said]

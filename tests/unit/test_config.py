@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
 from scorer import config
 from scorer.cli import app
 from scorer.config.environment import variable_of
 from scorer.config.example import example
 from scorer.config.model import Settings
 from scorer.control.dataplane import server_config
-from typer.testing import CliRunner
 
 GOOD = """\
 [server]

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from fakes import alike, fake_bundle, fake_verify
+from typer.testing import CliRunner
+
 from scorer.cli import app
 from scorer.errors import (
     AmbiguousReferenceError,
@@ -26,7 +28,6 @@ from scorer.errors import (
 )
 from scorer.registry import Registry
 from scorer.registry.database import Database
-from typer.testing import CliRunner
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ _LIBRARIES = ("scorer", "xgboost", "lightgbm", "scikit-learn", "treelite", "nump
 
 def describe_lineage(
     *data: str | PathLike[str],
+    data_digest: str | None = None,
     code_version: str | None = None,
     run_id: str | None = None,
     metrics: Mapping[str, Any] | None = None,
@@ -28,14 +29,15 @@ def describe_lineage(
 
     Args:
         data: The files that were trained on; their digest identifies the data.
+        data_digest: In place of files, for data that is in none: the digest that identifies it.
         code_version: Version of the training code; by default the commit of the working directory.
         run_id: The training run; by default a new id.
         metrics: What was measured.
     """
-    if not data:
+    if not data and not data_digest:
         raise BundleError("lineage: no data files; name the files that were trained on")
     return Lineage(
-        data_digest=digest_of(*data),
+        data_digest=data_digest or digest_of(*data),
         code_version=code_version or _commit(),
         library_versions=library_versions(),
         run_id=run_id or uuid.uuid4().hex,

@@ -72,9 +72,9 @@ def check(target: str, service: str = "", timeout: float = 2.0) -> str:
     if len(name) > 127:
         raise ServerError(f"{target}: no service has a name of {len(name)} bytes; the limit is 127")
     request = b"\x0a" + bytes([len(name)]) + name if name else b""
-    # The C core would send a socket's path as the authority, percent-encoded, which HTTP/2 forbids.
-    options = [("grpc.default_authority", "localhost")] if target.startswith("unix:") else []
-    with grpc.insecure_channel(target, options=options) as channel:
+    # For a socket gRPC would name the escaped path as authority, which HTTP/2 servers may refuse.
+    options = [("grpc.default_authority", "localhost")] if target.startswith("unix:") else None
+    with grpc.insecure_channel(target, options) as channel:
         call = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
         try:
             # Waiting for the connection: a server that is just starting answers within the time given.

@@ -11,6 +11,7 @@ mod python {
     pyo3::import_exception!(scorer.errors, LogError);
     pyo3::import_exception!(scorer.errors, ServerError);
     pyo3::import_exception!(scorer.errors, SwapError);
+    pyo3::import_exception!(scorer.loadtest.errors, LoadTestError);
 }
 
 /// Which exception, with which message.
@@ -20,12 +21,13 @@ pub(crate) struct Failure {
     message: String,
 }
 
-/// The exceptions that the data plane raises.
+/// The exceptions that the native code raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Config,
     Forked,
     Load,
+    LoadTest,
     Log,
     Server,
     Swap,
@@ -43,6 +45,11 @@ impl Failure {
              start child processes with multiprocessing's \"spawn\" method"
         );
         Failure::new(Class::Forked, message)
+    }
+
+    /// The decision log cannot be read.
+    pub(crate) fn log(error: &scorer_log::LogError) -> Failure {
+        Failure::new(Class::Log, error)
     }
 
     /// A value that Python passed.
@@ -100,6 +107,16 @@ impl From<UnloadError> for Failure {
     }
 }
 
+impl From<scorer_loadgen::LoadError> for Failure {
+    fn from(error: scorer_loadgen::LoadError) -> Failure {
+        use scorer_loadgen::LoadError::{Address, Config, Connect, Crashed, Interrupted, Worker};
+        let class = match &error {
+            Config(_) | Address(_) | Connect { .. } | Worker(_) | Interrupted | Crashed => Class::LoadTest,
+        };
+        Failure::new(class, error)
+    }
+}
+
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Failure {
         Failure::new(Class::Server, format!("the answer cannot be written as JSON: {error}"))
@@ -113,6 +130,7 @@ impl From<Failure> for PyErr {
             Class::Config => python::ConfigError::new_err(message),
             Class::Forked => python::ForkedProcessError::new_err(message),
             Class::Load => python::LoadError::new_err(message),
+            Class::LoadTest => python::LoadTestError::new_err(message),
             Class::Log => python::LogError::new_err(message),
             Class::Server => python::ServerError::new_err(message),
             Class::Swap => python::SwapError::new_err(message),

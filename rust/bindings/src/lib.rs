@@ -4,6 +4,8 @@ mod bundle;
 mod enter;
 mod error;
 mod forest;
+mod load;
+mod log;
 mod server;
 
 use pyo3::prelude::*;
@@ -16,6 +18,10 @@ mod _scorer {
     use crate::bundle::{Bundle, Policy, build_golden, draft_bundle, draw, seal_manifest, transform_rows};
     #[pymodule_export]
     use crate::forest::Forest;
+    #[pymodule_export]
+    use crate::load::run_load;
+    #[pymodule_export]
+    use crate::log::LogReader;
     #[pymodule_export]
     use crate::server::Server;
 

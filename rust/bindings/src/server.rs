@@ -82,7 +82,11 @@ impl Server {
 impl Server {
     /// The server, unless this is a forked child: its threads stayed behind.
     fn here(&self) -> PyResult<&core::Server> {
-        if std::process::id() == self.owner { Ok(&self.inner) } else { Err(Failure::forked(self.owner).into()) }
+        if std::process::id() == self.owner {
+            Ok(&self.inner)
+        } else {
+            Err(Failure::forked(self.owner).into())
+        }
     }
 }
 

@@ -199,6 +199,13 @@ impl Reader {
         self.segments.iter().filter_map(|listed| len(listed).ok()).sum()
     }
 
+    /// Bytes of the segments read so far, the one being read included as far as it is.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        let done: u64 = self.summaries.iter().map(|summary| summary.bytes).sum();
+        done + self.scan.as_ref().map_or(0, SegmentScan::good_end)
+    }
+
     /// The sequence after the last one seen, if any was.
     pub(crate) fn expected(&self) -> Option<u64> {
         self.expected
@@ -218,7 +225,7 @@ impl Reader {
     pub(crate) fn perhaps_unsynced(&self, summary: &SegmentSummary) -> bool {
         let durable =
             self.segments.iter().filter_map(|listed| listed.header).map(|header| header.durable).max();
-        summary.sequences.is_some_and(|(_, last)| last >= durable.unwrap_or(0))
+        !summary.sealed || summary.sequences.is_some_and(|(_, last)| last >= durable.unwrap_or(0))
     }
 
     /// Whether it is the newest segment.

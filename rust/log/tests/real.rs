@@ -1,6 +1,6 @@
 //! The log on the operating system's own file system.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -86,4 +86,92 @@ fn a_second_writer_is_refused_by_name_until_the_first_is_gone() {
     assert!(matches!(error, LogError::Locked { .. }));
     drop(log);
     Log::open(Env::real(), LogConfig::new(dir.path())).unwrap();
+}
+
+/// Cuts the newest segment in the middle of its last record.
+fn tear(dir: &Path) {
+    let last = segments(dir).pop().unwrap();
+    let len = std::fs::metadata(&last).unwrap().len();
+    std::fs::OpenOptions::new().write(true).open(last).unwrap().set_len(len - 5).unwrap();
+}
+
+fn stopped_uncleanly(records: u64) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let config = LogConfig { background: false, ..LogConfig::new(dir.path()) };
+    let (log, _) = Log::open(Env::real(), config).unwrap();
+    for at in 0..records {
+        log.append(&decision(&at.to_string()), Durability::Written).unwrap();
+    }
+    // Copied while it is open: what a kill would leave, without the seal.
+    let copy = tempfile::tempdir().unwrap();
+    for path in segments(dir.path()) {
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn a_torn_tail_is_cut_and_goes_on_record() {
+    let dir = stopped_uncleanly(3);
+    tear(dir.path());
+    assert_eq!(read(dir.path()).1, [FindingKind::TornTail]);
+    let (log, recovery) = Log::open(Env::real(), LogConfig::new(dir.path())).unwrap();
+    assert!(recovery.unclean);
+    assert_eq!(recovery.next_sequence, 3);
+    assert_eq!(log.append(&decision("next"), Durability::Written).unwrap(), Some(4));
+    log.seal().unwrap();
+    let (records, findings) = read(dir.path());
+    assert_eq!(findings, []);
+    assert_eq!(records.len(), 4);
+    let Some(log_record::Record::Recovery(told)) = LogRecord::decode(&*records[2].1).unwrap().record else {
+        panic!("sequence 3 tells of the recovery")
+    };
+    assert_eq!((told.bytes_cut, told.last_sequence), (recovery.bytes_cut, 2));
+    assert!(told.finding.contains("torn tail cut"));
+}
+
+#[test]
+fn another_segment_s_bytes_never_validate() {
+    let dir = stopped_uncleanly(2);
+    let other = stopped_uncleanly(3);
+    let (mine, theirs) = (segments(dir.path()).pop().unwrap(), segments(other.path()).pop().unwrap());
+    let mut bytes = std::fs::read(&mine).unwrap();
+    // A recycled block: the other log's third record, whole, with the sequence that comes next here.
+    bytes.extend_from_slice(&std::fs::read(&theirs).unwrap()[bytes.len()..]);
+    std::fs::write(&mine, bytes).unwrap();
+    let (records, findings) = read(dir.path());
+    assert_eq!((records.len(), findings), (2, vec![FindingKind::TornTail]));
+}
+
+#[test]
+fn what_is_too_large_is_refused_and_nothing_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = LogConfig { max_unsynced_bytes: 8192, ..LogConfig::new(dir.path()) };
+    let (log, _) = Log::open(Env::real(), config).unwrap();
+    let error = log.append(&[0; 2049], Durability::Written).unwrap_err();
+    assert!(matches!(error, LogError::TooLarge { bytes: 2049, max: 2048 }), "{error}");
+    assert!(matches!(log.append(&[0; 2049], Durability::Async), Err(LogError::TooLarge { .. })));
+    assert_eq!(log.append(&[0; 2048], Durability::Sync).unwrap(), Some(1));
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    for config in [
+        LogConfig { segment_bytes: 100, ..LogConfig::new("unused") },
+        LogConfig { sync_ms: 0, ..LogConfig::new("unused") },
+        LogConfig { queue_records: 0, ..LogConfig::new("unused") },
+    ] {
+        assert!(matches!(Log::open(Env::real(), config), Err(LogError::Config { .. })));
+    }
+    assert!(!Path::new("unused").exists());
+}
+
+#[test]
+fn directories_that_are_no_log_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    let error = Reader::open(Arc::new(RealFs), &missing).unwrap_err().to_string();
+    assert!(error.contains("missing") && error.contains("no such directory"), "{error}");
+    let error = Reader::open(Arc::new(RealFs), dir.path()).unwrap_err().to_string();
+    assert!(error.contains("holds no segments"), "{error}");
 }

@@ -147,6 +147,9 @@ mod tests {
     #[test]
     fn a_missing_directory_is_told() {
         let error = load(Path::new("/nonexistent/bundle"), None).unwrap_err();
-        assert!(error.to_string().contains("manifest.json") && error.to_string().contains("missing"), "{error}");
+        assert!(
+            error.to_string().contains("manifest.json") && error.to_string().contains("missing"),
+            "{error}"
+        );
     }
 }

@@ -156,7 +156,9 @@ pub enum UnloadError {
 /// The remedy for the errors of `bind` that people meet.
 fn bind_remedy(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::AddrInUse => "; stop the process that holds it or use another address (port 0 lets the system choose)",
+        io::ErrorKind::AddrInUse => {
+            "; stop the process that holds it or use another address (port 0 lets the system choose)"
+        }
         io::ErrorKind::PermissionDenied => "; use a port above 1023 or a directory that you may write to",
         io::ErrorKind::AddrNotAvailable => "; use an address of this machine, such as 127.0.0.1",
         io::ErrorKind::NotFound => "; create the directory first",

@@ -111,10 +111,12 @@ mod tests {
         for number in 0..CAPACITY + 3 {
             events.push(Level::Info, "tick", json!({"number": number}));
         }
-        let lines: Vec<Value> = events.take().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<Value> =
+            events.take().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), CAPACITY);
         assert_eq!((&lines[0]["number"], &lines[0]["level"]), (&json!(3), &json!("info")));
-        let lines: Vec<Value> = events.take().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<Value> =
+            events.take().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((&lines[0]["event"], &lines[0]["count"]), (&json!("events_lost"), &json!(3)));
         assert!(events.take().is_empty());
     }

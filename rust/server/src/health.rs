@@ -1,4 +1,4 @@
-//! `grpc.health.v1`: the server as a whole (""), the scoring service, and each checkpoint by name.
+//! `grpc.health.v1`: the server as a whole (""), the scoring service, each checkpoint by name, and `liveness`.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::sync::watch;
-use tokio_stream::wrappers::WatchStream;
 use tokio_stream::Stream;
+use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server;
@@ -15,6 +15,10 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 /// The gRPC service whose health is also the whole server's.
 pub(crate) const SCORING_SERVICE: &str = "scorer.v1.ScoringService";
+
+/// Serves for as long as the process answers: what an orchestrator's liveness probe asks for. A server
+/// that waits for its bundles, or drains, must not be restarted for it.
+pub(crate) const LIVENESS: &str = "liveness";
 
 /// Who serves. Unlike `tonic-health`'s reporter it is set from any thread without a runtime, all names
 /// at once.
@@ -66,6 +70,9 @@ impl Health {
 
 impl State {
     fn of(&self, service: &str) -> Option<ServingStatus> {
+        if service == LIVENESS {
+            return Some(ServingStatus::Serving);
+        }
         let serves = match service {
             "" | SCORING_SERVICE => self.checkpoints.values().all(|&serves| serves),
             checkpoint => *self.checkpoints.get(checkpoint)?,
@@ -87,7 +94,9 @@ impl health_server::Health for Health {
         let service = request.into_inner().service;
         match self.state.borrow().of(&service) {
             Some(status) => Ok(Response::new(response(status))),
-            None => Err(Status::not_found("unknown service; ask for \"\", the scoring service or a checkpoint")),
+            None => Err(Status::not_found(
+                "unknown service; ask for \"\", the scoring service, a checkpoint or \"liveness\"",
+            )),
         }
     }
 
@@ -138,6 +147,7 @@ mod tests {
         let health = Health::new(names.iter());
         let of = |service: &str| health.state.borrow().of(service);
         assert_eq!(of(""), Some(ServingStatus::NotServing));
+        assert_eq!(of(LIVENESS), Some(ServingStatus::Serving));
         health.set([("a", true)].into_iter());
         assert_eq!(of("a"), Some(ServingStatus::Serving));
         assert_eq!(of(SCORING_SERVICE), Some(ServingStatus::NotServing));
@@ -148,5 +158,6 @@ mod tests {
         assert_eq!(of("a"), Some(ServingStatus::NotServing));
         health.set([("a", true)].into_iter());
         assert!(!health.is_ready(), "a drain is not undone");
+        assert_eq!(of(LIVENESS), Some(ServingStatus::Serving));
     }
 }

@@ -95,9 +95,14 @@ impl LanesInForce {
         config: &ServerConfig,
         store: &Store,
     ) -> Result<LanesInForce, SwapError> {
-        if let Some(checkpoint) = table.checkpoints.keys().find(|&name| !config.checkpoints.contains_key(name)) {
+        if let Some(checkpoint) =
+            table.checkpoints.keys().find(|&name| !config.checkpoints.contains_key(name))
+        {
             let known: Vec<_> = config.checkpoints.keys().map(String::as_str).collect();
-            return Err(SwapError::UnknownCheckpoint { checkpoint: checkpoint.clone(), known: known.join(", ") });
+            return Err(SwapError::UnknownCheckpoint {
+                checkpoint: checkpoint.clone(),
+                known: known.join(", "),
+            });
         }
         let checkpoints = config
             .checkpoints
@@ -121,7 +126,8 @@ impl LanesInForce {
     /// Whether both send the same traffic to the same bundles, whatever their versions.
     pub(crate) fn same_as(&self, other: &LanesInForce) -> bool {
         let lanes = |table: &LanesInForce| -> Vec<_> {
-            let lane = |(at, it): (usize, &LaneInForce)| (at, it.source.lane.clone(), it.loaded.digest, it.share);
+            let lane =
+                |(at, it): (usize, &LaneInForce)| (at, it.source.lane.clone(), it.loaded.digest, it.share);
             table.all().map(lane).collect()
         };
         lanes(self) == lanes(other)
@@ -158,8 +164,9 @@ fn compile(
             return Err(refuse(format!("share {} is not between 0 and 1", lane.share)));
         }
         let digest: Digest = lane.bundle.parse().map_err(|error| refuse(format!("bundle {error}")))?;
-        let loaded =
-            store.get(&digest).ok_or_else(|| refuse(format!("bundle {digest} is not loaded; load it first")))?;
+        let loaded = store
+            .get(&digest)
+            .ok_or_else(|| refuse(format!("bundle {digest} is not loaded; load it first")))?;
         check_fit(config, &loaded).map_err(refuse)?;
         up_to += lane.share;
         let source = Arc::new(Source {
@@ -205,5 +212,5 @@ pub(crate) fn draw<'a>(lanes: &'a [LaneInForce], checkpoint: &str, by: &str) -> 
     let point = unit(KEY, &[b"lane", checkpoint.as_bytes(), by.as_bytes()]);
     let with_share = || lanes.iter().filter(|lane| lane.share > 0.0);
     // The sum may fall short of 1 by a rounding error: the last lane takes what is left.
-    with_share().find(|lane| point < lane.up_to).or_else(|| with_share().last())
+    with_share().find(|lane| point < lane.up_to).or_else(|| with_share().next_back())
 }

@@ -105,7 +105,9 @@ pub enum Refusal {
         max: u32,
     },
     /// The values do not fill the rows.
-    #[error("values: {got} values for {rows} rows of {features} features; send {rows} x {features}, row by row")]
+    #[error(
+        "values: {got} values for {rows} rows of {features} features; send {rows} x {features}, row by row"
+    )]
     Shape {
         /// Values sent.
         got: usize,
@@ -137,7 +139,9 @@ pub enum Refusal {
     #[error(transparent)]
     Mask(#[from] MaskError),
     /// An id outside the catalogue.
-    #[error("eligible.ids: action {id:?} is not in the catalogue of bundle {bundle}; call Describe for its {actions} actions")]
+    #[error(
+        "eligible.ids: action {id:?} is not in the catalogue of bundle {bundle}; call Describe for its {actions} actions"
+    )]
     UnknownAction {
         /// What was sent, shortened.
         id: String,
@@ -153,7 +157,9 @@ pub enum Refusal {
         id: String,
     },
     /// More ids than actions.
-    #[error("eligible.ids: {got} ids, the catalogue of bundle {bundle} has {actions} actions; list each at most once")]
+    #[error(
+        "eligible.ids: {got} ids, the catalogue of bundle {bundle} has {actions} actions; list each at most once"
+    )]
     TooManyActions {
         /// Ids sent.
         got: usize,
@@ -163,7 +169,9 @@ pub enum Refusal {
         bundle: String,
     },
     /// The id was used for something else.
-    #[error("request_id was used before at checkpoint {checkpoint:?} with other content; use a new id for a new decision")]
+    #[error(
+        "request_id was used before at checkpoint {checkpoint:?} with other content; use a new id for a new decision"
+    )]
     ContentDiffers {
         /// The checkpoint.
         checkpoint: String,

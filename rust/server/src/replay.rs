@@ -272,7 +272,8 @@ mod tests {
     }
 
     fn remembered(replay: &Replay<(u64, usize)>, ids: std::ops::Range<u64>) -> Vec<u64> {
-        ids.filter(|id| matches!(replay.begin(replay.key(0, &id.to_string()), 7), Known::Answered(_))).collect()
+        ids.filter(|id| matches!(replay.begin(replay.key(0, &id.to_string()), 7), Known::Answered(_)))
+            .collect()
     }
 
     #[test]
@@ -282,7 +283,10 @@ mod tests {
         let key = replay.key(0, "1");
         assert!(matches!(replay.begin(key, 7), Known::Answered((1, 0))));
         assert!(matches!(replay.begin(key, 8), Known::ContentDiffers));
-        assert!(matches!(replay.begin(replay.key(1, "1"), 7), Known::New(_)), "another checkpoint, another decision");
+        assert!(
+            matches!(replay.begin(replay.key(1, "1"), 7), Known::New(_)),
+            "another checkpoint, another decision"
+        );
     }
 
     #[test]

@@ -416,7 +416,8 @@ fn shared(config: ServerConfig, env: Env, started: Instant) -> Result<Shared, Se
     Ok(Shared {
         lanes: ArcSwap::from_pointee(LanesInForce::none(checkpoints.len())),
         bundles: Store::new(),
-        reaper: Reaper::start().map_err(|source| ServerError::Start { what: "the reaper's thread", source })?,
+        reaper: Reaper::start()
+            .map_err(|source| ServerError::Start { what: "the reaper's thread", source })?,
         log,
         features: Box::new(FromRequest),
         admission: Admission::new(config.max_inflight),
@@ -464,7 +465,8 @@ fn run(shared: &Arc<Shared>, listeners: Listeners) -> Result<Running, ServerErro
             loops.spawn_on(accept::run(listener, shared, dispatch, slots, drained), runtime.handle());
         }
         if let Some(UnixSocket { listener, file }) = listeners.unix {
-            let listener = tokio::net::UnixListener::from_std(listener).map_err(start("the Unix listener"))?;
+            let listener =
+                tokio::net::UnixListener::from_std(listener).map_err(start("the Unix listener"))?;
             let (shared, dispatch, slots, drained) = context;
             loops.spawn_on(accept::run(listener, shared, dispatch, slots, drained), runtime.handle());
             socket = Some(file);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::HeaderMap;
 use scorer_proto::v1::scoring_service_server::ScoringService;
 use scorer_proto::v1::{
-    DescribeRequest, DescribeResponse, NoopRequest, NoopResponse, ReportOutcomeRequest, ReportOutcomeResponse,
-    ScoreBatchRequest, ScoreBatchResponse, ScoreRequest, ScoreResponse, SelectActionRequest,
-    SelectActionResponse,
+    DescribeRequest, DescribeResponse, NoopRequest, NoopResponse, ReportOutcomeRequest,
+    ReportOutcomeResponse, ScoreBatchRequest, ScoreBatchResponse, ScoreRequest, ScoreResponse,
+    SelectActionRequest, SelectActionResponse,
 };
 use tonic::{Request, Response, Status};
 
@@ -49,7 +49,7 @@ impl ScoringService for Scoring {
 
     async fn score_batch(&self, request: Request<ScoreBatchRequest>) -> Answer<ScoreBatchResponse> {
         let (arrival, request) = open(request);
-        Ok(Response::new(batch::answer(&self.shared, &arrival, request)?))
+        Ok(Response::new(batch::answer(&self.shared, &arrival, request).await?))
     }
 
     async fn select_action(&self, request: Request<SelectActionRequest>) -> Answer<SelectActionResponse> {

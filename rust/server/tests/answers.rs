@@ -1,5 +1,7 @@
 //! What the methods answer, compared with the bundle itself and with what the log holds afterwards.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 mod support;
 
 use scorer_core::bundle::EvalScratch;
@@ -30,7 +32,10 @@ async fn scores_are_the_bundles_own_and_are_recorded() {
             assert_eq!(response.margin.to_bits(), expected.margin.to_bits());
             assert_eq!(response.decision, bundle.labels()[expected.band]);
             let served = response.served.unwrap();
-            assert_eq!((served.bundle, served.lane, served.lane_table), (setup.fraud.clone(), "live".into(), 1));
+            assert_eq!(
+                (served.bundle, served.lane, served.lane_table),
+                (setup.fraud.clone(), "live".into(), 1)
+            );
             assert_eq!(served.fallback_reason, "");
         }
     }
@@ -134,10 +139,16 @@ async fn describe_tells_what_a_caller_needs() {
     assert_eq!(one, all[1..]);
     let (action, fraud) = (&all[0], &all[1]);
     assert_eq!((&fraud.bundle, &*fraud.bundle_name, &*fraud.kind), (&setup.fraud, "fraud", "score"));
-    assert_eq!(fraud.features.iter().map(|it| &*it.r#type).collect::<Vec<_>>(), ["number", "category", "flag"]);
+    assert_eq!(
+        fraud.features.iter().map(|it| &*it.r#type).collect::<Vec<_>>(),
+        ["number", "category", "flag"]
+    );
     assert_eq!((fraud.features[0].maximum, &*fraud.features[0].missing), (Some(50_000.0), "refuse"));
     assert_eq!((&*fraud.features[1].unknown_category, fraud.features[1].categories.len()), ("missing", 3));
-    assert_eq!(fraud.thresholds.iter().map(|it| &*it.label).collect::<Vec<_>>(), ["approve", "review", "decline"]);
+    assert_eq!(
+        fraud.thresholds.iter().map(|it| &*it.label).collect::<Vec<_>>(),
+        ["approve", "review", "decline"]
+    );
     assert_eq!((fraud.sla_p99_ms, fraud.max_batch_rows, fraud.lane_table), (10.0, 1000, 1));
     assert_eq!((action.actions.len(), &*action.policy), (6, "squarecb"));
     assert_eq!(action.actions[5].factors["exemption"], "low");

@@ -82,7 +82,11 @@ impl<'v, 'a> At<'v, 'a> {
     }
 
     /// All numbers of an array of either kind.
-    fn numbers<T>(&self, what: &str, convert: impl for<'n> Fn(Number<'n>) -> Option<T>) -> Result<Vec<T>, ReadError> {
+    fn numbers<T>(
+        &self,
+        what: &str,
+        convert: impl for<'n> Fn(Number<'n>) -> Option<T>,
+    ) -> Result<Vec<T>, ReadError> {
         let all: Option<Vec<T>> = match self.value {
             Value::Typed(typed) => typed.iter().map(convert).collect(),
             Value::Array(values) => values

@@ -5,7 +5,11 @@ use pyo3::prelude::*;
 
 use super::failed;
 
-pub(super) fn copy_in<T: Element + Copy>(py: Python<'_>, buffer: &PyBuffer<T>, what: &str) -> PyResult<Vec<T>> {
+pub(super) fn copy_in<T: Element + Copy>(
+    py: Python<'_>,
+    buffer: &PyBuffer<T>,
+    what: &str,
+) -> PyResult<Vec<T>> {
     if !buffer.is_c_contiguous() {
         return Err(failed(format!("{what} must be C-contiguous")));
     }

@@ -83,7 +83,10 @@ impl<T: Real> Engine<T> {
             match group.walk {
                 Walk::Padded { depth, first_node, first_leaf } => {
                     let nodes = &self.nodes[first_node..first_node + (GROUP << depth)];
-                    let found = walk::padded(usize::from(depth), nodes, slots);
+                    #[expect(unsafe_code, reason = "the layout has been validated")]
+                    // SAFETY: `build::plan` copied GROUP complete trees of this depth from a validated layout,
+                    // and `Scratch::check` proved that there are as many slots as that layout has.
+                    let found = unsafe { walk::padded(usize::from(depth), nodes, slots) };
                     if self.rows.is_empty() {
                         let values = &self.leaves[first_leaf..first_leaf + (GROUP << depth)];
                         for (lane, tree) in trees.iter().enumerate() {
@@ -97,7 +100,9 @@ impl<T: Real> Engine<T> {
                     }
                 }
                 Walk::Linked { steps } => {
-                    let found = walk::linked(usize::from(steps), &layout.nodes, trees, slots);
+                    #[expect(unsafe_code, reason = "the layout has been validated")]
+                    // SAFETY: `Forest` holds validated layouts only; slots as above.
+                    let found = unsafe { walk::linked(usize::from(steps), &layout.nodes, trees, slots) };
                     for (lane, tree) in trees.iter().enumerate() {
                         let number = layout.nodes[tree.first_node + found[lane]].leaf_number();
                         let first = tree.first_value + number * layout.width(tree.target);

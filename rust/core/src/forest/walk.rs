@@ -2,6 +2,10 @@
 //!
 //! A processor predicts the loop exits and overlaps the loads of independent trees; what it cannot do is
 //! guess which way a split goes. Hence fixed trip counts, and the test's outcome used as a number.
+//!
+//! This is the only unsafe code of the crate: indices are not checked again, because `Layout::validate` has
+//! checked them all. In debug builds, which the tests are, they are.
+#![expect(unsafe_code, reason = "bounds checks would double the work per node")]
 
 use super::layout::{PackedNode, Span};
 
@@ -18,37 +22,40 @@ pub(super) struct PaddedNode {
 
 /// Leaf index, 0 to 2^depth, of each tree of a padded group.
 ///
-/// `nodes` holds `GROUP` trees of `2^depth` nodes each, whose slots are below `slots.len()`
-/// (`build::plan` copies them from a validated layout).
+/// # Safety
+/// `nodes` holds `GROUP` trees of `2^depth` nodes each, whose slots are below `slots.len()`.
 #[inline]
-pub(super) fn padded(depth: usize, nodes: &[PaddedNode], slots: &[i32]) -> [usize; GROUP] {
+pub(super) unsafe fn padded(depth: usize, nodes: &[PaddedNode], slots: &[i32]) -> [usize; GROUP] {
+    // SAFETY: the caller's promise, with the depth as a constant.
     match depth {
         0 => [0; GROUP],
-        1 => padded_to::<1>(nodes, slots),
-        2 => padded_to::<2>(nodes, slots),
-        3 => padded_to::<3>(nodes, slots),
-        4 => padded_to::<4>(nodes, slots),
-        5 => padded_to::<5>(nodes, slots),
-        6 => padded_to::<6>(nodes, slots),
-        7 => padded_to::<7>(nodes, slots),
-        _ => padded_to::<8>(nodes, slots),
+        1 => unsafe { padded_to::<1>(nodes, slots) },
+        2 => unsafe { padded_to::<2>(nodes, slots) },
+        3 => unsafe { padded_to::<3>(nodes, slots) },
+        4 => unsafe { padded_to::<4>(nodes, slots) },
+        5 => unsafe { padded_to::<5>(nodes, slots) },
+        6 => unsafe { padded_to::<6>(nodes, slots) },
+        7 => unsafe { padded_to::<7>(nodes, slots) },
+        _ => unsafe { padded_to::<8>(nodes, slots) },
     }
 }
 
+/// # Safety
+/// As `padded`.
 #[inline(never)]
-fn padded_to<const DEPTH: usize>(nodes: &[PaddedNode], slots: &[i32]) -> [usize; GROUP] {
+unsafe fn padded_to<const DEPTH: usize>(nodes: &[PaddedNode], slots: &[i32]) -> [usize; GROUP] {
     assert_eq!(nodes.len(), GROUP << DEPTH);
     let mut at = [1_usize; GROUP];
     for _ in 0..DEPTH {
         for (lane, at) in at.iter_mut().enumerate() {
-            #[expect(unsafe_code, reason = "bounds checks would double the work per node")]
-            // SAFETY: `at` starts at 1 and doubles fewer than DEPTH times before it is used, so it is below
-            // 2^DEPTH and the index below GROUP << DEPTH, the asserted length. `Layout::validate` proved that
-            // slots are below the number of slots, and `Scratch::check` that `slots` has that many.
-            let (node, value) = unsafe {
-                let node = *nodes.get_unchecked((lane << DEPTH) + *at);
-                (node, *slots.get_unchecked(node.slot as usize))
-            };
+            let index = (lane << DEPTH) + *at;
+            debug_assert!(index < nodes.len());
+            // SAFETY: `at` starts at 1 and has doubled fewer than DEPTH times, so it is below 2^DEPTH and the
+            // index below GROUP << DEPTH, the asserted length.
+            let node = unsafe { *nodes.get_unchecked(index) };
+            debug_assert!((node.slot as usize) < slots.len());
+            // SAFETY: the caller's promise.
+            let value = unsafe { *slots.get_unchecked(node.slot as usize) };
             *at = 2 * *at + usize::from(value >= node.key);
         }
     }
@@ -57,9 +64,15 @@ fn padded_to<const DEPTH: usize>(nodes: &[PaddedNode], slots: &[i32]) -> [usize;
 
 /// Leaf node of each tree, counted from its root; trees that end early wait in their leaf.
 ///
-/// `nodes` and `trees` are those of a validated layout, `steps` is at most the depth cap.
+/// # Safety
+/// `nodes` and `trees` are those of a validated layout and `slots` belong to it, with the sentinel in slot 0.
 #[inline(never)]
-pub(super) fn linked(steps: usize, nodes: &[PackedNode], trees: &[Span], slots: &[i32]) -> [usize; GROUP] {
+pub(super) unsafe fn linked(
+    steps: usize,
+    nodes: &[PackedNode],
+    trees: &[Span],
+    slots: &[i32],
+) -> [usize; GROUP] {
     let mut roots = [0_usize; GROUP];
     for (root, tree) in roots.iter_mut().zip(trees) {
         *root = tree.first_node;
@@ -67,14 +80,15 @@ pub(super) fn linked(steps: usize, nodes: &[PackedNode], trees: &[Span], slots: 
     let mut at = [0_u32; GROUP];
     for _ in 0..steps {
         for (at, root) in at[..trees.len()].iter_mut().zip(&roots) {
-            #[expect(unsafe_code, reason = "bounds checks would double the work per node")]
-            // SAFETY: a tree's root is inside `nodes`, and `Layout::validate` proved that both children of a
-            // split, and what a leaf leads to (itself: its slot 0 is never below its key), are nodes of the
-            // same tree. Slots as in `padded_to`.
-            let (node, value) = unsafe {
-                let node = *nodes.get_unchecked(*root + *at as usize);
-                (node, *slots.get_unchecked(node.slot as usize))
-            };
+            let index = *root + *at as usize;
+            debug_assert!(index < nodes.len());
+            // SAFETY: a root is a node, both children of a split are nodes of its tree, and a leaf leads to
+            // itself, as its slot 0 is never below its key: `Layout::validate` proved the one and
+            // `Scratch::new` saw to the other.
+            let node = unsafe { *nodes.get_unchecked(index) };
+            debug_assert!((node.slot as usize) < slots.len());
+            // SAFETY: `Layout::validate` proved that slots are below their number, which is `slots.len()`.
+            let value = unsafe { *slots.get_unchecked(node.slot as usize) };
             *at = node.left.wrapping_add(u32::from(value >= node.key));
         }
     }

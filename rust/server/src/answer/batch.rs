@@ -21,11 +21,11 @@ use crate::metrics::Reason;
 use crate::refusal::Refusal;
 use crate::state::{Checkpoint, Shared};
 
-/// Rows between two looks at the clock.
+/// Rows between two looks at the clock, after which other requests get their turn on this thread.
 const CHUNK: usize = 64;
 
 /// Answers one request.
-pub(crate) fn answer(
+pub(crate) async fn answer(
     shared: &Shared,
     arrival: &Arrival,
     request: ScoreBatchRequest,
@@ -50,7 +50,7 @@ pub(crate) fn answer(
     let data_load_us = micros(began.elapsed());
 
     let began = Instant::now();
-    let rows = run(shared, arrival, checkpoint, loaded, &id, values, width)?;
+    let rows = run(shared, arrival, checkpoint, loaded, &id, values, width).await?;
     let exec = began.elapsed();
     let times = Times { data_load_us, exec_us: micros(exec) };
     let counters = shared.metrics.checkpoint(checkpoint.index);
@@ -90,7 +90,7 @@ fn check(loaded: &Loaded, fingerprint: u64, values: &[f32], rows: u32) -> Result
     Ok(width)
 }
 
-fn run(
+async fn run(
     shared: &Shared,
     arrival: &Arrival,
     checkpoint: &Checkpoint,
@@ -101,6 +101,9 @@ fn run(
 ) -> Result<Vec<Row>, Refusal> {
     let mut rows = Vec::with_capacity(values.len() / width.max(1));
     for chunk in values.chunks(width.max(1) * CHUNK) {
+        if !rows.is_empty() {
+            tokio::task::yield_now().await;
+        }
         arrival.check_deadline()?;
         with_workspace(|workspace| {
             for row in chunk.chunks_exact(width.max(1)) {

@@ -56,8 +56,11 @@ pub(crate) fn request_id(given: String) -> Result<Id, Refusal> {
     if given.is_empty() {
         return Ok(Id { text: Uuid::now_v7().to_string(), given: false });
     }
-    check_printable(&given, MAX_REQUEST_ID)
-        .map_err(|got| Refusal::Id { field: "request_id", got, max: MAX_REQUEST_ID })?;
+    check_printable(&given, MAX_REQUEST_ID).map_err(|got| Refusal::Id {
+        field: "request_id",
+        got,
+        max: MAX_REQUEST_ID,
+    })?;
     Ok(Id { text: given, given: true })
 }
 
@@ -69,12 +72,16 @@ pub(crate) struct Id {
 }
 
 pub(crate) fn decision_id(given: &str) -> Result<(), Refusal> {
-    check_printable(given, MAX_DECISION_ID)
-        .map_err(|got| Refusal::Id { field: "decision_id", got, max: MAX_DECISION_ID })
+    check_printable(given, MAX_DECISION_ID).map_err(|got| Refusal::Id {
+        field: "decision_id",
+        got,
+        max: MAX_DECISION_ID,
+    })
 }
 
 pub(crate) fn outcome_kind(given: &str) -> Result<(), Refusal> {
-    check_printable(given, MAX_OUTCOME_KIND).map_err(|got| Refusal::OutcomeKind { got, max: MAX_OUTCOME_KIND })
+    check_printable(given, MAX_OUTCOME_KIND)
+        .map_err(|got| Refusal::OutcomeKind { got, max: MAX_OUTCOME_KIND })
 }
 
 pub(crate) fn entity(given: &str) -> Result<(), Refusal> {
@@ -105,7 +112,10 @@ mod tests {
     #[test]
     fn ids_are_printable_and_short() {
         for good in ["a", " ", "~", &"x".repeat(64), "order-1/attempt 2"] {
-            assert_eq!(request_id(good.to_owned()).ok().map(|id| (id.text, id.given)), Some((good.to_owned(), true)));
+            assert_eq!(
+                request_id(good.to_owned()).ok().map(|id| (id.text, id.given)),
+                Some((good.to_owned(), true))
+            );
         }
         for (bad, says) in [
             (&"x".repeat(65) as &str, "has 65 bytes"),

@@ -125,7 +125,8 @@ impl Failed {
     /// What the caller is told where no fallback is configured, or none that the request allows.
     pub(crate) fn refusal(self, shared: &Shared, checkpoint: &Checkpoint) -> Refusal {
         self.told.unwrap_or_else(|| {
-            let details = format!("checkpoint {:?}: {} and no fallback", checkpoint.name, self.reason.as_str());
+            let details =
+                format!("checkpoint {:?}: {} and no fallback", checkpoint.name, self.reason.as_str());
             shared.defect("evaluation", &details)
         })
     }

@@ -12,11 +12,7 @@ use crate::state::Shared;
 /// What a record says beyond what every decision has; the rest of the record is reset.
 pub(crate) enum Said<'a> {
     /// Kind `score`.
-    Score {
-        margin: f64,
-        score: f64,
-        label: &'a str,
-    },
+    Score { margin: f64, score: f64, label: &'a str },
     /// Kind `action`.
     Action {
         /// Empty if every action was eligible.

@@ -38,7 +38,11 @@ pub(crate) fn answer(
             Err(Refusal::OutcomeConflict { kind, revision, recorded, reported: value })
         }
         Outcome::New => Ok(ReportOutcomeResponse { duplicate: false, decision_known, superseded: false }),
-        Outcome::Duplicate => Ok(ReportOutcomeResponse { duplicate: true, decision_known, superseded: false }),
-        Outcome::Superseded => Ok(ReportOutcomeResponse { duplicate: false, decision_known, superseded: true }),
+        Outcome::Duplicate => {
+            Ok(ReportOutcomeResponse { duplicate: true, decision_known, superseded: false })
+        }
+        Outcome::Superseded => {
+            Ok(ReportOutcomeResponse { duplicate: false, decision_known, superseded: true })
+        }
     }
 }

@@ -65,7 +65,12 @@ pub(crate) async fn answer(
     Ok(reply::score(id.text, &scored))
 }
 
-fn decide(shared: &Shared, checkpoint: &Checkpoint, id: &str, request: &ScoreRequest) -> Result<Scored, Refusal> {
+fn decide(
+    shared: &Shared,
+    checkpoint: &Checkpoint,
+    id: &str,
+    request: &ScoreRequest,
+) -> Result<Scored, Refusal> {
     let entity = request.entity.as_str();
     with_workspace(|workspace| {
         let table = shared.lanes.load();

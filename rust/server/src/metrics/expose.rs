@@ -104,8 +104,7 @@ fn answers(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
     for it in named(&metrics.checkpoints) {
         histogram(&mut family, &[("checkpoint", &it.name)], &it.exec)?;
     }
-    let mut family =
-        encoder.encode_descriptor("decisions", "Decisions made", None, MetricType::Counter)?;
+    let mut family = encoder.encode_descriptor("decisions", "Decisions made", None, MetricType::Counter)?;
     for it in named(&metrics.checkpoints) {
         counter(&mut family, &[("checkpoint", &it.name)], it.rows.load(Relaxed))?;
     }
@@ -186,9 +185,10 @@ fn log(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
 
 /// What was called at least once; the others would only lengthen the page.
 fn used(checkpoints: &[CheckpointMetrics]) -> impl Iterator<Item = (&CheckpointMetrics, Method)> {
-    checkpoints.iter().flat_map(|it| Method::ALL.map(|method| (it, method))).filter(|(it, method)| {
-        it.codes[*method as usize].iter().any(|count| count.load(Relaxed) > 0)
-    })
+    checkpoints
+        .iter()
+        .flat_map(|it| Method::ALL.map(|method| (it, method)))
+        .filter(|(it, method)| it.codes[*method as usize].iter().any(|count| count.load(Relaxed) > 0))
 }
 
 fn named(checkpoints: &[CheckpointMetrics]) -> impl Iterator<Item = &CheckpointMetrics> {

@@ -94,8 +94,10 @@ const CODES: usize = 17;
 impl Metrics {
     pub(crate) fn new(config: &ServerConfig) -> Metrics {
         let none = CheckpointMetrics::new(String::new(), None);
-        let named =
-            config.checkpoints.iter().map(|(name, it)| CheckpointMetrics::new(name.clone(), Some(it.budget())));
+        let named = config
+            .checkpoints
+            .iter()
+            .map(|(name, it)| CheckpointMetrics::new(name.clone(), Some(it.budget())));
         Metrics {
             checkpoints: std::iter::once(none).chain(named).collect(),
             queue_delay: std::array::from_fn(|_| Histogram::new(None)),

@@ -100,8 +100,12 @@ impl Dispatch {
     fn score(&self, method: Method, mut request: Request<Incoming>) -> Answer {
         let (arrival, verdict) = Arrival::stamp(method, request.headers());
         let arrival = Arc::new(arrival);
-        let mut probe =
-            Probe { shared: Arc::clone(&self.shared), arrival: Arc::clone(&arrival), code: Code::Cancelled, _permit: None };
+        let mut probe = Probe {
+            shared: Arc::clone(&self.shared),
+            arrival: Arc::clone(&arrival),
+            code: Code::Cancelled,
+            _permit: None,
+        };
         match verdict.and_then(|()| self.shared.admission.admit()) {
             Ok(permit) => probe._permit = Some(permit),
             Err(refusal) => return Answer { state: State::Ready(Some(refused(refusal, probe))) },

@@ -100,7 +100,11 @@ mod tests {
 
     #[tokio::test]
     async fn turns_other_protocols_away() {
-        for head in [&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..], b"\x16\x03\x01\x02\x00\x01", b"PRI * HTTP/2.0\r\n\r\nXX"] {
+        for head in [
+            &b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..],
+            b"\x16\x03\x01\x02\x00\x01",
+            b"PRI * HTTP/2.0\r\n\r\nXX",
+        ] {
             assert_eq!(read(head).await.err().unwrap().kind(), io::ErrorKind::InvalidData);
         }
         assert_eq!(read(&b"PRI *"[..]).await.err().unwrap().kind(), io::ErrorKind::UnexpectedEof);

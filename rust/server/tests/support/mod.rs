@@ -1,23 +1,28 @@
 //! What the server's tests share: bundles on disk, a server on free ports, clients.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses its own part of this")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use scorer_core::bundle::MANIFEST;
 use scorer_core::bundle::testing::{self, Files};
 use scorer_log::{Env, Reader};
 use scorer_proto::v1::scoring_service_client::ScoringServiceClient;
 use scorer_proto::v1::{
-    DecisionRecord, DenseFeatures, EligibleActions, Feature, LogRecord, NamedFeatures, ScoreRequest,
-    SelectActionRequest, feature, log_record, score_request, select_action_request,
+    DecisionRecord, DenseFeatures, DescribeRequest, EligibleActions, Feature, LogRecord, NamedFeatures,
+    ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest, SelectActionRequest, feature, log_record,
+    score_request, select_action_request,
 };
 use scorer_server::{Lane, LaneTable, Server, ServerConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 pub const FRAUD: &str = "fraud.checkout";
@@ -171,7 +176,85 @@ pub async fn get(address: &str, path: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
+/// One HTTP/2 exchange, by hand: HTTP status, gRPC status (from headers or trailers) and message.
+pub async fn raw(address: &str, request: http::Request<Full<Bytes>>) -> (u16, Option<i32>, String) {
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    let trailers = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
+    connection.abort();
+    let field = |name: &str| head.headers.get(name).or(trailers.get(name)).map(|it| it.to_str().unwrap());
+    let message = field("grpc-message").unwrap_or_default().replace("%20", " ").replace("%22", "\"");
+    (head.status.as_u16(), field("grpc-status").map(|code| code.parse().unwrap()), message)
+}
+
+/// A gRPC request by hand; `length` is what its frame claims, `body` what follows.
+pub fn framed(method: &str, length: u32, body: &[u8]) -> http::Request<Full<Bytes>> {
+    let mut frame = vec![0];
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(body);
+    http::Request::post(format!("http://scorer/scorer.v1.ScoringService/{method}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Full::from(frame))
+        .unwrap()
+}
+
 // --- requests ---
+
+/// Any request of the service.
+#[derive(Clone)]
+pub enum Call {
+    Score(ScoreRequest),
+    Batch(ScoreBatchRequest),
+    Select(SelectActionRequest),
+    Outcome(ReportOutcomeRequest),
+    Describe(DescribeRequest),
+}
+
+impl Call {
+    /// Sends it; the answer itself does not matter.
+    pub async fn send(self, client: &mut Client) -> Result<(), Status> {
+        match self {
+            Call::Score(request) => client.score(request).await.map(|_| ()),
+            Call::Batch(request) => client.score_batch(request).await.map(|_| ()),
+            Call::Select(request) => client.select_action(request).await.map(|_| ()),
+            Call::Outcome(request) => client.report_outcome(request).await.map(|_| ()),
+            Call::Describe(request) => client.describe(request).await.map(|_| ()),
+        }
+    }
+}
+
+pub fn outcome(id: &str, kind: &str, value: f64, revision: u32) -> ReportOutcomeRequest {
+    ReportOutcomeRequest {
+        checkpoint: ACTION.to_owned(),
+        decision_id: id.to_owned(),
+        kind: kind.to_owned(),
+        value,
+        revision,
+        occurred_at_ms: 0,
+    }
+}
+
+pub fn batch(id: &str, fingerprint: u64, rows: &[[f32; 3]]) -> ScoreBatchRequest {
+    ScoreBatchRequest {
+        checkpoint: FRAUD.to_owned(),
+        request_id: id.to_owned(),
+        schema_fingerprint: fingerprint,
+        values: rows.concat(),
+        rows: rows.len() as u32,
+        entity: String::new(),
+    }
+}
+
+/// The fingerprint of the test bundles' schema, as a client learns it.
+pub async fn fingerprint(client: &mut Client, checkpoint: &str) -> u64 {
+    let request = DescribeRequest { checkpoint: checkpoint.to_owned() };
+    client.describe(request).await.unwrap().into_inner().checkpoints[0].schema_fingerprint
+}
 
 pub fn named(values: &[(&str, feature::Value)]) -> NamedFeatures {
     let features = values

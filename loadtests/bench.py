@@ -1,0 +1,189 @@
+"""`make bench`: policy invariants over ten million decisions, then every load case on the demo's server.
+
+One JSON line per measurement goes to loadtests/results/<time>.jsonl; the first is about the machine and the
+build. Figures of a debug build are refused, those of a generator that could not keep its schedule count as
+failures: both are worth nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+CASES = ROOT / "loadtests/cases"
+DEMO = ROOT / "demo-output"
+READY_SECONDS = 60.0
+
+
+class Results:
+    """The file of this run: what was measured, on what."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl"
+
+    def add(self, kind: str, **values: Any) -> None:
+        """Appends one measurement."""
+        with self.path.open("a") as file:
+            file.write(json.dumps({"kind": kind, "at": datetime.now(UTC).isoformat(), **values}) + "\n")
+
+
+def environment() -> dict[str, Any]:
+    """What the figures depend on."""
+    from scorer import bridge
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    info = Path("/proc/cpuinfo")
+    models = [
+        line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line
+    ]
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "version": bridge.__version__,
+        "build_profile": bridge.build_profile,
+        "commit": git("rev-parse", "HEAD"),
+        "modified": bool(git("status", "--porcelain")),
+    }
+
+
+def check_policies(decisions: int, results: Results) -> bool:
+    """Draws decisions under every rule and checks each; the figures are the program's own last line."""
+    title(f"Policy invariants over {decisions:,} decisions")
+    command = ["cargo", "run", "--release", "--locked", "--quiet", "-p", "scorer-core"]
+    command += ["--example", "policy_invariants", "--", str(decisions)]
+    started = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    sys.stdout.write(done.stdout)
+    results.add(
+        "policy_invariants",
+        decisions=decisions,
+        holds=done.returncode == 0,
+        seconds=round(time.monotonic() - started, 1),
+        output=done.stdout.splitlines(),
+    )
+    return done.returncode == 0
+
+
+@contextmanager
+def server(settings: Path) -> Iterator[dict[str, Any]]:
+    """The demo's server with its own, temporary log and state; yields what it announced when it was ready."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        variables = {
+            "SCORER_SERVER__LISTEN": "127.0.0.1:0",
+            "SCORER_SERVER__CONTROL_LISTEN": "127.0.0.1:0",
+            "SCORER_SERVER__METRICS_LISTEN": "127.0.0.1:0",
+            "SCORER_SERVER__STATE_DIR": f"{scratch}/state",
+            "SCORER_LOG__DIR": f"{scratch}/decisions",
+        }
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SCORER_")}
+        events = Path(scratch, "events.jsonl")
+        with events.open("wb") as sink:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "scorer.cli", "serve", "--config", str(settings)],
+                env=inherited | variables,
+                stderr=sink,
+            )
+        try:
+            yield announced(process, events)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def announced(process: subprocess.Popen[bytes], events: Path) -> dict[str, Any]:
+    """Waits for the event `serving`."""
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        for line in events.read_text().splitlines():
+            event: dict[str, Any] = json.loads(line)
+            if event.get("event") == "serving":
+                return event
+        time.sleep(0.05)
+    sys.exit(f"error: the demo's server does not serve; what it said:\n{events.read_text()}")
+
+
+def run_case(case: Path, target: str, seconds: float | None, results: Results) -> int:
+    """One load case; the exit code is `scorer loadtest`'s: 0 held, 1 broken, 2 says nothing."""
+    title(f"Load case {case.name}")
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch, "report.json")
+        command = [sys.executable, "-m", "scorer.cli", "loadtest"]
+        command += ["--case", str(case), "--target", target, "--json", str(report)]
+        if seconds is not None:
+            command += ["--seconds", str(seconds)]
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        found = json.loads(report.read_text()) if report.exists() else {}
+    # A second's worth of detail each is for --json; here it would only hide the figures.
+    found.get("report", {}).pop("windows", None)
+    results.add("load", case=case.name, exit_code=code, **found)
+    return code
+
+
+def title(text: str) -> None:
+    """Says what comes now."""
+    sys.stdout.write(f"\n== {text}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Measures; returns the worst outcome."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = sorted(path.name for path in CASES.iterdir() if path.is_dir()) if CASES.is_dir() else []
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help=f"load cases, default all: {', '.join(names)}"
+    )
+    parser.add_argument(
+        "--decisions", type=int, default=10_000_000, help="for the policies; 0: leave them out"
+    )
+    parser.add_argument("--seconds", type=float, help="length of each load case, instead of its own")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.cases) - set(names)):
+        parser.error(f"no such case: {', '.join(unknown)}; there are: {', '.join(names)}")
+
+    built = environment()
+    if built["build_profile"] != "release":
+        sys.exit(
+            f"error: the extension is a {built['build_profile']} build; run `make build` for a release build"
+        )
+    results = Results(ROOT / "loadtests/results")
+    results.add("environment", **built)
+
+    codes = [0]
+    if options.decisions:
+        codes.append(0 if check_policies(options.decisions, results) else 1)
+    settings = DEMO / "scorer.toml"
+    if not settings.exists():
+        title("The demo's bundles are what is measured; making them first")
+        subprocess.run([sys.executable, "-m", "scorer.demo"], cwd=ROOT, check=True)
+    with server(settings) as serving:
+        results.add("server", **{name: serving.get(name) for name in ("ready_after_ms", "resident_mb")})
+        target = next(address for address in serving["grpc"] if not address.startswith("unix:"))
+        cases = [CASES / name for name in options.cases or names]
+        codes.extend(run_case(case, target, options.seconds, results) for case in cases)
+    title(f"Written: {results.path.relative_to(ROOT)}")
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""The client: typed calls to a scorer server, blocking (`Client`) and asyncio (`AsyncClient`)."""
+
+from scorer.client.asynchronous import AsyncClient
+from scorer.client.blocking import Client
+from scorer.client.counters import ClientStats
+from scorer.client.errors import (
+    AccessError,
+    CallCancelledError,
+    CheckpointNotFoundError,
+    ClientError,
+    ClientUseError,
+    ConflictError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    InvalidTargetError,
+    OverloadedError,
+    PreconditionError,
+    SchemaChangedError,
+    ServerFaultError,
+    UnavailableError,
+    UnsupportedError,
+)
+from scorer.client.fallback import ActionFallback, Fallback, FallbackAnswer, FallbackRequest, ScoreFallback
+from scorer.client.results import (
+    Action,
+    ActionInfo,
+    BatchScore,
+    CheckpointInfo,
+    FeatureInfo,
+    Health,
+    LaneInfo,
+    OutcomeAck,
+    Score,
+    Served,
+    ThresholdInfo,
+)
+from scorer.client.retry import RetryPolicy
+
+__all__ = [
+    "AccessError",
+    "Action",
+    "ActionFallback",
+    "ActionInfo",
+    "AsyncClient",
+    "BatchScore",
+    "CallCancelledError",
+    "CheckpointInfo",
+    "CheckpointNotFoundError",
+    "Client",
+    "ClientError",
+    "ClientStats",
+    "ClientUseError",
+    "ConflictError",
+    "DeadlineExceededError",
+    "Fallback",
+    "FallbackAnswer",
+    "FallbackRequest",
+    "FeatureInfo",
+    "Health",
+    "InvalidRequestError",
+    "InvalidTargetError",
+    "LaneInfo",
+    "OutcomeAck",
+    "OverloadedError",
+    "PreconditionError",
+    "RetryPolicy",
+    "SchemaChangedError",
+    "Score",
+    "ScoreFallback",
+    "Served",
+    "ServerFaultError",
+    "ThresholdInfo",
+    "UnavailableError",
+    "UnsupportedError",
+]

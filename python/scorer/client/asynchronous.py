@@ -1,0 +1,200 @@
+"""`scorer.aio.Client`: the flows of `core`, driven with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self, TypeVar, cast
+
+import grpc
+import grpc.aio
+
+from scorer.client.base import ClientBase
+from scorer.client.channel import channel_options
+from scorer.client.errors import ClientUseError
+from scorer.client.flow import Failure, Flow, Outcome, Send, Sleep
+from scorer.client.requests import Eligible, Features, Rows
+from scorer.client.results import Action, BatchScore, CheckpointInfo, Health, OutcomeAck, Score
+from scorer.client.retry import read_pushback
+
+__all__ = ["AsyncClient"]
+
+T = TypeVar("T")
+
+
+class AsyncClient(ClientBase):
+    """A connection to a scorer server for asyncio; see `scorer.Client` for the arguments.
+
+        async with scorer.aio.Client("127.0.0.1:7000") as client:
+            answer = await client.score("fraud.checkout", {"amount": 12.5, "country": "NL"})
+
+    The connection belongs to the event loop of the first call. Cancelling a call's task
+    cancels the request.
+    """
+
+    # Made on first use: a channel belongs to the loop that runs then.
+    _channel: grpc.aio.Channel | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    async def score(
+        self,
+        checkpoint: str,
+        features: Features,
+        *,
+        request_id: str | None = None,
+        entity: str = "",
+        timeout: float | None = None,
+    ) -> Score:
+        """See `scorer.Client.score`."""
+        return await self._run(
+            self._core.score(checkpoint, features, request_id=request_id, entity=entity, timeout=timeout)
+        )
+
+    async def score_batch(
+        self,
+        checkpoint: str,
+        rows: Rows,
+        *,
+        request_id: str | None = None,
+        entity: str = "",
+        timeout: float | None = None,
+    ) -> BatchScore:
+        """See `scorer.Client.score_batch`."""
+        return await self._run(
+            self._core.score_batch(checkpoint, rows, request_id=request_id, entity=entity, timeout=timeout)
+        )
+
+    async def select_action(
+        self,
+        checkpoint: str,
+        features: Features,
+        *,
+        eligible: Eligible = None,
+        include_pmf: bool = False,
+        request_id: str | None = None,
+        entity: str = "",
+        timeout: float | None = None,
+    ) -> Action:
+        """See `scorer.Client.select_action`."""
+        return await self._run(
+            self._core.select_action(
+                checkpoint,
+                features,
+                eligible=eligible,
+                include_pmf=include_pmf,
+                request_id=request_id,
+                entity=entity,
+                timeout=timeout,
+            )
+        )
+
+    async def report_outcome(
+        self,
+        checkpoint: str,
+        decision_id: str,
+        kind: str,
+        value: float,
+        *,
+        revision: int = 0,
+        occurred_at_ms: int = 0,
+        timeout: float | None = None,
+    ) -> OutcomeAck:
+        """See `scorer.Client.report_outcome`."""
+        return await self._run(
+            self._core.report_outcome(
+                checkpoint,
+                decision_id,
+                kind,
+                value,
+                revision=revision,
+                occurred_at_ms=occurred_at_ms,
+                timeout=timeout,
+            )
+        )
+
+    async def describe(self, checkpoint: str, *, timeout: float | None = None) -> CheckpointInfo:
+        """See `scorer.Client.describe`."""
+        return await self._run(self._core.describe(checkpoint, timeout=timeout))
+
+    async def checkpoints(self, *, timeout: float | None = None) -> tuple[CheckpointInfo, ...]:
+        """See `scorer.Client.checkpoints`."""
+        return await self._run(self._core.checkpoints(timeout=timeout))
+
+    async def health(self, service: str = "", *, timeout: float | None = None) -> Health:
+        """See `scorer.Client.health`."""
+        return await self._run(self._core.health(service, timeout=timeout))
+
+    async def wait_ready(self, service: str = "", *, timeout: float = 10.0) -> None:
+        """See `scorer.Client.wait_ready`."""
+        await self._run(self._core.wait_ready(service, timeout=timeout))
+
+    async def close(self) -> None:
+        """Close the connection; running calls end with an error."""
+        self._closed = True
+        if self._channel is not None:
+            await self._channel.close(None)
+
+    async def __aenter__(self) -> Self:
+        """Nothing to do: the connection is made by the first call."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connection."""
+        await self.close()
+
+    async def _run(self, flow: Flow[T]) -> T:
+        self._check_usable()
+        outcome: Outcome = None
+        try:
+            while True:
+                step = flow.send(outcome)
+                if isinstance(step, Sleep):
+                    await asyncio.sleep(step.seconds)
+                    outcome = None
+                else:
+                    outcome = await self._send(step)
+        except StopIteration as done:
+            return cast(T, done.value)
+
+    async def _send(self, step: Send) -> bytes | Failure:
+        method = self._method(step.method)
+        try:
+            reply = await method(
+                step.payload,
+                timeout=step.timeout,
+                metadata=self._metadata,
+                wait_for_ready=step.wait_for_ready,
+            )
+        except grpc.aio.AioRpcError as error:
+            return Failure(error.code(), error.details() or "", read_pushback(error.trailing_metadata()))
+        except (grpc.aio.UsageError, asyncio.CancelledError) as error:
+            if self._closed:
+                raise ClientUseError(
+                    "the client was closed during the call", remedy="make a new one"
+                ) from error
+            raise
+        return reply
+
+    def _method(self, path: str) -> Callable[..., Awaitable[bytes]]:
+        loop = asyncio.get_running_loop()
+        if self._channel is None:
+            options = channel_options(self._address, self._max_message_bytes)
+            if self._credentials is None:
+                self._channel = grpc.aio.insecure_channel(self._address, options)
+            else:
+                self._channel = grpc.aio.secure_channel(self._address, self._credentials, options)
+            self._loop = loop
+            self._methods: dict[str, Callable[..., Awaitable[bytes]]] = {}
+        elif loop is not self._loop:
+            raise ClientUseError(
+                "the client belongs to another event loop", remedy="make one client per event loop"
+            )
+        method = self._methods.get(path)
+        if method is None:
+            # No serialisers: bytes in, bytes out.
+            made = self._channel.unary_unary(path, None, None)
+            method = self._methods[path] = cast("Callable[..., Awaitable[bytes]]", made)
+        return method

@@ -1,0 +1,110 @@
+"""One call: its attempts within one deadline, under one request id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+
+from scorer.client.counters import Counters
+from scorer.client.errors import ClientError, InvalidRequestError, error_class
+from scorer.client.flow import Failure, Flow, Send, Sleep
+from scorer.client.retry import RetryBudget, RetryPolicy, wait_before_retry
+
+__all__ = ["Attempts", "Call", "Failed", "sentence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the user: what every attempt and every error of it share.
+
+    Attributes:
+        checkpoint: The checkpoint that is asked, or "".
+        request_id: The id that every attempt carries, or "".
+        deadline: When it is over, on the client's clock.
+    """
+
+    checkpoint: str
+    request_id: str
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A call that is given up: how its last attempt ended, and its number."""
+
+    failure: Failure
+    attempts: int
+
+
+class Attempts:
+    """Sends, and sends again where that is safe."""
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        max_message_bytes: int,
+        counters: Counters,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        self.budget = RetryBudget(policy)
+        self._policy = policy
+        self._max_message_bytes = max_message_bytes
+        self._counters = counters
+        self._clock = clock
+        self._random = random
+
+    def send(self, method: str, call: Call, payload: bytes) -> Flow[bytes | Failed]:
+        """The reply to a request, or how the last attempt failed."""
+        self._check_size(call, payload)
+        attempt = 0
+        while True:
+            remaining = call.deadline - self._clock()
+            if remaining <= 0:
+                return Failed(Failure(grpc.StatusCode.DEADLINE_EXCEEDED, "no time is left"), attempt)
+            attempt += 1
+            outcome = yield Send(method, payload, remaining)
+            if isinstance(outcome, bytes):
+                self.budget.succeeded()
+                return outcome
+            failure = outcome or Failure(grpc.StatusCode.UNKNOWN, "the transport reported nothing")
+            wait = wait_before_retry(
+                self._policy,
+                self.budget,
+                failure,
+                attempt=attempt,
+                remaining=call.deadline - self._clock(),
+                random=self._random,
+            )
+            if wait is None:
+                return Failed(failure, attempt)
+            self._counters.retry()
+            yield Sleep(wait)
+
+    def _check_size(self, call: Call, payload: bytes) -> None:
+        if len(payload) > self._max_message_bytes:
+            raise InvalidRequestError(
+                f"the request of {len(payload)} bytes is above max_message_bytes={self._max_message_bytes}",
+                checkpoint=call.checkpoint,
+                request_id=call.request_id,
+                remedy="send fewer rows at a time, or raise max_message_bytes on client and server",
+            )
+
+    def error(self, failed: Failed, call: Call) -> ClientError:
+        """What a call that is given up raises; counted."""
+        kind = error_class(failed.failure.code)
+        self._counters.error(kind.__name__)
+        return kind(
+            sentence(failed.failure),
+            code=failed.failure.code.name,
+            checkpoint=call.checkpoint,
+            request_id=call.request_id,
+            attempts=failed.attempts,
+        )
+
+
+def sentence(failure: Failure) -> str:
+    """The failure's details, never empty, without a full stop."""
+    return failure.details.strip().rstrip(".") or failure.code.name.lower().replace("_", " ")

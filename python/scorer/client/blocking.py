@@ -1,0 +1,258 @@
+"""`scorer.Client`: the flows of `core`, driven with blocking calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import grpc
+
+from scorer.client.base import ClientBase
+from scorer.client.channel import DEFAULT_MAX_MESSAGE_BYTES, channel_options
+from scorer.client.core import DEFAULT_TIMEOUT_S
+from scorer.client.errors import ClientUseError
+from scorer.client.fallback import Fallback
+from scorer.client.flow import Failure, Flow, Outcome, Send, Sleep
+from scorer.client.requests import Eligible, Features, Rows
+from scorer.client.results import Action, BatchScore, CheckpointInfo, Health, OutcomeAck, Score
+from scorer.client.retry import RetryPolicy, read_pushback
+
+__all__ = ["Client"]
+
+T = TypeVar("T")
+
+
+class Client(ClientBase):
+    """A connection to a scorer server.
+
+    Safe to share between threads. One connection carries all calls, so make one client per
+    process and keep it; after a fork, make a new one (calls on the old one raise).
+
+        with scorer.Client("127.0.0.1:7000") as client:
+            answer = client.score("fraud.checkout", {"amount": 12.5, "country": "NL"})
+            print(answer.score, answer.decision)
+
+    Args:
+        target: "host:port" or "unix:///absolute/path".
+        timeout: Seconds that a call may take, all of its attempts together; every call has
+            a deadline. A call's own `timeout=` overrides it.
+        retry: When to repeat a call that the server was not available for.
+        fallback: Per checkpoint, the answer to give when the server is unreachable, late
+            or overloaded, instead of raising: a `ScoreFallback`, an `ActionFallback` or a
+            function. Such an answer has `served.fallback_source == "client"`.
+        credentials: For TLS; without them the connection is in the clear.
+        metadata: Sent with every call, for instance an authorization header.
+        max_message_bytes: Largest request; the server's limit should be the same.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_S,
+        retry: RetryPolicy | None = None,
+        fallback: Mapping[str, Fallback] | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: Sequence[tuple[str, str]] = (),
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    ) -> None:
+        super().__init__(
+            target,
+            timeout=timeout,
+            retry=retry,
+            fallback=fallback,
+            credentials=credentials,
+            metadata=metadata,
+            max_message_bytes=max_message_bytes,
+        )
+        options = channel_options(self._address, max_message_bytes)
+        if credentials is None:
+            self._channel = grpc.insecure_channel(self._address, options)
+        else:
+            self._channel = grpc.secure_channel(self._address, credentials, options)
+        self._methods: dict[str, Any] = {}
+
+    def score(
+        self,
+        checkpoint: str,
+        features: Features,
+        *,
+        request_id: str | None = None,
+        entity: str = "",
+        timeout: float | None = None,
+    ) -> Score:
+        """How likely the event is: one score and the decision that goes with it.
+
+        Args:
+            checkpoint: A checkpoint of kind "score".
+            features: By name (None: missing), or a sequence or array of numbers in schema
+                order (None and NaN: missing; a category as its code).
+            request_id: Your idempotency key, 1 to 64 printable ASCII characters; it becomes
+                the decision's id. Made for you if left out, and the same on every attempt.
+            entity: What lane shares are drawn by, such as a shopper token.
+            timeout: Seconds, instead of the client's.
+        """
+        return self._run(
+            self._core.score(checkpoint, features, request_id=request_id, entity=entity, timeout=timeout)
+        )
+
+    def score_batch(
+        self,
+        checkpoint: str,
+        rows: Rows,
+        *,
+        request_id: str | None = None,
+        entity: str = "",
+        timeout: float | None = None,
+    ) -> BatchScore:
+        """Score many rows on one bundle.
+
+        Args:
+            checkpoint: A checkpoint of kind "score".
+            rows: An array [rows, features] or a sequence of dense rows, in schema order.
+            request_id: As for `score()`; row i becomes the decision "<request_id>/<i>".
+            entity: As for `score()`.
+            timeout: Seconds, instead of the client's.
+        """
+        return self._run(
+            self._core.score_batch(checkpoint, rows, request_id=request_id, entity=entity, timeout=timeout)
+        )
+
+    def select_action(
+        self,
+        checkpoint: str,
+        features: Features,
+        *,
+        eligible: Eligible = None,
+        include_pmf: bool = False,
+        request_id: str | None = None,
+        entity: str = "",
+        timeout: float | None = None,
+    ) -> Action:
+        """Choose the payment action with the best prospects, exploring as the policy says.
+
+        Args:
+            checkpoint: A checkpoint of kind "action".
+            features: As for `score()`.
+            eligible: Ids of the actions to choose from, or a bit mask over the catalogue
+                (least significant bit of the first byte first). None: all.
+            include_pmf: Return the probability of every action as well.
+            request_id: As for `score()`. Repeating it with the same content returns the
+                same action and propensity; with other content, `ConflictError`.
+            entity: As for `score()`.
+            timeout: Seconds, instead of the client's.
+        """
+        return self._run(
+            self._core.select_action(
+                checkpoint,
+                features,
+                eligible=eligible,
+                include_pmf=include_pmf,
+                request_id=request_id,
+                entity=entity,
+                timeout=timeout,
+            )
+        )
+
+    def report_outcome(
+        self,
+        checkpoint: str,
+        decision_id: str,
+        kind: str,
+        value: float,
+        *,
+        revision: int = 0,
+        occurred_at_ms: int = 0,
+        timeout: float | None = None,
+    ) -> OutcomeAck:
+        """Report what became known about a decision; repeating it is harmless.
+
+        Args:
+            checkpoint: Where the decision was made.
+            decision_id: The answer's `decision_id`.
+            kind: "authorised", "fraud", "chargeback", ...
+            value: Usually 0 or 1; any finite value.
+            revision: A higher one replaces a lower one.
+            occurred_at_ms: Milliseconds since the Unix epoch; 0 if not known.
+            timeout: Seconds, instead of the client's.
+        """
+        return self._run(
+            self._core.report_outcome(
+                checkpoint,
+                decision_id,
+                kind,
+                value,
+                revision=revision,
+                occurred_at_ms=occurred_at_ms,
+                timeout=timeout,
+            )
+        )
+
+    def describe(self, checkpoint: str, *, timeout: float | None = None) -> CheckpointInfo:
+        """What a checkpoint serves now: schema, actions, thresholds, promise."""
+        return self._run(self._core.describe(checkpoint, timeout=timeout))
+
+    def checkpoints(self, *, timeout: float | None = None) -> tuple[CheckpointInfo, ...]:
+        """What every checkpoint serves now."""
+        return self._run(self._core.checkpoints(timeout=timeout))
+
+    def health(self, service: str = "", *, timeout: float | None = None) -> Health:
+        """The standard health service's word on a service; "" is the whole server."""
+        return self._run(self._core.health(service, timeout=timeout))
+
+    def wait_ready(self, service: str = "", *, timeout: float = 10.0) -> None:
+        """Return once the server is up and says SERVING; raise if it does not in time."""
+        self._run(self._core.wait_ready(service, timeout=timeout))
+
+    def close(self) -> None:
+        """Close the connection; running calls end with an error."""
+        self._closed = True
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        """Nothing to do: the connection is made by the first call."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connection."""
+        self.close()
+
+    def _run(self, flow: Flow[T]) -> T:
+        self._check_usable()
+        outcome: Outcome = None
+        try:
+            while True:
+                step = flow.send(outcome)
+                if isinstance(step, Sleep):
+                    time.sleep(step.seconds)
+                    outcome = None
+                else:
+                    outcome = self._send(step)
+        except StopIteration as done:
+            return cast(T, done.value)
+
+    def _send(self, step: Send) -> bytes | Failure:
+        method = self._methods.get(step.method)
+        if method is None:
+            # No serialisers: bytes in, bytes out.
+            method = self._methods.setdefault(step.method, self._channel.unary_unary(step.method, None, None))
+        try:
+            reply = method(
+                step.payload,
+                timeout=step.timeout,
+                metadata=self._metadata,
+                wait_for_ready=step.wait_for_ready,
+            )
+        except grpc.RpcError as error:
+            return Failure(error.code(), error.details() or "", read_pushback(error.trailing_metadata()))
+        except ValueError as error:
+            if self._closed:
+                raise ClientUseError(
+                    "the client was closed during the call", remedy="make a new one"
+                ) from error
+            raise
+        return cast(bytes, reply)

@@ -1,0 +1,354 @@
+"""The client's logic without any I/O: builds requests, decides on retries, reads replies.
+
+Every public call is a `Flow`: a generator that yields what to send or how long to sleep.
+Both clients drive the same flows.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import random as default_random
+from typing import cast
+
+import grpc
+
+from scorer.client.attempts import Attempts, Call, Failed, sentence
+from scorer.client.counters import Counters
+from scorer.client.errors import (
+    CheckpointNotFoundError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    SchemaChangedError,
+)
+from scorer.client.fallback import ActionFallback, Fallbacks, OwnAnswers, ScoreFallback
+from scorer.client.flow import Failure, Flow, Send, Sleep
+from scorer.client.replies import (
+    read_action,
+    read_batch,
+    read_checkpoints,
+    read_health,
+    read_outcome,
+    read_score,
+)
+from scorer.client.requests import (
+    Eligible,
+    Features,
+    FeatureValue,
+    Rows,
+    check_timeout,
+    dense_row,
+    eligible_actions,
+    health_request,
+    named_features,
+    normalise_eligible,
+    packed_rows,
+    request_identity,
+    with_packed_values,
+)
+from scorer.client.results import Action, BatchScore, CheckpointInfo, Health, OutcomeAck, Score
+from scorer.client.retry import RetryPolicy
+from scorer.client.schemas import Schemas, describe_change
+from scorer.v1 import scoring_pb2 as pb
+
+__all__ = ["DEFAULT_TIMEOUT_S", "Core", "Settings"]
+
+DEFAULT_TIMEOUT_S = 0.25
+SERVICE = "/scorer.v1.ScoringService/"
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+_READY_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a client was made with."""
+
+    timeout: float
+    retry: RetryPolicy
+    fallback: Fallbacks
+    max_message_bytes: int
+
+
+class Core:
+    """The state that all calls of one client share, and the flows of its methods."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = default_random,
+    ) -> None:
+        self.counters = Counters()
+        self.schemas = Schemas()
+        self._timeout = settings.timeout
+        self._clock = clock
+        self._own = OwnAnswers(settings.fallback, self.schemas, self.counters)
+        self._attempts = Attempts(settings.retry, settings.max_message_bytes, self.counters, clock, random)
+
+    # -- the calls -----------------------------------------------------------------
+
+    def score(
+        self,
+        checkpoint: str,
+        features: Features,
+        *,
+        request_id: str | None,
+        entity: str,
+        timeout: float | None,
+    ) -> Flow[Score]:
+        """Score one event."""
+        call = self._begin(checkpoint, request_identity(request_id), timeout)
+        self._own.check(checkpoint, ScoreFallback)
+        request = pb.ScoreRequest(checkpoint=checkpoint, request_id=call.request_id, entity=entity)
+        reply = yield from self._ask("Score", call, request, features)
+        if isinstance(reply, bytes):
+            return read_score(reply, call.request_id)
+        error = self._attempts.error(reply, call)
+        own = self._own.score(call, reply, error, features)
+        if own is None:
+            raise error
+        answer, served = own
+        return Score(call.request_id, "", answer.score, math.nan, answer.decision, served)
+
+    def score_batch(
+        self, checkpoint: str, rows: Rows, *, request_id: str | None, entity: str, timeout: float | None
+    ) -> Flow[BatchScore]:
+        """Score many rows on one bundle."""
+        call = self._begin(checkpoint, request_identity(request_id), timeout)
+        self._own.check(checkpoint, ScoreFallback)
+        packed, count, width = packed_rows(rows)
+        request = pb.ScoreBatchRequest(
+            checkpoint=checkpoint, request_id=call.request_id, entity=entity, rows=count
+        )
+
+        def payload(fingerprint: int) -> bytes:
+            request.schema_fingerprint = fingerprint
+            return with_packed_values(request, packed)
+
+        reply = yield from self._ask_dense("ScoreBatch", call, width, payload)
+        if isinstance(reply, bytes):
+            return read_batch(reply, call.request_id, count)
+        error = self._attempts.error(reply, call)
+        own = self._own.score(call, reply, error, rows)
+        if own is None:
+            raise error
+        answer, served = own
+        return BatchScore(
+            request_id=call.request_id,
+            scores=(answer.score,) * count,
+            margins=(math.nan,) * count,
+            decisions=(answer.decision,) * count,
+            served=served,
+        )
+
+    def select_action(
+        self,
+        checkpoint: str,
+        features: Features,
+        *,
+        eligible: Eligible,
+        include_pmf: bool,
+        request_id: str | None,
+        entity: str,
+        timeout: float | None,
+    ) -> Flow[Action]:
+        """Choose one action among the eligible ones."""
+        call = self._begin(checkpoint, request_identity(request_id), timeout)
+        self._own.check(checkpoint, ActionFallback)
+        allowed = normalise_eligible(eligible)
+        request = pb.SelectActionRequest(
+            checkpoint=checkpoint, request_id=call.request_id, entity=entity, include_pmf=include_pmf
+        )
+        if allowed is not None:
+            request.eligible.CopyFrom(eligible_actions(allowed))
+        reply = yield from self._ask("SelectAction", call, request, features)
+        if isinstance(reply, bytes):
+            return read_action(reply, call.request_id)
+        error = self._attempts.error(reply, call)
+        own = self._own.action(call, reply, error, features, allowed)
+        if own is None:
+            raise error
+        action, served = own
+        return Action(
+            request_id=call.request_id,
+            decision_id="",
+            action=action,
+            action_index=self.schemas.action_places(checkpoint).get(action, -1),
+            propensity=1.0,
+            expected_reward=math.nan,
+            factors=self.schemas.action_factors(checkpoint, action),
+            pmf=(),
+            logged=False,
+            replayed=False,
+            served=served,
+        )
+
+    def report_outcome(
+        self,
+        checkpoint: str,
+        decision_id: str,
+        kind: str,
+        value: float,
+        *,
+        revision: int,
+        occurred_at_ms: int,
+        timeout: float | None,
+    ) -> Flow[OutcomeAck]:
+        """Report what became known about a decision."""
+        if not decision_id:
+            raise InvalidRequestError(
+                "decision_id is empty: the client's own fallback answered, and the server's log "
+                "has nothing to join this outcome to",
+                checkpoint=checkpoint,
+                remedy='skip outcomes of answers whose served.fallback_source is "client"',
+            )
+        call = self._begin(checkpoint, decision_id, timeout)
+        try:
+            request = pb.ReportOutcomeRequest(
+                checkpoint=checkpoint,
+                decision_id=decision_id,
+                kind=kind,
+                value=value,
+                revision=revision,
+                occurred_at_ms=occurred_at_ms,
+            )
+        except (TypeError, ValueError) as error:
+            raise InvalidRequestError(
+                f"outcome of {decision_id}: {error}",
+                checkpoint=checkpoint,
+                remedy="kind is a string, value a number, revision an integer from 0",
+            ) from None
+        reply = yield from self._attempts.send(SERVICE + "ReportOutcome", call, request.SerializeToString())
+        if isinstance(reply, bytes):
+            return read_outcome(reply)
+        raise self._attempts.error(reply, call)
+
+    def describe(self, checkpoint: str, *, timeout: float | None) -> Flow[CheckpointInfo]:
+        """What one checkpoint serves now."""
+        call = self._begin(checkpoint, "", timeout)
+        described = yield from self._describe(call)
+        if isinstance(described, CheckpointInfo):
+            return described
+        raise self._attempts.error(described, call)
+
+    def checkpoints(self, *, timeout: float | None) -> Flow[tuple[CheckpointInfo, ...]]:
+        """What every checkpoint serves now."""
+        call = Call("", "", self._deadline(timeout))
+        self.counters.call()
+        reply = yield from self._attempts.send(SERVICE + "Describe", call, b"")
+        if isinstance(reply, bytes):
+            return read_checkpoints(reply)
+        raise self._attempts.error(reply, call)
+
+    def health(self, service: str, *, timeout: float | None) -> Flow[Health]:
+        """The standard health service's word on a service, "" for the whole server."""
+        call = Call(service, "", self._deadline(timeout))
+        payload = health_request(service)
+        self.counters.call()
+        reply = yield from self._attempts.send(HEALTH_CHECK, call, payload)
+        if isinstance(reply, bytes):
+            return read_health(reply)
+        if reply.failure.code is grpc.StatusCode.NOT_FOUND:
+            return Health.SERVICE_UNKNOWN
+        raise self._attempts.error(reply, call)
+
+    def wait_ready(self, service: str, *, timeout: float) -> Flow[None]:
+        """Return once the server says SERVING."""
+        deadline = self._deadline(timeout)
+        payload = health_request(service)
+        last = "no connection"
+        while (remaining := deadline - self._clock()) > 0:
+            outcome = yield Send(HEALTH_CHECK, payload, min(remaining, 1.0), wait_for_ready=True)
+            if isinstance(outcome, bytes):
+                health = read_health(outcome)
+                if health is Health.SERVING:
+                    return
+                last = f"the server says {health}"
+            elif isinstance(outcome, Failure):
+                if outcome.code in {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED}:
+                    raise self._attempts.error(Failed(outcome, 1), Call(service, "", deadline))
+                last = sentence(outcome)
+            yield Sleep(_READY_POLL_S)
+        raise DeadlineExceededError(
+            f"not ready within {timeout:g} s: {last}",
+            checkpoint=service,
+            remedy="see the server's log and status; raise timeout= if it is still loading",
+        )
+
+    # -- shared steps --------------------------------------------------------------
+
+    def _begin(self, checkpoint: str, request_id: str, timeout: float | None) -> Call:
+        if not isinstance(checkpoint, str) or not checkpoint:
+            raise InvalidRequestError(
+                f"checkpoint {checkpoint!r} is no name", remedy="name a checkpoint; checkpoints() lists them"
+            )
+        call = Call(checkpoint, request_id, self._deadline(timeout))
+        self.counters.call()
+        return call
+
+    def _deadline(self, timeout: float | None) -> float:
+        return self._clock() + (self._timeout if timeout is None else check_timeout(timeout))
+
+    def _ask(
+        self, method: str, call: Call, request: pb.ScoreRequest | pb.SelectActionRequest, features: Features
+    ) -> Flow[bytes | Failed]:
+        if hasattr(features, "keys"):
+            named = named_features(cast("Mapping[str, FeatureValue]", features))
+            request.named.CopyFrom(named)
+            return (yield from self._attempts.send(SERVICE + method, call, request.SerializeToString()))
+        values = dense_row(features)
+        request.dense.values.extend(values)
+
+        def payload(fingerprint: int) -> bytes:
+            request.dense.schema_fingerprint = fingerprint
+            return request.SerializeToString()
+
+        return (yield from self._ask_dense(method, call, len(values), payload))
+
+    def _ask_dense(
+        self, method: str, call: Call, width: int, payload: Callable[[int], bytes]
+    ) -> Flow[bytes | Failed]:
+        """Send values whose order is that of the schema in use for the checkpoint."""
+        schema = self.schemas.get(call.checkpoint)
+        if schema is None:
+            described = yield from self._describe(call)
+            if isinstance(described, Failed):
+                return described
+            schema = self.schemas.first(described)
+        if schema.names is not None and width != len(schema.names):
+            raise InvalidRequestError(
+                f"{width} dense values, but the schema has {len(schema.names)} features",
+                checkpoint=call.checkpoint,
+                request_id=call.request_id,
+                remedy="order them as in describe().features",
+            )
+        reply = yield from self._attempts.send(SERVICE + method, call, payload(schema.fingerprint))
+        if isinstance(reply, Failed) and reply.failure.code is grpc.StatusCode.FAILED_PRECONDITION:
+            # Ask what is served now instead of reading the server's prose.
+            described = yield from self._describe(call)
+            if isinstance(described, CheckpointInfo) and described.fingerprint != schema.fingerprint:
+                self.counters.error(SchemaChangedError.__name__)
+                raise SchemaChangedError(
+                    describe_change(schema, described),
+                    expected=schema.fingerprint,
+                    actual=described.fingerprint,
+                    code=reply.failure.code.name,
+                    checkpoint=call.checkpoint,
+                    request_id=call.request_id,
+                    attempts=reply.attempts,
+                )
+        return reply
+
+    def _describe(self, call: Call) -> Flow[CheckpointInfo | Failed]:
+        request = pb.DescribeRequest(checkpoint=call.checkpoint)
+        reply = yield from self._attempts.send(SERVICE + "Describe", call, request.SerializeToString())
+        if isinstance(reply, Failed):
+            return reply
+        for described in read_checkpoints(reply):
+            if described.checkpoint == call.checkpoint:
+                self.schemas.seen(described)
+                return described
+        raise CheckpointNotFoundError("the server does not describe it", checkpoint=call.checkpoint)

@@ -1,0 +1,63 @@
+"""What a client has done so far."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["ClientStats", "Counters"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStats:
+    """A snapshot of a client's counters.
+
+    Attributes:
+        calls: Calls of the user that passed the checks made before sending.
+        retries: Attempts beyond each call's first.
+        errors: Failed calls by error class, those that a fallback answered included.
+        fallbacks: Answers of the client's own fallback by reason.
+    """
+
+    calls: int = 0
+    retries: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+
+
+class Counters:
+    """Thread-safe counts."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._retries = 0
+        self._errors: Counter[str] = Counter()
+        self._fallbacks: Counter[str] = Counter()
+
+    def call(self) -> None:
+        """A call begins."""
+        with self._lock:
+            self._calls += 1
+
+    def retry(self) -> None:
+        """An attempt is repeated."""
+        with self._lock:
+            self._retries += 1
+
+    def error(self, name: str) -> None:
+        """A call failed."""
+        with self._lock:
+            self._errors[name] += 1
+
+    def fallback(self, reason: str) -> None:
+        """The client answered by itself."""
+        with self._lock:
+            self._fallbacks[reason] += 1
+
+    def snapshot(self) -> ClientStats:
+        """The counts now."""
+        with self._lock:
+            return ClientStats(self._calls, self._retries, dict(self._errors), dict(self._fallbacks))

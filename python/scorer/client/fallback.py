@@ -1,0 +1,181 @@
+"""Answers that the client gives by itself when the server is unreachable or late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import grpc
+
+from scorer.client.attempts import Call, Failed
+from scorer.client.counters import Counters
+from scorer.client.errors import ClientError, InvalidRequestError
+from scorer.client.results import Served
+from scorer.client.schemas import Schemas
+
+__all__ = [
+    "ActionFallback",
+    "Fallback",
+    "FallbackAnswer",
+    "FallbackRequest",
+    "Fallbacks",
+    "OwnAnswers",
+    "ScoreFallback",
+]
+
+# Where the server could not answer. A caller's own mistake is never covered up.
+_REASONS = {
+    grpc.StatusCode.UNAVAILABLE: "unavailable",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "deadline_exceeded",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "overloaded",
+    grpc.StatusCode.INTERNAL: "server_fault",
+    grpc.StatusCode.UNKNOWN: "server_fault",
+    grpc.StatusCode.DATA_LOSS: "server_fault",
+    grpc.StatusCode.ABORTED: "server_fault",
+    # By the server or a proxy on the way: the caller's own cancellation never gets here.
+    grpc.StatusCode.CANCELLED: "server_fault",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreFallback:
+    """What `score()` and every row of `score_batch()` answer without the server."""
+
+    decision: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFallback:
+    """What `select_action()` answers without the server.
+
+    Attributes:
+        actions: Action ids in order of preference; the first eligible one is taken. If
+            none is, the call raises after all: an action that is not eligible is never chosen.
+    """
+
+    actions: tuple[str, ...]
+
+    def __init__(self, *actions: str) -> None:
+        if not actions or not all(actions):
+            raise ValueError("name at least one action, and no empty one")
+        object.__setattr__(self, "actions", actions)
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackRequest:
+    """What a fallback function is given.
+
+    Attributes:
+        checkpoint: The checkpoint that was asked.
+        request_id: The id that the request carried.
+        features: As the caller gave them.
+        eligible: As the caller gave it, iterables as a tuple; None for `score()`.
+        reason: "unavailable", "deadline_exceeded", "overloaded" or "server_fault".
+        error: What would have been raised.
+    """
+
+    checkpoint: str
+    request_id: str
+    features: object
+    eligible: tuple[str, ...] | bytes | None
+    reason: str
+    error: ClientError
+
+
+FallbackAnswer: TypeAlias = ScoreFallback | ActionFallback
+Fallback: TypeAlias = FallbackAnswer | Callable[[FallbackRequest], FallbackAnswer]
+Fallbacks: TypeAlias = Mapping[str, Fallback]
+
+
+class OwnAnswers:
+    """Answers failed calls from the client's settings."""
+
+    def __init__(self, fallbacks: Fallbacks, schemas: Schemas, counters: Counters) -> None:
+        self._fallbacks = fallbacks
+        self._schemas = schemas
+        self._counters = counters
+
+    def check(self, checkpoint: str, kind: type[FallbackAnswer]) -> None:
+        """Refuse a fallback of the wrong kind on the first call, not in the first outage."""
+        fallback = self._fallbacks.get(checkpoint)
+        if isinstance(fallback, ScoreFallback | ActionFallback) and not isinstance(fallback, kind):
+            raise InvalidRequestError(
+                f"its fallback is a {type(fallback).__name__}, and this call needs a {kind.__name__}",
+                checkpoint=checkpoint,
+                remedy="configure the other kind",
+            )
+
+    def score(
+        self, call: Call, failed: Failed, error: ClientError, features: object
+    ) -> tuple[ScoreFallback, Served] | None:
+        """The answer to a failed `score()`; None where the error is to be raised."""
+        reason, answer = self._answer(call, failed, error, features, None)
+        if answer is None:
+            return None
+        if not isinstance(answer, ScoreFallback):
+            error.add_note(f"the fallback function returned a {type(answer).__name__}, not a ScoreFallback")
+            return None
+        self._counters.fallback(reason)
+        return answer, Served(fallback_source="client", fallback_reason=reason)
+
+    def action(
+        self,
+        call: Call,
+        failed: Failed,
+        error: ClientError,
+        features: object,
+        eligible: tuple[str, ...] | bytes | None,
+    ) -> tuple[str, Served] | None:
+        """The action for a failed `select_action()`; None where the error is to be raised."""
+        reason, answer = self._answer(call, failed, error, features, eligible)
+        if answer is None:
+            return None
+        if not isinstance(answer, ActionFallback):
+            error.add_note(f"the fallback function returned a {type(answer).__name__}, not an ActionFallback")
+            return None
+        action = self._first_eligible(call.checkpoint, answer, eligible)
+        if action is None:
+            error.add_note("no action of the fallback is known to be eligible")
+            return None
+        self._counters.fallback(reason)
+        return action, Served(fallback_source="client", fallback_reason=reason)
+
+    def _answer(
+        self,
+        call: Call,
+        failed: Failed,
+        error: ClientError,
+        features: object,
+        eligible: tuple[str, ...] | bytes | None,
+    ) -> tuple[str, object]:
+        reason = _REASONS.get(failed.failure.code, "")
+        fallback = self._fallbacks.get(call.checkpoint)
+        if not reason or fallback is None:
+            return reason, None
+        if isinstance(fallback, ScoreFallback | ActionFallback):
+            return reason, fallback
+        request = FallbackRequest(call.checkpoint, call.request_id, features, eligible, reason, error)
+        try:
+            return reason, fallback(request)
+        except Exception as broken:
+            error.add_note(f"the fallback function failed as well: {type(broken).__name__}: {broken}")
+            raise error from broken
+
+    def _first_eligible(
+        self, checkpoint: str, answer: ActionFallback, eligible: tuple[str, ...] | bytes | None
+    ) -> str | None:
+        if eligible is None:
+            return answer.actions[0]
+        if isinstance(eligible, bytes):
+            # A mask says nothing without the catalogue; it is known once describe() was called.
+            places = self._schemas.action_places(checkpoint)
+            allowed = {
+                action
+                for action, place in places.items()
+                if place // 8 < len(eligible) and eligible[place // 8] >> (place % 8) & 1
+            }
+        else:
+            allowed = set(eligible)
+        return next((action for action in answer.actions if action in allowed), None)

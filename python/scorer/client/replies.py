@@ -1,0 +1,152 @@
+"""Turns reply messages into results."""
+
+from __future__ import annotations
+
+from scorer.client.errors import ServerFaultError
+from scorer.client.results import (
+    Action,
+    ActionInfo,
+    BatchScore,
+    CheckpointInfo,
+    FeatureInfo,
+    Health,
+    LaneInfo,
+    OutcomeAck,
+    Score,
+    Served,
+    ThresholdInfo,
+)
+from scorer.v1 import scoring_pb2 as pb
+
+__all__ = [
+    "read_action",
+    "read_batch",
+    "read_checkpoints",
+    "read_health",
+    "read_outcome",
+    "read_score",
+]
+
+_HEALTH = (Health.UNKNOWN, Health.SERVING, Health.NOT_SERVING, Health.SERVICE_UNKNOWN)
+
+
+def _served(message: pb.Served) -> Served:
+    return Served(
+        bundle=message.bundle,
+        lane=message.lane,
+        lane_table=message.lane_table,
+        fallback_source=message.fallback_source,
+        fallback_reason=message.fallback_reason,
+        data_load_us=message.data_load_us,
+        exec_us=message.exec_us,
+    )
+
+
+def read_score(reply: bytes, request_id: str) -> Score:
+    """Decode a `ScoreResponse`."""
+    message = pb.ScoreResponse.FromString(reply)
+    return Score(
+        request_id=request_id,
+        decision_id=message.decision_id,
+        score=message.score,
+        margin=message.margin,
+        decision=message.decision,
+        served=_served(message.served),
+    )
+
+
+def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
+    """Decode a `ScoreBatchResponse` to a request of so many rows."""
+    message = pb.ScoreBatchResponse.FromString(reply)
+    if not len(message.scores) == len(message.margins) == len(message.decisions) == rows:
+        raise ServerFaultError(
+            f"the reply has {len(message.scores)} scores, {len(message.margins)} margins and "
+            f"{len(message.decisions)} decisions for {rows} rows",
+            request_id=request_id,
+        )
+    labels = tuple(message.labels)
+    if any(index >= len(labels) for index in message.decisions):
+        raise ServerFaultError(
+            f"the reply refers to a label beyond its {len(labels)} labels", request_id=request_id
+        )
+    return BatchScore(
+        request_id=message.request_id or request_id,
+        scores=tuple(message.scores),
+        margins=tuple(message.margins),
+        decisions=tuple(labels[index] for index in message.decisions),
+        served=_served(message.served),
+    )
+
+
+def read_action(reply: bytes, request_id: str) -> Action:
+    """Decode a `SelectActionResponse`."""
+    message = pb.SelectActionResponse.FromString(reply)
+    return Action(
+        request_id=request_id,
+        decision_id=message.decision_id,
+        action=message.action,
+        action_index=message.action_index,
+        propensity=message.propensity,
+        expected_reward=message.expected_reward,
+        factors=dict(message.factors),
+        pmf=tuple(message.pmf),
+        logged=message.logged,
+        replayed=message.replayed,
+        served=_served(message.served),
+    )
+
+
+def read_outcome(reply: bytes) -> OutcomeAck:
+    """Decode a `ReportOutcomeResponse`."""
+    message = pb.ReportOutcomeResponse.FromString(reply)
+    return OutcomeAck(
+        duplicate=message.duplicate, decision_known=message.decision_known, superseded=message.superseded
+    )
+
+
+def read_checkpoints(reply: bytes) -> tuple[CheckpointInfo, ...]:
+    """Decode a `DescribeResponse`."""
+    return tuple(_checkpoint(message) for message in pb.DescribeResponse.FromString(reply).checkpoints)
+
+
+def _checkpoint(message: pb.CheckpointDescription) -> CheckpointInfo:
+    return CheckpointInfo(
+        checkpoint=message.checkpoint,
+        kind=message.kind,
+        bundle=message.bundle,
+        bundle_name=message.bundle_name,
+        lane_table=message.lane_table,
+        lanes=tuple(LaneInfo(lane.name, lane.bundle, lane.share) for lane in message.lanes),
+        fingerprint=message.schema_fingerprint,
+        features=tuple(_feature(feature) for feature in message.features),
+        actions=tuple(ActionInfo(action.id, dict(action.factors)) for action in message.actions),
+        # `from` is a Python keyword, so the field has no attribute syntax.
+        thresholds=tuple(ThresholdInfo(getattr(band, "from"), band.label) for band in message.thresholds),
+        policy=message.policy,
+        sla_p99_ms=message.sla_p99_ms,
+        max_batch_rows=message.max_batch_rows,
+    )
+
+
+def _feature(message: pb.FeatureDescription) -> FeatureInfo:
+    return FeatureInfo(
+        name=message.name,
+        type=message.type,
+        categories=tuple(message.categories),
+        missing=message.missing,
+        unknown_category=message.unknown_category,
+        minimum=message.minimum if message.HasField("minimum") else None,
+        maximum=message.maximum if message.HasField("maximum") else None,
+    )
+
+
+def read_health(reply: bytes) -> Health:
+    """Decode a `grpc.health.v1.HealthCheckResponse`, whose one field is `status = 1`.
+
+    By hand: the serving install carries no package with the health messages.
+    """
+    if not reply:
+        return Health.UNKNOWN
+    if len(reply) == 2 and reply[0] == 0x08 and reply[1] < len(_HEALTH):
+        return _HEALTH[reply[1]]
+    raise ServerFaultError(f"the health service answered {reply[:16].hex()}, which is no status")

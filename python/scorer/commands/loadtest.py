@@ -1,0 +1,187 @@
+"""`scorer loadtest`: measure a server at a fixed rate against its promise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from scorer.loadtest.plan import Plan
+    from scorer.loadtest.settings import LoadSettings
+
+__all__ = ["loadtest"]
+
+
+def loadtest(
+    target: Annotated[str | None, typer.Option(help='Server: "host:port" or "unix:///path".')] = None,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(help="Checkpoint to call; repeat it for a mix. Default: the only one that fits."),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help='noop, score, select_action, batch, mix, or "score=8,select_action=2". Default: score.'
+        ),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests per second.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Length of the measured part. Default: 10.")] = None,
+    warmup: Annotated[
+        float | None, typer.Option(help="Seconds sent before it, not measured. Default: 1.")
+    ] = None,
+    connections: Annotated[int | None, typer.Option(help="HTTP/2 connections. Default: 4.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Sending threads. Default: 1.")] = None,
+    arrivals: Annotated[str | None, typer.Option(help="uniform or poisson. Default: uniform.")] = None,
+    features: Annotated[str | None, typer.Option(help="named or dense. Default: named.")] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Features from a .parquet, .npy or .jsonl file. Default: made up from the schema."),
+    ] = None,
+    batch_rows: Annotated[int | None, typer.Option(help="Rows of a batch request. Default: 100.")] = None,
+    sla_ms: Annotated[
+        float | None, typer.Option(help="Promise to judge by. Default: the checkpoint's.")
+    ] = None,
+    timeout_ms: Annotated[
+        float | None, typer.Option(help="When a request is given up. Default: 1000.")
+    ] = None,
+    max_outstanding: Annotated[
+        int | None, typer.Option(help="Requests without a reply at a time; more are errors. Default: 10000.")
+    ] = None,
+    max_lag_ms: Annotated[
+        float | None,
+        typer.Option(
+            help="Generator's own p99 lag that voids a run. Default: a tenth of the promise, at least 1."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random. Default: 1.")] = None,
+    case: Annotated[
+        Path | None, typer.Option(help="Take the settings from a case's folder; options given here win.")
+    ] = None,
+    find_rate: Annotated[
+        bool,
+        typer.Option("--find-rate", help="Search for the highest rate that keeps the promise, from --rate."),
+    ] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write report and verdict here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture here (.png, .svg).")] = None,
+) -> None:
+    """Send at a fixed rate, measure from the intended send time, judge by the promised p99.
+
+    Exit code 0: the promise held (or there is none). 1: it did not. 2: the run says nothing,
+    because the generator could not keep its schedule or the test could not be run.
+    """
+    from scorer.loadtest.settings import case_file, make_settings
+
+    options = {
+        "target": target,
+        "checkpoints": tuple(checkpoint) if checkpoint else None,
+        "methods": method,
+        "rate": rate,
+        "seconds": seconds,
+        "warmup_seconds": warmup,
+        "connections": connections,
+        "threads": threads,
+        "arrivals": arrivals,
+        "features": features,
+        "rows": rows,
+        "batch_rows": batch_rows,
+        "sla_ms": sla_ms,
+        "timeout_ms": timeout_ms,
+        "max_outstanding": max_outstanding,
+        "max_lag_ms": max_lag_ms,
+        "seed": seed,
+    }
+    values: dict[str, Any] = {}
+    if case is not None:
+        described = case_file(case)
+        typer.echo(f"{described.description}\ngoal: {described.goal}\n")
+        values |= described.load
+    values |= {name: value for name, value in options.items() if value is not None}
+    settings = make_settings(values)
+    if find_rate:
+        _find_rate(settings)
+    else:
+        _run_once(settings, json_file, plot)
+
+
+def _run_once(settings: LoadSettings, json_file: Path | None, plot: Path | None) -> None:
+    from scorer.loadtest.plan import make_plan
+    from scorer.loadtest.render import progress_line, result_table, verdict_lines
+    from scorer.loadtest.runner import run_plan
+    from scorer.loadtest.verdict import judge
+
+    plan = make_plan(settings)
+    _announce(plan)
+    report = run_plan(plan, lambda reached: typer.echo(progress_line(reached, settings.rate), err=True))
+    verdict = judge(report, plan.sla_ms, settings.max_lag_ms)
+    typer.echo(result_table(plan, report))
+    typer.echo("")
+    typer.echo(verdict_lines(plan, verdict))
+    if json_file is not None:
+        _write(json_file, json.dumps({"verdict": asdict(verdict), "report": report.model_dump()}, indent=2))
+    if plot is not None:
+        from scorer.loadtest.plot import save_plot
+
+        try:
+            save_plot(plot, plan, report, verdict)
+        except (OSError, ValueError) as error:
+            raise _unwritable(plot, error) from None
+    raise typer.Exit(verdict.outcome.exit_code)
+
+
+def _find_rate(settings: LoadSettings) -> None:
+    from scorer.loadtest.errors import LoadTestError
+    from scorer.loadtest.plan import make_plan
+    from scorer.loadtest.runner import run_plan
+    from scorer.loadtest.search import find_rate
+    from scorer.loadtest.verdict import Outcome, judge
+
+    plan = make_plan(settings)
+    if plan.sla_ms is None:
+        raise LoadTestError("--find-rate needs a promise to search by; set --sla-ms")
+    _announce(plan)
+
+    def holds(rate: float) -> bool:
+        report = run_plan(plan, rate=rate)
+        verdict = judge(report, plan.sla_ms, settings.max_lag_ms)
+        reasons = f": {'; '.join(verdict.reasons)}" if verdict.reasons else ""
+        typer.echo(
+            f"{rate:>10,.0f}/s  p99 {report.latency_us.p99 / 1000:.2f} ms  {verdict.outcome}{reasons}",
+            err=True,
+        )
+        return verdict.outcome is Outcome.PASS
+
+    found = find_rate(holds, settings.rate)
+    if found is None:
+        typer.echo(f"FAIL: no rate down to {settings.rate / 64:,.1f}/s keeps p99 within {plan.sla_ms:g} ms")
+        raise typer.Exit(1)
+    typer.echo(f"highest rate with p99 within {plan.sla_ms:g} ms: {found:,.0f}/s")
+
+
+def _announce(plan: Plan) -> None:
+    settings = plan.settings
+    for info in plan.checkpoints:
+        typer.echo(
+            f"{info.checkpoint}: {info.bundle_name} {info.bundle[:19]}, {len(info.features)} features",
+            err=True,
+        )
+    typer.echo(
+        f"{', '.join(settings.methods)} to {settings.target}: {settings.rate:g}/s for {settings.seconds:g} s",
+        err=True,
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text + "\n")
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: Exception) -> Exception:
+    from scorer.loadtest.errors import LoadTestError
+
+    return LoadTestError(f"{path}: cannot be written: {error}")

@@ -1,0 +1,272 @@
+"""``scorer log``: look into a decision log, verify it, export it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scorer.cli import TYPER_OPTIONS
+from scorer.commands.output import print_json, print_table, short, size
+
+if TYPE_CHECKING:
+    from scorer.log import BundleShelf, Finding, Verification
+    from scorer.log.reading import Advance
+
+app = typer.Typer(help="Read, export and verify the decision log.", no_args_is_help=True, **TYPER_OPTIONS)
+
+At = Annotated[
+    Path | None,
+    typer.Option(
+        "--log", "-l", metavar="DIR", help="The log; default: $SCORER_LOG__DIR, or the one of ./scorer.toml."
+    ),
+]
+Bundles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--bundles",
+        "-b",
+        metavar="DIR",
+        help="Bundles, directories of bundles or registries; repeat for more. Default: the registry.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_SHOWN = 10
+
+
+@app.command()
+def stat(log: At = None, json: Json = False) -> None:
+    """Count what is in the log, and say what is wrong with it."""
+    from scorer.log import summarise
+
+    with _progress("reading") as advance:
+        summary = summarise(_directory(log), advance)
+    if json:
+        print_json(
+            {
+                "segments": [asdict(segment) for segment in summary.segments],
+                "bytes": summary.bytes,
+                "sequences": summary.sequences,
+                "records": dict(summary.records),
+                "decided_us": summary.decided_us,
+                "checkpoints": dict(summary.checkpoints),
+                "bundles": dict(summary.bundles),
+                "fallbacks": dict(summary.fallbacks),
+                "outcomes": _outcome_counts(summary.outcomes),
+                "findings": [asdict(finding) for finding in summary.findings],
+            }
+        )
+        return
+    first, last = summary.sequences or (0, 0)
+    typer.echo(f"{len(summary.segments)} segments, {size(summary.bytes)}, sequences {first} to {last}")
+    if summary.decided_us:
+        typer.echo(f"decided from {_moment(summary.decided_us[0])} to {_moment(summary.decided_us[1])}")
+    rows = [("records", kind, count) for kind, count in sorted(summary.records.items())]
+    rows += [("checkpoint", name, count) for name, count in sorted(summary.checkpoints.items())]
+    rows += [("bundle", short(digest), count) for digest, count in summary.bundles.most_common()]
+    rows += [("fallback", name, count) for name, count in summary.fallbacks.most_common()]
+    rows += [("outcomes", name, count) for name, count in _outcome_counts(summary.outcomes).items()]
+    print_table(
+        ("what", "which", "count"), [(what, which, str(n)) for what, which, n in rows], empty="no records"
+    )
+    _print_findings(summary.findings)
+
+
+@app.command()
+def verify(log: At = None, bundles: Bundles = None, json: Json = False) -> None:
+    """Check every byte, and repeat every decision on its bundle bit for bit.
+
+    Exit code 0 only if all is well.
+    """
+    from scorer.log import verify as verify_log
+
+    shelf = _shelf(bundles)
+    with _progress("verifying") as advance:
+        report = verify_log(_directory(log), shelf, advance)
+    if json:
+        print_json(_verification(report))
+    else:
+        _print_verification(report)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def export(
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Parquet file for the decisions.")],
+    log: At = None,
+    outcomes: Annotated[
+        Path | None,
+        typer.Option("--outcomes", metavar="FILE", help="Parquet file for every reported outcome."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(help="Decisions from here on: 2026-11-01 or 2026-11-01T09:30+01:00; UTC if not said."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Decisions before this.")] = None,
+    bundles: Bundles = None,
+    json: Json = False,
+) -> None:
+    """Write decisions, with what became known of them, to Parquet."""
+    from scorer.log import export as export_log
+
+    window = _time("--since", since), _time("--until", until)
+    with _progress("exporting") as advance:
+        done = export_log(
+            _directory(log),
+            to,
+            outcomes_to=outcomes,
+            since=window[0],
+            until=window[1],
+            bundles=_shelf(bundles),
+            advance=advance,
+        )
+    if json:
+        print_json({**asdict(done), "to": str(to)})
+        return
+    typer.echo(f"{done.decisions} decisions to {to}, {done.with_outcome} of them with an outcome")
+    notes = {
+        "left out: an earlier record has the same decision id": done.repeated,
+        "left out: outside --since and --until": done.outside,
+        "outcomes superseded by a higher revision": done.outcomes_superseded,
+        "outcomes reported more than once": done.outcome_duplicates,
+        "outcomes of decisions that are not in the export": done.orphans,
+        "conflicting outcomes, the first one counts": len(done.conflicts),
+    }
+    for note, count in notes.items():
+        if count:
+            typer.echo(f"{count} {note}")
+    for conflict in done.conflicts[:_SHOWN]:
+        typer.echo(f"  conflict: {conflict}")
+    if done.unnamed:
+        names = ", ".join(map(short, done.unnamed))
+        typer.echo(f"no feature columns for bundle {names}: not in --bundles; the list column has them all")
+    _print_findings(done.findings)
+
+
+def _directory(path: Path | None) -> Path:
+    from scorer.errors import LogError
+
+    if path is None and (named := os.environ.get("SCORER_LOG__DIR")):
+        path = Path(named)
+    if path is None and Path("scorer.toml").exists():
+        from scorer import config
+
+        path = config.load("scorer.toml").log.dir
+    if path is None:
+        raise LogError("no decision log is named; give its directory with --log")
+    return path
+
+
+def _shelf(places: Sequence[Path] | None) -> BundleShelf:
+    from scorer.log import BundleShelf
+
+    if places:
+        return BundleShelf(places)
+    registry: Path | None = None
+    if named := os.environ.get("SCORER_REGISTRY__PATH"):
+        registry = Path(named)
+    elif Path("scorer.toml").exists():
+        from scorer import config
+
+        registry = config.load("scorer.toml").registry.path
+    return BundleShelf([registry] if registry is not None else [], required=False)
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f'{option}: "{text}" is no moment; write 2026-11-01 or 2026-11-01T09:30+01:00'
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Advance | None]:
+    """A bar on stderr, where somebody watches."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=max(total, 1))
+
+
+def _moment(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")
+
+
+def _outcome_counts(outcomes: Any) -> dict[str, int]:
+    return {
+        "reported": outcomes.reports,
+        "superseded": outcomes.superseded,
+        "duplicate": outcomes.duplicates,
+        "conflicting": len(outcomes.conflicts),
+    }
+
+
+def _verification(report: Verification) -> dict[str, Any]:
+    return {
+        "ok": report.ok,
+        "segments": len(report.segments),
+        "records": dict(report.records),
+        "verified": report.verified,
+        "greedy": report.greedy,
+        "fallbacks": report.fallbacks,
+        "mismatched": report.mismatched,
+        "mismatches": [asdict(mismatch) for mismatch in report.mismatches],
+        "missing_bundles": dict(report.missing),
+        "refused_bundles": report.refused,
+        "outcomes": _outcome_counts(report.outcomes),
+        "findings": [asdict(finding) for finding in report.findings],
+    }
+
+
+def _print_verification(report: Verification) -> None:
+    decisions = report.records["decision"]
+    total = sum(report.records.values())
+    typer.echo(f"{total} records in {len(report.segments)} segments, {decisions} decisions")
+    typer.echo(
+        f"{report.verified} repeated bit for bit ({report.greedy} with exploration stopped), "
+        f"{report.fallbacks} fallbacks that no model made"
+    )
+    if report.mismatched:
+        typer.echo(f"{report.mismatched} do not agree with their bundle:")
+        for mismatch in report.mismatches[:_SHOWN]:
+            typer.echo(f"  {mismatch}")
+    for digest, count in report.missing.items():
+        why = report.refused.get(digest, "the bundle is not in --bundles; give its directory or the registry")
+        typer.echo(f"{count} not checked, bundle {short(digest)}: {why}")
+    if report.outcomes.conflicts:
+        typer.echo(f"{len(report.outcomes.conflicts)} conflicting outcomes, the first one counts:")
+        for conflict in report.outcomes.conflicts[:_SHOWN]:
+            typer.echo(f"  {conflict}")
+    if report.records["unknown"]:
+        typer.echo(f"{report.records['unknown']} records of a kind that this version does not know")
+    _print_findings(report.findings)
+    typer.echo("ok" if report.ok else "not ok")
+
+
+def _print_findings(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        typer.echo(f"{finding.severity}: {finding.detail}")
+    lost = Counter(
+        {f"{low}-{high}": high - low + 1 for low, high in (one.lost for one in findings if one.lost)}
+    )
+    if lost:
+        typer.echo(f"lost sequences: {', '.join(lost)} ({lost.total()} record{'s' * (lost.total() != 1)})")

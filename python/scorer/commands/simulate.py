@@ -1,0 +1,52 @@
+"""``scorer simulate``: data where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scorer.cli import TYPER_OPTIONS
+
+app = typer.Typer(help="Simulate transactions and authorisations.", no_args_is_help=True, **TYPER_OPTIONS)
+
+
+@app.callback()
+def _simulate() -> None:
+    """Simulate transactions and authorisations."""
+
+
+@app.command()
+def transactions(
+    to: Annotated[Path, typer.Option(metavar="FILE", help="Parquet file to write.")],
+    customers: Annotated[int, typer.Option(help="Number of customers.")] = 5_000,
+    terminals: Annotated[int, typer.Option(help="Number of terminals.")] = 10_000,
+    days: Annotated[int, typer.Option(help="Number of days.")] = 183,
+    start: Annotated[str, typer.Option(help="First day, YYYY-MM-DD.")] = "2018-04-01",
+    radius: Annotated[float, typer.Option(help="Customers buy this near, on a 100 x 100 map.")] = 5.0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same file.")] = 0,
+) -> None:
+    """Card transactions with three kinds of fraud, after the Fraud Detection Handbook's method."""
+    from scorer.learn.transactions import write_transactions
+    from scorer.simulate.transactions import TransactionPlan, simulate_transactions
+
+    plan = TransactionPlan(customers=customers, terminals=terminals, days=days, start=start, radius=radius)
+    made = simulate_transactions(plan, seed)
+    write_transactions(made, to)
+    share = float(made.fraud.mean())
+    typer.echo(f"{to}: {len(made):,} transactions, {int(made.fraud.sum()):,} of them fraud ({share:.2%})")
+
+
+@app.command()
+def payments(
+    to: Annotated[Path, typer.Option(metavar="FILE", help="Parquet file to write.")],
+    rows: Annotated[int, typer.Option(min=1, help="Number of payments.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same file.")] = 0,
+) -> None:
+    """Payments with the baseline's choices, their propensities and whether they were authorised."""
+    from scorer.simulate.export import write_baseline_log
+
+    logged = write_baseline_log(to, rows, seed)
+    rate = float(logged.authorised.mean())
+    typer.echo(f"{to}: {len(logged):,} payments, {rate:.2%} of them authorised under the baseline")

@@ -1,0 +1,123 @@
+"""The demo's models: two versions of each, the second trained on later data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scorer.demo.narrate import Narrator
+from scorer.demo.plan import DemoPlan
+from scorer.learn.errors import DataError
+from scorer.learn.fraud import FraudModel, FraudPlan, train_fraud
+from scorer.learn.oracle import Oracle, OraclePlan, train_oracle
+from scorer.learn.routing import RoutingLog
+from scorer.learn.split import Days, SplitPlan
+from scorer.learn.transactions import Transactions
+from scorer.simulate.payments import Logged, Payments, contexts, log_baseline
+from scorer.simulate.task import authorise_task, choices
+
+# How much older the first version's data is, where the data is long enough.
+DAYS_BETWEEN = 14
+# What the routing oracle may learn from; the rest of the log judges.
+ROUTING_TRAINING = 0.6
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Everything that was trained.
+
+    Attributes:
+        fraud: first and second version.
+        oracle: first and second version.
+        logged: the baseline's log that taught the oracles.
+        routing: for the real log, if there is one.
+    """
+
+    fraud: tuple[FraudModel, FraudModel]
+    oracle: tuple[Oracle, Oracle]
+    logged: Logged
+    routing: Oracle | None
+
+
+def train_frauds(
+    narrator: Narrator, transactions: Transactions, rows: npt.NDArray[np.float32], plan: DemoPlan, seed: int
+) -> tuple[FraudModel, FraudModel]:
+    """Trains the fraud model as it would have been made earlier, and as it is made now."""
+    splits = SplitPlan()
+    now = splits.last(transactions)
+    apart = min(DAYS_BETWEEN, now.training.end - splits.minimum_training)
+    if apart < 1:
+        raise DataError(
+            f"the transactions cover {transactions.days} days and two versions of a model need at least"
+            f" {transactions.days + 1 - apart}; give a longer period"
+        )
+    digest = transactions.digest()
+    models = []
+    for name, split in (("v1", splits.earlier(transactions, apart)), ("v2", now)):
+        with narrator.busy(f"fraud {name}: {plan.trees} trees of depth {plan.depth}"):
+            training = FraudPlan(trees=plan.trees, depth=plan.depth, seed=seed)
+            models.append(train_fraud(transactions, rows, split, training, splits.delay, digest))
+        found = models[-1].metrics
+        narrator.say(f"  {split.describe(transactions)}")
+        narrator.say(
+            f"  AUC {found.auc:.3f} · AUCPR {found.average_precision:.3f}"
+            f" · card precision@100 {found.card_precision_100:.3f}"
+            f" on {found.rows:,} transactions ({found.frauds} frauds)"
+        )
+    return models[0], models[1]
+
+
+def log_payments(
+    transactions: Transactions,
+    rows: npt.NDArray[np.float32],
+    fraud: FraudModel,
+    world: Payments,
+    plan: DemoPlan,
+    seed: int,
+) -> Logged:
+    """The baseline's log: payments between the first fraud model's training and the test days.
+
+    Their risk is that model's score, which has not seen them.
+    """
+    days = Days(fraud.split.calibration.end, fraud.split.test.first)
+    stream = days.rows(transactions)
+    wanted = min(plan.second_log, len(stream))
+    # Spread over the whole period, in order of time.
+    stream = stream[np.unique(np.linspace(0, len(stream) - 1, wanted).astype(np.intp))]
+    given = contexts(transactions.take(stream), fraud.scores(rows[stream]).astype(np.float32), seed)
+    return log_baseline(world, given, seed)
+
+
+def train_oracles(narrator: Narrator, logged: Logged, plan: DemoPlan, seed: int) -> tuple[Oracle, Oracle]:
+    """Trains the action oracle on the log's beginning, and on all of it."""
+    task = authorise_task()
+    every = choices(logged)
+    oracles = []
+    for name, part in (("v1", every.take(slice(0, plan.first_log))), ("v2", every)):
+        with narrator.busy(
+            f"oracle {name}: {plan.trees} trees of depth {plan.depth} on {len(part):,} choices"
+        ):
+            digest = part.digest()
+            oracles.append(train_oracle(task, part, digest, OraclePlan(plan.trees, plan.depth, seed=seed)))
+        found = oracles[-1].metrics
+        narrator.say(
+            f"  held out: AUC {found['auc']:.3f} · log loss {found['log_loss']:.3f}"
+            f" · authorised {found['mean_reward']:.1%}, predicted {found['mean_predicted']:.1%}"
+        )
+    return oracles[0], oracles[1]
+
+
+def train_routing(narrator: Narrator, log: RoutingLog, plan: DemoPlan, seed: int) -> Oracle:
+    """Trains the provider oracle on the log's beginning. Small: there are few rows and four actions."""
+    training = log.choices(slice(0, int(len(log) * ROUTING_TRAINING)))
+    with narrator.busy(f"provider oracle: 200 trees of depth 4 on {len(training):,} attempts"):
+        oracle = train_oracle(
+            log.task("action-route"),
+            training,
+            log.digest,
+            OraclePlan(min(200, plan.trees), min(4, plan.depth), seed=seed),
+        )
+    narrator.say(f"  held out: AUC {oracle.metrics['auc']:.3f} · log loss {oracle.metrics['log_loss']:.3f}")
+    return oracle

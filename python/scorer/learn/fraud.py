@@ -1,0 +1,186 @@
+"""Training a fraud model: boosted trees, a calibrated probability, thresholds for decisions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xgboost
+
+from scorer.learn.calibration import Calibration, fit_calibration
+from scorer.learn.columns import Column
+from scorer.learn.errors import DataError
+from scorer.learn.features import FEATURES
+from scorer.learn.metrics import Ranking, ranking
+from scorer.learn.split import Days, Split, without_known
+from scorer.learn.transactions import Transactions
+
+Rows = npt.NDArray[np.intp]
+
+
+# Distributions of more rows than this look the same.
+REFERENCE_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class FraudPlan:
+    """How to train.
+
+    Attributes:
+        trees: boosting rounds.
+        depth: of each tree.
+        learning_rate: of each round.
+        decline_rate: share of transactions to decline.
+        review_rate: share of transactions to send to review.
+        threads: for training.
+        seed: of row and column sampling.
+    """
+
+    trees: int = 500
+    depth: int = 6
+    learning_rate: float = 0.05
+    decline_rate: float = 0.003
+    review_rate: float = 0.007
+    threads: int = 2
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class FraudModel:
+    """A trained fraud model and what was found out about it.
+
+    Attributes:
+        booster: the trees.
+        calibration: from the trees' own probability to a calibrated one.
+        thresholds: (from this score on, label), ascending from 0.
+        training_rows: `[n, 15]` features of the training days, at most `REFERENCE_ROWS` of them.
+        reference_rows: `[n, 15]` features of the calibration days.
+        metrics: on the test days, with their rows and labels' counts.
+        split: the days used.
+        plan: how it was trained.
+        data_digest: of the transactions.
+    """
+
+    booster: xgboost.Booster
+    calibration: Calibration
+    thresholds: tuple[tuple[float, str], ...]
+    training_rows: npt.NDArray[np.float32]
+    reference_rows: npt.NDArray[np.float32]
+    metrics: Ranking
+    split: Split
+    plan: FraudPlan
+    data_digest: str
+
+    def scores(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        """`[n]` calibrated probabilities."""
+        return self.calibration(self.booster.predict(xgboost.DMatrix(rows)))
+
+    def lineage(self) -> dict[str, Any]:
+        """For the bundle: what it was made from, and how good it is."""
+        return {"plan": asdict(self.plan), "split": asdict(self.split), "test": self.metrics.as_dict()}
+
+
+def fraud_columns() -> tuple[Column, ...]:
+    """The request schema of the fraud model, in the order of `FEATURES`."""
+    return tuple(
+        Column(name, "flag")
+        if name in {"weekend", "night"}
+        else Column(name, "number", minimum=0.0, maximum=1.0 if "_risk_" in name else 1e7)
+        for name in FEATURES
+    )
+
+
+def train_fraud(
+    transactions: Transactions,
+    rows: npt.NDArray[np.float32],
+    split: Split,
+    plan: FraudPlan | None = None,
+    delay_days: int = 7,
+    data_digest: str | None = None,
+) -> FraudModel:
+    """Trains on the split's days, calibrates on the days after, judges on its test days.
+
+    Args:
+        transactions: all of them.
+        rows: their features, `[n, 15]`.
+        split: which days do what.
+        plan: how to train.
+        delay_days: days until a fraud is known.
+        data_digest: of the transactions, if known already.
+
+    Raises:
+        DataError: a block of days lacks frauds or genuine transactions.
+    """
+    plan = plan or FraudPlan()
+    training = split.training.rows(transactions)
+    calibration = split.calibration.rows(transactions)
+    for name, block in (("training", training), ("calibration", calibration)):
+        frauds = int(transactions.fraud[block].sum())
+        if not 0 < frauds < len(block):
+            raise DataError(
+                f"the {name} days hold {len(block)} transactions and {frauds} frauds; both kinds are needed"
+            )
+    booster = xgboost.train(
+        {
+            "objective": "binary:logistic",
+            "tree_method": "hist",
+            "max_depth": plan.depth,
+            "learning_rate": plan.learning_rate,
+            "min_child_weight": 2,
+            "subsample": 0.8,
+            "colsample_bytree": 0.8,
+            "nthread": plan.threads,
+            "seed": plan.seed,
+        },
+        xgboost.DMatrix(rows[training], transactions.fraud[training], feature_names=list(FEATURES)),
+        plan.trees,
+    )
+    booster.feature_names = None
+    outputs = booster.predict(xgboost.DMatrix(rows[calibration]))
+    curve = fit_calibration(outputs, transactions.fraud[calibration])
+    reference = curve(outputs)
+    test = test_rows(transactions, split, delay_days)
+    scores = curve(booster.predict(xgboost.DMatrix(rows[test])))
+    return FraudModel(
+        booster=booster,
+        calibration=curve,
+        thresholds=thresholds(reference, plan.review_rate, plan.decline_rate),
+        training_rows=rows[_some(training)],
+        reference_rows=rows[_some(calibration)],
+        metrics=ranking(
+            scores, transactions.fraud[test], transactions.customer[test], transactions.day[test]
+        ),
+        split=split,
+        plan=plan,
+        data_digest=data_digest or transactions.digest(),
+    )
+
+
+def _some(rows: Rows) -> Rows:
+    """At most `REFERENCE_ROWS` of the rows, evenly spread."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), REFERENCE_ROWS)).astype(np.intp))]
+
+
+def test_rows(transactions: Transactions, split: Split, delay_days: int = 7) -> Rows:
+    """The transactions that judge a model: the test days without customers known to be compromised.
+
+    Known are, as in the book, those of the last week of which the frauds are known when the test begins.
+    """
+    until = split.test.first - delay_days
+    return without_known(transactions, Days(max(0, until - 7), until), split.test, delay_days)
+
+
+def thresholds(
+    scores: npt.NDArray[np.float64], review_rate: float, decline_rate: float
+) -> tuple[tuple[float, str], ...]:
+    """Bands that decline and review the wanted shares of `scores`, as (start, label) from 0 upwards."""
+    review, decline = np.quantile(scores, [1 - decline_rate - review_rate, 1 - decline_rate])
+    # Bands must not coincide, however few different scores there are.
+    review = max(review, np.nextafter(0.0, 1.0))
+    return (
+        (0.0, "approve"),
+        (float(review), "review"),
+        (float(max(decline, np.nextafter(review, np.inf))), "decline"),
+    )

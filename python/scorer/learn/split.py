@@ -1,0 +1,118 @@
+"""Which transactions train a fraud model and which judge it.
+
+The protocol is the book's: a block of days trains, a delay passes in which
+nobody knows yet what was fraud, a block of days tests. Customers already
+known to be compromised when a test day begins are left out of that day: their
+cards are blocked by then, so finding them again is no merit.
+
+    ── training ──┬── calibration ──┬── delay ──┬── test ──
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scorer.learn.errors import DataError
+from scorer.learn.transactions import Transactions
+
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Days:
+    """A block of days [first, end), counted as `Transactions.day` counts."""
+
+    first: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    def rows(self, transactions: Transactions) -> Rows:
+        """The transactions of these days. They are in order of time, so this is one range."""
+        first, end = np.searchsorted(transactions.day, [self.first, self.end])
+        return np.arange(first, end)
+
+
+@dataclass(frozen=True)
+class Split:
+    """One training run's blocks of days."""
+
+    training: Days
+    calibration: Days
+    test: Days
+
+    def describe(self, transactions: Transactions) -> str:
+        """For people: the blocks as dates, last day included."""
+        blocks = [("train", self.training), ("calibrate", self.calibration), ("test", self.test)]
+        return " · ".join(
+            f"{name} {transactions.date(block.first)}..{transactions.date(block.end - 1)}"
+            for name, block in blocks
+        )
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """How many days each block has.
+
+    Attributes:
+        training: at most this many days; fewer where the data is shorter.
+        calibration: days held out of training for calibration and thresholds.
+        delay: days until a fraud is known.
+        test: days that judge.
+        minimum_training: fewer training days than this are refused.
+    """
+
+    training: int = 28
+    calibration: int = 7
+    delay: int = 7
+    test: int = 7
+    minimum_training: int = 7
+
+    def last(self, transactions: Transactions) -> Split:
+        """The split whose test block is the last days of the data."""
+        return self._ending(transactions, transactions.days - self.test, transactions.days)
+
+    def earlier(self, transactions: Transactions, days: int) -> Split:
+        """The split as it would have been made `days` earlier, judged on the same last days."""
+        return self._ending(transactions, transactions.days - self.test - days, transactions.days)
+
+    def _ending(self, transactions: Transactions, known_until: int, end: int) -> Split:
+        calibration = Days(known_until - self.delay - self.calibration, known_until - self.delay)
+        training = Days(max(0, calibration.first - self.training), calibration.first)
+        if training.end - training.first < self.minimum_training:
+            needed = transactions.days - calibration.first + self.minimum_training
+            raise DataError(
+                f"the transactions cover {transactions.days} days and at least {needed} are needed"
+                f" ({self.minimum_training} to train, {self.calibration} to calibrate, {self.delay} of delay,"
+                f" {self.test} to test); give a longer period"
+            )
+        return Split(training=training, calibration=calibration, test=Days(end - self.test, end))
+
+
+def without_known(transactions: Transactions, known_from: Days, test: Days, delay: int) -> Rows:
+    """The test rows, day by day without the customers known by then to be compromised.
+
+    Args:
+        transactions: all of them.
+        known_from: the days whose frauds are known when the test begins.
+        test: the days that judge.
+        delay: days until a fraud is known; during the test one more day
+            becomes known every day.
+
+    Returns:
+        Positions of the remaining rows, in order of time.
+    """
+    fraud = transactions.fraud == 1
+    rows = known_from.rows(transactions)
+    known = np.unique(transactions.customer[rows[fraud[rows]]])
+    kept = []
+    for day in range(test.first, test.end):
+        rows = Days(day - delay - 1, day - delay).rows(transactions)
+        known = np.union1d(known, transactions.customer[rows[fraud[rows]]])
+        rows = Days(day, day + 1).rows(transactions)
+        kept.append(rows[~np.isin(transactions.customer[rows], known)])
+    return np.concatenate(kept)

@@ -1,0 +1,93 @@
+"""The generator's report, typed. All times are whole microseconds unless a name says otherwise."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["MethodReport", "Progress", "Report", "Summary", "WindowReport"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Summary(_Frozen):
+    """Figures of one histogram (three significant digits)."""
+
+    count: int
+    min: int
+    mean: float
+    p50: int
+    p90: int
+    p99: int
+    p999: int
+    max: int
+
+
+class MethodReport(_Frozen):
+    """One method's part of a run."""
+
+    name: str
+    requests: int
+    errors: int
+    latency_us: Summary
+
+
+class WindowReport(_Frozen):
+    """One window of a run; requests belong to the window that they should have been sent in."""
+
+    start: float
+    intended: int
+    misses: int
+    errors: int
+    latency_us: Summary
+
+
+class Report(_Frozen):
+    """A whole run.
+
+    Attributes:
+        config: What the generator was told.
+        requests: Requests that the schedule had in the measured part.
+        sent: Those not lost to the limit on outstanding requests.
+        answered: Those answered, by model or fallback.
+        misses: Those not answered, or later than the SLA.
+        errors: Not answered, by gRPC status or the generator's own word (`overflow`,
+            `not_connected`, `client_timeout`, `undecodable_reply`).
+        fallbacks: Answered by a fallback, by reason.
+        latency_us: From the intended send time to the reply.
+        model_latency_us: The same of the model's answers alone.
+        send_lag_us: From the intended to the actual send time: the generator's own health.
+        server_exec_us: The server's figure for evaluating the bundle.
+        curve: (share, microseconds) along the latency distribution.
+        methods: By method.
+        windows: In order of time.
+        interrupted: The run was ended early.
+    """
+
+    config: dict[str, object]
+    requests: int
+    sent: int
+    answered: int
+    misses: int
+    errors: dict[str, int]
+    fallbacks: dict[str, int]
+    latency_us: Summary
+    model_latency_us: Summary
+    send_lag_us: Summary
+    server_exec_us: Summary
+    curve: tuple[tuple[float, int], ...]
+    methods: tuple[MethodReport, ...]
+    windows: tuple[WindowReport, ...]
+    interrupted: bool
+
+
+class Progress(_Frozen):
+    """What is known once per second during a run."""
+
+    elapsed: float
+    warming_up: bool
+    finished: int
+    errors: int
+    fallbacks: int
+    latency_us: Summary

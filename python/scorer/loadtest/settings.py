@@ -1,0 +1,149 @@
+"""What a load test is asked to do, from options or from a case file."""
+
+from __future__ import annotations
+
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from scorer.loadtest.errors import LoadTestError
+
+__all__ = ["CaseFile", "LoadSettings", "MethodName", "case_file", "make_settings"]
+
+
+class MethodName(StrEnum):
+    """What can be called."""
+
+    NOOP = "noop"
+    SCORE = "score"
+    SELECT_ACTION = "select_action"
+    BATCH = "batch"
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class LoadSettings(BaseModel):
+    """One load test.
+
+    Attributes:
+        target: "host:port" or "unix:///path".
+        methods: What to call, with relative weights.
+        checkpoints: Which to call; left out, the only one of the kind that a method needs.
+        features: Send features by name or as a dense vector.
+        rows: File to take features from (.parquet, .npy or .jsonl); without it they are
+            made up from the checkpoint's schema.
+        batch_rows: Rows of one `batch` request.
+        rate: Requests per second.
+        arrivals: Evenly, or at random as independent shoppers arrive.
+        seconds: Length of the measured part.
+        warmup_seconds: Sent before it, not measured.
+        connections: HTTP/2 connections.
+        threads: Sending threads; one is enough to some 20,000 requests per second.
+        max_outstanding: Requests without a reply at a time; beyond that they are errors.
+        timeout_ms: When a request is given up.
+        sla_ms: Promise to judge by, instead of the checkpoint's.
+        window_seconds: Length of the windows; 10 s from a minute on, otherwise 1 s.
+        max_lag_ms: The generator's own p99 lag beyond which it refuses a verdict; by
+            default a tenth of the promise, at least 1 ms.
+        payload_bytes: Size of a `noop` request's payload.
+        seed: Of everything random.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: str = Field(min_length=1)
+    methods: dict[MethodName, Positive] = Field(default={MethodName.SCORE: 1.0}, min_length=1)
+    checkpoints: tuple[str, ...] = ()
+    features: Literal["named", "dense"] = "named"
+    rows: Path | None = None
+    batch_rows: int = Field(default=100, ge=1)
+    rate: float = Field(gt=0, le=1_000_000, allow_inf_nan=False)
+    arrivals: Literal["uniform", "poisson"] = "uniform"
+    seconds: Positive = 10.0
+    warmup_seconds: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    connections: int = Field(default=4, ge=1, le=10_000)
+    threads: int = Field(default=1, ge=1, le=64)
+    max_outstanding: int = Field(default=10_000, ge=1)
+    timeout_ms: float = Field(default=1000.0, ge=1, le=60_000)
+    sla_ms: Positive | None = None
+    window_seconds: Positive | None = None
+    max_lag_ms: Positive | None = None
+    payload_bytes: int = Field(default=0, ge=0, le=1 << 20)
+    seed: int = Field(default=1, ge=0, lt=1 << 63)
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _read_methods(cls, value: object) -> object:
+        """One name, "mix", or "score=8,select_action=2"."""
+        if not isinstance(value, str):
+            return value
+        if value == "mix":
+            return {MethodName.SCORE: 8.0, MethodName.SELECT_ACTION: 2.0}
+        pairs = (part.partition("=") for part in value.split(","))
+        return {name.strip(): weight or 1.0 for name, _, weight in pairs}
+
+    @property
+    def window(self) -> float:
+        """Length of the windows in seconds."""
+        if self.window_seconds is not None:
+            return self.window_seconds
+        return 10.0 if self.seconds >= 60 else 1.0
+
+
+def make_settings(values: dict[str, Any]) -> LoadSettings:
+    """Settings from options; every mistake in one line."""
+    try:
+        return LoadSettings.model_validate(values)
+    except ValidationError as error:
+        raise LoadTestError(_mistakes(error)) from None
+
+
+def _mistakes(error: ValidationError) -> str:
+    mistakes = []
+    for found in error.errors(include_url=False):
+        # A method's own key carries a marker of pydantic's.
+        place = ".".join(str(part) for part in found["loc"] if part != "[key]")
+        name = "method" + place.removeprefix("methods") if place.startswith("methods") else place
+        if found["type"] == "missing":
+            mistakes.append(f"{name}: is required")
+        elif found["type"] == "extra_forbidden":
+            mistakes.append(f"{name}: is no setting of a load test")
+        elif place.startswith("methods.") and found["type"] == "enum":
+            known = ", ".join([*MethodName, "mix"])
+            unknown = f'method: "{found["input"]}" is unknown'
+            mistakes.append(f'{unknown}; use {known}, or shares such as "score=8,select_action=2"')
+        else:
+            mistakes.append(f"{name}: {found['input']!r}: {found['msg'][0].lower()}{found['msg'][1:]}")
+    return "; ".join(mistakes)
+
+
+class CaseFile(BaseModel):
+    """A load test kept as a file: `loadtests/cases/<name>/case.toml`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    description: str
+    goal: str
+    load: dict[str, Any]
+
+
+def case_file(path: Path) -> CaseFile:
+    """Reads a case from its file or its folder; its paths are relative to the folder."""
+    file = path / "case.toml" if path.is_dir() else path
+    try:
+        case = CaseFile.model_validate(tomllib.loads(file.read_text()))
+    except FileNotFoundError:
+        raise LoadTestError(f"{file}: no such case; a case is a folder with a case.toml") from None
+    except OSError as error:
+        raise LoadTestError(f"{file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LoadTestError(f"{file}: {error}") from None
+    except ValidationError as error:
+        raise LoadTestError(f"{file}: {_mistakes(error)}") from None
+    if isinstance(rows := case.load.get("rows"), str):
+        return case.model_copy(update={"load": case.load | {"rows": str(file.parent / rows)}})
+    return case

@@ -1,0 +1,139 @@
+"""What a run proves about a promise of the form "p99 within so many milliseconds"."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scorer.loadtest.report import Report, WindowReport
+
+__all__ = ["ALLOWED_MISSES", "WINDOWS_NEEDED", "Outcome", "Verdict", "judge", "most_misses_that_prove"]
+
+# A p99: one request in a hundred may miss.
+ALLOWED_MISSES = 0.01
+# Latencies come in bad moments, so the whole alone is not enough: 59 of 60 windows must do.
+WINDOWS_NEEDED = 59 / 60
+_CONFIDENCE = 0.99
+
+
+class Outcome(StrEnum):
+    """The verdict in one word."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    FAIL = "fail"
+    INVALID = "invalid"
+    UNJUDGED = "unjudged"
+
+    @property
+    def exit_code(self) -> int:
+        """0 where nothing is wrong, 1 for a broken promise, 2 where nothing can be said."""
+        return {Outcome.FAIL: 1, Outcome.INVALID: 2}.get(self, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a run says about a promise.
+
+    Attributes:
+        outcome: In one word.
+        reasons: Why it is not a pass; empty for a pass.
+        sla_ms: The promise; None if there is none.
+        met_share: Share of the requests answered within it.
+        windows_met: Windows in which at most one request in a hundred missed.
+        windows: All windows that had requests.
+        fallback_share: Share of the requests answered by a fallback: in time, but degraded.
+        proven: At 99 % confidence, were the misses independent of each other, fewer than one
+            request in a hundred misses. A pass that is not proven needs a longer run.
+    """
+
+    outcome: Outcome
+    reasons: tuple[str, ...]
+    sla_ms: float | None
+    met_share: float
+    windows_met: int
+    windows: int
+    fallback_share: float
+    proven: bool
+
+
+def judge(report: Report, sla_ms: float | None, max_lag_ms: float | None = None) -> Verdict:
+    """The verdict on a run.
+
+    A request that was not answered, for whatever reason, has missed: an error that comes
+    quickly is no fast answer. A fallback in time has not.
+    """
+    windows = [window for window in report.windows if window.intended]
+    met = sum(map(_window_met, windows))
+    share = 1 - report.misses / report.requests if report.requests else 0.0
+    unhealthy = _generator_faults(report, sla_ms, max_lag_ms)
+    broken = _broken(report, sla_ms, share, met, len(windows))
+    if unhealthy:
+        outcome, reasons = Outcome.INVALID, unhealthy
+    elif sla_ms is None:
+        # Without a promise, answers that did not come are still wrong.
+        outcome, reasons = (Outcome.FAIL, broken) if broken else (Outcome.UNJUDGED, ())
+    else:
+        outcome, reasons = (Outcome.FAIL, broken) if broken else (Outcome.PASS, ())
+    return Verdict(
+        outcome=outcome,
+        reasons=reasons,
+        sla_ms=sla_ms,
+        met_share=share,
+        windows_met=met,
+        windows=len(windows),
+        fallback_share=sum(report.fallbacks.values()) / report.requests if report.requests else 0.0,
+        proven=outcome is Outcome.PASS and report.misses <= most_misses_that_prove(report.requests),
+    )
+
+
+def _window_met(window: WindowReport) -> bool:
+    return window.misses <= ALLOWED_MISSES * window.intended
+
+
+def _generator_faults(report: Report, sla_ms: float | None, max_lag_ms: float | None) -> tuple[str, ...]:
+    """Why nothing can be said: the schedule was not kept."""
+    if report.interrupted:
+        return ("the run was interrupted",)
+    if not report.requests:
+        return ("no request was due in the measured part; raise the rate or the seconds",)
+    limit_ms = max_lag_ms if max_lag_ms is not None else max(1.0, (sla_ms or 0.0) / 10)
+    lag_ms = report.send_lag_us.p99 / 1000
+    if lag_ms > limit_ms:
+        return (
+            f"the generator sent its p99 request {lag_ms:.2f} ms late, more than {limit_ms:g} ms; "
+            "lower the rate, add --threads, or run it on another machine",
+        )
+    return ()
+
+
+def _broken(report: Report, sla_ms: float | None, share: float, met: int, windows: int) -> tuple[str, ...]:
+    reasons = []
+    if report.requests and report.misses > ALLOWED_MISSES * report.requests:
+        failed = sum(report.errors.values())
+        late = report.misses - failed
+        parts = [f"{late} later than {sla_ms:g} ms"] if sla_ms is not None and late else []
+        parts += [f"{failed} not answered"] if failed else []
+        reasons.append(f"{1 - share:.2%} of the requests missed, more than 1 % ({', '.join(parts)})")
+    if windows and met < WINDOWS_NEEDED * windows:
+        reasons.append(f"{windows - met} of {windows} windows missed, more than 1 in 60")
+    return tuple(reasons)
+
+
+def most_misses_that_prove(requests: int) -> int:
+    """Most misses among so many requests that still show a miss rate below 1 %; -1 if none do.
+
+    One-sided binomial test: with a true rate of 1 %, so few misses or fewer happen in at
+    most 1 % of the runs.
+    """
+    log_probability = requests * math.log1p(-ALLOWED_MISSES)
+    odds = math.log(ALLOWED_MISSES) - math.log1p(-ALLOWED_MISSES)
+    total = 0.0
+    for misses in range(requests + 1):
+        total += math.exp(log_probability)
+        if total > 1 - _CONFIDENCE:
+            return misses - 1
+        log_probability += (
+            math.log(requests - misses) - math.log(misses + 1) + odds if misses < requests else 0.0
+        )
+    return requests

@@ -1,0 +1,51 @@
+"""The decision log from outside: reading, export to Parquet, verification.
+
+Nothing here writes to a log directory; a server may be writing it meanwhile.
+Importing this loads neither numpy nor pyarrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from scorer.log.bundles import BundleShelf
+from scorer.log.outcomes import Conflict, OutcomeJoin, Reported
+from scorer.log.reading import Finding, LogReader, Segment
+from scorer.log.summary import Summary, summarise
+
+if TYPE_CHECKING:
+    from scorer.log.parquet import Exported, export
+    from scorer.log.verification import Mismatch, Verification, verify
+
+_HOMES = {
+    "Exported": "scorer.log.parquet",
+    "Mismatch": "scorer.log.verification",
+    "Verification": "scorer.log.verification",
+    "export": "scorer.log.parquet",
+    "verify": "scorer.log.verification",
+}
+
+__all__ = [
+    "BundleShelf",
+    "Conflict",
+    "Exported",
+    "Finding",
+    "LogReader",
+    "Mismatch",
+    "OutcomeJoin",
+    "Reported",
+    "Segment",
+    "Summary",
+    "Verification",
+    "export",
+    "summarise",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)

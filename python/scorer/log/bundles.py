@@ -1,0 +1,63 @@
+"""The bundles that a log speaks of, found by digest in the directories given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from scorer.bundle import Bundle, SchemaFile, read_manifest
+from scorer.bundle.check import MANIFEST
+from scorer.errors import BundleError
+
+
+class BundleShelf:
+    """Bundles by digest, loaded and verified when first needed.
+
+    Args:
+        places: Directories of bundles, of many bundles side by side, or registries.
+        required: Whether each place has to hold one.
+
+    Raises:
+        BundleError: A place does not exist or holds no bundle.
+    """
+
+    def __init__(self, places: Iterable[Path], *, required: bool = True) -> None:
+        self._paths: dict[str, Path] = {}
+        self._loaded: dict[str, Bundle] = {}
+        for place in places:
+            found = list(_bundles_in(place))
+            if required and not found:
+                raise BundleError(
+                    f'"{place}" holds no bundle; give the directory of one, of several, or of a registry'
+                )
+            for path in found:
+                self._paths.setdefault(read_manifest(path).digest, path)
+
+    def get(self, digest: str) -> Bundle | None:
+        """The bundle of this digest, if it is here."""
+        if digest not in self._loaded and digest in self._paths:
+            self._loaded[digest] = Bundle.load(self._paths[digest], digest)
+        return self._loaded.get(digest)
+
+    def feature_names(self, digest: str) -> list[str] | None:
+        """Names of the features that a decision of this bundle logs, if it is here."""
+        if digest not in self._paths:
+            return None
+        schema = SchemaFile.model_validate_json((self._paths[digest] / "schema.json").read_bytes())
+        return [feature.name for feature in schema.features]
+
+    @property
+    def digests(self) -> list[str]:
+        """Digests of all of them."""
+        return list(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
+def _bundles_in(place: Path) -> Iterator[Path]:
+    for directory in (place, place / "bundles"):
+        if (directory / MANIFEST).is_file():
+            yield directory
+        elif directory.is_dir():
+            yield from sorted(file.parent for file in directory.glob(f"*/{MANIFEST}"))

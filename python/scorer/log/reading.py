@@ -1,0 +1,103 @@
+"""Records of a log directory, in sequence order, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, TypeAlias
+
+from scorer.errors import LogError
+
+if TYPE_CHECKING:
+    from scorer.v1.log_pb2 import LogRecord
+
+Advance: TypeAlias = Callable[[int, int], None]
+"""Told the bytes read so far and the bytes in all."""
+
+_RECORDS = 4096
+_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about the log that is worth telling."""
+
+    kind: str
+    severity: str
+    """``info``, ``warning`` (nothing that was promised is lost) or ``error``."""
+    segment: str
+    offset: int
+    bytes: int
+    lost: tuple[int, int] | None
+    """First and last lost sequence."""
+    detail: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One file of the log."""
+
+    name: str
+    bytes: int
+    records: int
+    sequences: tuple[int, int] | None
+    """First and last sequence that it delivered."""
+    created_us: int
+    sealed: bool
+    torn: int
+    damaged: bool
+
+
+class LogReader:
+    """One pass over a log directory. Takes no lock and writes nothing.
+
+    Raises:
+        LogError: The directory is no log or cannot be read; one line that names it and what to do.
+    """
+
+    def __init__(self, directory: str | PathLike[str]) -> None:
+        from scorer import bridge
+
+        self._raw = bridge.LogReader(fspath(directory))
+
+    def payloads(self, advance: Advance | None = None) -> Iterator[tuple[int, bytes]]:
+        """Sequences and encoded records."""
+        while (batch := self._raw.next_batch(_RECORDS, _BYTES)) is not None:
+            yield from zip(*batch, strict=True)
+            if advance is not None:
+                advance(self._raw.bytes_read, self._raw.total_bytes)
+
+    def records(self, advance: Advance | None = None) -> Iterator[tuple[int, LogRecord]]:
+        """Sequences and records."""
+        from google.protobuf.message import DecodeError
+
+        from scorer.v1.log_pb2 import LogRecord
+
+        for sequence, payload in self.payloads(advance):
+            try:
+                yield sequence, LogRecord.FromString(payload)
+            except DecodeError:
+                raise LogError(
+                    f"record {sequence} is intact but no scorer.v1.LogRecord: another program wrote it; "
+                    "give the directory of a scorer server"
+                ) from None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found so far; complete after the last record."""
+        found = json.loads(self._raw.findings())
+        return [Finding(**{**one, "lost": one["lost"] and tuple(one["lost"])}) for one in found]
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments read so far."""
+        names = Segment.__dataclass_fields__
+        kept = [{name: one[name] for name in names} for one in json.loads(self._raw.segments())]
+        return [Segment(**{**one, "sequences": one["sequences"] and tuple(one["sequences"])}) for one in kept]
+
+
+def is_serious(finding: Finding) -> bool:
+    """Whether a finding makes the log not what it should be."""
+    return finding.severity == "error"

@@ -1,0 +1,207 @@
+"""Arrow tables of decisions and outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from scorer.log.outcomes import OutcomeJoin, Reported
+
+if TYPE_CHECKING:
+    from scorer.v1.log_pb2 import DecisionRecord
+
+TIME = pa.timestamp("us", tz="UTC")
+_NAMES = pa.dictionary(pa.int32(), pa.string())
+
+OUTCOMES = pa.schema(
+    [
+        ("checkpoint", _NAMES),
+        ("decision_id", pa.string()),
+        ("kind", _NAMES),
+        ("value", pa.float64()),
+        ("revision", pa.uint32()),
+        ("occurred_at", TIME),
+        ("received_at", TIME),
+        ("sequence", pa.uint64()),
+        ("counts", pa.bool_()),
+    ]
+)
+
+
+@dataclass
+class Layout:
+    """What the columns of an export depend on, gathered before the first row is written."""
+
+    widths: set[int] = field(default_factory=set)
+    """Lengths of the feature rows."""
+    features: dict[str, Sequence[str]] = field(default_factory=dict)
+    """Feature names by digest, where the bundle is known."""
+    kinds: Sequence[str] = ()
+    """Kinds of outcomes."""
+
+    @property
+    def names(self) -> list[str]:
+        """Every feature name once, in order of appearance."""
+        return list(dict.fromkeys(name for names in self.features.values() for name in names))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the decisions' table."""
+        width = next(iter(self.widths)) if len(self.widths) == 1 else 0
+        columns: list[tuple[str, Any]] = [
+            ("sequence", pa.uint64()),
+            ("decision_id", pa.string()),
+            ("checkpoint", _NAMES),
+            ("kind", _NAMES),
+            ("lane", _NAMES),
+            ("lane_table", pa.uint64()),
+            ("bundle", _NAMES),
+            ("decided_at", TIME),
+            ("entity", pa.string()),
+            ("schema_fingerprint", pa.uint64()),
+            # One width: a fixed-size list, an array to DuckDB.
+            ("features", pa.list_(pa.float32(), width or -1)),
+            ("margin", pa.float64()),
+            ("score", pa.float64()),
+            ("decision", _NAMES),
+            ("eligible", pa.list_(pa.bool_())),
+            ("pmf", pa.list_(pa.float64())),
+            ("action_index", pa.uint32()),
+            ("action", _NAMES),
+            ("propensity", pa.float64()),
+            ("expected_reward", pa.float64()),
+            ("fallback_source", _NAMES),
+            ("fallback_reason", _NAMES),
+            ("reasons", pa.list_(pa.string())),
+            ("data_load_us", pa.uint32()),
+            ("exec_us", pa.uint32()),
+        ]
+        columns += [(f"feature_{name}", pa.float32()) for name in self.names]
+        for kind in self.kinds:
+            columns += [
+                (f"outcome_{kind}", pa.float64()),
+                (f"outcome_{kind}_revision", pa.uint32()),
+                (f"outcome_{kind}_occurred_at", TIME),
+            ]
+        return pa.schema(columns)
+
+
+def decisions_batch(
+    rows: Sequence[tuple[int, DecisionRecord]], layout: Layout, outcomes: OutcomeJoin
+) -> pa.RecordBatch:
+    """One batch of the decisions' table."""
+    decisions = [decision for _, decision in rows]
+    action = [is_action(decision) for decision in decisions]
+
+    def only(wanted: bool, name: str) -> list[Any]:
+        chosen = zip(decisions, action, strict=True)
+        return [getattr(one, name) if is_action is wanted else None for one, is_action in chosen]
+
+    columns: dict[str, Any] = {
+        "sequence": [sequence for sequence, _ in rows],
+        "kind": ["action" if yes else "score" for yes in action],
+        "bundle": [digest_of(decision) for decision in decisions],
+        "decided_at": [decision.decided_at_us for decision in decisions],
+        "features": [list(decision.features) for decision in decisions],
+        "eligible": [eligible(one) if yes else None for one, yes in zip(decisions, action, strict=True)],
+        "reasons": [list(decision.reasons) for decision in decisions],
+        "pmf": [list(one.pmf) if yes else None for one, yes in zip(decisions, action, strict=True)],
+    }
+    for name in ("margin", "score", "decision"):
+        columns[name] = only(False, name)
+    for name in ("action_index", "action", "propensity", "expected_reward"):
+        columns[name] = only(True, name)
+    for name in (
+        "decision_id",
+        "checkpoint",
+        "lane",
+        "lane_table",
+        "entity",
+        "schema_fingerprint",
+        "data_load_us",
+        "exec_us",
+    ):
+        columns[name] = [getattr(decision, name) for decision in decisions]
+    for name in ("fallback_source", "fallback_reason"):
+        columns[name] = [getattr(decision, name) or None for decision in decisions]
+    columns |= _named_features(decisions, layout)
+    columns |= _outcome_columns(decisions, layout, outcomes)
+    schema = layout.schema
+    arrays = [_array(columns[column.name], column.type) for column in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def outcomes_batch(rows: Sequence[tuple[str, str, str, Reported, bool]]) -> pa.RecordBatch:
+    """One batch of the outcomes' table: every revision, and which one counts."""
+    reports = [report for _, _, _, report, _ in rows]
+    columns = {
+        "checkpoint": [row[0] for row in rows],
+        "decision_id": [row[1] for row in rows],
+        "kind": [row[2] for row in rows],
+        "value": [report.value for report in reports],
+        "revision": [report.revision for report in reports],
+        "occurred_at": [_occurred(report) for report in reports],
+        "received_at": [report.received_at_us for report in reports],
+        "sequence": [report.sequence for report in reports],
+        "counts": [row[4] for row in rows],
+    }
+    arrays = [_array(columns[column.name], column.type) for column in OUTCOMES]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTCOMES)
+
+
+def is_action(decision: DecisionRecord) -> bool:
+    """Whether an action was chosen, rather than a score given."""
+    return bool(decision.pmf or decision.action)
+
+
+def digest_of(decision: DecisionRecord) -> str:
+    """``sha256:`` and 64 hexadecimal digits."""
+    return f"sha256:{decision.bundle.hex()}"
+
+
+def eligible(decision: DecisionRecord) -> list[bool]:
+    """The eligible actions over the catalogue; no mask in the record means all of them."""
+    count = len(decision.pmf)
+    if not decision.eligible_mask:
+        return [True] * count
+    mask = np.frombuffer(decision.eligible_mask, np.uint8)
+    bits: list[bool] = np.unpackbits(mask, count=count, bitorder="little").astype(bool).tolist()
+    return bits
+
+
+def _named_features(decisions: Sequence[DecisionRecord], layout: Layout) -> dict[str, Any]:
+    values = {name: np.zeros(len(decisions), np.float32) for name in layout.names}
+    absent = {name: np.ones(len(decisions), bool) for name in layout.names}
+    for at, decision in enumerate(decisions):
+        for name, value in zip(layout.features.get(digest_of(decision), ()), decision.features, strict=False):
+            values[name][at] = value
+            absent[name][at] = False
+    # NaN is a missing value as the model saw it; null, a feature that this bundle does not have.
+    return {f"feature_{name}": pa.array(values[name], mask=absent[name]) for name in layout.names}
+
+
+def _outcome_columns(
+    decisions: Sequence[DecisionRecord], layout: Layout, outcomes: OutcomeJoin
+) -> dict[str, Any]:
+    known: list[Mapping[str, Reported]] = [
+        outcomes.of(decision.checkpoint, decision.decision_id) for decision in decisions
+    ]
+    columns: dict[str, Any] = {}
+    for kind in layout.kinds:
+        reports = [one.get(kind) for one in known]
+        columns[f"outcome_{kind}"] = [report and report.value for report in reports]
+        columns[f"outcome_{kind}_revision"] = [report and report.revision for report in reports]
+        columns[f"outcome_{kind}_occurred_at"] = [report and _occurred(report) for report in reports]
+    return columns
+
+
+def _occurred(report: Reported) -> int | None:
+    return report.occurred_at_ms * 1000 or None
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    return values if isinstance(values, pa.Array) else pa.array(values, type=kind)

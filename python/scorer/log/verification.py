@@ -1,0 +1,240 @@
+"""Answers whether a log can be believed: its bytes, and every decision against its bundle, bit for bit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scorer.errors import BundleError
+from scorer.log.bundles import BundleShelf
+from scorer.log.outcomes import OutcomeJoin
+from scorer.log.reading import Advance, Finding, LogReader, Segment, is_serious
+from scorer.log.tables import digest_of, is_action
+
+if TYPE_CHECKING:
+    from scorer.bundle import Bundle
+    from scorer.v1.log_pb2 import DecisionRecord
+
+_CHUNK = 4096
+_KEPT = 100
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A decision that its bundle does not repeat."""
+
+    sequence: int
+    decision_id: str
+    field: str
+    logged: str
+    computed: str
+
+    def __str__(self) -> str:
+        return (
+            f"sequence {self.sequence}, decision {self.decision_id}: {self.field} is {self.logged}, "
+            f"the bundle gives {self.computed}"
+        )
+
+
+@dataclass
+class Verification:
+    """What was checked, and what failed.
+
+    Decisions of the model are repeated on their bundle and every number must agree in every
+    bit: margin and score; or pmf, chosen action, propensity and expected reward. Of a
+    ``greedy`` fallback (exploration stopped) the best action is repeated likewise. Any other
+    fallback did not come from the model: its propensity must be 1 and its pmf all on the
+    chosen action, no more can be said. What was never logged cannot be verified; the
+    server's ``unlogged`` counter knows how much that is.
+    """
+
+    segments: list[Segment] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    records: Counter[str] = field(default_factory=Counter)
+    verified: int = 0
+    """Decisions repeated bit for bit."""
+    greedy: int = 0
+    """Of those, decisions made while exploration was stopped."""
+    fallbacks: int = 0
+    """Decisions that did not come from a model."""
+    missing: Counter[str] = field(default_factory=Counter)
+    """Decisions that could not be repeated, by digest of the missing or unusable bundle."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Bundles that are here and do not load, and why."""
+    mismatches: list[Mismatch] = field(default_factory=list)
+    """The first of them."""
+    mismatched: int = 0
+    """Decisions with a mismatch."""
+    outcomes: OutcomeJoin = field(default_factory=OutcomeJoin)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all is well."""
+        wrong = self.mismatched or self.missing or self.outcomes.conflicts or self.records["unknown"]
+        return not wrong and not any(map(is_serious, self.findings))
+
+
+def verify(
+    directory: str | PathLike[str], bundles: BundleShelf, advance: Advance | None = None
+) -> Verification:
+    """Reads a whole log and checks all that can be checked.
+
+    Raises:
+        LogError: The directory is no log or cannot be read.
+    """
+    reader = LogReader(directory)
+    report = Verification()
+    waiting: dict[str, list[tuple[int, DecisionRecord]]] = {}
+    for sequence, record in reader.records(advance):
+        kind = record.WhichOneof("record") or "unknown"
+        report.records[kind] += 1
+        if kind == "outcome":
+            report.outcomes.add(sequence, record.outcome)
+        elif kind == "decision":
+            digest = digest_of(record.decision)
+            rows = waiting.setdefault(digest, [])
+            rows.append((sequence, record.decision))
+            if len(rows) >= _CHUNK:
+                _check(digest, waiting.pop(digest), bundles, report)
+    for digest, rows in waiting.items():
+        _check(digest, rows, bundles, report)
+    report.segments = reader.segments
+    report.findings = reader.findings
+    report.mismatches.sort(key=lambda one: one.sequence)
+    return report
+
+
+def _check(
+    digest: str, rows: Sequence[tuple[int, DecisionRecord]], bundles: BundleShelf, report: Verification
+) -> None:
+    static = [row for row in rows if row[1].fallback_source not in {"", "greedy"}]
+    report.fallbacks += len(static)
+    _note(report, (found for row in static for found in _check_static(*row)))
+    rows = [row for row in rows if row[1].fallback_source in {"", "greedy"}]
+    if not rows:
+        return
+    bundle = _bundle(digest, bundles, report)
+    if bundle is None:
+        report.missing[digest] += len(rows)
+        return
+    wrong: list[Mismatch] = []
+    fitting: list[tuple[int, DecisionRecord]] = []
+    for sequence, decision in rows:
+        misfit = _misfit(sequence, decision, bundle)
+        if misfit is None:
+            fitting.append((sequence, decision))
+        else:
+            wrong.append(misfit)
+    if bundle.kind == "action":
+        wrong += [found for row in fitting for found in _check_action(*row, bundle)]
+    else:
+        wrong += _check_scores(fitting, bundle)
+    failed = _note(report, wrong)
+    report.verified += len(rows) - len(failed)
+    report.greedy += sum(
+        decision.fallback_source == "greedy" for sequence, decision in rows if sequence not in failed
+    )
+
+
+def _bundle(digest: str, bundles: BundleShelf, report: Verification) -> Bundle | None:
+    if digest in report.refused:
+        return None
+    try:
+        return bundles.get(digest)
+    except BundleError as error:
+        report.refused[digest] = str(error)
+        return None
+
+
+def _misfit(sequence: int, decision: DecisionRecord, bundle: Bundle) -> Mismatch | None:
+    """What keeps a decision from being repeated on this bundle at all."""
+    pairs: list[tuple[str, object, object]] = [
+        ("kind", "action" if is_action(decision) else "score", bundle.kind),
+        ("schema_fingerprint", decision.schema_fingerprint, bundle.schema_fingerprint),
+        ("number of features", len(decision.features), bundle.num_features),
+    ]
+    if bundle.kind == "action":
+        pairs.append(("number of actions", len(decision.pmf), len(bundle.actions)))
+    for name, logged, expected in pairs:
+        if logged != expected:
+            return Mismatch(sequence, decision.decision_id, name, str(logged), str(expected))
+    return None
+
+
+def _check_scores(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) -> Iterator[Mismatch]:
+    if not rows:
+        return
+    out = bundle.score(np.array([decision.features for _, decision in rows], np.float32))
+    for (sequence, decision), margin, score, band in zip(
+        rows, out.margins, out.scores, out.bands, strict=True
+    ):
+        yield from _differ(sequence, decision, "margin", decision.margin, float(margin))
+        yield from _differ(sequence, decision, "score", decision.score, float(score))
+        label = bundle.labels[band]
+        if decision.decision != label:
+            yield Mismatch(sequence, decision.decision_id, "decision", decision.decision, label)
+
+
+def _check_action(sequence: int, decision: DecisionRecord, bundle: Bundle) -> Iterator[Mismatch]:
+    row, mask = np.array(decision.features, np.float32), decision.eligible_mask or None
+    greedy = decision.fallback_source == "greedy"
+    try:
+        if greedy:
+            chosen = bundle.select_greedy(row, eligible=mask)
+        else:
+            chosen = bundle.select(
+                row, checkpoint=decision.checkpoint, decision_id=decision.decision_id, eligible=mask
+            )
+    except BundleError as error:
+        yield Mismatch(sequence, decision.decision_id, "action", decision.action, f"an error: {error}")
+        return
+    pmf = np.zeros(len(bundle.actions)) if greedy else chosen.pmf
+    if greedy:
+        pmf[chosen.index] = 1.0
+    if decision.action_index != chosen.index or decision.action != chosen.action:
+        yield Mismatch(sequence, decision.decision_id, "action", decision.action, chosen.action)
+    yield from _differ(sequence, decision, "propensity", decision.propensity, chosen.propensity)
+    yield from _differ(
+        sequence, decision, "expected_reward", decision.expected_reward, chosen.expected_reward
+    )
+    for at in np.flatnonzero(_bits(decision.pmf) != _bits(pmf)):
+        yield from _differ(sequence, decision, f"pmf[{at}]", decision.pmf[at], float(pmf[at]))
+
+
+def _check_static(sequence: int, decision: DecisionRecord) -> Iterator[Mismatch]:
+    if not is_action(decision):
+        return
+    certain = decision.propensity == 1.0 and [
+        at for at, probability in enumerate(decision.pmf) if probability != 0.0
+    ] == [decision.action_index]
+    if not certain:
+        yield Mismatch(
+            sequence, decision.decision_id, "propensity", repr(decision.propensity), "1 for a static fallback"
+        )
+
+
+def _differ(
+    sequence: int, decision: DecisionRecord, name: str, logged: float, computed: float
+) -> Iterator[Mismatch]:
+    if _bits([logged])[0] != _bits([computed])[0]:
+        yield Mismatch(sequence, decision.decision_id, name, repr(logged), repr(computed))
+
+
+def _bits(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    return np.array(values, np.float64).view(np.uint64)
+
+
+def _note(report: Verification, found: Iterator[Mismatch] | Sequence[Mismatch]) -> set[int]:
+    """Keeps the first mismatches; returns the sequences concerned."""
+    failed: set[int] = set()
+    for mismatch in found:
+        failed.add(mismatch.sequence)
+        if len(report.mismatches) < _KEPT:
+            report.mismatches.append(mismatch)
+    report.mismatched += len(failed)
+    return failed

@@ -1,0 +1,1 @@
+"""Simulators: card transactions with fraud, and payments to authorise (docs/simulators.md)."""

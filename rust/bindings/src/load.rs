@@ -1,0 +1,58 @@
+//! `run_load`: the open-loop load generator.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use scorer_loadgen::{LoadConfig, Progress, run};
+
+use crate::enter::enter;
+
+/// Runs one load and returns its report as JSON.
+///
+/// `payloads[i]` are the encoded requests of the configuration's i-th method. `progress` is called
+/// about once per second with a JSON text. The interpreter is released for the whole run, apart
+/// from a look at pending signals ten times per second: Ctrl-C ends the run.
+#[pyfunction]
+#[pyo3(signature = (config, payloads, progress = None))]
+pub(crate) fn run_load(
+    py: Python<'_>,
+    config: &str,
+    payloads: Vec<Vec<PyBackedBytes>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let config: LoadConfig =
+        serde_json::from_str(config).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let payloads: Vec<Vec<Bytes>> = payloads
+        .iter()
+        .map(|method| method.iter().map(|body| Bytes::copy_from_slice(body)).collect())
+        .collect();
+    let mut raised = None;
+    let report = enter(py, || {
+        run(&config, payloads, |reached| match look_up(progress.as_ref(), reached) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                raised = Some(error);
+                ControlFlow::Break(())
+            }
+        })
+    });
+    if let Some(error) = raised {
+        return Err(error);
+    }
+    serde_json::to_string(&report?).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+fn look_up(callback: Option<&Py<PyAny>>, reached: Option<&Progress>) -> PyResult<()> {
+    Python::attach(|py| {
+        py.check_signals()?;
+        if let (Some(callback), Some(reached)) = (callback, reached) {
+            let text =
+                serde_json::to_string(reached).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+            callback.call1(py, (text,))?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,100 @@
+//! `_scorer.LogReader`: the decision log in batches of encoded records.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use scorer_log::{LogError, Reader, RealFs};
+
+use crate::enter::enter;
+use crate::error::Failure;
+
+/// Sequences, and payloads one behind the other.
+#[derive(Default)]
+struct Batch {
+    sequences: Vec<u64>,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+#[pyclass(frozen, module = "scorer._scorer")]
+pub(crate) struct LogReader {
+    reader: Mutex<Reader>,
+    /// Bytes in all segments when the directory was opened.
+    #[pyo3(get)]
+    total_bytes: u64,
+}
+
+#[pymethods]
+impl LogReader {
+    /// Opens a log directory for reading; its writer may be at work.
+    #[new]
+    fn new(py: Python<'_>, dir: PathBuf) -> PyResult<LogReader> {
+        enter(py, || {
+            let reader = Reader::open(Arc::new(RealFs), &dir)?;
+            Ok::<_, LogError>(LogReader { total_bytes: reader.total_bytes(), reader: Mutex::new(reader) })
+        })
+    }
+
+    /// Up to `max_records` records or about `max_bytes` of payload: sequences and encoded `LogRecord`s; `None`
+    /// at the end.
+    fn next_batch<'py>(
+        &self,
+        py: Python<'py>,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> PyResult<Option<(Vec<u64>, Vec<Bound<'py, PyBytes>>)>> {
+        let batch = enter(py, || self.read(max_records, max_bytes))?;
+        if batch.sequences.is_empty() {
+            return Ok(None);
+        }
+        let starts = std::iter::once(0).chain(batch.ends.iter().copied());
+        let payloads = starts
+            .zip(&batch.ends)
+            .map(|(start, &end)| PyBytes::new(py, batch.bytes.get(start..end).unwrap_or_default()))
+            .collect();
+        Ok(Some((batch.sequences, payloads)))
+    }
+
+    /// What was found so far, as JSON; complete at the end.
+    fn findings(&self, py: Python<'_>) -> PyResult<String> {
+        enter(py, || serde_json::to_string(self.lock().findings()))
+    }
+
+    /// The segments read so far, as JSON.
+    fn segments(&self, py: Python<'_>) -> PyResult<String> {
+        enter(py, || serde_json::to_string(self.lock().segments()))
+    }
+
+    /// Bytes of the segments read so far, for progress.
+    #[getter]
+    fn bytes_read(&self, py: Python<'_>) -> PyResult<u64> {
+        enter(py, || Ok::<_, LogError>(self.lock().bytes_read()))
+    }
+}
+
+impl LogReader {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Reader> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, max_records: usize, max_bytes: usize) -> Result<Batch, LogError> {
+        let mut reader = self.lock();
+        let mut batch = Batch::default();
+        while batch.sequences.len() < max_records.max(1) && batch.bytes.len() < max_bytes.max(1) {
+            let Some(record) = reader.next_record()? else { break };
+            batch.sequences.push(record.sequence);
+            batch.bytes.extend_from_slice(record.payload);
+            batch.ends.push(batch.bytes.len());
+        }
+        Ok(batch)
+    }
+}
+
+impl From<LogError> for Failure {
+    fn from(error: LogError) -> Failure {
+        // Whatever the log says concerns the log.
+        Failure::log(&error)
+    }
+}

@@ -1,0 +1,185 @@
+//! What a run is told, and the rules that it must keep.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Settings of one run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadConfig {
+    /// `host:port` or `unix:/path`.
+    pub target: String,
+    /// Requests per second over all connections.
+    pub rate: f64,
+    /// How the requests are spread over time.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Length of the measured part, seconds.
+    pub seconds: f64,
+    /// Length of the part before it that is sent but not measured, seconds.
+    #[serde(default)]
+    pub warmup_seconds: f64,
+    /// HTTP/2 connections, spread evenly over the threads.
+    pub connections: usize,
+    /// Threads that send.
+    #[serde(default = "one")]
+    pub threads: usize,
+    /// Most requests without a reply at a time; a request due beyond that is an error, never a delay.
+    #[serde(default = "default_outstanding")]
+    pub max_outstanding: usize,
+    /// When a request is given up, milliseconds after it is sent; the server is told.
+    pub timeout_ms: f64,
+    /// A reply later than this, from the intended send time, is a miss. Absent: nothing is.
+    #[serde(default)]
+    pub sla_ms: Option<f64>,
+    /// Length of the windows that the run is judged by, seconds.
+    #[serde(default = "default_window")]
+    pub window_seconds: f64,
+    /// Seed of the Poisson gaps, of the choice among methods and of the request ids.
+    #[serde(default)]
+    pub seed: u64,
+    /// What is called.
+    pub methods: Vec<Method>,
+}
+
+/// One method and its share of the requests.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Method {
+    /// Its name in the report.
+    pub name: String,
+    /// `/package.Service/Method`.
+    pub path: String,
+    /// Share relative to the other methods.
+    pub weight: f64,
+    /// How to read its replies.
+    pub reply: Reply,
+    /// Append a fresh `request_id` (field 2) to every request.
+    pub fresh_id: bool,
+}
+
+/// How to read a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// `ScoreResponse`.
+    Score,
+    /// `ScoreBatchResponse`.
+    Batch,
+    /// `SelectActionResponse`.
+    Action,
+    /// Not looked into.
+    Opaque,
+}
+
+/// How requests are spread over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrivals {
+    /// Evenly: request i at i / rate.
+    #[default]
+    Uniform,
+    /// As independent users arrive: exponential gaps.
+    Poisson,
+}
+
+/// A setting that breaks a rule.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} {rule}, not {value}")]
+pub struct ConfigError {
+    name: &'static str,
+    rule: &'static str,
+    value: String,
+}
+
+/// The longest run that is kept in memory: a histogram per window.
+const MAX_WINDOWS: f64 = 100_000.0;
+
+impl LoadConfig {
+    /// Checks every rule that needs no network; `payloads[i]` are the requests of `methods[i]`.
+    pub(crate) fn check(&self, payloads: &[Vec<Bytes>]) -> Result<(), ConfigError> {
+        let above_zero = "must be a finite number above 0";
+        number(
+            "rate",
+            self.rate,
+            self.rate > 0.0 && self.rate <= 1e6,
+            "must be above 0 and at most 1,000,000 per second",
+        )?;
+        number("seconds", self.seconds, self.seconds > 0.0, above_zero)?;
+        number(
+            "warmup_seconds",
+            self.warmup_seconds,
+            self.warmup_seconds >= 0.0,
+            "must be a finite number of at least 0",
+        )?;
+        number(
+            "timeout_ms",
+            self.timeout_ms,
+            self.timeout_ms >= 1.0 && self.timeout_ms <= 60_000.0,
+            "must be 1 to 60000",
+        )?;
+        number("window_seconds", self.window_seconds, self.window_seconds > 0.0, above_zero)?;
+        if let Some(sla) = self.sla_ms {
+            number(
+                "sla_ms",
+                sla,
+                sla > 0.0 && sla <= self.timeout_ms,
+                "must be above 0 and at most timeout_ms",
+            )?;
+        }
+        number(
+            "seconds",
+            self.seconds,
+            self.seconds / self.window_seconds <= MAX_WINDOWS,
+            "is too long for its windows; make them longer",
+        )?;
+        count("threads", self.threads, (1..=64).contains(&self.threads), "must be 1 to 64")?;
+        count(
+            "connections",
+            self.connections,
+            self.connections >= self.threads && self.connections <= 10_000,
+            "must be at least one per thread and at most 10,000",
+        )?;
+        count(
+            "max_outstanding",
+            self.max_outstanding,
+            self.max_outstanding >= self.threads,
+            "must be at least one per thread",
+        )?;
+        count(
+            "methods",
+            self.methods.len(),
+            !self.methods.is_empty() && self.methods.len() == payloads.len(),
+            "must be at least one, each with its requests",
+        )?;
+        for (method, requests) in self.methods.iter().zip(payloads) {
+            number("weight", method.weight, method.weight > 0.0, above_zero)?;
+            count("requests of a method", requests.len(), !requests.is_empty(), "must be at least one")?;
+        }
+        Ok(())
+    }
+}
+
+fn number(name: &'static str, value: f64, keeps: bool, rule: &'static str) -> Result<(), ConfigError> {
+    if value.is_finite() && keeps {
+        Ok(())
+    } else {
+        Err(ConfigError { name, rule, value: value.to_string() })
+    }
+}
+
+fn count(name: &'static str, value: usize, keeps: bool, rule: &'static str) -> Result<(), ConfigError> {
+    if keeps { Ok(()) } else { Err(ConfigError { name, rule, value: value.to_string() }) }
+}
+
+fn one() -> usize {
+    1
+}
+
+fn default_outstanding() -> usize {
+    10_000
+}
+
+fn default_window() -> f64 {
+    1.0
+}

@@ -1,0 +1,281 @@
+//! A whole run: start the workers, report once per second, merge what they measured.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::uri::Uri;
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+use crate::config::{ConfigError, LoadConfig};
+use crate::record::Record;
+use crate::report::{Progress, Report, Summary};
+use crate::schedule::Schedule;
+use crate::target::Target;
+use crate::worker::{Endpoint, Part, Plan, connect, lock, send_all};
+
+/// How often the caller is asked whether to go on.
+const TICK: Duration = Duration::from_millis(100);
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A setting breaks a rule.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The target or a method's path is not spelt as one.
+    #[error("target or method path is not valid: {0}")]
+    Address(#[from] http::Error),
+    /// The first connections could not be made.
+    #[error("cannot connect to {target}: {source}; check that the server runs there")]
+    Connect {
+        /// Where to.
+        target: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The machine refuses what a worker needs.
+    #[error("a sending thread failed: {0}")]
+    Worker(std::io::Error),
+    /// Ended by the caller before the first request.
+    #[error("interrupted while connecting")]
+    Interrupted,
+    /// A defect of the generator.
+    #[error("a sending thread ended unexpectedly")]
+    Crashed,
+}
+
+/// Runs the load and reports. `payloads[i]` are the encoded requests of `config.methods[i]`,
+/// sent in turn.
+///
+/// `tick` is called about ten times per second, once per second with progress; its `Break`
+/// ends the run early, and the report then covers what was sent until then.
+///
+/// # Errors
+/// If the settings break a rule or the first connections cannot be made. What goes wrong
+/// later is part of the report.
+pub fn run(
+    config: &LoadConfig,
+    payloads: Vec<Vec<Bytes>>,
+    mut tick: impl FnMut(Option<&Progress>) -> ControlFlow<()>,
+) -> Result<Report, LoadError> {
+    config.check(&payloads)?;
+    let target = Target::parse(&config.target);
+    let origin = Uri::builder().scheme("http").authority(target.authority()).path_and_query("/").build()?;
+    let plan = Arc::new(Plan {
+        target,
+        origin,
+        endpoints: Endpoint::all(&config.methods, payloads)?,
+        timeout: Duration::from_secs_f64(config.timeout_ms / 1000.0),
+        warmup: Duration::from_secs_f64(config.warmup_seconds),
+        // The hasher's keys are random: ids of two runs never meet.
+        nonce: RandomState::new().build_hasher().finish(),
+        seed: config.seed,
+        stop: AtomicBool::new(false),
+    });
+    let mut workers = Workers::spawn(config, &plan)?;
+    let outcome = workers.watch(&plan, &mut tick);
+    plan.stop.store(true, Ordering::Relaxed);
+    workers.join()?;
+    let interrupted = outcome?;
+    Ok(Report::of(config, &workers.merged(), interrupted))
+}
+
+/// What a worker tells the watching thread.
+enum Event {
+    Connected,
+    Done,
+    Failed(LoadError),
+}
+
+struct Workers {
+    threads: Vec<JoinHandle<()>>,
+    records: Vec<Arc<Mutex<Record>>>,
+    starts: Vec<oneshot::Sender<Instant>>,
+    events: Receiver<Event>,
+    blank: Record,
+}
+
+impl Workers {
+    fn spawn(config: &LoadConfig, plan: &Arc<Plan>) -> Result<Workers, LoadError> {
+        let windows = (config.seconds / config.window_seconds).ceil().max(1.0) as usize;
+        let sla = config.sla_ms.map(|ms| Duration::from_secs_f64(ms / 1000.0));
+        let window = Duration::from_secs_f64(config.window_seconds);
+        let blank = Record::new(config.methods.len(), windows, window, sla);
+        let (tell, events) = channel();
+        let mut workers =
+            Workers { threads: Vec::new(), records: Vec::new(), starts: Vec::new(), events, blank };
+        for index in 0..config.threads {
+            let record = Arc::new(Mutex::new(workers.blank.clone()));
+            let end = config.warmup_seconds + config.seconds;
+            let part = Part {
+                index,
+                connections: share(config.connections, index, config.threads),
+                max_outstanding: share(config.max_outstanding, index, config.threads),
+                schedule: Schedule::new(
+                    config.arrivals,
+                    config.rate,
+                    end,
+                    index,
+                    config.threads,
+                    config.seed,
+                ),
+                record: Arc::clone(&record),
+            };
+            let (go, start) = oneshot::channel();
+            let (plan, tell) = (Arc::clone(plan), tell.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("load-{index}"))
+                .spawn(move || {
+                    let last = work(plan, part, start, &tell).map_or_else(Event::Failed, |()| Event::Done);
+                    // Nobody listens any more once the run has failed elsewhere.
+                    let _gone = tell.send(last);
+                })
+                .map_err(LoadError::Worker)?;
+            workers.threads.push(thread);
+            workers.records.push(record);
+            workers.starts.push(go);
+        }
+        Ok(workers)
+    }
+
+    /// Lets the workers begin together and waits for their end; whether it was an early one.
+    fn watch(
+        &mut self,
+        plan: &Plan,
+        tick: &mut impl FnMut(Option<&Progress>) -> ControlFlow<()>,
+    ) -> Result<bool, LoadError> {
+        let (mut connected, mut done, mut interrupted) = (0, 0, false);
+        let mut start = None;
+        let mut next_progress = PROGRESS;
+        while done < self.threads.len() {
+            match self.events.recv_timeout(TICK) {
+                Ok(Event::Failed(error)) => return Err(error),
+                Ok(Event::Done) => done += 1,
+                Ok(Event::Connected) => {
+                    connected += 1;
+                    if connected == self.threads.len() {
+                        let at = Instant::now() + Duration::from_millis(20);
+                        start = Some(at);
+                        for go in self.starts.drain(..) {
+                            // A worker that is gone has sent its reason.
+                            let _gone = go.send(at);
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(LoadError::Crashed),
+            }
+            let elapsed = start.map_or(Duration::ZERO, |at: Instant| at.elapsed());
+            let progress = (elapsed >= next_progress).then(|| self.progress(elapsed, plan.warmup));
+            if progress.is_some() {
+                next_progress = elapsed + PROGRESS;
+            }
+            if !interrupted && tick(progress.as_ref()).is_break() {
+                interrupted = true;
+                plan.stop.store(true, Ordering::Relaxed);
+                if start.is_none() {
+                    return Err(LoadError::Interrupted);
+                }
+            }
+        }
+        Ok(interrupted)
+    }
+
+    fn progress(&self, elapsed: Duration, warmup: Duration) -> Progress {
+        let mut sum = Progress {
+            elapsed: elapsed.as_secs_f64(),
+            warming_up: elapsed < warmup,
+            finished: 0,
+            errors: 0,
+            fallbacks: 0,
+            latency_us: Summary::default(),
+        };
+        let mut recent = self.blank.recent.clone();
+        for record in &self.records {
+            let mut fresh = self.blank.recent.clone();
+            let mut record = lock(record);
+            // Swapped, not copied: the worker waits for this lock.
+            std::mem::swap(&mut record.recent, &mut fresh);
+            sum.finished += std::mem::take(&mut record.finished);
+            sum.errors += record.errors.values().sum::<u64>();
+            sum.fallbacks += record.fallbacks.values().sum::<u64>();
+            drop(record);
+            let added = recent.add(&fresh);
+            debug_assert!(added.is_ok(), "histograms of one run have one shape");
+        }
+        sum.latency_us = Summary::of(&recent);
+        sum
+    }
+
+    fn join(&mut self) -> Result<(), LoadError> {
+        self.starts.clear();
+        let mut outcome = Ok(());
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                outcome = Err(LoadError::Crashed);
+            }
+        }
+        outcome
+    }
+
+    fn merged(&self) -> Record {
+        let mut whole = self.blank.clone();
+        for record in &self.records {
+            whole.merge(&lock(record));
+        }
+        whole
+    }
+}
+
+/// A worker thread's life.
+fn work(
+    plan: Arc<Plan>,
+    part: Part,
+    start: oneshot::Receiver<Instant>,
+    tell: &Sender<Event>,
+) -> Result<(), LoadError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // The timer's wake-up must not wait behind a long queue of replies.
+        .event_interval(16)
+        .build()
+        .map_err(LoadError::Worker)?;
+    LocalSet::new().block_on(&runtime, async {
+        let connections = connect(&plan, &part)
+            .await
+            .map_err(|source| LoadError::Connect { target: plan.target.to_string(), source })?;
+        // The watching thread is gone only if the run has failed elsewhere; then nobody starts us either.
+        let _gone = tell.send(Event::Connected);
+        match start.await {
+            Ok(at) => send_all(plan, part, connections, at).await.map_err(LoadError::Worker),
+            Err(_never) => Ok(()),
+        }
+    })
+}
+
+/// This part's share of a whole, remainders to the first parts.
+fn share(whole: usize, part: usize, parts: usize) -> usize {
+    whole / parts + usize::from(part < whole % parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn shares_add_up() {
+        for (whole, parts) in [(4, 1), (5, 2), (3, 3), (10_000, 7)] {
+            assert_eq!((0..parts).map(|part| share(whole, part, parts)).sum::<usize>(), whole);
+            assert!(share(whole, parts - 1, parts) >= 1);
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Whole runs against a server that misbehaves on purpose.
+//!
+//! Bounds on latencies are lower bounds: what a stalled server must cost. How fast this machine
+//! is, no test says.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of these tests are not recognised as tests")]
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message as _;
+use scorer_loadgen::{Arrivals, LoadConfig, LoadError, Method, Reply, Report, run};
+use scorer_proto::v1::scoring_service_server::{ScoringService, ScoringServiceServer};
+use scorer_proto::v1::{
+    DescribeRequest, DescribeResponse, NoopRequest, NoopResponse, ReportOutcomeRequest,
+    ReportOutcomeResponse, ScoreBatchRequest, ScoreBatchResponse, ScoreRequest, ScoreResponse,
+    SelectActionRequest, SelectActionResponse, Served,
+};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::{Request, Response, Status};
+
+/// Answers at once, except where told otherwise.
+#[derive(Default)]
+struct Fake {
+    requests: AtomicU64,
+    ids: Mutex<Vec<String>>,
+    /// Blocks the whole server, once, at this request.
+    stall_at: Option<u64>,
+    /// Never answers `Noop`.
+    mute: bool,
+    /// Requests that a connection may have under way, if limited.
+    streams: Option<u32>,
+    /// Milliseconds that a request lingers without occupying the server.
+    linger: u64,
+}
+
+const STALL: Duration = Duration::from_millis(500);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl ScoringService for Fake {
+    async fn noop(&self, _request: Request<NoopRequest>) -> Answer<NoopResponse> {
+        if self.mute {
+            std::future::pending::<()>().await;
+        }
+        if self.linger > 0 {
+            tokio::time::sleep(Duration::from_millis(self.linger)).await;
+        }
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.stall_at == Some(number) {
+            // The runtime has one thread: everything behind this waits, as behind a page fault or a lock.
+            std::thread::sleep(STALL);
+        }
+        Ok(Response::new(NoopResponse::default()))
+    }
+
+    async fn score(&self, request: Request<ScoreRequest>) -> Answer<ScoreResponse> {
+        let request = request.into_inner();
+        self.ids.lock().unwrap().push(request.request_id);
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        if number.is_multiple_of(10) {
+            return Err(Status::resource_exhausted("shed"));
+        }
+        let mut served = Served { exec_us: 40, ..Default::default() };
+        if number % 10 < 3 {
+            served.fallback_source = "checkpoint".into();
+            served.fallback_reason = "deadline".into();
+        }
+        Ok(Response::new(ScoreResponse { served: Some(served), ..Default::default() }))
+    }
+
+    async fn score_batch(&self, _: Request<ScoreBatchRequest>) -> Answer<ScoreBatchResponse> {
+        Err(Status::internal("no"))
+    }
+
+    async fn select_action(&self, _: Request<SelectActionRequest>) -> Answer<SelectActionResponse> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        Ok(Response::new(SelectActionResponse::default()))
+    }
+
+    async fn report_outcome(&self, _: Request<ReportOutcomeRequest>) -> Answer<ReportOutcomeResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn describe(&self, _: Request<DescribeRequest>) -> Answer<DescribeResponse> {
+        Err(Status::unimplemented(""))
+    }
+}
+
+/// A server on its own thread with a runtime of one thread, gone when dropped.
+struct Server {
+    target: String,
+    fake: Arc<Fake>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(fake: Fake, socket: Option<std::path::PathBuf>) -> Server {
+        let fake = Arc::new(fake);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let service = Arc::clone(&fake);
+        let streams = fake.streams;
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let server = tonic::transport::Server::builder().max_concurrent_streams(streams);
+                let service = ScoringServiceServer::from_arc(service);
+                // Dropping the server drops its connections: `mute` requests are not waited for.
+                tokio::select! {
+                    _ = stopped => {}
+                    result = async {
+                        match socket {
+                            None => {
+                                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                                tell.send(listener.local_addr().unwrap().to_string()).unwrap();
+                                server.serve_with_incoming(service, TcpListenerStream::new(listener)).await
+                            }
+                            Some(path) => {
+                                let listener = UnixListener::bind(&path).unwrap();
+                                tell.send(format!("unix:{}", path.display())).unwrap();
+                                server.serve_with_incoming(service, UnixListenerStream::new(listener)).await
+                            }
+                        }
+                    } => result.unwrap(),
+                }
+            });
+        });
+        Server { target: told.recv().unwrap(), fake, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn method(name: &str, reply: Reply) -> Method {
+    Method {
+        name: name.into(),
+        path: format!("/scorer.v1.ScoringService/{name}"),
+        weight: 1.0,
+        reply,
+        fresh_id: reply != Reply::Opaque,
+    }
+}
+
+fn config(target: &str, rate: f64, seconds: f64) -> LoadConfig {
+    LoadConfig {
+        target: target.into(),
+        rate,
+        arrivals: Arrivals::Uniform,
+        seconds,
+        warmup_seconds: 0.0,
+        connections: 2,
+        threads: 1,
+        max_outstanding: 10_000,
+        timeout_ms: 20_000.0,
+        sla_ms: Some(100.0),
+        window_seconds: 0.5,
+        seed: 1,
+        methods: vec![method("Noop", Reply::Opaque)],
+    }
+}
+
+fn load(config: &LoadConfig) -> Report {
+    run(config, vec![vec![Bytes::new()]; config.methods.len()], |_| ControlFlow::Continue(())).unwrap()
+}
+
+#[test]
+fn a_stall_is_charged_to_every_request_that_should_have_been_sent_during_it() {
+    let server = Server::start(Fake { stall_at: Some(100), ..Default::default() }, None);
+    let report = load(&config(&server.target, 200.0, 2.0));
+    // Sent all the same: the schedule does not wait.
+    assert_eq!((report.requests, report.sent, report.answered), (400, 400, 400));
+    assert_eq!(server.fake.requests.load(Ordering::Relaxed), 400);
+    // 100 requests were due during the stall, one each 5 ms; the k-th of them waited for 500 - 5 k ms.
+    // A closed loop would have seen one slow request per connection.
+    assert!(report.misses >= 78, "{} waited for more than 100 ms", report.misses);
+    let latency = &report.latency_us;
+    assert!(latency.max >= 490_000, "{latency:?}");
+    assert!(latency.p999 >= 480_000, "{latency:?}");
+    assert!(latency.p99 >= 450_000, "{latency:?}");
+    // 400 · 10 % = 40 requests are worse than the p90: at least 500 - 40 · 5 ms.
+    assert!(latency.p90 >= 280_000, "{latency:?}");
+    // The windows show when: request 100 is due at 0.5 s.
+    assert!(report.windows[1].misses >= 60, "{:?}", report.windows);
+    assert_eq!(report.windows.iter().map(|window| window.intended).sum::<u64>(), 400);
+}
+
+#[test]
+fn every_scheduled_request_is_accounted_for_over_threads_connections_and_arrivals() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(Fake::default(), Some(directory.path().join("s.sock")));
+    for (arrivals, threads, connections) in
+        [(Arrivals::Uniform, 1, 1), (Arrivals::Uniform, 2, 5), (Arrivals::Poisson, 2, 3)]
+    {
+        let before = server.fake.requests.load(Ordering::Relaxed);
+        let settings = LoadConfig { arrivals, threads, connections, ..config(&server.target, 500.0, 1.0) };
+        let report = load(&settings);
+        let received = server.fake.requests.load(Ordering::Relaxed) - before;
+        assert_eq!(
+            (report.requests, report.answered, report.latency_us.count),
+            (received, received, received)
+        );
+        if arrivals == Arrivals::Uniform {
+            assert_eq!(received, 500);
+        }
+        assert_eq!(report.send_lag_us.count, received);
+        assert!(report.errors.is_empty(), "{:?}", report.errors);
+    }
+}
+
+#[test]
+fn the_warm_up_is_sent_but_not_counted() {
+    let server = Server::start(Fake::default(), None);
+    let report = load(&LoadConfig { warmup_seconds: 0.5, ..config(&server.target, 200.0, 1.0) });
+    assert_eq!(server.fake.requests.load(Ordering::Relaxed), 300);
+    assert_eq!((report.requests, report.latency_us.count, report.send_lag_us.count), (200, 200, 200));
+}
+
+#[test]
+fn an_overflow_is_an_error_and_not_a_pause() {
+    let server = Server::start(Fake { mute: true, ..Default::default() }, None);
+    let settings =
+        LoadConfig { max_outstanding: 10, timeout_ms: 30_000.0, ..config(&server.target, 200.0, 0.5) };
+    let mut overflowed = false;
+    // Nobody is ever answered; end the run once it has shown what it does with the eleventh.
+    let report = run(&settings, vec![vec![Bytes::new()]], |progress| {
+        overflowed |= progress.is_some_and(|progress| progress.errors == 90);
+        if overflowed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+    .unwrap();
+    assert_eq!(report.errors["overflow"], 90);
+    assert_eq!((report.misses, report.answered, report.interrupted), (90, 0, true));
+}
+
+#[test]
+fn a_request_without_an_answer_is_given_up_and_is_a_miss() {
+    let server = Server::start(Fake { mute: true, ..Default::default() }, None);
+    let report = load(&LoadConfig { timeout_ms: 150.0, ..config(&server.target, 100.0, 0.5) });
+    assert_eq!((report.requests, report.answered, report.misses), (50, 0, 50));
+    // Whoever notices first: the server was told the deadline as well.
+    assert_eq!(report.errors.values().sum::<u64>(), 50, "{:?}", report.errors);
+}
+
+#[test]
+fn endings_are_counted_by_status_and_reason_and_ids_are_fresh() {
+    let server = Server::start(Fake::default(), None);
+    let settings =
+        LoadConfig { methods: vec![method("Score", Reply::Score)], ..config(&server.target, 500.0, 1.0) };
+    let template = ScoreRequest { checkpoint: "c".into(), ..Default::default() }.encode_to_vec();
+    for _ in 0..2 {
+        let report =
+            run(&settings, vec![vec![Bytes::from(template.clone())]], |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(report.errors["RESOURCE_EXHAUSTED"], 50);
+        assert_eq!(report.fallbacks["deadline"], 100);
+        assert_eq!(
+            (report.answered, report.latency_us.count, report.model_latency_us.count),
+            (450, 450, 350)
+        );
+        assert_eq!((report.server_exec_us.count, report.server_exec_us.max), (350, 40));
+        assert_eq!((report.methods[0].requests, report.methods[0].errors), (500, 50));
+    }
+    let ids = server.fake.ids.lock().unwrap();
+    assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 1000);
+    assert!(ids.iter().all(|id| id.len() == 32));
+}
+
+#[test]
+fn a_mix_keeps_its_shares() {
+    let server = Server::start(Fake::default(), None);
+    let mut methods = vec![method("Noop", Reply::Opaque), method("SelectAction", Reply::Action)];
+    methods[1].weight = 3.0;
+    let report = load(&LoadConfig { methods, ..config(&server.target, 2000.0, 1.0) });
+    let (noop, action) = (&report.methods[0], &report.methods[1]);
+    assert_eq!(noop.requests + action.requests, 2000);
+    // A binomial share of 1/4 of 2,000 has a standard deviation of 19.
+    assert!(noop.requests.abs_diff(500) < 100, "{} of 2000", noop.requests);
+}
+
+#[test]
+fn a_server_that_goes_away_and_comes_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.sock");
+    let mut server = Some(Server::start(Fake::default(), Some(path.clone())));
+    let target = server.as_ref().unwrap().target.clone();
+    let settings = LoadConfig { timeout_ms: 2000.0, ..config(&target, 100.0, 600.0) };
+    let mut stage = 0;
+    let report = run(&settings, vec![vec![Bytes::new()]], |progress| {
+        let Some(progress) = progress else { return ControlFlow::Continue(()) };
+        match stage {
+            0 if progress.finished > 0 => {
+                server = None;
+                std::fs::remove_file(&path).unwrap();
+                stage = 1;
+            }
+            1 if progress.errors > 0 => {
+                server = Some(Server::start(Fake::default(), Some(path.clone())));
+                stage = 2;
+            }
+            2 if server.as_ref().is_some_and(|server| server.fake.requests.load(Ordering::Relaxed) > 0) => {
+                return ControlFlow::Break(());
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert!(report.errors["not_connected"] > 0, "{:?}", report.errors);
+    assert!(report.answered > 0);
+}
+
+#[test]
+fn a_reply_in_the_future_does_not_hold_the_schedule_back() {
+    // 300 ms each at 100 per second: 30 at a time are under way on two connections.
+    let server = Server::start(Fake { linger: 300, ..Default::default() }, None);
+    let report = load(&config(&server.target, 100.0, 1.0));
+    assert_eq!((report.requests, report.answered), (100, 100));
+    assert!(report.latency_us.min >= 299_000, "{:?}", report.latency_us);
+}
+
+#[test]
+fn requests_beyond_the_servers_stream_limit_wait_and_are_charged_for_it() {
+    // 2 connections × 2 streams × 20 per second each are 80 per second; 160 are due in one second.
+    let server = Server::start(Fake { linger: 50, streams: Some(2), ..Default::default() }, None);
+    let report = load(&config(&server.target, 160.0, 1.0));
+    assert_eq!((report.requests, report.answered), (160, 160));
+    assert_eq!(server.fake.requests.load(Ordering::Relaxed), 160);
+    // The last one is due at 1 s and cannot be answered before 160 / 80 = 2 s.
+    assert!(report.latency_us.max >= 950_000, "{:?}", report.latency_us);
+    assert!(report.send_lag_us.count == 160);
+}
+
+#[test]
+fn bad_settings_and_targets_in_one_line() {
+    let good = || config("127.0.0.1:1", 10.0, 1.0);
+    let cases: Vec<(LoadConfig, &str)> = vec![
+        (LoadConfig { rate: 0.0, ..good() }, "rate must be above 0 and at most 1,000,000 per second, not 0"),
+        (LoadConfig { rate: f64::NAN, ..good() }, "rate must be"),
+        (LoadConfig { rate: 2e6, ..good() }, "rate must be"),
+        (LoadConfig { seconds: -1.0, ..good() }, "seconds must be a finite number above 0, not -1"),
+        (LoadConfig { seconds: f64::INFINITY, ..good() }, "seconds must be"),
+        (LoadConfig { seconds: 1e9, ..good() }, "seconds is too long for its windows"),
+        (LoadConfig { warmup_seconds: -0.5, ..good() }, "warmup_seconds must be"),
+        (LoadConfig { connections: 0, ..good() }, "connections must be at least one per thread"),
+        (LoadConfig { threads: 3, ..good() }, "connections must be at least one per thread"),
+        (LoadConfig { threads: 0, ..good() }, "threads must be 1 to 64, not 0"),
+        (LoadConfig { max_outstanding: 0, ..good() }, "max_outstanding must be"),
+        (LoadConfig { timeout_ms: 0.0, ..good() }, "timeout_ms must be 1 to 60000, not 0"),
+        (
+            LoadConfig { sla_ms: Some(30_000.0), ..good() },
+            "sla_ms must be above 0 and at most timeout_ms, not 30000",
+        ),
+        (LoadConfig { window_seconds: 0.0, ..good() }, "window_seconds must be"),
+        (LoadConfig { methods: vec![], ..good() }, "methods must be at least one"),
+        (LoadConfig { target: "no spaces allowed:1".into(), ..good() }, "target or method path is not valid"),
+        (good(), "cannot connect to 127.0.0.1:1: "),
+        (
+            LoadConfig { target: "unix:/nonexistent/s.sock".into(), ..good() },
+            "cannot connect to unix:/nonexistent",
+        ),
+    ];
+    for (settings, words) in cases {
+        let payloads = vec![vec![Bytes::new()]; settings.methods.len()];
+        let error = run(&settings, payloads, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        assert!(error.starts_with(words), "{error:?} does not start with {words:?}");
+        assert!(!error.contains('\n'));
+    }
+    let error = run(&good(), vec![vec![]], |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(error, LoadError::Config(_)), "{error}");
+}

@@ -1,0 +1,75 @@
+//! Outcomes: once each, late and out of order, kept over a restart, never two values for one revision.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod support;
+
+use scorer_proto::v1::{OutcomeRecord, ReportOutcomeResponse, log_record};
+use scorer_server::{Server, ServerConfig};
+use std::time::Duration;
+use support::*;
+use tonic::Code;
+
+fn answer(duplicate: bool, decision_known: bool, superseded: bool) -> ReportOutcomeResponse {
+    ReportOutcomeResponse { duplicate, decision_known, superseded }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_report_counts_and_an_equal_one_is_fine() {
+    let setup = start();
+    let mut client = setup.client().await;
+    client.select_action(select("d", 10.0)).await.unwrap();
+    let mut report = async |id: &str, kind: &str, value: f64, revision: u32| {
+        client.report_outcome(outcome(id, kind, value, revision)).await.map(tonic::Response::into_inner)
+    };
+    assert_eq!(report("d", "authorised", 1.0, 0).await.unwrap(), answer(false, true, false));
+    assert_eq!(report("d", "authorised", 1.0, 0).await.unwrap(), answer(true, true, false));
+    assert_eq!(report("d", "fraud", 0.0, 0).await.unwrap(), answer(false, true, false), "another kind");
+    assert_eq!(report("elsewhere", "fraud", 1.0, 0).await.unwrap(), answer(false, false, false));
+    let status = report("d", "authorised", 0.0, 0).await.unwrap_err();
+    assert_eq!(status.code(), Code::AlreadyExists);
+    for says in ["\"authorised\"", "revision 0", "recorded as 1", "now 0", "higher revision"] {
+        assert!(status.message().contains(says), "{}", status.message());
+    }
+    assert_eq!(report("d", "authorised", 0.0, 2).await.unwrap(), answer(false, true, false));
+    assert_eq!(report("d", "authorised", 1.0, 1).await.unwrap(), answer(false, true, true), "out of order");
+
+    let recorded: Vec<_> = setup
+        .records()
+        .into_iter()
+        .filter_map(|record| match record {
+            log_record::Record::Outcome(OutcomeRecord { decision_id, kind, value, revision, .. }) => {
+                Some((decision_id, kind, value, revision))
+            }
+            _ => None,
+        })
+        .collect();
+    let expected = [
+        ("d", "authorised", 1.0, 0),
+        ("d", "fraud", 0.0, 0),
+        ("elsewhere", "fraud", 1.0, 0),
+        ("d", "authorised", 0.0, 2),
+        ("d", "authorised", 1.0, 1),
+    ];
+    assert_eq!(
+        recorded,
+        expected.map(|(id, kind, value, revision)| (id.into(), kind.into(), value, revision))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_reported_is_known_after_a_restart() {
+    let setup = start();
+    let mut client = setup.client().await;
+    client.select_action(select("d", 10.0)).await.unwrap();
+    client.report_outcome(outcome("d", "authorised", 1.0, 0)).await.unwrap();
+    setup.server.drain(Duration::from_secs(5));
+
+    let config = ServerConfig::from_json(&config(setup.directory.path()).to_string()).unwrap();
+    let server = Server::start(config).unwrap();
+    let mut client = Client::new(channel(&server).await);
+    let same = client.report_outcome(outcome("d", "authorised", 1.0, 0)).await.unwrap().into_inner();
+    assert_eq!(same, answer(true, true, false));
+    let status = client.report_outcome(outcome("d", "authorised", 0.0, 0)).await.unwrap_err();
+    assert_eq!(status.code(), Code::AlreadyExists);
+}

@@ -1,0 +1,599 @@
+"""Both clients over a real connection to a fake server with scripted faults."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import scorer.aio
+from scorer.client import (
+    ActionFallback,
+    CheckpointInfo,
+    CheckpointNotFoundError,
+    Client,
+    ClientError,
+    ClientUseError,
+    ConflictError,
+    DeadlineExceededError,
+    Health,
+    InvalidRequestError,
+    OutcomeAck,
+    OverloadedError,
+    PreconditionError,
+    SchemaChangedError,
+    ScoreFallback,
+    ServerFaultError,
+    UnavailableError,
+    UnsupportedError,
+)
+from scorer.client.testing import FakeServer, Fault
+from scorer.v1 import scoring_pb2 as pb
+
+EVENT = {"amount": 12.5, "country": "NL", "returning": True}
+# Generous: these tests are about answers, not about speed.
+PATIENT = 20.0
+
+
+class Blocking:
+    """The asyncio client behind the blocking one's face, so that one test serves both."""
+
+    def __init__(self, *args, **kwargs):
+        self.runner = asyncio.Runner()
+        self.client = scorer.aio.Client(*args, **kwargs)
+
+    def __getattr__(self, name):
+        attribute = getattr(self.client, name)
+        if not asyncio.iscoroutinefunction(attribute):
+            return attribute
+        return lambda *args, **kwargs: self.runner.run(attribute(*args, **kwargs))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+        self.runner.close()
+
+
+@pytest.fixture(params=[Client, Blocking], ids=["blocking", "asyncio"])
+def make(request):
+    clients = []
+
+    def make(target, **kwargs):
+        clients.append(request.param(target, **({"timeout": PATIENT} | kwargs)))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def server():
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def client(make, server):
+    return make(server.target)
+
+
+@pytest.fixture
+def closed_port():
+    with socket.socket() as holder:
+        # Bound but not listening: nobody else can take it, and connecting is refused.
+        holder.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{holder.getsockname()[1]}"
+
+
+def test_score_by_name(client, server):
+    result = client.score("fraud.checkout", EVENT, request_id="order-1", entity="shopper-9")
+    assert (result.score, result.decision, result.decision_id) == (0.25, "approve", "order-1")
+    assert result.served.by_model
+    assert result.served.bundle == "sha256:" + "ab" * 32
+    assert (result.served.lane, result.served.lane_table, result.served.exec_us) == ("live", 3, 7)
+    (request,) = server.requests("Score")
+    assert request.entity == "shopper-9"
+    assert [f.name for f in request.named.features] == list(EVENT)
+    # Names need no fingerprint, so nothing else was asked.
+    assert server.requests("Describe") == []
+
+
+def test_score_dense_asks_for_the_schema_once(client, server):
+    for row in ([12.5, 0, 1], np.array([1.0, 2.0, np.nan])):
+        client.score("fraud.checkout", row)
+    assert len(server.requests("Describe")) == 1
+    first, second = server.requests("Score")
+    assert first.dense.schema_fingerprint == second.dense.schema_fingerprint == 0xFEDCBA9876543210
+    assert list(first.dense.values) == [12.5, 0.0, 1.0]
+    assert math.isnan(second.dense.values[2])
+
+
+def test_dense_values_of_the_wrong_number(client, server):
+    with pytest.raises(InvalidRequestError, match="2 dense values, but the schema has 3 features"):
+        client.score("fraud.checkout", [1.0, 2.0])
+    with pytest.raises(InvalidRequestError, match="4 dense values"):
+        client.score_batch("fraud.checkout", np.zeros((5, 4)))
+    assert server.requests("Score") == server.requests("ScoreBatch") == []
+
+
+def test_score_batch(client, server):
+    rows = np.arange(9, dtype=np.float32).reshape(3, 3)
+    result = client.score_batch("fraud.checkout", rows, request_id="night")
+    assert (len(result), result.scores, result.decisions) == (3, (0.25,) * 3, ("approve",) * 3)
+    assert [result.decision_id(i) for i in range(3)] == ["night/0", "night/1", "night/2"]
+    with pytest.raises(IndexError):
+        result.decision_id(3)
+    (request,) = server.requests("ScoreBatch")
+    assert list(request.values) == list(range(9))
+    assert request.rows == 3
+
+
+def test_select_action(client, server):
+    result = client.select_action("action.authorise", {"amount": 1}, include_pmf=True)
+    assert result.action == "3ds=frictionless|route=a"
+    assert (result.propensity, result.action_index, result.expected_reward) == (0.25, 0, 0.75)
+    assert result.factors == {"three_ds": "frictionless", "route": "a"}
+    assert result.pmf == (0.25,) * 4
+    assert result.logged
+    assert not result.replayed
+    assert not server.requests("SelectAction")[0].HasField("eligible")
+
+
+@pytest.mark.parametrize("eligible", [{"3ds=challenge|route=b"}, b"\x08"], ids=["ids", "mask"])
+def test_select_action_among_the_eligible(client, eligible):
+    result = client.select_action("action.authorise", [5.0], eligible=eligible)
+    assert (result.action, result.action_index, result.propensity) == ("3ds=challenge|route=b", 3, 1.0)
+    assert result.pmf == ()
+
+
+def test_report_outcome(client, server):
+    ack = client.report_outcome(
+        "fraud.checkout", "order-1", "chargeback", 1, revision=2, occurred_at_ms=1_700_000_000_000
+    )
+    assert ack == OutcomeAck(duplicate=False, decision_known=True, superseded=False)
+    (request,) = server.requests("ReportOutcome")
+    assert request == pb.ReportOutcomeRequest(
+        checkpoint="fraud.checkout",
+        decision_id="order-1",
+        kind="chargeback",
+        value=1.0,
+        revision=2,
+        occurred_at_ms=1_700_000_000_000,
+    )
+
+
+def test_describe(client):
+    info = client.describe("fraud.checkout")
+    assert isinstance(info, CheckpointInfo)
+    assert info.feature_names == ("amount", "country", "returning")
+    assert info.fingerprint == 0xFEDCBA9876543210
+    amount, country, returning = info.features
+    assert (amount.minimum, amount.maximum, amount.missing) == (0.0, 50_000.0, "refuse")
+    assert (country.categories, country.minimum) == (("NL", "DE", "GB"), None)
+    assert returning.type == "flag"
+    assert [(band.start, band.label) for band in info.thresholds] == [
+        (0.0, "approve"),
+        (0.5, "review"),
+        (0.9, "decline"),
+    ]
+    assert info.lanes[0].share == 1.0
+    assert [c.checkpoint for c in client.checkpoints()] == ["fraud.checkout", "action.authorise"]
+    assert len(client.describe("action.authorise").actions) == 4
+
+
+def test_health(client, server):
+    assert client.health() is Health.SERVING
+    server.serving = False
+    assert client.health("fraud.checkout") is Health.NOT_SERVING
+    assert client.health("nonsense") is Health.SERVICE_UNKNOWN
+
+
+def test_over_a_unix_socket(make, tmp_path):
+    with FakeServer(tmp_path / "s.sock") as server:
+        assert server.target.startswith("unix:///")
+        client = make(server.target)
+        client.wait_ready()
+        assert client.score("fraud.checkout", EVENT).score == 0.25
+
+
+def test_metadata_travels(make, server):
+    make(server.target, metadata=[("authorization", "Bearer x")]).score("fraud.checkout", EVENT)
+    assert server.metadata("Score")[0]["authorization"] == "Bearer x"
+
+
+# -- retries ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method", ["Score", "ScoreBatch", "SelectAction", "ReportOutcome", "Describe", "Check"]
+)
+def test_unavailable_is_retried_with_the_same_request(client, server, method):
+    calls = {
+        "Score": lambda: client.score("fraud.checkout", EVENT),
+        "ScoreBatch": lambda: client.score_batch("fraud.checkout", [[1, 2, 0]]),
+        "SelectAction": lambda: client.select_action("action.authorise", {"amount": 1}),
+        "ReportOutcome": lambda: client.report_outcome("fraud.checkout", "d", "fraud", 1),
+        "Describe": lambda: client.describe("fraud.checkout"),
+        "Check": client.health,
+    }
+    server.script(method, Fault("UNAVAILABLE"), Fault("UNAVAILABLE", pushback="1"))
+    calls[method]()
+    first, second, third = server.requests(method)
+    assert first == second == third
+    assert client.stats().retries == 2
+
+
+def test_a_negative_pushback_is_obeyed(client, server):
+    server.script("Score", Fault("UNAVAILABLE", "go away", pushback="-1"))
+    with pytest.raises(UnavailableError, match="go away"):
+        client.score("fraud.checkout", EVENT)
+    assert len(server.requests("Score")) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("INVALID_ARGUMENT", InvalidRequestError),
+        ("OUT_OF_RANGE", InvalidRequestError),
+        ("ALREADY_EXISTS", ConflictError),
+        ("FAILED_PRECONDITION", PreconditionError),
+        ("RESOURCE_EXHAUSTED", OverloadedError),
+        ("INTERNAL", ServerFaultError),
+        ("UNIMPLEMENTED", UnsupportedError),
+    ],
+)
+def test_errors_are_typed_and_final(client, server, code, error):
+    server.script("Score", Fault(code, 'feature "amount": value 1e9 is above 50000.'))
+    with pytest.raises(
+        error, match=r'fraud\.checkout: feature "amount": value 1e9 is above 50000 '
+    ) as caught:
+        client.score("fraud.checkout", EVENT, request_id="order-2")
+    assert (caught.value.code, caught.value.request_id, caught.value.attempts) == (code, "order-2", 1)
+    assert f"({code}, request order-2)" in str(caught.value)
+    assert len(server.requests("Score")) == 1
+    assert client.stats().errors == {error.__name__: 1}
+
+
+def test_unknown_checkpoint(client):
+    for call in (
+        lambda: client.score("fraud.chekout", EVENT),
+        lambda: client.score("fraud.chekout", [1.0]),
+        lambda: client.describe("fraud.chekout"),
+    ):
+        with pytest.raises(CheckpointNotFoundError, match=r'"fraud\.chekout" is not served'):
+            call()
+
+
+@pytest.mark.parametrize("checkpoint", ["", None, 5])
+def test_a_checkpoint_needs_a_name(client, checkpoint):
+    with pytest.raises(InvalidRequestError, match="is no name"):
+        client.score(checkpoint, EVENT)
+
+
+def test_the_deadline_holds_against_a_server_that_never_answers(client, server):
+    never = threading.Event()
+    server.script("Score", Fault(until=never))
+    with pytest.raises(DeadlineExceededError) as caught:
+        client.score("fraud.checkout", EVENT, timeout=0.05)
+    assert caught.value.code == "DEADLINE_EXCEEDED"
+    assert len(server.requests("Score")) <= 1
+    never.set()
+
+
+def test_a_message_above_the_limit_is_not_sent(make, server):
+    client = make(server.target, max_message_bytes=2048)
+    with pytest.raises(InvalidRequestError, match="above max_message_bytes=2048"):
+        client.score_batch("fraud.checkout", np.zeros((500, 3)))
+    assert server.requests("ScoreBatch") == []
+
+
+def test_a_reply_that_does_not_fit_its_request(make, monkeypatch):
+    monkeypatch.setattr(
+        FakeServer,
+        "_score_batch",
+        lambda _self, request, _context: pb.ScoreBatchResponse(request_id=request.request_id, scores=[0.5]),
+    )
+    words = "1 scores, 0 margins and 0 decisions for 2 rows"
+    with FakeServer() as broken, pytest.raises(ServerFaultError, match=words):
+        make(broken.target).score_batch("fraud.checkout", [[1, 2, 0]] * 2)
+
+
+# -- schema changes --------------------------------------------------------------------
+
+
+def reorder(server):
+    old = server.checkpoints["fraud.checkout"]
+    new = pb.CheckpointDescription()
+    new.CopyFrom(old)
+    new.schema_fingerprint = 77
+    new.ClearField("features")
+    new.features.extend([old.features[1], old.features[0], old.features[2]])
+    server.checkpoints["fraud.checkout"] = new
+
+
+def test_a_changed_schema_is_raised_until_the_caller_follows_it(client, server):
+    client.score("fraud.checkout", [12.5, 0, 1])
+    reorder(server)
+    for _ in range(2):
+        with pytest.raises(SchemaChangedError, match='another order, from position 0 \\("amount"') as caught:
+            client.score("fraud.checkout", [12.5, 0, 1])
+        assert (caught.value.expected, caught.value.actual) == (0xFEDCBA9876543210, 77)
+    # Reading the new description alone accepts nothing ...
+    described = client.describe("fraud.checkout")
+    with pytest.raises(SchemaChangedError):
+        client.score_batch("fraud.checkout", [[12.5, 0, 1]])
+    assert client.score("fraud.checkout", EVENT).score == 0.25
+    # ... saying so does.
+    client.use_schema(described)
+    client.score("fraud.checkout", [0, 12.5, 1])
+    assert server.requests("Score")[-1].dense.schema_fingerprint == 77
+
+
+def test_a_fingerprint_kept_by_the_caller_guards_the_first_call_too(client, server):
+    client.use_schema(0xFEDCBA9876543210, "fraud.checkout")
+    client.score("fraud.checkout", [12.5, 0, 1])
+    assert server.requests("Describe") == []
+    reorder(server)
+    with pytest.raises(SchemaChangedError):
+        client.score("fraud.checkout", [12.5, 0, 1])
+    with pytest.raises(InvalidRequestError, match="without its checkpoint"):
+        client.use_schema(5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.features.add(name="device"), 'with "device"'),
+        (lambda d: d.features.pop(), 'without "returning"'),
+        (lambda d: d.features[1].categories.append("FR"), "same names in the same order with other types"),
+    ],
+)
+def test_the_error_names_what_changed(client, server, change, words):
+    client.score("fraud.checkout", [12.5, 0, 1])
+    described = server.checkpoints["fraud.checkout"]
+    change(described)
+    described.schema_fingerprint = 78
+    with pytest.raises(SchemaChangedError, match=words):
+        client.score("fraud.checkout", [12.5, 0, 1])
+
+
+def test_another_failed_precondition_is_not_blamed_on_the_schema(client, server):
+    server.script("Score", Fault("FAILED_PRECONDITION", "the checkpoint is being drained"))
+    with pytest.raises(PreconditionError, match="being drained") as caught:
+        client.score("fraud.checkout", [12.5, 0, 1])
+    assert not isinstance(caught.value, SchemaChangedError)
+
+
+# -- fallback --------------------------------------------------------------------------
+
+FALLBACK = {
+    "fraud.checkout": ScoreFallback("review", 0.5),
+    "action.authorise": ActionFallback("3ds=challenge|route=a", "3ds=challenge|route=b"),
+}
+
+
+def test_fallback_when_nobody_listens(make, closed_port):
+    client = make(closed_port, fallback=FALLBACK)
+    for features in (EVENT, [12.5, 0, 1]):
+        result = client.score("fraud.checkout", features)
+        assert (result.decision, result.score, result.decision_id) == ("review", 0.5, "")
+        assert (result.served.fallback_source, result.served.fallback_reason) == ("client", "unavailable")
+        assert math.isnan(result.margin)
+    batch = client.score_batch("fraud.checkout", [[1, 2, 0]] * 3)
+    assert (batch.decisions, batch.decision_id(0)) == (("review",) * 3, "")
+    action = client.select_action("action.authorise", {"amount": 1})
+    assert (action.action, action.propensity, action.logged) == ("3ds=challenge|route=a", 1.0, False)
+    stats = client.stats()
+    assert stats.fallbacks == {"unavailable": 4}
+    assert stats.errors == {"UnavailableError": 4}
+
+
+def test_without_a_fallback_the_error_is_raised(make, closed_port):
+    client = make(closed_port, fallback={"other": ScoreFallback("review", 0.5)})
+    with pytest.raises(UnavailableError) as caught:
+        client.score("fraud.checkout", EVENT)
+    assert "\n" not in str(caught.value)
+    assert caught.value.remedy in str(caught.value)
+
+
+def test_fallback_when_the_server_is_late(make, server):
+    never = threading.Event()
+    server.script("SelectAction", Fault(until=never))
+    client = make(server.target, fallback=FALLBACK)
+    action = client.select_action("action.authorise", {"amount": 1}, timeout=0.05)
+    assert action.served.fallback_reason == "deadline_exceeded"
+    # The server may have logged another action for this request: nothing may be joined to it.
+    assert action.decision_id == ""
+    with pytest.raises(InvalidRequestError, match="own fallback answered"):
+        client.report_outcome("action.authorise", action.decision_id, "authorised", 1)
+    never.set()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [("RESOURCE_EXHAUSTED", "overloaded"), ("INTERNAL", "server_fault"), ("UNKNOWN", "server_fault")],
+)
+def test_fallback_when_the_server_cannot(make, server, code, reason):
+    server.script("Score", Fault(code))
+    result = make(server.target, fallback=FALLBACK).score("fraud.checkout", EVENT)
+    assert result.served.fallback_reason == reason
+
+
+@pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION"])
+def test_no_fallback_for_the_callers_mistakes(make, server, code):
+    server.script("Score", Fault(code))
+    client = make(server.target, fallback=FALLBACK)
+    with pytest.raises(ClientError) as caught:
+        client.score("fraud.checkout", EVENT)
+    assert caught.value.code == code
+    assert client.stats().fallbacks == {}
+
+
+def test_a_fallback_action_is_eligible_or_none(make, server):
+    client = make(server.target, fallback=FALLBACK)
+
+    def select(eligible):
+        server.script("SelectAction", Fault("INTERNAL"))
+        return client.select_action("action.authorise", {"amount": 1}, eligible=eligible)
+
+    assert select(["3ds=challenge|route=b", "3ds=frictionless|route=a"]).action == "3ds=challenge|route=b"
+    with pytest.raises(ServerFaultError) as caught:
+        select(["3ds=frictionless|route=a"])
+    assert "no action of the fallback is known to be eligible" in caught.value.__notes__
+    # A mask means nothing before the catalogue is known.
+    with pytest.raises(ServerFaultError):
+        select(b"\x08")
+    client.describe("action.authorise")
+    chosen = select(b"\x08")
+    assert (chosen.action, chosen.action_index) == ("3ds=challenge|route=b", 3)
+    assert chosen.factors == {"three_ds": "challenge", "route": "b"}
+
+
+def test_a_function_as_fallback(make, server):
+    asked = []
+
+    def by_amount(request):
+        asked.append(request)
+        return ScoreFallback("approve" if request.features["amount"] < 50 else "review", 0.0)
+
+    server.script("Score", Fault("INTERNAL"), Fault("INTERNAL"))
+    client = make(server.target, fallback={"fraud.checkout": by_amount})
+    assert client.score("fraud.checkout", {"amount": 10}, request_id="a").decision == "approve"
+    assert client.score("fraud.checkout", {"amount": 90}).decision == "review"
+    assert (asked[0].request_id, asked[0].reason, asked[0].eligible) == ("a", "server_fault", None)
+    assert isinstance(asked[0].error, ServerFaultError)
+
+
+@pytest.mark.parametrize(
+    ("function", "note"),
+    [
+        (lambda _: 1 / 0, "ZeroDivisionError"),
+        (lambda _: "review", "returned a str"),
+        (lambda _: ActionFallback("x"), "returned a ActionFallback"),
+    ],
+)
+def test_a_broken_fallback_function_leaves_the_servers_error(make, server, function, note):
+    server.script("Score", Fault("INTERNAL"))
+    with pytest.raises(ServerFaultError) as caught:
+        make(server.target, fallback={"fraud.checkout": function}).score("fraud.checkout", EVENT)
+    assert note in caught.value.__notes__[0]
+
+
+def test_a_fallback_of_the_wrong_kind_is_found_on_the_first_call(make, server):
+    with pytest.raises(InvalidRequestError, match="its fallback is a ActionFallback"):
+        make(server.target, fallback={"fraud.checkout": ActionFallback("x")}).score("fraud.checkout", EVENT)
+    with pytest.raises(InvalidRequestError, match="fallback is a dict"):
+        make(server.target, fallback={"fraud.checkout": {"decision": "review"}})
+
+
+# -- life cycle ------------------------------------------------------------------------
+
+
+def test_wait_ready_outlasts_a_slow_start(make, tmp_path):
+    path = tmp_path / "late.sock"
+    client = make(f"unix://{path}")
+    with pytest.raises(DeadlineExceededError, match=r"not ready within 0\.05 s"):
+        client.wait_ready(timeout=0.05)
+    with FakeServer(path) as server:
+        server.serving = False
+        with pytest.raises(DeadlineExceededError, match="the server says NOT_SERVING"):
+            client.wait_ready(timeout=0.2)
+        server.serving = True
+        client.wait_ready(timeout=PATIENT)
+
+
+def test_a_restarted_server_is_found_again(make, tmp_path):
+    path = tmp_path / "s.sock"
+    client = make(f"unix://{path}")
+    with FakeServer(path):
+        client.wait_ready(timeout=PATIENT)
+        client.score("fraud.checkout", EVENT)
+    with pytest.raises(UnavailableError):
+        client.score("fraud.checkout", EVENT, timeout=0.5)
+    with FakeServer(path):
+        client.wait_ready(timeout=PATIENT)
+        client.score("fraud.checkout", EVENT)
+
+
+def test_a_closed_client_says_so(make, server):
+    client = make(server.target)
+    client.score("fraud.checkout", EVENT)
+    client.close()
+    with pytest.raises(ClientUseError, match="the client is closed"):
+        client.score("fraud.checkout", EVENT)
+
+
+def test_a_forked_child_must_make_its_own(server, monkeypatch):
+    with Client(server.target) as client:
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(ClientUseError, match="forked"):
+            client.score("fraud.checkout", EVENT)
+        monkeypatch.undo()
+
+
+def test_an_asyncio_client_belongs_to_its_loop(server):
+    client = scorer.aio.Client(server.target, timeout=PATIENT)
+    with asyncio.Runner() as first:
+        first.run(client.score("fraud.checkout", EVENT))
+        with asyncio.Runner() as second, pytest.raises(ClientUseError, match="another event loop"):
+            second.run(client.score("fraud.checkout", EVENT))
+        first.run(client.close())
+
+
+def test_cancelling_a_task_is_no_fallback(server):
+    never = threading.Event()
+    server.script("Score", Fault(until=never))
+
+    async def cancelled():
+        async with scorer.aio.Client(server.target, timeout=PATIENT, fallback=FALLBACK) as client:
+            task = asyncio.create_task(client.score("fraud.checkout", EVENT))
+            while not server.requests("Score"):
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return client.stats().fallbacks
+
+    assert asyncio.run(cancelled()) == {}
+    never.set()
+
+
+def test_many_threads_share_one_client(server):
+    with Client(server.target, timeout=PATIENT) as client, ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(lambda _: client.score("fraud.checkout", [1, 2, 0]).request_id, range(400)))
+    assert len(set(ids)) == 400
+    assert sorted(ids) == sorted(r.request_id for r in server.requests("Score"))
+    assert client.stats().calls == 400
+
+
+def test_many_tasks_share_one_client(server):
+    async def burst():
+        async with scorer.aio.Client(server.target, timeout=PATIENT) as client:
+            return await asyncio.gather(*(client.score("fraud.checkout", EVENT) for _ in range(200)))
+
+    results = asyncio.run(burst())
+    assert len({result.request_id for result in results}) == 200
+
+
+def test_the_deadline_reaches_the_server(make, monkeypatch):
+    """A server can drop work that nobody waits for only if it knows until when."""
+    remaining = []
+    answer = FakeServer._score
+
+    def record(self, request, context):
+        remaining.append(context.time_remaining())
+        return answer(self, request, context)
+
+    monkeypatch.setattr(FakeServer, "_score", record)
+    with FakeServer() as server:
+        make(server.target).score("fraud.checkout", EVENT, timeout=7.0)
+    assert 0 < remaining[0] <= 7.0

@@ -1,0 +1,255 @@
+"""`scorer loadtest` from the command line against a fake server.
+
+What the machine is capable of decides no test: the generator's own lag is allowed to be large.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from scorer import cli
+from scorer.client.testing import FakeServer, Fault
+from scorer.loadtest import LoadTestError, make_settings, run_load_test
+from scorer.v1 import scoring_pb2 as pb
+
+PATIENT = ["--max-lag-ms", "60000", "--timeout-ms", "60000"]
+
+
+@pytest.fixture
+def server():
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def loadtest(monkeypatch, capsys):
+    """Runs the command; returns its exit code, output and errors."""
+
+    def loadtest(*arguments):
+        monkeypatch.setattr(sys, "argv", ["scorer", "loadtest", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        captured = capsys.readouterr()
+        return left.value.code or 0, captured.out, captured.err
+
+    return loadtest
+
+
+def test_a_kept_promise_exits_with_0(loadtest, server, tmp_path):
+    report_file, picture = tmp_path / "run.json", tmp_path / "run.png"
+    code, out, err = loadtest(
+        "--target", server.target, "--rate", 100, "--seconds", 1, "--warmup", 0.5, "--sla-ms", 50_000,
+        "--json", report_file, "--plot", picture, *PATIENT,
+    )  # fmt: skip
+    assert code == 0
+    assert "PASS: fraud.checkout: p99 within 50000 ms at 100/s" in out
+    assert re.search(r"^answered +100( +[0-9.]+){5}$", out, re.MULTILINE)
+    assert "fraud.checkout: fraud-checkout sha256:" in err
+    content = json.loads(report_file.read_text())
+    assert content["verdict"]["outcome"] == "pass"
+    assert content["report"]["requests"] == content["report"]["answered"] == 100
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    # The schedule's every request, warm-up included, each with an id of its own and features by name.
+    requests = server.requests("Score")
+    assert len({request.request_id for request in requests}) == len(requests) == 150
+    assert {feature.name for feature in requests[0].named.features} == {"amount", "country", "returning"}
+
+
+def test_a_broken_promise_exits_with_1(loadtest, server):
+    code, out, _ = loadtest(
+        "--target", server.target, "--rate", 50, "--seconds", 1, "--warmup", 0, "--sla-ms", 0.001, *PATIENT
+    )
+    assert code == 1
+    assert (
+        "FAIL: fraud.checkout: 100.00% of the requests missed, more than 1 % (50 later than 0.001 ms)" in out
+    )
+
+
+def test_the_promise_is_the_checkpoints_own(loadtest, server):
+    server.checkpoints["fraud.checkout"].sla_p99_ms = 12_345.0
+    code, out, _ = loadtest("--target", server.target, "--rate", 50, "--seconds", 1, "--warmup", 0, *PATIENT)
+    assert code == 0
+    assert "p99 within 12345 ms" in out
+
+
+def test_a_generator_that_cannot_keep_up_exits_with_2(loadtest, server):
+    code, out, _ = loadtest(
+        "--target", server.target, "--rate", 50, "--seconds", 1, "--warmup", 0, "--max-lag-ms", 0.0001
+    )
+    assert code == 2
+    assert "no verdict: the generator sent its p99 request" in out
+
+
+def test_errors_and_their_names_are_reported(loadtest, server):
+    server.script("Score", *[Fault("RESOURCE_EXHAUSTED")] * 10)
+    code, out, _ = loadtest("--target", server.target, "--rate", 50, "--seconds", 1, "--warmup", 0, *PATIENT)
+    assert code == 1
+    assert "not answered: RESOURCE_EXHAUSTED 10" in out
+
+
+def test_noop_needs_no_checkpoint_and_has_no_verdict(loadtest, server):
+    server.checkpoints.clear()
+    code, out, _ = loadtest(
+        "--target", server.target, "--method", "noop", "--rate", 50, "--seconds", 1, "--warmup", 0, *PATIENT
+    )
+    assert code == 0
+    assert "no verdict: nothing is promised for noop" in out
+    assert len(server.requests("Noop")) == 50
+
+
+def test_a_mix_dense_over_a_unix_socket(loadtest, tmp_path):
+    with FakeServer(tmp_path / "s.sock") as server:
+        code, out, _ = loadtest(
+            "--target", server.target, "--method", "score=1,select_action=1,batch=1",
+            "--features", "dense", "--batch-rows", 7, "--arrivals", "poisson",
+            "--rate", 300, "--seconds", 1, "--warmup", 0, "--sla-ms", 50_000, *PATIENT,
+        )  # fmt: skip
+        assert code == 0
+        assert "PASS: fraud.checkout, action.authorise" in out
+        (score, action, batch) = (
+            server.requests(name)[0] for name in ("Score", "SelectAction", "ScoreBatch")
+        )
+    assert score.dense.schema_fingerprint == batch.schema_fingerprint == 0xFEDCBA9876543210
+    assert len(score.dense.values) == 3
+    assert (len(action.dense.values), batch.rows, len(batch.values)) == (1, 7, 21)
+
+
+def test_rows_from_a_file_are_sent_in_turn(loadtest, server, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(json.dumps({"amount": amount, "country": None}) for amount in (1, 2, 3)))
+    loadtest(
+        "--target", server.target, "--rows", rows, "--rate", 30, "--seconds", 1, "--warmup", 0,
+        "--connections", 1, *PATIENT,
+    )  # fmt: skip
+    amounts = [request.named.features[0].number for request in server.requests("Score")]
+    assert sorted(amounts) == [1.0] * 10 + [2.0] * 10 + [3.0] * 10
+
+
+def test_a_case_and_the_options_that_win_over_it(loadtest, server, tmp_path):
+    (tmp_path / "case.toml").write_text(
+        'description = "A short one."\ngoal = "p99"\n[load]\nmethods = "noop"\nrate = 7\nseconds = 600\n'
+    )
+    code, out, _ = loadtest(
+        "--case", tmp_path, "--target", server.target, "--seconds", 1, "--warmup", 0, *PATIENT
+    )
+    assert code == 0
+    assert out.startswith("A short one.\ngoal: p99\n")
+    assert len(server.requests("Noop")) == 7
+
+
+def test_the_highest_rate(loadtest, server):
+    code, out, err = loadtest(
+        "--target", server.target, "--method", "noop", "--rate", 40, "--seconds", 0.1, "--warmup", 0,
+        "--sla-ms", 0.001, "--find-rate", *PATIENT,
+    )  # fmt: skip
+    assert code == 1
+    assert "FAIL: no rate down to 0.6/s keeps p99 within 0.001 ms" in out
+    assert "40/s  p99" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rate", "0"], "rate: 0.0: input should be greater than 0"),
+        (["--rate", "nan"], "rate: nan: input should be"),
+        (["--rate", "10", "--method", "train"], 'method: "train" is unknown'),
+        (
+            ["--rate", "10", "--checkpoint", "fraud.chekout"],
+            'checkpoint "fraud.chekout" is not served (NOT_FOUND)',
+        ),
+        (["--rate", "10", "--checkpoint", "action.authorise"], 'needs a checkpoint of kind "score"'),
+        (["--rate", "10", "--rows", "absent.jsonl"], "absent.jsonl: no such file"),
+        (["--rate", "10", "--case", "absent"], "absent: no such case"),
+        (["--rate", "10", "--method", "batch", "--batch-rows", "1001"], "batch_rows 1001 is above the 1000"),
+        (["--rate", "10", "--find-rate", "--method", "noop"], "--find-rate needs a promise"),
+        (["--rate", "10", "--sla-ms", "70000"], "timeout_ms must be 1 to 60000, not 70000"),
+        (["--rate", "10", "--target", "127.0.0.1:1", "--method", "noop"], "cannot connect to 127.0.0.1:1: "),
+        (["--rate", "10", "--target", "127.0.0.1:1"], "127.0.0.1:1: "),
+        (["--rate", "10", "--target", "http://x:1"], "target 'http://x:1' is a URL"),
+        (
+            ["--rate", "10", "--target", "unix:///nonexistent/s.sock", "--method", "noop"],
+            "cannot connect to unix:/non",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(loadtest, server, arguments, words):
+    code, _, err = loadtest("--target", server.target, *arguments)
+    assert code == 2
+    (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert words in line
+    assert "Traceback" not in err
+
+
+def test_a_target_that_is_no_scorer(loadtest, monkeypatch):
+    monkeypatch.setattr(FakeServer, "_scoring", lambda self: self._health())
+    with FakeServer() as server:
+        code, _, err = loadtest("--target", server.target, "--rate", 10)
+    assert code == 2
+    assert "check that the target is the scoring port of a scorer server" in err
+
+
+def test_a_stall_is_charged_to_what_should_have_been_sent_meanwhile():
+    """One thread, blocked once for half a second: a fifth of the requests were due during it."""
+    resumed = threading.Event()
+    alarm = threading.Timer(0.5, resumed.set)
+
+    class Stall(threading.Event):
+        def wait(self, timeout=None):
+            alarm.start()
+            return resumed.wait()
+
+    settings = {"methods": "noop", "rate": 100, "seconds": 2.5, "warmup_seconds": 0, "sla_ms": 100}
+    with FakeServer(threads=1) as server:
+        server.script("Noop", *[Fault()] * 50, Fault(until=Stall()))
+        _, report = run_load_test(make_settings(settings | {"target": server.target, "timeout_ms": 60_000}))
+    assert (report.requests, report.answered) == (250, 250)
+    # Due every 10 ms: the k-th of 50 waited for 500 - 10 k ms, so 40 of them for more than 100 ms.
+    assert report.misses >= 38
+    assert report.latency_us.max >= 480_000
+    assert report.latency_us.p99 >= 450_000
+    assert report.latency_us.p90 >= 200_000
+
+
+def test_ctrl_c_ends_a_run_at_once(server):
+    command = [sys.executable, "-m", "scorer.cli", "loadtest", "--target", server.target]
+    options = ["--method", "noop", "--rate", "50", "--seconds", "600"]
+    with subprocess.Popen(command + options, stderr=subprocess.PIPE, text=True) as process:
+        started = [process.stderr.readline(), process.stderr.readline()]
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=60)
+    assert "50/s" in started[0]
+    assert "errors 0" in started[1]
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+
+
+def test_progress_that_raises_ends_the_run(server):
+    settings = make_settings({"target": server.target, "methods": "noop", "rate": 50, "seconds": 600})
+
+    def stop(progress):
+        raise LookupError(progress.elapsed)
+
+    with pytest.raises(LookupError):
+        run_load_test(settings, stop)
+
+
+def test_the_payload_of_a_noop(server):
+    settings = {"methods": "noop", "rate": 20, "seconds": 0.5, "payload_bytes": 300}
+    run_load_test(make_settings(settings | {"target": server.target}))
+    assert {len(request.payload) for request in server.requests("Noop")} == {300}
+
+
+def test_two_checkpoints_that_fit(server):
+    twin = pb.CheckpointDescription()
+    twin.CopyFrom(server.checkpoints["fraud.checkout"])
+    twin.checkpoint = "fraud.twin"
+    server.checkpoints["fraud.twin"] = twin
+    with pytest.raises(LoadTestError, match=r"several checkpoints fit \(fraud\.checkout, fraud\.twin\)"):
+        run_load_test(make_settings({"target": server.target, "rate": 1}))

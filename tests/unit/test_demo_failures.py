@@ -1,0 +1,98 @@
+"""Whatever makes a demo fail ends as one line that names the step."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from scorer.demo.errors import DemoError
+from scorer.demo.narrate import Narrator
+from scorer.demo.plan import DemoPlan, Places
+from scorer.demo.process import ServerProcess, run_command
+from scorer.demo.run import run_demo
+from scorer.learn.transactions import write_transactions
+from scorer.simulate.transactions import TransactionPlan, simulate_transactions
+
+
+def fails(places: Places, plan: DemoPlan | None = None) -> str:
+    with pytest.raises(DemoError) as failed:
+        run_demo(places, plan or DemoPlan.quick(), 0, Narrator(Console(file=io.StringIO())))
+    assert "\n" not in str(failed.value)
+    return str(failed.value)
+
+
+def test_unreadable_transactions(tmp_path):
+    (tmp_path / "t.parquet").write_bytes(b"nothing of the kind")
+    said = fails(Places(tmp_path / "t.parquet", None, tmp_path / "out"))
+    assert said.startswith("Data and features: transactions ")
+    assert "not a readable Parquet file" in said
+
+
+def test_unreadable_routing_log(tmp_path):
+    (tmp_path / "r.csv").write_text("a,b\n1,2\n")
+    said = fails(Places(None, tmp_path / "r.csv", tmp_path / "out"))
+    assert "column tmsp, country, amount, success, PSP, 3D_secured, card is missing" in said
+
+
+@pytest.mark.parametrize(
+    ("days", "message"),
+    [
+        (20, "cover 20 days and at least 28 are needed"),
+        (28, "cover 28 days and two versions of a model need at least 29"),
+    ],
+)
+def test_too_short_a_period(tmp_path, days, message):
+    short = simulate_transactions(TransactionPlan(customers=300, terminals=3_000, days=days), seed=0)
+    write_transactions(short, tmp_path / "short.parquet")
+    said = fails(Places(tmp_path / "short.parquet", None, tmp_path / "out"))
+    assert message in said
+    assert said.startswith("Train two versions")
+
+
+def test_an_output_folder_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    said = fails(Places(None, None, tmp_path / "file" / "out"))
+    assert "give another folder with --output" in said
+
+
+def test_a_defect_leaves_its_traceback_in_a_file(tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by zero\nand more")
+
+    monkeypatch.setattr("scorer.demo.run.features", broken)
+    said = fails(Places(None, None, tmp_path))
+    assert said.startswith("Data and features: ZeroDivisionError: by zero; the traceback is in ")
+    assert "in broken" in (tmp_path / "traceback.txt").read_text()
+
+
+def test_earlier_output_is_replaced_and_other_files_are_left_alone(tmp_path):
+    (tmp_path / "registry").mkdir()
+    (tmp_path / "registry" / "old").write_text("")
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "mine.txt").write_text("keep")
+    (tmp_path / "none").mkdir()
+    fails(Places(tmp_path / "missing.parquet", None, tmp_path))
+    assert not (tmp_path / "registry").exists()
+    assert not (tmp_path / "summary.json").exists()
+    assert (tmp_path / "mine.txt").read_text() == "keep"
+    assert (tmp_path / "none").is_dir()
+
+
+def test_a_server_that_does_not_start_says_why(tmp_path):
+    settings = tmp_path / "scorer.toml"
+    settings.write_text('[server]\nlisten = "nonsense"\n')
+    with (
+        pytest.raises(DemoError, match=r"the server did not start: .*nonsense"),
+        ServerProcess(settings, tmp_path / "server.log"),
+    ):
+        pytest.fail("it started")
+    assert "config_invalid" in (tmp_path / "server.log").read_text()
+
+
+def test_a_command_that_fails_gives_its_reason(tmp_path):
+    with pytest.raises(DemoError, match=r"scorer log verify .* failed: ") as failed:
+        run_command("log", "verify", "--log", str(tmp_path / "none"))
+    assert "none" in str(failed.value)
+    assert "\n" not in str(failed.value)

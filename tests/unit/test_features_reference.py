@@ -1,0 +1,42 @@
+"""The book's own protocol on the book's own data: features, split and measures give the published figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scorer.learn.features import features
+from scorer.learn.metrics import ranking
+from scorer.learn.split import Days, without_known
+from scorer.learn.transactions import read_transactions
+
+HANDBOOK = Path(__file__).parents[3] / "shared" / "data" / "handbook_transactions_2018-04_to_08.parquet"
+
+
+@pytest.mark.skipif(not HANDBOOK.is_file(), reason="needs the handbook's transactions in ../shared/data")
+def test_reference_model_reaches_the_published_figures():
+    xgboost = pytest.importorskip("xgboost")
+    transactions = read_transactions(HANDBOOK)
+    rows = features(transactions)
+    first = int((np.datetime64("2018-07-25") - np.datetime64(transactions.date(0))).astype(int))
+    training, test = Days(first, first + 7), Days(first + 14, first + 21)
+    fit = training.rows(transactions)
+    judged = without_known(transactions, training, test, delay=7)
+
+    booster = xgboost.train(
+        {"objective": "binary:logistic", "max_depth": 4, "learning_rate": 0.1, "nthread": 2},
+        xgboost.DMatrix(rows[fit], transactions.fraud[fit]),
+        200,
+    )
+    measured = ranking(
+        booster.predict(xgboost.DMatrix(rows[judged])),
+        transactions.fraud[judged],
+        transactions.customer[judged],
+        transactions.day[judged],
+    )
+
+    assert measured.auc == pytest.approx(0.884, abs=0.005)
+    assert measured.average_precision == pytest.approx(0.643, abs=0.01)
+    assert measured.card_precision_100 == pytest.approx(0.357, abs=0.01)

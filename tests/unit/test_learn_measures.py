@@ -1,0 +1,193 @@
+"""Splits, measures, calibration and off-policy estimates against plain counting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scorer.learn.calibration import fit_calibration
+from scorer.learn.errors import DataError
+from scorer.learn.fraud import thresholds
+from scorer.learn.metrics import card_precision, ranking
+from scorer.learn.ope import estimated_propensities, ipw, paired_difference, share, snipw
+from scorer.learn.split import Days, SplitPlan, without_known
+from scorer.learn.transactions import DAY_MS, Transactions
+
+
+def transactions(days, customers, frauds) -> Transactions:
+    n = len(days)
+    return Transactions(
+        ids=np.arange(n),
+        time_ms=17_600 * DAY_MS + np.asarray(days, dtype=np.int64) * DAY_MS,
+        customer=np.asarray(customers, dtype=np.int64),
+        terminal=np.zeros(n, dtype=np.int64),
+        amount=np.ones(n),
+        fraud=np.asarray(frauds, dtype=np.int64),
+        scenario=np.asarray(frauds, dtype=np.int64),
+    )
+
+
+def spanning(days: int) -> Transactions:
+    return transactions(range(days), range(days), [0] * days)
+
+
+class TestSplit:
+    def test_blocks_follow_from_the_span_of_the_data(self):
+        split = SplitPlan().last(spanning(100))
+        assert (split.test.first, split.test.end) == (93, 100)
+        assert (split.calibration.first, split.calibration.end) == (79, 86)
+        assert (split.training.first, split.training.end) == (51, 79)
+        earlier = SplitPlan().earlier(spanning(100), 14)
+        assert (earlier.training.first, earlier.training.end) == (37, 65)
+        assert earlier.test == split.test
+
+    def test_shorter_data_means_less_training_until_it_is_too_little(self):
+        assert len(SplitPlan().last(spanning(40)).training) == 19
+        assert len(SplitPlan().last(spanning(28)).training) == 7
+        with pytest.raises(DataError, match="cover 27 days and at least 28 are needed"):
+            SplitPlan().last(spanning(27))
+        with pytest.raises(DataError, match="cover 5 days and at least 28 are needed"):
+            SplitPlan().last(spanning(5))
+
+    def test_no_block_sees_labels_that_are_not_known_yet(self):
+        plan = SplitPlan()
+        for days in range(28, 120, 7):
+            split = plan.last(spanning(days))
+            assert split.training.end == split.calibration.first
+            assert split.test.first - split.calibration.end == plan.delay
+
+    def test_known_customers_leave_the_test(self):
+        # Delay 2: known are the frauds up to day 7 on day 10, those of day 8 on day 11, of day 9 on day 12.
+        days = [5, 6, 8, 9, 10, 10, 10, 10, 11, 11, 12, 12]
+        who = [1, 2, 3, 4, 1, 2, 3, 4, 3, 4, 3, 4]
+        bad = [1, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0]
+        made = transactions(days, who, bad)
+        first = 5  # day numbers count from the first transaction
+        kept = without_known(made, Days(0, 8 - first), Days(10 - first, 13 - first), delay=2)
+        left = [(days[i], who[i]) for i in kept]
+        assert left == [(10, 2), (10, 3), (10, 4), (11, 4)]
+
+
+class TestRanking:
+    def test_counts_by_hand(self):
+        scores = np.array([0.9, 0.8, 0.7, 0.1])
+        fraud = np.array([1, 0, 1, 0])
+        measured = ranking(scores, fraud, np.arange(4), np.zeros(4))
+        assert measured.auc == pytest.approx(3 / 4)
+        assert measured.average_precision == pytest.approx((1 + 2 / 3) / 2)
+        assert measured.frauds == 2
+
+    def test_card_precision_counts_cards_not_transactions(self):
+        scores = np.array([0.9, 0.8, 0.7, 0.6, 0.5])
+        customer = np.array([1, 1, 2, 3, 4])
+        fraud = np.array([0, 1, 0, 1, 1])
+        # The top two cards are 1 (one of its transactions was fraud) and 2.
+        assert card_precision(scores, fraud, customer, np.zeros(5), 2) == 0.5
+        assert card_precision(scores, fraud, customer, np.array([0, 0, 0, 1, 1]), 1) == 1.0
+
+    @pytest.mark.parametrize("label", [0, 1])
+    def test_needs_both_kinds(self, label):
+        with pytest.raises(DataError, match="both kinds are needed"):
+            ranking(np.zeros(3), np.full(3, label), np.arange(3), np.zeros(3))
+
+
+class TestCalibration:
+    @settings(max_examples=100, deadline=None)
+    @given(st.integers(0, 10_000), st.integers(20, 400), st.booleans())
+    def test_keeps_the_ranking_and_stays_a_probability(self, seed, n, coarse):
+        rng = np.random.default_rng(seed)
+        outputs = rng.random(n)
+        if coarse:
+            outputs = np.round(outputs, 1)
+        labels = (rng.random(n) < outputs**2).astype(int)
+        labels[:2] = [0, 1]
+        curve = fit_calibration(outputs, labels)
+        assert (np.diff(curve.outputs) > 0).all()
+        assert (np.diff(curve.probabilities) > 0).all()
+        seen = np.unique(outputs)
+        mapped = curve(seen)
+        assert (np.diff(mapped) > 0).all()
+        assert mapped.min() > 0
+        assert mapped.max() < 1
+
+    def test_recovers_probabilities_from_distorted_ones(self):
+        rng = np.random.default_rng(1)
+        odds = rng.normal(-2, 1.5, 40_000)
+        truth = 1 / (1 + np.exp(-odds))
+        labels = (rng.random(40_000) < truth).astype(int)
+        distorted = 1 / (1 + np.exp(-(1.5 * odds + 2)))
+        curve = fit_calibration(distorted, labels)
+        assert np.abs(curve(distorted) - truth).mean() < 0.01
+
+
+def test_thresholds_give_the_wanted_shares():
+    scores = np.random.default_rng(0).random(100_000)
+    bands = thresholds(scores, review_rate=0.02, decline_rate=0.005)
+    assert [label for _, label in bands] == ["approve", "review", "decline"]
+    starts = [start for start, _ in bands]
+    assert starts[0] == 0
+    assert (scores >= starts[2]).mean() == pytest.approx(0.005, abs=1e-4)
+    assert ((scores >= starts[1]) & (scores < starts[2])).mean() == pytest.approx(0.02, abs=1e-4)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+def test_thresholds_stay_apart_when_all_scores_are_alike(value):
+    starts = [start for start, _ in thresholds(np.full(100, value), 0.02, 0.005)]
+    assert starts[0] < starts[1] < starts[2]
+
+
+class TestOffPolicy:
+    """A bandit with known values: estimates must be near them, intervals must cover them."""
+
+    VALUES = np.array([0.2, 0.5, 0.8])
+    LOGGING = np.array([0.6, 0.3, 0.1])
+    TARGET = np.array([0.1, 0.1, 0.8])
+
+    def log(self, seed, n=2_000):
+        rng = np.random.default_rng(seed)
+        action = rng.choice(3, n, p=self.LOGGING)
+        return action, (rng.random(n) < self.VALUES[action]).astype(np.int64)
+
+    @pytest.mark.parametrize("estimator", [snipw, ipw])
+    def test_interval_covers_the_truth_about_as_often_as_it_says(self, estimator):
+        truth = float(self.VALUES @ self.TARGET)
+        covered, widths = 0, []
+        for seed in range(400):
+            action, reward = self.log(seed)
+            found = estimator((self.TARGET / self.LOGGING)[action], reward)
+            covered += found.low <= truth <= found.high
+            widths.append(found.high - found.low)
+        assert 0.92 <= covered / 400 <= 0.98
+        assert 0 < np.mean(widths) < 0.2
+
+    def test_the_logging_policy_itself_gets_the_logged_mean(self):
+        action, reward = self.log(1)
+        found = snipw(np.ones(len(action)), reward)
+        assert found.value == pytest.approx(reward.mean())
+        assert found.effective_rows == pytest.approx(len(action))
+        measured = share(int(reward.sum()), len(reward))
+        assert (found.low, found.high) == pytest.approx((measured.low, measured.high), abs=2e-3)
+
+    def test_rows_that_belong_together_widen_the_interval(self):
+        action, reward = self.log(2, 500)
+        weights = (self.TARGET / self.LOGGING)[action]
+        twice = snipw(np.repeat(weights, 2), np.repeat(reward, 2), np.repeat(np.arange(500), 2))
+        once = snipw(weights, reward)
+        assert (twice.low, twice.high) == pytest.approx((once.low, once.high))
+
+    def test_estimated_propensities_are_shares_within_their_cell(self):
+        chosen, cell = np.array([0, 0, 1, 1, 1, 1]), np.array([0, 0, 0, 1, 1, 1])
+        assert estimated_propensities(chosen, cell, 3).tolist() == pytest.approx(
+            [2 / 3, 2 / 3, 1 / 3, 1, 1, 1]
+        )
+
+    def test_a_policy_without_support_is_refused(self):
+        with pytest.raises(DataError, match="no weight is left"):
+            snipw(np.zeros(10), np.ones(10))
+
+    def test_paired_difference(self):
+        found = paired_difference(np.array([1, 1, 0, 1]), np.array([0, 1, 0, 0]))
+        assert found.value == 0.5
+        assert found.low == pytest.approx(0.5 - 1.959964 * np.std([1, 0, 0, 1], ddof=1) / 2)

@@ -1,0 +1,114 @@
+"""The transaction simulator against what docs/simulators.md says of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scorer.learn.errors import DataError
+from scorer.simulate.transactions import TransactionPlan, simulate_transactions
+
+PLAN = TransactionPlan(customers=1_000, terminals=2_000, days=60)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return simulate_transactions(PLAN, seed=1)
+
+
+def test_the_seed_decides(made):
+    assert simulate_transactions(PLAN, seed=1).digest() == made.digest()
+    assert simulate_transactions(PLAN, seed=2).digest() != made.digest()
+
+
+def test_volume_and_times(made):
+    # Customers make 2 purchases a day on average; 3.1 % fall outside the day and are dropped.
+    assert len(made) == pytest.approx(PLAN.customers * 2 * PLAN.days * 0.969, rel=0.06)
+    assert made.date(0) == PLAN.start
+    assert made.days == PLAN.days
+    assert (np.diff(made.time_ms) >= 0).all()
+    second = made.time_ms // 1000 % 86_400
+    assert second.mean() == pytest.approx(43_200, abs=300)
+    # A normal of 20,000 cut at 2.16 deviations.
+    assert second.std() == pytest.approx(18_194, rel=0.01)
+
+
+def test_customers_spend_around_their_own_mean(made):
+    genuine = made.scenario != 3
+    means = np.bincount(made.customer[genuine], made.amount[genuine]) / np.maximum(
+        np.bincount(made.customer[genuine]), 1
+    )
+    often = np.bincount(made.customer[genuine]) > 60
+    # Uniform means of 5 to 100; replacing negative amounts by positive ones raises them by 1.5 %.
+    assert means[often].min() < 12
+    assert means[often].max() == pytest.approx(100, abs=20)
+    assert means[often].mean() == pytest.approx(53, abs=3)
+    assert (made.amount >= 0).all()
+    assert np.array_equal(np.round(made.amount, 2), made.amount)
+
+
+def test_customers_buy_near_home(made):
+    # Terminals within 5 of a place on a 100 x 100 map: at most 0.8 % of them, so few per customer.
+    for customer in np.unique(made.customer)[:50]:
+        assert len(np.unique(made.terminal[made.customer == customer])) < 40
+
+
+def test_every_large_amount_is_fraud(made):
+    assert (made.fraud[made.amount > PLAN.suspicious_amount] == 1).all()
+    assert (made.amount[made.scenario == 1] > PLAN.suspicious_amount).all()
+
+
+def test_a_compromised_terminal_makes_nothing_but_fraud_for_four_weeks(made):
+    frauds = made.scenario == 2
+    assert frauds.sum() > 100
+    spans = []
+    for terminal in np.unique(made.terminal[frauds]):
+        there = made.terminal == terminal
+        days = made.day[there & frauds]
+        spans.append(days.max() - days.min())
+        if spans[-1] < PLAN.terminal_days:
+            between = there & (made.day > days.min()) & (made.day < days.max())
+            assert made.fraud[between].all()
+    # Few terminals are compromised twice in two months.
+    assert np.quantile(spans, 0.9) < PLAN.terminal_days
+    assert max(spans) > 20
+
+
+def test_a_compromised_customer_pays_five_times_as_much_on_a_third(made):
+    frauds = made.scenario == 3
+    assert frauds.sum() > 100
+    # A customer compromised once and not right at the end: a third of two weeks' purchases.
+    mean = np.bincount(made.customer[made.fraud == 0], made.amount[made.fraud == 0], PLAN.customers)
+    mean /= np.maximum(np.bincount(made.customer[made.fraud == 0], minlength=PLAN.customers), 1)
+    ratio = made.amount[frauds] / mean[made.customer[frauds]]
+    assert np.median(ratio) == pytest.approx(5, rel=0.2)
+    spans = [np.ptp(made.day[frauds & (made.customer == c)]) for c in np.unique(made.customer[frauds])]
+    assert np.median(spans) < PLAN.customer_days
+
+
+def test_published_fraud_rate():
+    # The published data set, with 5,000 customers and 10,000 terminals, has 0.8 % fraud.
+    made = simulate_transactions(TransactionPlan(days=60), seed=4)
+    assert 0.005 < made.fraud.mean() < 0.011
+    assert set(np.unique(made.scenario)) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"customers": 2}, "customers is 2; it must be at least 3"),
+        ({"terminals": 1}, "terminals is 1; it must be at least 2"),
+        ({"days": 0}, "days is 0; it must be at least 1"),
+        ({"radius": 0.0}, "radius is 0.0; it must be above 0"),
+        ({"start": "yesterday"}, '"yesterday" is not a date'),
+    ],
+)
+def test_refuses_impossible_plans(changes, message):
+    with pytest.raises(DataError, match="simulation") as refused:
+        TransactionPlan(**changes)
+    assert message in str(refused.value)
+
+
+def test_says_so_when_nothing_comes_out():
+    with pytest.raises(DataError, match="no transaction came out"):
+        simulate_transactions(TransactionPlan(customers=3, terminals=2, days=1, radius=1e-6), seed=0)
