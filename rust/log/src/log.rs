@@ -400,18 +400,31 @@ impl Shared {
     }
 
     fn finish(&self) -> Result<(), LogError> {
-        let mut result = self.drain();
         self.in_turn(|shared| {
-            if result.is_err() || shared.writer().fault.is_some() {
-                result = shared.repair().and_then(|()| shared.drain());
-            }
-            result = shared.sync_now().and(std::mem::replace(&mut result, Ok(())));
+            let drained = shared.drain_fully();
+            let synced = shared.sync_now();
             let mut writer = shared.writer();
             writer.close();
             shared.publish(&writer);
             drop(writer);
-            shared.sync_now().and(result)
+            drained.and(synced).and(shared.sync_now())
         })
+    }
+
+    /// Empties the queue, making room for it as often as that helps. Called in turn.
+    fn drain_fully(&self) -> Result<(), LogError> {
+        let mut stuck = false;
+        loop {
+            let (before, _) = self.queue.counts();
+            let Err(error) = self.drain() else { return Ok(()) };
+            let faulty = self.writer().fault.is_some();
+            let room = if faulty { self.repair() } else { self.sync_now() };
+            let (left, _) = self.queue.counts();
+            if room.is_err() || (left == before && stuck) {
+                return Err(error);
+            }
+            stuck = left == before;
+        }
     }
 }
 
