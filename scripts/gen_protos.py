@@ -18,7 +18,8 @@ def generate(out: Path) -> None:
     subprocess.run(
         [
             sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'protos'}",
-            f"--python_out={out}", f"--grpc_python_out={out}", f"--mypy_out=quiet:{out}", f"--mypy_grpc_out=quiet:{out}",
+            f"--python_out={out}", f"--grpc_python_out={out}",
+            f"--mypy_out=quiet:{out}", f"--mypy_grpc_out=quiet:{out}",
             *(f"scorer/v1/{name}.proto" for name in FILES),
         ],
         check=True,
@@ -34,7 +35,8 @@ def main() -> int:
         generate(Path(temporary))
         fresh, committed = Path(temporary) / "scorer/v1", ROOT / "python/scorer/v1"
         names = [name + suffix for name in FILES for suffix in SUFFIXES if (fresh / (name + suffix)).exists()]
-        stale = [n for n in names if not (committed / n).exists() or not filecmp.cmp(fresh / n, committed / n, shallow=False)]
+        _, different, missing = filecmp.cmpfiles(fresh, committed, names, shallow=False)
+        stale = [*different, *missing]
     if stale:
         sys.stderr.write(f"generated code is stale: {', '.join(stale)}; run `make proto`\n")
     return 1 if stale else 0
