@@ -61,7 +61,7 @@ def test_a_defect_leaves_its_traceback_in_a_file(tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by zero\nand more")
 
-    monkeypatch.setattr("scorer.demo.run.features", broken)
+    monkeypatch.setattr("scorer.demo.data.features", broken)
     said = fails(Places(None, None, tmp_path))
     assert said.startswith("Data and features: ZeroDivisionError: by zero; the traceback is in ")
     assert "in broken" in (tmp_path / "traceback.txt").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,14 @@ class Trained:
     oracle: tuple[Oracle, Oracle]
     logged: Logged
     routing: Oracle | None
+
+    def summary(self) -> dict[str, Any]:
+        """For summary.json: what training itself measured, on held-out data."""
+        return {
+            "fraud": [model.metrics.as_dict() for model in self.fraud],
+            "oracle": [dict(oracle.metrics) for oracle in self.oracle],
+            "routing": dict(self.routing.metrics) if self.routing else None,
+        }
 
 
 def train_frauds(
@@ -121,3 +130,24 @@ def train_routing(narrator: Narrator, log: RoutingLog, plan: DemoPlan, seed: int
         )
     narrator.say(f"  held out: AUC {oracle.metrics['auc']:.3f} · log loss {oracle.metrics['log_loss']:.3f}")
     return oracle
+
+
+def train_all(
+    narrator: Narrator,
+    transactions: Transactions,
+    rows: npt.NDArray[np.float32],
+    routing: RoutingLog | None,
+    world: Payments,
+    plan: DemoPlan,
+    seed: int,
+) -> Trained:
+    """Trains everything: fraud models, the baseline's log with their scores as risk, oracles on that log."""
+    frauds = train_frauds(narrator, transactions, rows, plan, seed)
+    with narrator.busy("payments under the baseline policy"):
+        logged = log_payments(transactions, rows, frauds[0], world, plan, seed)
+    return Trained(
+        fraud=frauds,
+        oracle=train_oracles(narrator, logged, plan, seed),
+        logged=logged,
+        routing=train_routing(narrator, routing, plan, seed) if routing else None,
+    )
