@@ -10,13 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scorer import aio
     from scorer.bridge import __version__
+    from scorer.client import Client
     from scorer.config import Settings
     from scorer.errors import ScorerError
     from scorer.forest import Forest
     from scorer.registry import Registry
 
 _HOMES = {
+    "Client": "scorer.client",
     "Forest": "scorer.forest",
     "Registry": "scorer.registry",
     "ScorerError": "scorer.errors",
@@ -24,10 +27,13 @@ _HOMES = {
     "__version__": "scorer.bridge",
 }
 
-__all__ = ["Forest", "Registry", "ScorerError", "Settings", "__version__"]
+__all__ = ["Client", "Forest", "Registry", "ScorerError", "Settings", "__version__", "aio"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "aio":
+        # A module rather than a name in one; importing it binds it here.
+        return importlib.import_module("scorer.aio")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from scorer.log import OutcomeJoin
 from scorer.v1.log_pb2 import OutcomeRecord
 

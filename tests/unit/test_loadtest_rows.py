@@ -13,7 +13,7 @@ import pytest
 from scorer.client import CheckpointInfo, FeatureInfo
 from scorer.loadtest import LoadTestError
 from scorer.loadtest.rows import MAX_ROWS, dense, generate_rows, read_rows
-from scorer.loadtest.settings import case_file, make_settings
+from scorer.loadtest.settings import LoadSettings, case_file, make_settings
 
 INFO = CheckpointInfo(
     checkpoint="fraud.checkout",
@@ -214,8 +214,12 @@ def test_cases_that_are_none(tmp_path, text, words):
     assert "\n" not in str(caught.value)
 
 
-def test_reports_survive_json():
-    from scorer.loadtest.settings import LoadSettings
+def test_a_case_finds_its_rows_beside_it(tmp_path):
+    (tmp_path / "case.toml").write_text("description = 'x'\ngoal = 'y'\n[load]\nrows = 'rows.jsonl'\n")
+    assert case_file(tmp_path).load == {"rows": str(tmp_path / "rows.jsonl")}
+    assert case_file(tmp_path / "case.toml") == case_file(tmp_path)
 
+
+def test_settings_survive_json():
     settings = make_settings(MINIMAL | {"methods": "mix"})
     assert LoadSettings.model_validate(json.loads(settings.model_dump_json())) == settings

@@ -13,11 +13,12 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
+
 from scorer.cli import app
 from scorer.errors import LogError, ScorerError
 from scorer.log import LogReader, OutcomeJoin, export, summarise
 from scorer.v1.log_pb2 import DecisionRecord, LaneTableRecord, LogRecord, OutcomeRecord, RecoveryRecord
-from typer.testing import CliRunner
 
 _POLYNOMIAL = 0x82F63B78
 

@@ -132,10 +132,10 @@ class CaseFile(BaseModel):
 
 
 def case_file(path: Path) -> CaseFile:
-    """Reads a case from its file or its folder."""
+    """Reads a case from its file or its folder; its paths are relative to the folder."""
     file = path / "case.toml" if path.is_dir() else path
     try:
-        return CaseFile.model_validate(tomllib.loads(file.read_text()))
+        case = CaseFile.model_validate(tomllib.loads(file.read_text()))
     except FileNotFoundError:
         raise LoadTestError(f"{file}: no such case; a case is a folder with a case.toml") from None
     except OSError as error:
@@ -144,3 +144,6 @@ def case_file(path: Path) -> CaseFile:
         raise LoadTestError(f"{file}: {error}") from None
     except ValidationError as error:
         raise LoadTestError(f"{file}: {_mistakes(error)}") from None
+    if isinstance(rows := case.load.get("rows"), str):
+        return case.model_copy(update={"load": case.load | {"rows": str(file.parent / rows)}})
+    return case

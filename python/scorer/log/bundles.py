@@ -46,6 +46,11 @@ class BundleShelf:
         schema = SchemaFile.model_validate_json((self._paths[digest] / "schema.json").read_bytes())
         return [feature.name for feature in schema.features]
 
+    @property
+    def digests(self) -> list[str]:
+        """Digests of all of them."""
+        return list(self._paths)
+
     def __len__(self) -> int:
         return len(self._paths)
 

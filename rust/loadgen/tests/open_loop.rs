@@ -34,6 +34,8 @@ struct Fake {
     stall_at: Option<u64>,
     /// Never answers `Noop`.
     mute: bool,
+    /// Requests that a connection may have under way, if limited.
+    streams: Option<u32>,
     /// Milliseconds that a request lingers without occupying the server.
     linger: u64,
 }
@@ -106,10 +108,11 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         let service = Arc::clone(&fake);
+        let streams = fake.streams;
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
-                let server = tonic::transport::Server::builder();
+                let server = tonic::transport::Server::builder().max_concurrent_streams(streams);
                 let service = ScoringServiceServer::from_arc(service);
                 // Dropping the server drops its connections: `mute` requests are not waited for.
                 tokio::select! {
@@ -325,6 +328,18 @@ fn a_reply_in_the_future_does_not_hold_the_schedule_back() {
     let report = load(&config(&server.target, 100.0, 1.0));
     assert_eq!((report.requests, report.answered), (100, 100));
     assert!(report.latency_us.min >= 299_000, "{:?}", report.latency_us);
+}
+
+#[test]
+fn requests_beyond_the_servers_stream_limit_wait_and_are_charged_for_it() {
+    // 2 connections × 2 streams × 20 per second each are 80 per second; 160 are due in one second.
+    let server = Server::start(Fake { linger: 50, streams: Some(2), ..Default::default() }, None);
+    let report = load(&config(&server.target, 160.0, 1.0));
+    assert_eq!((report.requests, report.answered), (160, 160));
+    assert_eq!(server.fake.requests.load(Ordering::Relaxed), 160);
+    // The last one is due at 1 s and cannot be answered before 160 / 80 = 2 s.
+    assert!(report.latency_us.max >= 950_000, "{:?}", report.latency_us);
+    assert!(report.send_lag_us.count == 160);
 }
 
 #[test]

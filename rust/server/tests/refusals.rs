@@ -1,5 +1,7 @@
 //! Every refusal of a request: what is sent, which status comes back, and that its message names the thing.
 
+#![allow(clippy::expect_used, reason = "a failure here is a failed test")]
+
 mod support;
 
 use scorer_proto::v1::feature::Value;
