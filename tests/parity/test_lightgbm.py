@@ -97,9 +97,19 @@ def test_objectives(objective, check) -> None:
 @pytest.mark.parametrize("categories", [[], [4], [4, 5]], ids=["numbers", "one-hot", "sets"])
 def test_missing_types(missing, categories, check) -> None:
     rows = table(2)
-    params = {"objective": "regression", "min_data_in_leaf": 3, "min_data_per_group": 3, **QUIET, **MISSING[missing]}
+    params = {
+        "objective": "regression",
+        "min_data_in_leaf": 3,
+        "min_data_per_group": 3,
+        **QUIET,
+        **MISSING[missing],
+    }
     booster = lgb.train(params, lgb.Dataset(rows, labels(rows), categorical_feature=categories), 15)
-    kinds = {int(v) for line in re.findall(r"^decision_type=(.*)$", booster.model_to_string(), re.M) for v in line.split()}
+    kinds = {
+        int(v)
+        for line in re.findall(r"^decision_type=(.*)$", booster.model_to_string(), re.M)
+        for v in line.split()
+    }
     assert {"NaN": 2, "zero": 1, "none": 0}[missing] in {kind >> 2 for kind in kinds}
     assert any(kind & 1 for kind in kinds) == bool(categories)
     check(booster, rows)
@@ -123,6 +133,23 @@ def test_every_decision_type_on_either_side_of_zero(kind, sign, assert_bits, edg
     text = re.sub(r"^tree_sizes=.*\n", "", text, flags=re.M)
     edited = lgb.Booster(model_str=text)
     part = np.concatenate([rows, edge_rows(rows, thresholds(edited))])
+    assert_bits(Forest.from_lightgbm(text).predict(part, margin=True), edited.predict(part, raw_score=True))
+
+
+@pytest.mark.parametrize("kind", [0, 2, 4, 6, 8, 10])
+@pytest.mark.parametrize("threshold", [0.0, 4e-36, -4e-36, 1e-35, -1e-35, 1e-45])
+def test_tiny_values_are_read_as_zero(kind, threshold, assert_bits) -> None:
+    """LightGBM drops |x| <= 1e-35 while it reads a row, whatever the missing type."""
+    rows = table(13)
+    text = lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 2).model_to_string()
+    for key, value in (("decision_type", str(kind)), ("threshold", repr(threshold))):
+        text = re.sub(
+            rf"^{key}=(.*)$", lambda m, k=key, v=value: f"{k}=" + " ".join(v for _ in m[1].split()), text, flags=re.M
+        )
+    text = re.sub(r"^tree_sizes=.*\n", "", text, flags=re.M)
+    edited = lgb.Booster(model_str=text)
+    tiny = np.array([0.0, -0.0, 1e-45, 3e-36, 5e-36, 1e-35, 1.0000001e-35, 2e-35, 1.0, np.nan], np.float32)
+    part = np.random.default_rng(1).choice(np.concatenate([tiny, -tiny]), (400, 6))
     assert_bits(Forest.from_lightgbm(text).predict(part, margin=True), edited.predict(part, raw_score=True))
 
 
@@ -173,7 +200,9 @@ def test_custom_objectives_have_no_link(check) -> None:
 
 def test_trees_without_splits(check) -> None:
     rows = table(8)
-    check(lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, np.full(len(rows), 3.25)), 4), rows)
+    check(
+        lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, np.full(len(rows), 3.25)), 4), rows
+    )
 
 
 def test_a_stopped_booster_ends_at_its_best_round(assert_bits) -> None:

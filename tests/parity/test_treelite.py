@@ -122,8 +122,12 @@ def test_models_of_lightgbm(table, assert_bits) -> None:
     for params in ({"objective": "regression"}, {"objective": "multiclass", "num_class": 3}):
         label = np.digitize(y, [0, 2]) if "num_class" in params else y
         data = lgb.Dataset(rows, label, categorical_feature=[3])
-        model = treelite.frontend.from_lightgbm(lgb.train({"verbose": -1, "num_threads": 1, **params}, data, 10))
-        assert_bits(Forest.from_treelite(model).predict(rows, margin=True), reference(model, rows, pred_margin=True))
+        model = treelite.frontend.from_lightgbm(
+            lgb.train({"verbose": -1, "num_threads": 1, **params}, data, 10)
+        )
+        assert_bits(
+            Forest.from_treelite(model).predict(rows, margin=True), reference(model, rows, pred_margin=True)
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""The README's client example, run as it stands against a server with the demo's own checkpoints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from servers import RunningServer, environment, settings, start_server
+from waiting import PATIENCE
+
+from scorer.learn.bundles import build_fraud, build_oracle, near_greedy
+from scorer.learn.features import features
+from scorer.learn.fraud import FraudPlan, train_fraud
+from scorer.learn.oracle import OraclePlan, train_oracle
+from scorer.learn.split import SplitPlan
+from scorer.registry import Registry
+from scorer.simulate.payments import Payments, contexts, log_baseline
+from scorer.simulate.task import authorise_task, choices
+from scorer.simulate.transactions import TransactionPlan, simulate_transactions
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+TARGET = re.compile(r'(?<=Client\()"127\.0\.0\.1:\d+"')
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RunningServer]:
+    """The demo's two models, trained small: the same features, categories and actions."""
+    transactions = simulate_transactions(TransactionPlan(customers=1_000, terminals=3_000, days=40), seed=1)
+    rows = features(transactions)
+    fraud = train_fraud(transactions, rows, SplitPlan().last(transactions), FraudPlan(trees=20, depth=4))
+    first = np.arange(8_000)
+    logged = log_baseline(
+        Payments(), contexts(transactions.take(first), fraud.scores(rows[first]), seed=1), seed=1
+    )
+    made = choices(logged)
+    oracle = train_oracle(authorise_task(), made, made.digest(), OraclePlan(trees=20, depth=4))
+    registry = Registry(tmp_path / "registry")
+    for built in (
+        build_fraud(fraud, tmp_path / "fraud", "readme"),
+        build_oracle(oracle, near_greedy(0.05, "readme"), tmp_path / "oracle", "readme"),
+    ):
+        registry.alias(built.name, "live", registry.push(built.path))
+    with start_server(tmp_path, settings()) as running:
+        yield running
+
+
+def test_the_client_example_runs(server: RunningServer) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    examples = [block for block in blocks if "Client(" in block]
+    assert examples, "the README shows no client"
+    for example in examples:
+        assert len(TARGET.findall(example)) == 1, 'the example connects to "127.0.0.1:<port>", once'
+        # A cold start on a busy machine is not what the example is about.
+        code = re.sub(r"timeout=[0-9.]+", f"timeout={PATIENCE}", TARGET.sub(f'"{server.address}"', example))
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE * 2,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
