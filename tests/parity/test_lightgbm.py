@@ -1,7 +1,7 @@
 """LightGBM models against LightGBM's own float64 results on float32 rows: equal in every bit.
 
-One difference is LightGBM's own: ``raw_score`` of a model with ``boosting=rf`` is the sum of its trees, while its
-predictions start from their average. Margins here are the average.
+One difference is LightGBM's own: ``raw_score`` of a model with ``boosting=rf`` is the sum of its trees,
+while its predictions start from their average. Margins here are the average.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def test_missing_types(missing, categories, check) -> None:
 @pytest.mark.parametrize("kind", [0, 2, 4, 6, 8, 10])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_every_decision_type_on_either_side_of_zero(kind, sign, assert_bits, edge_rows) -> None:
-    """Default left or right × missing none, zero or NaN, written into a model's text."""
+    """Default left or right, missing none, zero or NaN, written into a model's text."""
     rows = table(3)
     booster = lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 4)
 
@@ -141,10 +141,15 @@ def test_every_decision_type_on_either_side_of_zero(kind, sign, assert_bits, edg
 def test_tiny_values_are_read_as_zero(kind, threshold, assert_bits) -> None:
     """LightGBM drops |x| <= 1e-35 while it reads a row, whatever the missing type."""
     rows = table(13)
-    text = lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 2).model_to_string()
+    text = lgb.train(
+        {"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 2
+    ).model_to_string()
     for key, value in (("decision_type", str(kind)), ("threshold", repr(threshold))):
         text = re.sub(
-            rf"^{key}=(.*)$", lambda m, k=key, v=value: f"{k}=" + " ".join(v for _ in m[1].split()), text, flags=re.M
+            rf"^{key}=(.*)$",
+            lambda m, k=key, v=value: f"{k}=" + " ".join(v for _ in m[1].split()),
+            text,
+            flags=re.M,
         )
     text = re.sub(r"^tree_sizes=.*\n", "", text, flags=re.M)
     edited = lgb.Booster(model_str=text)
@@ -236,7 +241,7 @@ class TestRefusals:
         rows = np.nan_to_num(table(11))
         params = {"objective": "regression", "linear_tree": True, **QUIET}
         booster = lgb.train(params, lgb.Dataset(rows, labels(rows)), 3)
-        with pytest.raises(UnsupportedModelError, match="linear_tree.*linear_tree=False"):
+        with pytest.raises(UnsupportedModelError, match=r"linear_tree.*linear_tree=False"):
             Forest.from_lightgbm(booster)
 
     def test_malformed_text(self) -> None:
@@ -244,21 +249,21 @@ class TestRefusals:
         text = lgb.train(
             {"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 2
         ).model_to_string()
-        with pytest.raises(ForestError, match="tree 0 is malformed"):
+        with pytest.raises(ForestError, match=r"tree 0 is malformed"):
             Forest.from_lightgbm(re.sub(r"^left_child=\S+ ", "left_child=", text, flags=re.M))
-        with pytest.raises(ForestError, match="tree 0 is malformed.*leaf_value"):
+        with pytest.raises(ForestError, match=r"tree 0 is malformed.*leaf_value"):
             Forest.from_lightgbm(re.sub(r"^leaf_value=.*\n", "", text, flags=re.M))
-        with pytest.raises(ForestError, match="two links|leads out"):
+        with pytest.raises(ForestError, match=r"two links|leads out"):
             Forest.from_lightgbm(re.sub(r"^left_child=\S+ ", "left_child=999999 ", text, flags=re.M))
-        with pytest.raises(UnsupportedModelError, match="objective 'wonderful'"):
+        with pytest.raises(UnsupportedModelError, match=r"objective 'wonderful'"):
             Forest.from_lightgbm(text.replace("objective=regression", "objective=wonderful"))
-        with pytest.raises(ForestError, match="does not start"):
+        with pytest.raises(ForestError, match=r"does not start"):
             Forest.from_lightgbm("no\nmodel")
 
     def test_what_is_no_model(self, tmp_path) -> None:
-        with pytest.raises(ForestError, match="no-such-file.*cannot be read"):
+        with pytest.raises(ForestError, match=r"no-such-file.*cannot be read"):
             Forest.from_lightgbm(tmp_path / "no-such-file.txt")
-        with pytest.raises(ForestError, match="int is no Booster"):
+        with pytest.raises(ForestError, match=r"int is no Booster"):
             Forest.from_lightgbm(3)
-        with pytest.raises(ForestError, match="fit the model first"):
+        with pytest.raises(ForestError, match=r"fit the model first"):
             Forest.from_lightgbm(lgb.LGBMRegressor())

@@ -113,7 +113,7 @@ BOOSTED = [
 @pytest.mark.parametrize("params", BOOSTED, ids=str)
 @pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "huber", "quantile"])
 def test_gradient_boosting_regressors(params, loss, rows, y, assert_bits, edge_rows) -> None:
-    rows, y = np.nan_to_num(rows), y
+    rows = np.nan_to_num(rows)
     model = ensemble.GradientBoostingRegressor(n_estimators=15, loss=loss, random_state=1, **params).fit(
         rows, y
     )
@@ -223,9 +223,9 @@ def test_isolation_forests(params, rows, assert_bits, edge_rows) -> None:
 
 class TestRefusals:
     def test_other_models(self) -> None:
-        with pytest.raises(UnsupportedModelError, match="LinearRegression.*RandomForestRegressor"):
+        with pytest.raises(UnsupportedModelError, match=r"LinearRegression.*RandomForestRegressor"):
             Forest.from_sklearn(LinearRegression())
-        with pytest.raises(UnsupportedModelError, match="AdaBoostClassifier"):
+        with pytest.raises(UnsupportedModelError, match=r"AdaBoostClassifier"):
             Forest.from_sklearn(ensemble.AdaBoostClassifier())
 
     @pytest.mark.parametrize(
@@ -238,12 +238,12 @@ class TestRefusals:
     def test_first_estimates_that_depend_on_the_row(self, rows, y) -> None:
         rows = np.nan_to_num(rows)
         model = ensemble.GradientBoostingRegressor(n_estimators=2, init=LinearRegression()).fit(rows, y)
-        with pytest.raises(UnsupportedModelError, match="init=LinearRegression.*depends on the row"):
+        with pytest.raises(UnsupportedModelError, match=r"init=LinearRegression.*depends on the row"):
             Forest.from_sklearn(model)
 
     def test_categories_that_are_no_whole_numbers(self, rows, y) -> None:
         rows = rows.copy()
         rows[:, 2] = np.random.default_rng(1).choice([0.5, 1.5], len(rows))
         model = ensemble.HistGradientBoostingRegressor(max_iter=2, categorical_features=[2]).fit(rows, y)
-        with pytest.raises(UnsupportedModelError, match="categorical feature 2.*whole numbers"):
+        with pytest.raises(UnsupportedModelError, match=r"categorical feature 2.*whole numbers"):
             Forest.from_sklearn(model)

@@ -87,7 +87,7 @@ def test_built_models(operator, postprocessor, assert_bits, edge_rows) -> None:
 
 
 def test_equality_tests_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="tree 0.*operator"):
+    with pytest.raises(UnsupportedModelError, match=r"tree 0.*operator"):
         Forest.from_treelite(build("=="))
 
 
@@ -162,7 +162,7 @@ def test_checkpoints(tmp_path) -> None:
 
 
 def test_what_is_no_model(tmp_path) -> None:
-    with pytest.raises(ForestError, match="int is no model"):
+    with pytest.raises(ForestError, match=r"int is no model"):
         Forest.from_treelite(3)
-    with pytest.raises(ForestError, match="Treelite checkpoint"):
+    with pytest.raises(ForestError, match=r"Treelite checkpoint"):
         Forest.from_treelite(tmp_path / "no-such-file.tl")

@@ -66,7 +66,7 @@ def assert_bits(found: np.ndarray, expected: np.ndarray) -> None:
         }
     ),
     st.integers(1, 6),
-    st.integers(0, 12),
+    st.integers(1, 12),
     st.sampled_from([0.0, 0.2]),
 )
 def test_xgboost(seed: int, params: dict[str, Any], features: int, rounds: int, missing: float) -> None:
