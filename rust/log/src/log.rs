@@ -78,8 +78,16 @@ struct Shared {
     /// Whether a round of `fdatasync`, or a repair, is under way: one at a time.
     turn: Mutex<bool>,
     turned: Condvar,
-    stop: Mutex<bool>,
-    stopped: Condvar,
+    signal: Mutex<Signal>,
+    signalled: Condvar,
+}
+
+/// What the sync thread is woken for.
+#[derive(Default)]
+struct Signal {
+    stop: bool,
+    /// Much is unsynced: do not wait for the end of the pause.
+    hurry: bool,
 }
 
 impl Log {
@@ -105,8 +113,8 @@ impl Log {
             batch: Mutex::default(),
             turn: Mutex::default(),
             turned: Condvar::new(),
-            stop: Mutex::default(),
-            stopped: Condvar::new(),
+            signal: Mutex::default(),
+            signalled: Condvar::new(),
         });
         let log = Self { shared, threads: Mutex::default(), lock: Mutex::new(Some(lock)) };
         if config.background {
@@ -206,8 +214,8 @@ impl Log {
     /// Records could not be written or synced; they are lost with this process.
     pub fn seal(&self) -> Result<(), LogError> {
         self.shared.queue.close();
-        *lock(&self.shared.stop) = true;
-        self.shared.stopped.notify_all();
+        lock(&self.shared.signal).stop = true;
+        self.shared.signalled.notify_all();
         for thread in lock(&self.threads).drain(..) {
             // A panicked thread leaves its work to the lines below.
             let _ = thread.join();
@@ -252,6 +260,9 @@ impl Shared {
         if result.is_err() {
             self.publish(&writer);
         }
+        let hurry = writer.hurry();
+        drop(writer);
+        self.hurry_if(hurry);
         result
     }
 
@@ -289,6 +300,9 @@ impl Shared {
         }
         self.publish(&writer);
         let written = writer.next_sequence.saturating_sub(before);
+        let hurry = writer.hurry();
+        drop(writer);
+        self.hurry_if(hurry);
         (usize::try_from(written).unwrap_or(usize::MAX), result)
     }
 
@@ -386,32 +400,54 @@ impl Shared {
         }
     }
 
+    /// Wakes the sync thread early.
+    fn hurry_if(&self, hurry: bool) {
+        if hurry && !std::mem::replace(&mut lock(&self.signal).hurry, true) {
+            self.signalled.notify_all();
+        }
+    }
+
     fn sync_loop(&self, pause: Duration) {
         loop {
-            let stop = lock(&self.stop);
-            let waited = self.stopped.wait_timeout_while(stop, pause, |stop| !*stop);
-            let (stop, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            if *stop {
+            let signal = lock(&self.signal);
+            let waited =
+                self.signalled.wait_timeout_while(signal, pause, |signal| !signal.stop && !signal.hurry);
+            let (mut signal, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if signal.stop {
                 return;
             }
-            drop(stop);
+            signal.hurry = false;
+            drop(signal);
             self.maintain();
         }
     }
 
     fn finish(&self) -> Result<(), LogError> {
-        let mut result = self.drain();
         self.in_turn(|shared| {
-            if result.is_err() || shared.writer().fault.is_some() {
-                result = shared.repair().and_then(|()| shared.drain());
-            }
-            result = shared.sync_now().and(std::mem::replace(&mut result, Ok(())));
+            let drained = shared.drain_fully();
+            let synced = shared.sync_now();
             let mut writer = shared.writer();
             writer.close();
             shared.publish(&writer);
             drop(writer);
-            shared.sync_now().and(result)
+            drained.and(synced).and(shared.sync_now())
         })
+    }
+
+    /// Empties the queue, making room for it as often as that helps. Called in turn.
+    fn drain_fully(&self) -> Result<(), LogError> {
+        let mut stuck = false;
+        loop {
+            let (before, _) = self.queue.counts();
+            let Err(error) = self.drain() else { return Ok(()) };
+            let faulty = self.writer().fault.is_some();
+            let room = if faulty { self.repair() } else { self.sync_now() };
+            let (left, _) = self.queue.counts();
+            if room.is_err() || (left == before && stuck) {
+                return Err(error);
+            }
+            stuck = left == before;
+        }
     }
 }
 

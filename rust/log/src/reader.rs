@@ -171,11 +171,11 @@ impl Reader {
                 break sequence;
             }
         };
-        let path = self.dir.clone();
+        let dir = &self.dir;
         let name = self.current.as_ref().map_or("", |summary| summary.name.as_str());
         match self.scan.as_mut().map(SegmentScan::payload).transpose() {
             Ok(payload) => Ok(Some(Record { segment: name, sequence, payload: payload.unwrap_or_default() })),
-            Err(source) => Err(LogError::Io { path: path.join(name), op: "read", source }),
+            Err(source) => Err(LogError::Io { path: dir.join(name), op: "read", source }),
         }
     }
 
@@ -391,7 +391,8 @@ impl Reader {
             return Ok(None);
         };
         let limit = self.segments.get(self.at - 1).map_or(u64::MAX, |listed| listed.limit);
-        let step = scan.step().map_err(LogError::io(self.dir.join(&summary.name), "read"))?;
+        let step =
+            scan.step().map_err(|source| LogError::io(self.dir.join(&summary.name), "read")(source))?;
         match step {
             Step::Record { sequence } if sequence >= limit => Ok(None),
             Step::Record { sequence } => {
@@ -404,11 +405,9 @@ impl Reader {
                 let first = summary.sequences.map_or(sequence, |(first, _)| first);
                 summary.sequences = Some((first, sequence));
                 self.expected = Some(sequence + 1);
-                let name = summary.name.clone();
-                if sequence > expected {
-                    self.lose(expected, sequence - 1, false, &name);
-                } else if !self.open.is_empty() {
-                    self.close_open(Some(&name));
+                if sequence > expected || !self.open.is_empty() {
+                    let name = summary.name.clone();
+                    self.settle(expected, sequence, &name);
                 }
                 Ok(Some(sequence))
             }
@@ -445,6 +444,15 @@ impl Reader {
                 }
                 Ok(None)
             }
+        }
+    }
+
+    /// Prices the open damage by the good record after it.
+    fn settle(&mut self, expected: u64, sequence: u64, name: &str) {
+        if sequence > expected {
+            self.lose(expected, sequence - 1, false, name);
+        } else {
+            self.close_open(Some(name));
         }
     }
 

@@ -106,6 +106,11 @@ impl Writer {
         self.filling.len() + self.syncing.len()
     }
 
+    /// Whether half of what may be unsynced is, and no round is under way that would change it.
+    pub(crate) fn hurry(&self) -> bool {
+        self.syncing.is_empty() && self.filling.len() > self.max_unsynced / 2
+    }
+
     pub(crate) fn segment_name(&self) -> &str {
         self.current.as_ref().map_or("", |segment| segment.name.as_str())
     }

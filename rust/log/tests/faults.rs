@@ -271,3 +271,28 @@ fn the_background_threads_write_sync_and_recover() {
     machine.fs.power_loss();
     assert!(payloads(&machine).iter().filter(|payload| payload.len() == 64).count() as u64 >= kept);
 }
+
+#[test]
+fn sealing_writes_a_queue_larger_than_what_may_be_unsynced() {
+    let machine = SimMachine::new(10);
+    let log = open(&machine, LogConfig { max_unsynced_bytes: 8192, ..manual() });
+    for at in 0..40_u8 {
+        log.append(&[at; 1000], Durability::Async).unwrap();
+    }
+    log.seal().unwrap();
+    machine.fs.power_loss();
+    assert_eq!(payloads(&machine).len(), 40);
+}
+
+#[test]
+fn sealing_on_a_full_disk_says_what_is_lost_and_ends() {
+    let machine = SimMachine::new(11);
+    let log = open(&machine, manual());
+    log.append(b"kept", Durability::Written).unwrap();
+    log.append(b"queued", Durability::Async).unwrap();
+    machine.fs.set_capacity(machine.fs.used());
+    let error = log.seal().unwrap_err();
+    assert!(error.to_string().contains("free space"), "{error}");
+    machine.fs.kill();
+    assert_eq!(payloads(&machine), [b"kept"]);
+}

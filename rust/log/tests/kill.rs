@@ -1,6 +1,6 @@
 //! `kill -9`, for real: what was acknowledged is in the log.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking; the child reports")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
