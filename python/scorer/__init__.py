@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scorer import aio
     from scorer.bridge import __version__
+    from scorer.bundle import Bundle
     from scorer.client import Client
     from scorer.config import Settings
     from scorer.errors import ScorerError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from scorer.registry import Registry
 
 _HOMES = {
+    "Bundle": "scorer.bundle",
     "Client": "scorer.client",
     "Forest": "scorer.forest",
     "Registry": "scorer.registry",
@@ -27,7 +29,7 @@ _HOMES = {
     "__version__": "scorer.bridge",
 }
 
-__all__ = ["Client", "Forest", "Registry", "ScorerError", "Settings", "__version__", "aio"]
+__all__ = ["Bundle", "Client", "Forest", "Registry", "ScorerError", "Settings", "__version__", "aio"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,23 @@ from typing import Any, Final, final
 
 from numpy.typing import NDArray
 
+__all__ = [
+    "FILE_DESCRIPTOR_SET",
+    "Bundle",
+    "Forest",
+    "LogReader",
+    "Policy",
+    "Server",
+    "__version__",
+    "build_golden",
+    "build_profile",
+    "draft_bundle",
+    "draw",
+    "run_load",
+    "seal_manifest",
+    "transform_rows",
+]
+
 __version__: Final[str]
 build_profile: Final[str]
 FILE_DESCRIPTOR_SET: Final[bytes]
@@ -64,11 +81,20 @@ class Bundle:
     @property
     def policy(self) -> str | None: ...
     def check_rows(self, rows: NDArray[Any]) -> None: ...
-    def score(self, rows: NDArray[Any], margins: NDArray[Any], scores: NDArray[Any], bands: NDArray[Any]) -> None: ...
+    def score(
+        self, rows: NDArray[Any], margins: NDArray[Any], scores: NDArray[Any], bands: NDArray[Any]
+    ) -> None: ...
     def select(
-        self, row: NDArray[Any], mask: bytes | None, ids: tuple[str, str] | None, pmf: NDArray[Any], rewards: NDArray[Any]
+        self,
+        row: NDArray[Any],
+        mask: bytes | None,
+        ids: tuple[str, str] | None,
+        pmf: NDArray[Any],
+        rewards: NDArray[Any],
     ) -> tuple[int, float, float]: ...
-    def evaluate_actions(self, rows: NDArray[Any], masks: bytes | None, pmf: NDArray[Any], rewards: NDArray[Any]) -> None: ...
+    def evaluate_actions(
+        self, rows: NDArray[Any], masks: bytes | None, pmf: NDArray[Any], rewards: NDArray[Any]
+    ) -> None: ...
 
 @final
 class Policy:
@@ -83,7 +109,6 @@ def draft_bundle(head: str, files: Mapping[str, bytes]) -> Bundle: ...
 def build_golden(draft: Bundle, rows: NDArray[Any], masks: bytes | None, margins: NDArray[Any]) -> bytes: ...
 def transform_rows(features: str, steps: str, rows: NDArray[Any], out: NDArray[Any]) -> None: ...
 def draw(salt: str, checkpoint: str, decision_id: str) -> float: ...
-
 def run_load(
     config: str, payloads: Sequence[Sequence[bytes]], progress: Callable[[str], object] | None = None
 ) -> str: ...

@@ -122,6 +122,7 @@ class _Serving:
             await self._drain(plane)
             await server.stop(grace=0.5)
             source.close()
+            state.release()
 
     async def _announce_when_ready(
         self, controller: Controller, watcher: Watcher, service: ControlService, address: str, started: float

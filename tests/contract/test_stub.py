@@ -16,7 +16,7 @@ def test_stub_matches_the_extension() -> None:
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")])),
     }
     done = subprocess.run(
-        [sys.executable, "-m", "mypy.stubtest", "scorer._scorer"],
+        [sys.executable, "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml", "scorer._scorer"],
         cwd=ROOT,
         env=environment,
         capture_output=True,

@@ -217,24 +217,17 @@ def test_a_stall_is_charged_to_what_should_have_been_sent_meanwhile():
     assert report.latency_us.p90 >= 200_000
 
 
-def test_ctrl_c_ends_a_run_at_once():
-    code = (
-        "import sys\nfrom scorer.loadtest import make_settings, run_load_test\n"
-        "settings = make_settings(dict(target=sys.argv[1], methods='noop', rate=50, seconds=600))\n"
-        "run_load_test(settings, lambda progress: print('running', flush=True))\n"
-    )
-    with FakeServer() as server:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, server.target],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout.readline() == "running\n"
+def test_ctrl_c_ends_a_run_at_once(server):
+    command = [sys.executable, "-m", "scorer.cli", "loadtest", "--target", server.target]
+    options = ["--method", "noop", "--rate", "50", "--seconds", "600"]
+    with subprocess.Popen(command + options, stderr=subprocess.PIPE, text=True) as process:
+        started = [process.stderr.readline(), process.stderr.readline()]
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGINT
-    assert err.rstrip().endswith("KeyboardInterrupt")
+        _, rest = process.communicate(timeout=60)
+    assert "50/s" in started[0]
+    assert "errors 0" in started[1]
+    assert process.returncode == 130
+    assert "Traceback" not in rest
 
 
 def test_progress_that_raises_ends_the_run(server):

@@ -55,6 +55,7 @@ class World:
     registry: Registry
     plane: FakeDataPlane = field(default_factory=FakeDataPlane)
     log: RecordedEvents = field(default_factory=RecordedEvents)
+    state: StateDirectory | None = None
 
     def push(self, content: str, name: str = "fraud-checkout", *, live: bool = False) -> str:
         source = self.base / f"built-{name}-{content}"
@@ -69,7 +70,9 @@ class World:
         """As after a restart: nothing is left but the disk."""
         self.plane = FakeDataPlane()
         settings = config.parse(SETTINGS, base=self.base, environment={})
-        state = StateDirectory(settings.server.state_dir)
+        if self.state is not None:
+            self.state.release()
+        self.state = state = StateDirectory(settings.server.state_dir)
         state.prepare()
         source = Registry(self.registry.path)
         controller = Controller(settings, self.plane, source, state, EventLog(self.log))
@@ -545,6 +548,74 @@ async def test_a_digest_can_be_served_again_without_the_registry(world: World) -
         await controller.set_lanes(FRAUD, only("0000000000"), reason="")
     with pytest.raises(RegistryUnavailableError):
         await controller.set_lanes(FRAUD, only("fraud-checkout@live"), reason="")
+
+
+@runs
+async def test_one_server_per_state_directory(world: World) -> None:
+    controller, _ = await world.booted()
+    other = StateDirectory(controller.state.path)
+    with pytest.raises(StateError, match="is used by another server"):
+        other.prepare()
+    controller.state.release()
+    other.prepare()
+    other.release()
+
+
+class _Killed(BaseException):
+    pass
+
+
+def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every fsync, rename and deletion is a place to die; the next life serves the old or the new table."""
+    old = world.registry.resolve("fraud-checkout@live").digest
+
+    async def dies_at(step: int) -> bool:
+        if world.state is not None:
+            shutil.rmtree(world.state.path)
+        world.registry.alias("fraud-checkout", "live", old)
+        _, watcher = await world.booted()
+        new = world.push("new", live=True)
+        left = step
+
+        def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **keywords: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left <= 0:  # dead processes do nothing afterwards either
+                    raise _Killed
+                return real(*arguments, **keywords)
+
+            return call
+
+        died = False
+        with monkeypatch.context() as patched:
+            for owner, name in (
+                (os, "fsync"),
+                (Path, "rename"),
+                (Path, "replace"),
+                (Path, "unlink"),
+                (shutil, "rmtree"),
+            ):
+                patched.setattr(owner, name, counted(getattr(owner, name)))
+            try:
+                await watcher.poll()
+            except _Killed:
+                died = True
+        away = world.base / "away"
+        world.registry.path.rename(away)
+        controller, _ = await world.booted()
+        away.rename(world.registry.path)
+        assert controller.ready.is_set(), f"step {step}"
+        assert world.served() in ({old, new} if died else {new}), f"step {step}"
+        assert fake_verify(world.plane.loaded[world.served()]) == world.served()
+        return died
+
+    step = 1
+    while asyncio.run(dies_at(step)):
+        step += 1
+    assert step > 8, "the steps were counted"
 
 
 @runs

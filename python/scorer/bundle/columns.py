@@ -87,38 +87,32 @@ def _number(value: Any) -> float:
 
 
 def _codes(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    names, inverse = np.unique(
-        np.array([_category(value) for value in values], dtype=object).astype(str), return_inverse=True
-    )
-    known = {category: code for code, category in enumerate(feature.categories)}
-    codes = np.full(len(names), np.nan, np.float32)
-    for at, name in enumerate(names.tolist()):
-        if name in known:
-            codes[at] = known[name]
-        elif name != _NONE and feature.unknown_category == "refuse":
-            raise BundleError(
-                f'feature "{feature.name}": category "{name}" is not in its dictionary; '
-                'add it or set unknown_category to "missing"'
-            )
-    column = codes[inverse]
+    # By value as it stands in the column; filled while reading, as there are far fewer values than rows.
+    codes: dict[Any, float] = {}
+    known = {category: float(code) for code, category in enumerate(feature.categories)}
+    column = np.empty(len(values), np.float32)
+    for row, value in enumerate(values.tolist()):
+        code = codes.get(value)
+        if code is None:
+            code = codes[value] = _code(feature, known, value)
+        column[row] = code
     if feature.missing == "refuse" and np.isnan(column).any():
         raise _missing(feature, column)
     return column
 
 
-# No category is called this: names are printable.
-_NONE = "\x00"
-
-
-def _category(value: Any) -> str:
-    if value is None or (isinstance(value, float) and value != value):  # noqa: PLR0124 (NaN)
-        return _NONE
-    if not isinstance(value, str):
-        # Whole numbers are categories too, by their decimal name.
-        return (
-            str(int(value)) if isinstance(value, (float, np.floating)) and value == int(value) else str(value)
+def _code(feature: Feature, known: dict[str, float], value: Any) -> float:
+    if value is None or value != value:  # noqa: PLR0124 (NaN)
+        return float("nan")
+    # Whole numbers are categories too, by their decimal name.
+    whole = isinstance(value, float) and value.is_integer()
+    name = str(int(value)) if whole else str(value)
+    if name not in known and feature.unknown_category == "refuse":
+        raise BundleError(
+            f'feature "{feature.name}": category "{name}" is not in its dictionary; '
+            'add it or set unknown_category to "missing"'
         )
-    return value
+    return known.get(name, float("nan"))
 
 
 def _check(feature: Feature, column: npt.NDArray[np.float32], given: npt.NDArray[np.float64]) -> None:

@@ -5,12 +5,15 @@
     <state_dir>/last-known-good.json    replaced in one step, synced
     <state_dir>/bundles/<hex>/...       own copies, so that the registry may be gone
     <state_dir>/staging/                copies under way
+    <state_dir>/lock                    held by the one server that uses the directory
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -60,18 +63,36 @@ class StateDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock: int | None = None
 
     def prepare(self) -> None:
-        """Makes the directory."""
+        """Makes the directory and takes it for this server.
+
+        Raises:
+            StateError: It cannot be written, or another server has it.
+        """
         try:
             (self.path / "bundles").mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise StateError(
+                f'state_dir "{self.path}" is used by another server; stop it, or give each its own'
+            ) from None
+        except OSError as error:
+            raise self._not_writable(error) from error
+        try:
             shutil.rmtree(self._staging, ignore_errors=True)
             self._staging.mkdir()
         except OSError as error:
-            raise StateError(
-                f'state_dir "{self.path}" cannot be written: {error.strerror}; make it writable or '
-                "choose another"
-            ) from error
+            raise self._not_writable(error) from error
+
+    def release(self) -> None:
+        """Lets another server have the directory. The system does the same when the process ends."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     # --- the file ---
 
@@ -131,6 +152,11 @@ class StateDirectory:
         """Deletes every copy that is not to be kept."""
         for digest in self.digests() - keep:
             self.discard(digest)
+
+    def _not_writable(self, error: OSError) -> StateError:
+        return StateError(
+            f'state_dir "{self.path}" cannot be written: {error.strerror}; make it writable or choose another'
+        )
 
     @property
     def _staging(self) -> Path:

@@ -1,0 +1,259 @@
+"""Whatever happens to a bundle's directory is found before the bundle answers anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trained import Trained
+
+from scorer import bridge
+from scorer.bundle import Bundle, verify
+from scorer.errors import BundleError
+
+
+@pytest.fixture(params=["score", "action"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy to break."""
+    trained: Trained = request.getfixturevalue(f"{request.param}_bundle")
+    copy = tmp_path / "bundle"
+    shutil.copytree(trained.path, copy)
+    return copy
+
+
+def refusal(directory: Path, digest: str | None = None) -> str:
+    with pytest.raises(BundleError) as error:
+        verify(directory, digest)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_flipped_bit_in_any_file(directory: Path) -> None:
+    random = np.random.default_rng(0)
+    verify(directory)
+    for file in sorted(directory.iterdir()):
+        good = file.read_bytes()
+        places = {0, len(good) - 1, *random.integers(0, len(good), 25).tolist()}
+        for place in places:
+            altered = bytearray(good)
+            altered[place] ^= 1 << int(random.integers(8))
+            file.write_bytes(altered)
+            message = refusal(directory)
+            assert file.name in message or file.name == "manifest.json", message
+        file.write_bytes(good)
+    verify(directory)
+
+
+def test_a_truncated_file(directory: Path) -> None:
+    for file in sorted(directory.iterdir()):
+        good = file.read_bytes()
+        for length in (0, len(good) // 2, len(good) - 1):
+            file.write_bytes(good[:length])
+            assert file.name in refusal(directory)
+        file.write_bytes(good)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: (d / "forest.bin").unlink(), "forest.bin: the file is missing; restore or rebuild"),
+        (lambda d: (d / "manifest.json").unlink(), "manifest.json: the file is missing"),
+        (
+            lambda d: (d / "notes.txt").write_text("hi"),
+            'file "notes.txt": not listed in manifest.json; remove it',
+        ),
+        (lambda d: (d / ".hidden").mkdir(), 'file ".hidden": not listed in manifest.json; remove it'),
+        (lambda d: (d / "member-01.bin").write_text("x"), 'file "member-01.bin": not listed'),
+        (lambda d: replace(d, lambda f: f.symlink_to("/etc/hostname")), "schema.json: it is a symbolic link"),
+        (lambda d: replace(d, lambda f: f.mkdir()), "schema.json: it is a directory, not a regular file"),
+        (lambda d: replace(d, os.mkfifo), "schema.json: it is a device or pipe, not a regular file"),
+    ],
+)
+def test_what_lies_in_the_directory(directory: Path, change: Callable[[Path], object], message: str) -> None:
+    change(directory)
+    assert message in refusal(directory)
+
+
+def replace(directory: Path, make: Callable[[Path], object]) -> None:
+    (directory / "schema.json").unlink()
+    make(directory / "schema.json")
+
+
+def test_no_directory_at_all(tmp_path: Path) -> None:
+    assert "is not a directory; give the one that `scorer bundle build` wrote" in refusal(
+        tmp_path / "nothing"
+    )
+    (tmp_path / "file").write_text("x")
+    assert "is not a directory" in refusal(tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    assert "manifest.json: the file is missing" in refusal(tmp_path / "empty")
+
+
+def test_another_bundle_than_asked_for(directory: Path) -> None:
+    digest = verify(directory).digest
+    assert verify(directory, digest).digest == digest
+    other = "sha256:" + "0" * 64
+    assert (
+        refusal(directory, other)
+        == f"bundle is {digest}, {other} was expected; check the alias or the directory"
+    )
+    assert "is no digest; write sha256: and 64" in refusal(directory, "latest")
+
+
+def reseal(directory: Path) -> None:
+    """Hashes everything again: what an attacker, or a careless script, would do."""
+    seal(directory, json.loads((directory / "manifest.json").read_text()))
+
+
+def test_a_golden_margin_one_ulp_off(score_bundle: Trained, tmp_path: Path) -> None:
+    directory = tmp_path / "bundle"
+    shutil.copytree(score_bundle.path, directory)
+    golden = bytearray((directory / "golden.bin").read_bytes())
+    case = 4 * score_bundle.bundle.num_features + 8 + 8 + 4
+    at = 28 + 3 * case + 4 * score_bundle.bundle.num_features
+    margin = np.frombuffer(golden, np.float64, 1, at)[0]
+    golden[at : at + 8] = np.nextafter(margin, np.inf).tobytes()
+    (directory / "golden.bin").write_bytes(golden)
+    assert "golden.bin: content is sha256:" in refusal(directory)
+    reseal(directory)
+    bits = f"0x{np.float64(margin).view(np.uint64):016x}"
+    expected = f"0x{np.nextafter(margin, np.inf).view(np.uint64):016x}"
+    assert refusal(directory).startswith(f"golden case 3: margin {bits} expected {expected}")
+
+
+def test_a_forest_of_another_model(score_bundle: Trained, tmp_path: Path) -> None:
+    from trained import labels_of, train
+
+    from scorer.forest import Forest
+
+    directory = tmp_path / "bundle"
+    shutil.copytree(score_bundle.path, directory)
+    names = [feature.name for feature in score_bundle.schema.features]
+    other = train(score_bundle.rows, labels_of(score_bundle.rows, 9), names)
+    (directory / "forest.bin").write_bytes(Forest.from_xgboost(other).to_bytes())
+    reseal(directory)
+    assert re.match(r"golden case \d+: margin 0x", refusal(directory))
+
+
+def seal(directory: Path, manifest: dict[str, Any]) -> None:
+    head = {key: value for key, value in manifest.items() if key not in ("files", "digest")}
+    files = {file.name: file.read_bytes() for file in directory.iterdir() if file.name != "manifest.json"}
+    (directory / "manifest.json").write_bytes(bridge.seal_manifest(json.dumps(head), files))
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "value", "message"),
+    [
+        (
+            "manifest.json",
+            "program.1.kind",
+            "onnx",
+            'unknown kind "onnx"; this build knows transform, forest',
+        ),
+        ("manifest.json", "program.3.bands.1.from", 0.95, "put the bands in ascending order"),
+        ("manifest.json", "program.3.bands.1.label", "approve", 'label "approve" occurs twice'),
+        (
+            "manifest.json",
+            "program.0.file",
+            "../forest.bin",
+            '"../forest.bin" is not a forest of this bundle',
+        ),
+        ("schema.json", "features.2.categories", ["NL", "DE", "DE"], 'category "DE" occurs twice'),
+        ("schema.json", "features.2.categories", ["NL", "DE"], 'feature "country": 2 is no category code'),
+        ("schema.json", "features.1.maximum", 1.0, "is above the allowed maximum 1; clip it"),
+        ("schema.json", "features.1.name", "amount", 'feature "amount": the name occurs twice'),
+        ("calibration.json", "maps.main.method", "cubic", "calibration.json: unknown variant `cubic`"),
+        ("calibration.json", "maps.main.x.0", None, "calibration.json: invalid type: null"),
+        ("reference.json", "training.count", 1999, "training: counts must add up to count"),
+    ],
+)
+def test_files_that_contradict_each_other(
+    score_bundle: Trained, tmp_path: Path, file: str, path: str, value: object, message: str
+) -> None:
+    directory = tmp_path / "bundle"
+    shutil.copytree(score_bundle.path, directory)
+    content = json.loads((directory / file).read_text())
+    *way, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    place = content
+    for part in way:
+        place = place[part]
+    place[last] = value
+    (directory / file).write_text(json.dumps(content))
+    seal(directory, json.loads((directory / "manifest.json").read_text()))
+    assert message in refusal(directory)
+
+
+def test_the_digest_can_be_checked_with_common_tools(directory: Path) -> None:
+    """docs/bundle-format.md says how."""
+    import hashlib
+
+    text = (directory / "manifest.json").read_text()
+    digest = json.loads(text)["digest"]
+    blank = text.replace(digest, "sha256:" + "0" * 64)
+    assert digest == "sha256:" + hashlib.sha256(blank.encode()).hexdigest()
+    for name, entry in json.loads(text)["files"].items():
+        content = (directory / name).read_bytes()
+        assert entry == {"sha256": "sha256:" + hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+
+def test_rows_of_another_shape_are_refused(score_bundle: Trained, action_bundle: Trained) -> None:
+    for rows in (np.zeros((2, 3)), np.zeros(4), np.zeros((2, 5))):
+        with pytest.raises(BundleError, match=r"\[n, 4\] is needed"):
+            score_bundle.bundle.score(rows)
+    with pytest.raises(BundleError, match="the bundle is of kind score; ask a bundle of kind action"):
+        score_bundle.bundle.select(np.zeros(4), checkpoint="c", decision_id="d")
+    with pytest.raises(BundleError, match="row 0: the bundle is of kind action"):
+        action_bundle.bundle.score(np.zeros((1, 4)))
+    with pytest.raises(BundleError, match="no action is eligible"):
+        action_bundle.bundle.select(np.zeros(4), checkpoint="c", decision_id="d", eligible=[False] * 6)
+    with pytest.raises(BundleError, match="2 bytes, 6 actions take 1"):
+        action_bundle.bundle.select(np.zeros(4), checkpoint="c", decision_id="d", eligible=b"\x01\x00")
+    with pytest.raises(BundleError, match="bit 6 is set, the catalogue has 6 actions"):
+        action_bundle.bundle.select(np.zeros(4), checkpoint="c", decision_id="d", eligible=b"\x40")
+    with pytest.raises(BundleError, match=r'row 1: feature "amount": value -1 is below'):
+        score_bundle.bundle.check(np.array([[1, 1, 1, 1], [-1, 1, 1, 1]]))
+
+
+def test_scoring_releases_the_interpreter(score_bundle: Trained) -> None:
+    """Another thread gets its turn while rows are scored, and only because the call lets go."""
+    rows = np.ascontiguousarray(np.tile(score_bundle.rows, (20, 1)))
+    started, gate, ran = threading.Event(), threading.Lock(), []
+
+    def other() -> None:
+        started.set()
+        with gate:
+            ran.append(True)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10)  # Nobody is made to hand over.
+    thread = threading.Thread(target=other)
+    try:
+        gate.acquire()
+        thread.start()
+        started.wait()
+        gate.release()
+        score_bundle.bundle.score(rows)
+        assert ran
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
+
+
+def test_a_bundle_of_the_future_is_told_apart(directory: Path) -> None:
+    text = (directory / "manifest.json").read_text()
+    (directory / "manifest.json").write_text(text.replace('"format": 1', '"format": 2'))
+    assert "format 2 is not the format 1 that this build reads; upgrade scorer" in refusal(directory)
+
+
+def test_loading_is_one_thing_for_everybody(directory: Path) -> None:
+    assert Bundle.load(directory).digest == bridge.RawBundle.load(str(directory)).digest

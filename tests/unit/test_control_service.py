@@ -1,0 +1,161 @@
+"""The control service over gRPC, on a fake data plane: every error has its code, defects have an id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from fakes import FakeDataPlane, RecordedEvents, fake_bundle, fake_verify
+
+from scorer import config, errors
+from scorer.control import service as control
+from scorer.control.controller import Controller
+from scorer.control.state import StateDirectory
+from scorer.control.watcher import Watcher
+from scorer.events import EventLog
+from scorer.registry import Registry
+from scorer.v1 import control_pb2 as pb
+from scorer.v1 import control_pb2_grpc
+
+SETTINGS = '[checkpoints."fraud.checkout"]\nkind = "score"\nalias = "fraud-checkout@live"\n'
+
+CODES = {
+    "UnknownCheckpointError": "NOT_FOUND",
+    "UnknownReferenceError": "NOT_FOUND",
+    "InvalidLanesError": "INVALID_ARGUMENT",
+    "InvalidReferenceError": "INVALID_ARGUMENT",
+    "AmbiguousReferenceError": "INVALID_ARGUMENT",
+    "RegistryUnavailableError": "UNAVAILABLE",
+    "ControlUnavailableError": "UNAVAILABLE",
+    "ServerError": "UNAVAILABLE",
+    "NothingToRestoreError": "FAILED_PRECONDITION",
+    "RegistryError": "FAILED_PRECONDITION",
+    "BundleError": "FAILED_PRECONDITION",
+    "LoadError": "FAILED_PRECONDITION",
+    "SwapError": "FAILED_PRECONDITION",
+}
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_the_code_of_every_error(name: str) -> None:
+    code = control.status_of(getattr(errors, name)("text"))
+    assert code is grpc.StatusCode[CODES.get(name, "INTERNAL")]
+
+
+Scenario = Callable[[Any, Controller, FakeDataPlane], Awaitable[None]]
+
+
+class Setting:
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.events = RecordedEvents()
+        self.registry = Registry(base / "registry", verify=fake_verify)
+        self.digests = [self.registry.push(self._bundle(content)) for content in ("a", "b")]
+        self.registry.alias("fraud-checkout", "live", self.digests[0])
+
+    def _bundle(self, content: str) -> Path:
+        fake_bundle(self.base / content, content=content)
+        return self.base / content
+
+    def run(self, scenario: Scenario) -> None:
+        asyncio.run(self._run(scenario))
+
+    async def _run(self, scenario: Scenario) -> None:
+        settings = config.parse(SETTINGS, base=self.base, environment={})
+        state = StateDirectory(settings.server.state_dir)
+        state.prepare()
+        plane = FakeDataPlane()
+        controller = Controller(settings, plane, self.registry, state, EventLog(self.events))
+        watcher = Watcher(controller)
+        await watcher.poll()
+        service = control.ControlService(
+            controller, watcher, version="1.2.3", build_profile="debug", started_at_ms=5
+        )
+        server, address = await control.start(service, "127.0.0.1:0")
+        try:
+            async with grpc.aio.insecure_channel(address) as channel:
+                await scenario(control_pb2_grpc.ControlServiceStub(channel), controller, plane)
+        finally:
+            await server.stop(None)
+            state.release()
+            self.registry.close()
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    return Setting(tmp_path)
+
+
+def test_every_method(setting: Setting) -> None:
+    first, second = setting.digests
+
+    async def scenario(stub: Any, controller: Controller, _: FakeDataPlane) -> None:
+        status = await stub.GetStatus(pb.GetStatusRequest())
+        assert (status.version, status.state, status.lane_table, status.started_at_ms) == (
+            "1.2.3",
+            "SERVING",
+            1,
+            5,
+        )
+        (bundle,) = status.bundles
+        assert (bundle.digest, bundle.live, bundle.decisions, bundle.load_ms) == (first, True, 3, 1.5)
+        assert status.registry.reachable
+        assert status.resident_bytes > 1 << 20
+        done = await stub.Swap(pb.SwapRequest(checkpoint="fraud.checkout", bundle=second))
+        assert (done.lane_table, done.bundle, done.previous_bundle) == (2, second, first)
+        again = await stub.Swap(pb.SwapRequest(checkpoint="fraud.checkout", bundle=second))
+        assert (again.lane_table, again.bundle, again.previous_bundle) == (2, second, second)
+        listed = await stub.ListLanes(pb.ListLanesRequest())
+        (checkpoint,) = listed.checkpoints
+        assert (checkpoint.kind, checkpoint.following, checkpoint.lanes[0].bundle) == ("score", "", second)
+        lanes = [pb.Lane(name="a", bundle=first, share=0.25), pb.Lane(name="b", bundle=second, share=0.75)]
+        assert (
+            await stub.SetLanes(pb.SetLanesRequest(checkpoint="fraud.checkout", lanes=lanes))
+        ).lane_table == 3
+        assert (await stub.Rollback(pb.RollbackRequest())).lane_table == 4
+        (checkpoint,) = (await stub.ListLanes(pb.ListLanesRequest())).checkpoints
+        assert [lane.bundle for lane in checkpoint.lanes] == [second]
+        controller.draining = True
+        assert (await stub.GetStatus(pb.GetStatusRequest())).state == "DRAINING"
+
+    setting.run(scenario)
+
+
+def test_a_defect_is_an_id_here_and_a_traceback_there(setting: Setting) -> None:
+    async def scenario(stub: Any, controller: Controller, plane: FakeDataPlane) -> None:
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("secret internals")
+
+        plane.load = broken  # type: ignore[assignment,method-assign]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Swap(pb.SwapRequest(checkpoint="fraud.checkout", bundle=setting.digests[1]))
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+        details = caught.value.details() or ""
+        assert "secret" not in details
+        (event,) = setting.events.named("control_failed")
+        assert event["id"] in details
+        assert "secret internals" in event["traceback"]
+        assert controller.table.version == 1
+
+    setting.run(scenario)
+
+
+def test_a_taken_port_is_an_error_not_a_shared_port(setting: Setting) -> None:
+    async def scenario(stub: Any, controller: Controller, _: FakeDataPlane) -> None:
+        second = control.ControlService(
+            controller, Watcher(controller), version="", build_profile="", started_at_ms=0
+        )
+        server, address = await control.start(second, "127.0.0.1:0")
+        try:
+            with pytest.raises(
+                errors.ServerError, match=r"control_listen 127.0.0.1:\d+: the address is in use"
+            ):
+                await control.start(second, address)
+        finally:
+            await server.stop(None)
+
+    setting.run(scenario)
