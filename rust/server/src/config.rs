@@ -188,6 +188,9 @@ impl CheckpointConfig {
                 "checkpoint {name:?}: a name is 1 to {MAX_NAME} letters, digits, '.', '_' or '-'"
             ));
         }
+        if name == crate::health::LIVENESS {
+            wrong.push(format!("checkpoint {name:?}: health checks use this name; choose another"));
+        }
         if !(self.p99_ms.is_finite() && self.p99_ms > 0.0 && self.p99_ms <= 60_000.0) {
             wrong.push(format!(
                 "checkpoint {name:?}: \"p99_ms\" is {}; use a number above 0, up to 60000",
@@ -294,6 +297,7 @@ mod tests {
             (r#""kind":"score""#, r#""kind":"rank""#, "unknown variant `rank`"),
             (r#""listen""#, r#""lisen""#, "unknown field `lisen`"),
             (r#""fraud.checkout""#, r#""fraud checkout""#, "letters, digits"),
+            (r#""fraud.checkout""#, r#""liveness""#, "choose another"),
         ] {
             let bad = GOOD.replacen(from, to, 1);
             assert_ne!(bad, GOOD, "{from} is not in the example");

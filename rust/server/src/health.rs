@@ -18,7 +18,7 @@ pub(crate) const SCORING_SERVICE: &str = "scorer.v1.ScoringService";
 
 /// Serves for as long as the process answers: what an orchestrator's liveness probe asks for. A server
 /// that waits for its bundles, or drains, must not be restarted for it.
-const LIVENESS: &str = "liveness";
+pub(crate) const LIVENESS: &str = "liveness";
 
 /// Who serves. Unlike `tonic-health`'s reporter it is set from any thread without a runtime, all names
 /// at once.

@@ -1,5 +1,7 @@
 //! What the methods answer, compared with the bundle itself and with what the log holds afterwards.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 mod support;
 
 use scorer_core::bundle::EvalScratch;

@@ -1,5 +1,7 @@
 //! When something inside fails, the request is still answered, and says how.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 mod support;
 
 use std::time::Duration;

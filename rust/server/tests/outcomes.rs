@@ -1,5 +1,7 @@
 //! Outcomes: once each, late and out of order, kept over a restart, never two values for one revision.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 mod support;
 
 use scorer_proto::v1::{OutcomeRecord, ReportOutcomeResponse, log_record};

@@ -1,5 +1,7 @@
 //! Request ids: a retry is the same decision, another content is not, and of many at once one decides.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 mod support;
 
 use std::sync::{Arc, Barrier};

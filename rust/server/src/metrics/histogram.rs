@@ -46,7 +46,7 @@ impl Histogram {
     /// Sum in seconds, count, and the count of each bucket with its upper edge in seconds. The count is
     /// that of the buckets read, so that a scrape in mid-traffic is consistent in itself.
     pub(crate) fn read(&self) -> (f64, u64, Vec<(f64, u64)>) {
-        let edges = self.edges.iter().map(|&edge| edge as f64 / 1e6).chain([f64::MAX]);
+        let edges = self.edges.iter().map(|&edge| edge as f64 / 1e6).chain([f64::INFINITY]);
         let buckets: Vec<_> =
             edges.zip(self.counts.iter()).map(|(edge, count)| (edge, count.load(Relaxed))).collect();
         let count = buckets.iter().map(|&(_, count)| count).sum();
@@ -68,7 +68,7 @@ mod tests {
         let within: u64 = buckets.iter().filter(|&&(edge, _)| edge <= 0.007).map(|&(_, count)| count).sum();
         assert_eq!((within, count), (1, 3));
         assert!(buckets.iter().any(|&(edge, count)| edge == 0.010 && count == 1));
-        assert_eq!(buckets.last(), Some(&(f64::MAX, 1)));
+        assert_eq!(buckets.last(), Some(&(f64::INFINITY, 1)));
         assert!((sum - 3.014_001).abs() < 1e-9, "{sum}");
     }
 }

@@ -57,6 +57,7 @@ pub(crate) async fn run<A: Accept>(
     let mut connections = JoinSet::new();
     let counters = &shared.metrics.connections;
     let mut taken: u64 = 0;
+    let mut exhausted = false;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -64,16 +65,19 @@ pub(crate) async fn run<A: Accept>(
             _ = draining.wait_for(|draining| *draining) => break,
         };
         let io = match accepted {
-            Ok(io) => io,
+            Ok(io) => {
+                exhausted = false;
+                io
+            }
             Err(error) => {
                 counters.accept_errors.fetch_add(1, Relaxed);
                 if is_exhausted(&error) {
-                    shared.events.push(
-                        Level::Error,
-                        "accept_failed",
-                        json!({"error": error.to_string(),
-                        "remedy": "raise the limit of open files or lower max_connections"}),
-                    );
+                    // Told once, however long it lasts.
+                    if !std::mem::replace(&mut exhausted, true) {
+                        let remedy = "raise the limit of open files or lower max_connections";
+                        let fields = json!({"error": error.to_string(), "remedy": remedy});
+                        shared.events.push(Level::Error, "accept_failed", fields);
+                    }
                     tokio::time::sleep(PAUSE).await;
                 }
                 continue;

@@ -7,7 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use scorer_core::bundle::MANIFEST;
 use scorer_core::bundle::testing::{self, Files};
 use scorer_log::{Env, Reader};
@@ -172,6 +174,33 @@ pub async fn get(address: &str, path: &str) -> (u16, String) {
     stream.read_to_string(&mut response).await.unwrap();
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// One HTTP/2 exchange, by hand: HTTP status, gRPC status (from headers or trailers) and message.
+pub async fn raw(address: &str, request: http::Request<Full<Bytes>>) -> (u16, Option<i32>, String) {
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    let trailers = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
+    connection.abort();
+    let field = |name: &str| head.headers.get(name).or(trailers.get(name)).map(|it| it.to_str().unwrap());
+    let message = field("grpc-message").unwrap_or_default().replace("%20", " ").replace("%22", "\"");
+    (head.status.as_u16(), field("grpc-status").map(|code| code.parse().unwrap()), message)
+}
+
+/// A gRPC request by hand; `length` is what its frame claims, `body` what follows.
+pub fn framed(method: &str, length: u32, body: &[u8]) -> http::Request<Full<Bytes>> {
+    let mut frame = vec![0];
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(body);
+    http::Request::post(format!("http://scorer/scorer.v1.ScoringService/{method}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Full::from(frame))
+        .unwrap()
 }
 
 // --- requests ---

@@ -1,0 +1,264 @@
+//! What an operator sees and does: health, reflection, metrics, drain, restarts.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod support;
+
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use scorer_core::bundle::testing;
+use scorer_proto::v1::NoopRequest;
+use scorer_server::{Fault, LaneTable, LoadError, Server, ServerConfig, SwapError};
+use support::*;
+use tokio_stream::StreamExt as _;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+fn check(service: &str) -> HealthCheckRequest {
+    HealthCheckRequest { service: service.to_owned() }
+}
+
+fn idle() -> (Server, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let config = ServerConfig::from_json(&config(directory.path()).to_string()).unwrap();
+    (Server::start(config).unwrap(), directory)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_follows_the_lane_table() {
+    let (server, directory) = idle();
+    let mut health = HealthClient::new(channel(&server).await);
+    let metrics = server.addresses().metrics.clone().unwrap();
+    let services = ["", "scorer.v1.ScoringService", FRAUD, ACTION];
+    let mut expect = async |expected: [bool; 4]| {
+        for (service, serving) in services.into_iter().zip(expected) {
+            let status = health.check(check(service)).await.unwrap().into_inner().status();
+            assert_eq!(status == ServingStatus::Serving, serving, "{service:?}");
+        }
+        let (ready, _) = get(&metrics, "/ready").await;
+        assert_eq!(ready == 200, expected[0]);
+        assert_eq!(get(&metrics, "/live").await.0, 200);
+    };
+    expect([false; 4]).await;
+    assert_eq!((server.status().state, server.status().ready_after_ms), ("NOT_SERVING", 0.0));
+    let fraud = load(&server, directory.path(), &testing::score_files("fraud", 0.0));
+    let action = load(&server, directory.path(), &testing::action_files("action", 0.0));
+    let mut half = table(1, &fraud, &action);
+    half.checkpoints.insert(ACTION.to_owned(), None);
+    server.swap(&half).unwrap();
+    expect([false, false, true, false]).await;
+    server.swap(&table(2, &fraud, &action)).unwrap();
+    expect([true; 4]).await;
+    assert_eq!(server.status().state, "SERVING");
+    assert!(server.status().ready_after_ms > 0.0);
+    let status = HealthClient::new(channel(&server).await).check(check("nope")).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_health_watch_sees_every_change_and_does_not_hold_up_the_drain() {
+    let (server, directory) = idle();
+    let mut health = HealthClient::new(channel(&server).await);
+    let mut watch = health.watch(check("")).await.unwrap().into_inner();
+    let mut next = async || watch.next().await.map(|status| status.unwrap().status());
+    assert_eq!(next().await, Some(ServingStatus::NotServing));
+    let fraud = load(&server, directory.path(), &testing::score_files("fraud", 0.0));
+    let action = load(&server, directory.path(), &testing::action_files("action", 0.0));
+    server.swap(&table(1, &fraud, &action)).unwrap();
+    assert_eq!(next().await, Some(ServingStatus::Serving));
+    let server = Arc::new(server);
+    let drained = tokio::task::spawn_blocking({
+        let server = Arc::clone(&server);
+        move || server.drain(Duration::from_secs(30))
+    });
+    assert_eq!(next().await, Some(ServingStatus::NotServing));
+    assert_eq!(next().await, None);
+    drained.await.unwrap();
+    let stopped = server.events().into_iter().find(|line| line.contains("\"stopped\"")).unwrap();
+    assert!(stopped.contains("\"complete\":true"), "{stopped}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reflection_lists_what_is_served_in_both_versions() {
+    use tonic_reflection::pb::{v1, v1alpha};
+    let (server, _directory) = idle();
+    let channel = channel(&server).await;
+
+    let request = v1::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(v1::server_reflection_request::MessageRequest::ListServices(String::new())),
+    };
+    let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
+    let mut replies = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
+    let reply = replies.next().await.unwrap().unwrap().message_response.unwrap();
+    let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = reply else { panic!() };
+    let mut names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "scorer.v1.ScoringService"]
+    );
+
+    let symbol = "scorer.v1.ScoringService".to_owned();
+    let request = v1alpha::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(
+            symbol,
+        )),
+    };
+    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+    let mut replies = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
+    let reply = replies.next().await.unwrap().unwrap().message_response.unwrap();
+    let v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse(file) = reply else {
+        panic!()
+    };
+    assert!(!file.file_descriptor_proto.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_count_what_happened_and_carry_no_ids() {
+    let setup = start();
+    let mut client = setup.client().await;
+    for number in 0..5 {
+        client.score(score(&format!("secret-{number}"), 1.0)).await.unwrap();
+    }
+    client.select_action(select("secret", 1.0)).await.unwrap();
+    client.select_action(select("secret", 1.0)).await.unwrap();
+    client.score(score("", -1.0)).await.unwrap_err();
+    let mut unknown = score("", 1.0);
+    unknown.checkpoint = "secret-checkpoint".to_owned();
+    client.score(unknown).await.unwrap_err();
+    // A request is counted when its reply has been handed over, which the client may see a moment earlier.
+    while setup.server.status().inflight > 0 {
+        tokio::task::yield_now().await;
+    }
+    let page = setup.metrics().await;
+    assert!(!page.contains("secret"), "{page}");
+    assert!(page.ends_with("# EOF\n"));
+    let mut values = std::collections::HashMap::new();
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        let value: f64 = value.parse().unwrap();
+        assert!(values.insert(name, value).is_none(), "{name} twice");
+    }
+    let of = |name: &str| *values.get(name).unwrap_or_else(|| panic!("{name} is not in {page}"));
+    let requests = |method: &str, checkpoint: &str, code: &str| {
+        of(&format!(
+            "scorer_requests_total{{method=\"{method}\",checkpoint=\"{checkpoint}\",code=\"{code}\"}}"
+        ))
+    };
+    assert_eq!(requests("Score", FRAUD, "OK"), 5.0);
+    assert_eq!(requests("Score", FRAUD, "INVALID_ARGUMENT"), 1.0);
+    assert_eq!(requests("Score", "", "NOT_FOUND"), 1.0);
+    assert_eq!(requests("SelectAction", ACTION, "OK"), 2.0);
+    let latency = |suffix: &str, le: &str| {
+        of(&format!("scorer_request_seconds{suffix}{{{le}method=\"Score\",checkpoint=\"{FRAUD}\"}}"))
+    };
+    assert_eq!(latency("_count", ""), 6.0);
+    assert_eq!(latency("_bucket", "le=\"+Inf\","), 6.0);
+    assert!(latency("_bucket", "le=\"0.01\",") <= 6.0, "the promise is an edge");
+    assert!(latency("_bucket", "le=\"0.015\",") <= 6.0, "1.5 times the promise is an edge");
+    assert_eq!(of("scorer_queue_delay_seconds_count{method=\"Score\"}"), 7.0);
+    assert_eq!(of(&format!("scorer_decisions_total{{checkpoint=\"{ACTION}\"}}")), 1.0);
+    assert_eq!(
+        (of("scorer_replays_total"), of("scorer_swaps_total"), of("scorer_loads_total")),
+        (1.0, 1.0, 2.0)
+    );
+    assert_eq!((of("scorer_inflight"), of("scorer_ready"), of("scorer_lane_table")), (0.0, 1.0, 1.0));
+    assert_eq!(of("scorer_log_available"), 1.0);
+    let (status, _) = get(setup.server.addresses().metrics.as_deref().unwrap(), "/nope").await;
+    assert_eq!(status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_answers_what_is_in_flight_and_takes_nothing_new() {
+    let setup = start();
+    let address = setup.server.addresses().grpc[0].clone();
+    let mut client = setup.client().await;
+    let barrier = Arc::new(Barrier::new(2));
+    setup.server.inject("slow", Fault::Meet(Arc::clone(&barrier)));
+    let meet = |barrier: &Arc<Barrier>| {
+        let barrier = Arc::clone(barrier);
+        tokio::task::spawn_blocking(move || barrier.wait())
+    };
+    let slow = tokio::spawn(async move { client.select_action(select("slow", 250.0)).await });
+    meet(&barrier).await.unwrap();
+    let setup = Arc::new(setup);
+    let draining = tokio::task::spawn_blocking({
+        let setup = Arc::clone(&setup);
+        move || setup.server.drain(Duration::from_secs(30))
+    });
+    // The listener is closed while the request is still being answered.
+    while tokio::net::TcpStream::connect(&address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(setup.server.status().state, "DRAINING");
+    assert!(!draining.is_finished() && !slow.is_finished());
+    meet(&barrier).await.unwrap();
+    let answered = slow.await.unwrap().unwrap().into_inner();
+    assert!(answered.logged);
+    draining.await.unwrap();
+
+    let table = LaneTable { version: 9, checkpoints: Default::default() };
+    assert_eq!(setup.server.swap(&table), Err(SwapError::Stopped));
+    let error = setup.server.load(setup.directory.path(), &setup.fraud).unwrap_err();
+    assert!(matches!(error, LoadError::Stopped));
+    setup.server.drain(Duration::from_secs(1));
+    let decisions = setup.decisions();
+    assert_eq!(decisions.len(), 1);
+    assert_eq!(decisions[0].propensity, answered.propensity);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_ends_in_time_whatever_a_request_does() {
+    let setup = start();
+    let mut client = setup.client().await;
+    let barrier = Arc::new(Barrier::new(2));
+    setup.server.inject("stuck", Fault::Meet(Arc::clone(&barrier)));
+    let stuck = tokio::spawn(async move { client.score(score("stuck", 1.0)).await });
+    let met = Arc::clone(&barrier);
+    tokio::task::spawn_blocking(move || met.wait()).await.unwrap();
+    let setup = Arc::new(setup);
+    let drained = Arc::clone(&setup);
+    tokio::task::spawn_blocking(move || drained.server.drain(Duration::from_millis(50))).await.unwrap();
+    let stopped = setup.events().into_iter().find(|event| event["event"] == "stopped").unwrap();
+    assert_eq!((&stopped["complete"], &stopped["level"]), (&false.into(), &"warning".into()));
+    assert!(stuck.await.unwrap().is_err());
+    // Lets the stuck thread end.
+    tokio::task::spawn_blocking(move || barrier.wait()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_starts_and_stops_leave_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = ServerConfig::from_json(&config(directory.path()).to_string()).unwrap();
+    let (path, digest) = write(directory.path(), &testing::score_files("fraud", 0.0));
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let mut before = None;
+    for round in 0..200 {
+        let server = Server::start(config.clone()).unwrap();
+        if round % 20 == 0 {
+            server.load(&path, &digest).unwrap();
+            Client::new(channel(&server).await).noop(NoopRequest::default()).await.unwrap();
+        }
+        match round % 3 {
+            0 => server.drain(Duration::from_secs(5)),
+            1 => drop(server),
+            _ => {
+                server.drain(Duration::ZERO);
+                drop(server);
+            }
+        }
+        if round == 20 {
+            before = Some((threads(), files()));
+        }
+    }
+    let (threads_before, files_before) = before.unwrap();
+    // The client's own connections and the test's own threads come and go by a few.
+    assert!(threads() <= threads_before + 8, "{} threads, {threads_before} before", threads());
+    assert!(files() <= files_before + 16, "{} files, {files_before} before", files());
+}
