@@ -69,12 +69,13 @@ class EventLog:
     def forward(self, line: str) -> None:
         """Passes on an event of the data plane, its time written as everywhere else."""
         try:
-            record = orjson.loads(line)
+            fields = orjson.loads(line)
+            record = {key: fields.pop(key) for key in ("ts", "level", "event")}
             record["ts"] = _timestamp(float(record["ts"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             self.warning("unreadable_event", line=line)
             return
-        self._emit(record)
+        self._emit({**record, **fields})
 
     def take_over_logging(self) -> None:
         """Sends what libraries log or warn about the same way."""
