@@ -39,8 +39,8 @@ def test_unreadable_routing_log(tmp_path):
 @pytest.mark.parametrize(
     ("days", "message"),
     [
-        (20, "cover 20 days and at least 28 are needed"),
-        (28, "cover 28 days and two versions of a model need at least 29"),
+        (20, "cover 20 days and at least 24 are needed"),
+        (24, "cover 24 days and at least 25 are needed"),
     ],
 )
 def test_too_short_a_period(tmp_path, days, message):

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from scorer.demo.narrate import Narrator
 from scorer.demo.plan import DemoPlan
-from scorer.learn.errors import DataError
 from scorer.learn.fraud import FraudModel, FraudPlan, train_fraud
 from scorer.learn.oracle import Oracle, OraclePlan, train_oracle
 from scorer.learn.routing import RoutingLog
@@ -56,12 +55,7 @@ def train_frauds(
     """Trains the fraud model as it would have been made earlier, and as it is made now."""
     splits = SplitPlan()
     now = splits.last(transactions)
-    apart = min(DAYS_BETWEEN, now.training.end - splits.minimum_training)
-    if apart < 1:
-        raise DataError(
-            f"the transactions cover {transactions.days} days and two versions of a model need at least"
-            f" {transactions.days + 1 - apart}; give a longer period"
-        )
+    apart = max(1, min(DAYS_BETWEEN, transactions.days - splits.least))
     digest = transactions.digest()
     models = []
     for name, split in (("v1", splits.earlier(transactions, apart)), ("v2", now)):
