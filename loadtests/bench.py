@@ -171,6 +171,9 @@ def main() -> int:
         "--decisions", type=int, default=10_000_000, help="for the policies; 0: leave them out"
     )
     parser.add_argument("--seconds", type=float, help="length of each load case, instead of its own")
+    parser.add_argument(
+        "--demo", type=Path, default=DEMO, help="output folder of the demo whose bundles serve"
+    )
     options = parser.parse_args()
     if unknown := sorted(set(options.cases) - set(names)):
         parser.error(f"no such case: {', '.join(unknown)}; there are: {', '.join(names)}")
@@ -184,10 +187,11 @@ def main() -> int:
     results.add("environment", **built)
 
     hold = not options.decisions or check_policies(options.decisions, results)
-    settings = DEMO / "scorer.toml"
+    settings: Path = options.demo / "scorer.toml"
     if not settings.exists():
         title("The demo's bundles are what is measured; making them first")
-        subprocess.run([sys.executable, "-m", "scorer.demo"], cwd=ROOT, check=True)
+        demo = [sys.executable, "-m", "scorer.demo", "--output", str(options.demo)]
+        subprocess.run(demo, cwd=ROOT, check=True)
     with server(settings) as serving:
         results.add("server", **{name: serving.get(name) for name in ("ready_after_ms", "resident_mb")})
         target = next(address for address in serving["grpc"] if not address.startswith("unix:"))

@@ -39,8 +39,8 @@ def test_unreadable_routing_log(tmp_path):
 @pytest.mark.parametrize(
     ("days", "message"),
     [
-        (20, "cover 20 days and at least 28 are needed"),
-        (28, "cover 28 days and two versions of a model need at least 29"),
+        (20, "cover 20 days and at least 24 are needed"),
+        (24, "cover 24 days and at least 25 are needed"),
     ],
 )
 def test_too_short_a_period(tmp_path, days, message):
@@ -61,7 +61,7 @@ def test_a_defect_leaves_its_traceback_in_a_file(tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by zero\nand more")
 
-    monkeypatch.setattr("scorer.demo.run.features", broken)
+    monkeypatch.setattr("scorer.demo.data.features", broken)
     said = fails(Places(None, None, tmp_path))
     assert said.startswith("Data and features: ZeroDivisionError: by zero; the traceback is in ")
     assert "in broken" in (tmp_path / "traceback.txt").read_text()

@@ -44,16 +44,27 @@ class TestSplit:
         assert earlier.test == split.test
 
     def test_shorter_data_means_less_training_until_it_is_too_little(self):
-        assert len(SplitPlan().last(spanning(40)).training) == 19
-        assert len(SplitPlan().last(spanning(28)).training) == 7
-        with pytest.raises(DataError, match="cover 27 days and at least 28 are needed"):
-            SplitPlan().last(spanning(27))
-        with pytest.raises(DataError, match="cover 5 days and at least 28 are needed"):
+        def lengths(days, earlier=0):
+            split = SplitPlan().earlier(spanning(days), earlier)
+            return len(split.training), len(split.calibration)
+
+        assert lengths(56) == (28, 7)
+        assert lengths(40) == (20, 6)
+        assert lengths(30) == (12, 4)
+        assert lengths(24) == (7, 3)
+        assert lengths(30, 5) == (8, 3)
+        with pytest.raises(DataError, match="cover 23 days and at least 24 are needed"):
+            SplitPlan().last(spanning(23))
+        with pytest.raises(DataError, match="cover 5 days and at least 24 are needed"):
             SplitPlan().last(spanning(5))
+        with pytest.raises(
+            DataError, match=r"cover 24 days and at least 25 are needed .* 1 between versions"
+        ):
+            SplitPlan().earlier(spanning(24), 1)
 
     def test_no_block_sees_labels_that_are_not_known_yet(self):
         plan = SplitPlan()
-        for days in range(28, 120, 7):
+        for days in range(24, 120, 7):
             split = plan.last(spanning(days))
             assert split.training.end == split.calibration.first
             assert split.test.first - split.calibration.end == plan.delay

@@ -107,3 +107,10 @@ def _check_command(words: list[str]) -> None:
 def test_python_is_python(page: Path) -> None:
     for block in blocks(page, "python"):
         ast.parse(block)
+
+
+def test_every_decision_is_in_the_index() -> None:
+    index = (ROOT / "docs/adr/README.md").read_text()
+    pages = sorted(page.name for page in (ROOT / "docs/adr").glob("0*.md"))
+    assert re.findall(r"\]\((0[^)]+)\)", index) == pages
+    assert [page[:4] for page in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]

@@ -117,19 +117,33 @@ def rates(entries: Sequence[tuple[str, float, float, float]]) -> str:
 def swap_timeline(
     timeline: Sequence[tuple[float, str, str]], names: Mapping[str, str], ordered_at: float
 ) -> str:
-    """Answers per bundle in short intervals, with the moment the aliases moved."""
-    figure, axes = _axes(9.4, 3.0)
-    end = max(at for at, _, _ in timeline)
-    edges = np.linspace(0, end, 81)
-    width = edges[1] - edges[0]
-    colours = (GREY, BLUE, "#d6b08c", ORANGE)
-    for (digest, name), colour in zip(names.items(), colours, strict=False):
-        counts, _ = np.histogram([at for at, _, d in timeline if d == digest], edges)
-        axes.step(edges[:-1], counts / width, where="post", color=colour, label=name)
-    axes.axvline(ordered_at, color="black", linewidth=0.8, linestyle="--")
-    axes.text(ordered_at, axes.get_ylim()[1], " aliases move", va="top", fontsize=8)
-    axes.set(xlabel="seconds of traffic", ylabel="answers per second")
-    axes.legend(frameon=False, ncols=2, fontsize=8)
+    """Answers per bundle in short intervals, a panel per checkpoint, with the moment the aliases moved."""
+    checkpoints = sorted({checkpoint for _, checkpoint, _ in timeline})
+    edges = np.linspace(0, max(at for at, _, _ in timeline), 81)
+    figure, panels = plt.subplots(
+        len(checkpoints), 1, figsize=(9.4, 1.9 * len(checkpoints) + 0.4), sharex=True, squeeze=False
+    )
+    for axes, checkpoint in zip(panels[:, 0], checkpoints, strict=True):
+        digests = dict.fromkeys(d for _, where, d in timeline if where == checkpoint)
+        for digest, colour in zip(digests, (GREY, BLUE, ORANGE), strict=False):
+            counts, _ = np.histogram(
+                [at for at, where, d in timeline if (where, d) == (checkpoint, digest)], edges
+            )
+            axes.step(
+                edges[:-1],
+                counts / (edges[1] - edges[0]),
+                where="post",
+                color=colour,
+                label=names.get(digest, "?"),
+            )
+        axes.axvline(ordered_at, color="black", linewidth=0.8, linestyle="--")
+        axes.set_title(checkpoint, fontsize=9, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(visible=True, alpha=0.25)
+        axes.legend(frameon=False, fontsize=8)
+        axes.set_ylabel("answers / s")
+    panels[-1, 0].set_xlabel("seconds of traffic; dashed: the aliases move")
+    figure.tight_layout()
     return svg(figure)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from scorer.demo.narrate import Narrator
 from scorer.demo.plan import DemoPlan
-from scorer.learn.errors import DataError
 from scorer.learn.fraud import FraudModel, FraudPlan, train_fraud
 from scorer.learn.oracle import Oracle, OraclePlan, train_oracle
 from scorer.learn.routing import RoutingLog
@@ -40,6 +40,14 @@ class Trained:
     logged: Logged
     routing: Oracle | None
 
+    def summary(self) -> dict[str, Any]:
+        """For summary.json: what training itself measured, on held-out data."""
+        return {
+            "fraud": [model.metrics.as_dict() for model in self.fraud],
+            "oracle": [dict(oracle.metrics) for oracle in self.oracle],
+            "routing": dict(self.routing.metrics) if self.routing else None,
+        }
+
 
 def train_frauds(
     narrator: Narrator, transactions: Transactions, rows: npt.NDArray[np.float32], plan: DemoPlan, seed: int
@@ -47,12 +55,7 @@ def train_frauds(
     """Trains the fraud model as it would have been made earlier, and as it is made now."""
     splits = SplitPlan()
     now = splits.last(transactions)
-    apart = min(DAYS_BETWEEN, now.training.end - splits.minimum_training)
-    if apart < 1:
-        raise DataError(
-            f"the transactions cover {transactions.days} days and two versions of a model need at least"
-            f" {transactions.days + 1 - apart}; give a longer period"
-        )
+    apart = max(1, min(DAYS_BETWEEN, transactions.days - splits.least))
     digest = transactions.digest()
     models = []
     for name, split in (("v1", splits.earlier(transactions, apart)), ("v2", now)):
@@ -121,3 +124,24 @@ def train_routing(narrator: Narrator, log: RoutingLog, plan: DemoPlan, seed: int
         )
     narrator.say(f"  held out: AUC {oracle.metrics['auc']:.3f} · log loss {oracle.metrics['log_loss']:.3f}")
     return oracle
+
+
+def train_all(
+    narrator: Narrator,
+    transactions: Transactions,
+    rows: npt.NDArray[np.float32],
+    routing: RoutingLog | None,
+    world: Payments,
+    plan: DemoPlan,
+    seed: int,
+) -> Trained:
+    """Trains everything: fraud models, the baseline's log with their scores as risk, oracles on that log."""
+    frauds = train_frauds(narrator, transactions, rows, plan, seed)
+    with narrator.busy("payments under the baseline policy"):
+        logged = log_payments(transactions, rows, frauds[0], world, plan, seed)
+    return Trained(
+        fraud=frauds,
+        oracle=train_oracles(narrator, logged, plan, seed),
+        logged=logged,
+        routing=train_routing(narrator, routing, plan, seed) if routing else None,
+    )

@@ -6,8 +6,8 @@ import json
 import shutil
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,73 +16,24 @@ import numpy.typing as npt
 
 from scorer.client import Client
 from scorer.control import client as control
-from scorer.demo import present
+from scorer.demo.data import Data, obtain
 from scorer.demo.errors import DemoError
 from scorer.demo.judge import Findings, judge
-from scorer.demo.models import (
-    ROUTING_TRAINING,
-    Trained,
-    log_payments,
-    train_frauds,
-    train_oracles,
-    train_routing,
-)
+from scorer.demo.models import ROUTING_TRAINING, Trained, train_all
 from scorer.demo.narrate import Narrator
+from scorer.demo.page import write_report
 from scorer.demo.plan import DemoPlan, Places
 from scorer.demo.process import ServerProcess, run_command
-from scorer.demo.replay import ROUTE, Batch, RoutingReplay, Swap, drive, replay_routing, score_in_batches
+from scorer.demo.publish import Published, publish, write_settings
+from scorer.demo.replay import Batch, RoutingReplay, Swap, drive, replay_routing, score_in_batches
 from scorer.demo.results import routing_value
+from scorer.demo.terminal import show, where_next
 from scorer.demo.traffic import AUTHORISE, FRAUD, Traffic
 from scorer.errors import ScorerError
-from scorer.learn.bundles import Built, build_fraud, build_oracle, near_greedy
-from scorer.learn.features import features
 from scorer.learn.fraud import fraud_columns, test_rows
-from scorer.learn.oracle import Oracle
-from scorer.learn.routing import RoutingLog, read_routing
-from scorer.learn.transactions import Transactions, read_transactions
 from scorer.registry import Registry
 from scorer.simulate.payments import Payments, contexts
-from scorer.simulate.transactions import simulate_transactions
 from scorer.v1 import control_pb2 as pb
-
-# What each version explores: the first knows little, so it tries more.
-EPSILONS = (0.05, 0.02)
-
-
-@dataclass(frozen=True)
-class Data:
-    """The demo's input.
-
-    Attributes:
-        source: where the transactions come from, for people.
-        transactions: all of them.
-        rows: their features.
-        routing: the real routing log, if there is one.
-    """
-
-    source: str
-    transactions: Transactions
-    rows: npt.NDArray[np.float32]
-    routing: RoutingLog | None
-
-
-@dataclass(frozen=True)
-class Published:
-    """Bundles in the registry: version one and two of what is swapped, and the routing bundle."""
-
-    fraud: tuple[Built, Built]
-    oracle: tuple[Built, Built]
-    routing: Built | None
-
-    def names(self) -> dict[str, str]:
-        """Digest to a name for people."""
-        named = {
-            self.fraud[0].digest: "fraud v1",
-            self.fraud[1].digest: "fraud v2",
-            self.oracle[0].digest: "action v1",
-            self.oracle[1].digest: "action v2",
-        }
-        return named | ({self.routing.digest: "route v1"} if self.routing else {})
 
 
 def run_demo(places: Places, plan: DemoPlan, seed: int, narrator: Narrator | None = None) -> dict[str, Any]:
@@ -124,15 +75,20 @@ class _Demo:
         began = time.perf_counter()
         narrator = self._narrator
         with narrator.step("Data and features"):
-            data = self._data()
+            data = obtain(self._places, self._plan, self._seed, narrator)
+            self._summary["data"] = data.summary()
         with narrator.step("Train two versions of a fraud model and of an action oracle"):
-            trained = self._train(data)
+            trained = train_all(
+                narrator, data.transactions, data.rows, data.routing, self._world, self._plan, self._seed
+            )
+            self._summary["training"] = trained.summary()
         with narrator.step("Build bundles, push them, point the aliases to version 1"):
             registry = Registry(self._places.registry)
-            published = self._publish(trained, registry)
+            published = publish(trained, registry, self._places, self._run_id, narrator)
+            self._summary["bundles"] = {name: digest for digest, name in published.names().items()}
         with ExitStack() as running:
             with narrator.step("Start the server"):
-                self._write_settings(published)
+                write_settings(published, self._places)
                 server = running.enter_context(
                     ServerProcess(self._places.settings, self._places.output / "server.log")
                 )
@@ -141,7 +97,7 @@ class _Demo:
             findings = self._replay(data, trained, published, registry, server, client)
             with narrator.step("What came out"):
                 self._summary |= findings.summary()
-                present.show(narrator, findings)
+                show(narrator, findings)
             with narrator.step("Stop the server"):
                 code = server.stop()
                 if code != 0:
@@ -151,137 +107,12 @@ class _Demo:
             self._check_log()
         self._summary["steps_s"] = narrator.seconds
         self._summary["total_s"] = round(time.perf_counter() - began, 1)
-        present.write_report(self._places.output / "report.html", findings, self._summary)
+        write_report(self._places.output / "report.html", findings, self._summary)
         (self._places.output / "summary.json").write_text(
             json.dumps(self._summary, indent=2) + "\n", encoding="utf-8"
         )
-        present.where_next(narrator, self._places, self._summary)
+        where_next(narrator, self._places, self._summary)
         return self._summary
-
-    def _data(self) -> Data:
-        narrator, places = self._narrator, self._places
-        if places.transactions is None:
-            plan = self._plan.simulated
-            with narrator.busy(
-                f"simulated {plan.customers:,} customers, {plan.terminals:,} terminals, {plan.days} days"
-            ):
-                transactions = simulate_transactions(plan, self._seed)
-            source = "simulated by this project"
-        else:
-            with narrator.busy(f"read {places.transactions}"):
-                transactions = read_transactions(places.transactions)
-            source = places.transactions.name
-        fraud = float(transactions.fraud.mean())
-        narrator.say(
-            f"{len(transactions):,} transactions, {transactions.date(0)} to"
-            f" {transactions.date(transactions.days - 1)}, {fraud:.2%} fraud"
-        )
-        with narrator.busy("15 features per transaction"):
-            rows = features(transactions)
-        routing = None
-        if places.routing is not None:
-            routing = read_routing(places.routing)
-            narrator.say(
-                f"{len(routing):,} payment attempts over {len(routing.providers)} providers from"
-                f" {places.routing.name}, {routing.success.mean():.1%} successful"
-            )
-        self._summary["data"] = {
-            "source": source,
-            "transactions": len(transactions),
-            "first_day": transactions.date(0),
-            "last_day": transactions.date(transactions.days - 1),
-            "fraud_rate": fraud,
-            "digest": transactions.digest(),
-            "routing_attempts": len(routing) if routing else 0,
-        }
-        return Data(source, transactions, rows, routing)
-
-    def _train(self, data: Data) -> Trained:
-        narrator, plan, seed = self._narrator, self._plan, self._seed
-        frauds = train_frauds(narrator, data.transactions, data.rows, plan, seed)
-        with narrator.busy("payments under the baseline policy"):
-            logged = log_payments(data.transactions, data.rows, frauds[0], self._world, plan, seed)
-        oracles = train_oracles(narrator, logged, plan, seed)
-        routing = train_routing(narrator, data.routing, plan, seed) if data.routing else None
-        self._summary["training"] = {
-            "fraud": [model.metrics.as_dict() for model in frauds],
-            "oracle": [dict(oracle.metrics) for oracle in oracles],
-            "routing": dict(routing.metrics) if routing else None,
-        }
-        return Trained(frauds, oracles, logged, routing)
-
-    def _publish(self, trained: Trained, registry: Registry) -> Published:
-        narrator, at = self._narrator, self._places.bundles
-        at.mkdir()
-        with narrator.busy("built, with golden cases from XGBoost's own predictions"):
-            frauds = [
-                build_fraud(model, at / f"fraud-v{number}", f"{self._run_id}-fraud-v{number}")
-                for number, model in enumerate(trained.fraud, 1)
-            ]
-            oracles = [
-                self._build_oracle(oracle, epsilon, f"action-v{number}")
-                for number, (oracle, epsilon) in enumerate(zip(trained.oracle, EPSILONS, strict=True), 1)
-            ]
-            routing = None
-            if trained.routing is not None:
-                routing = self._build_oracle(trained.routing, EPSILONS[0], "route-v1")
-        for built in (*frauds, *oracles, *([routing] if routing else [])):
-            digest = registry.push(built.path)
-            if digest != built.digest:
-                raise DemoError(f"the registry calls {built.path.name} {digest}, the builder {built.digest}")
-        for built in (frauds[0], oracles[0], *([routing] if routing else [])):
-            registry.alias(built.name, "live", built.digest, reason="demo: first version")
-        published = Published((frauds[0], frauds[1]), (oracles[0], oracles[1]), routing)
-        narrator.table(
-            ("bundle", "digest", "size"),
-            [
-                (
-                    f"{name}",
-                    digest.removeprefix("sha256:")[:12],
-                    f"{_size(registry.resolve(digest).path):.1f} MB",
-                )
-                for digest, name in published.names().items()
-            ],
-        )
-        self._summary["bundles"] = {name: digest for digest, name in published.names().items()}
-        return published
-
-    def _build_oracle(self, oracle: Oracle, epsilon: float, name: str) -> Built:
-        run_id = f"{self._run_id}-{name}"
-        return build_oracle(oracle, near_greedy(epsilon, run_id), self._places.bundles / name, run_id)
-
-    def _write_settings(self, published: Published) -> None:
-        sections = [
-            "# Written by the demo; ports are chosen by the system.",
-            "[server]",
-            'listen = "127.0.0.1:0"',
-            'control_listen = "127.0.0.1:0"',
-            'metrics_listen = "127.0.0.1:0"',
-            'state_dir = "state"',
-            "",
-            "[registry]",
-            'path = "registry"',
-            "poll_ms = 100",
-            "",
-            "[log]",
-            'dir = "decisions"',
-            "",
-            f'[checkpoints."{FRAUD}"]',
-            'kind = "score"',
-            f'alias = "{published.fraud[0].name}@live"',
-            "",
-            f'[checkpoints."{AUTHORISE}"]',
-            'kind = "action"',
-            f'alias = "{published.oracle[0].name}@live"',
-        ]
-        if published.routing is not None:
-            sections += [
-                "",
-                f'[checkpoints."{ROUTE}"]',
-                'kind = "action"',
-                f'alias = "{published.routing.name}@live"',
-            ]
-        self._places.settings.write_text("\n".join(sections) + "\n", encoding="utf-8")
 
     def _status(self, server: ServerProcess) -> pb.GetStatusResponse:
         with control.connected(server.control) as stub:
@@ -396,7 +227,13 @@ class _Demo:
     def _check_log(self) -> None:
         narrator, places = self._narrator, self._places
         at = ("--log", str(places.decisions), "--bundles", str(places.registry))
-        verified = run_command("log", "verify", *at)
+        # Side by side: both only read.
+        with ThreadPoolExecutor(2) as pool:
+            verifying = pool.submit(run_command, "log", "verify", *at)
+            exporting = pool.submit(
+                run_command, "log", "export", *at, "--to", str(places.output / "decisions.parquet")
+            )
+            verified, exported = verifying.result(), exporting.result()
         if not verified["ok"]:
             raise DemoError(
                 f"the decision log does not verify: {verified['mismatched']} decisions differ,"
@@ -406,7 +243,6 @@ class _Demo:
             f"verified: {verified['verified']:,} of {verified['records']['decision']:,} decisions repeated"
             f" on their bundles bit for bit, {sum(verified['records'].values()):,} records in all"
         )
-        exported = run_command("log", "export", *at, "--to", str(places.output / "decisions.parquet"))
         narrator.say(
             f"exported: {exported['decisions']:,} decisions to decisions.parquet,"
             f" {exported['with_outcome']:,} of them with an outcome"
@@ -418,11 +254,6 @@ class _Demo:
             "exported": exported["decisions"],
             "with_outcome": exported["with_outcome"],
         }
-
-
-def _size(directory: Path) -> float:
-    """Megabytes of a bundle."""
-    return sum(file.stat().st_size for file in directory.iterdir()) / 1e6
 
 
 _OURS = ("registry", "bundles", "decisions", "state")

@@ -59,38 +59,52 @@ class SplitPlan:
     """How many days each block has.
 
     Attributes:
-        training: at most this many days; fewer where the data is shorter.
-        calibration: days held out of training for calibration and thresholds.
+        training: at most this many days.
+        calibration: at most this many days, and a quarter of what is there in shorter data.
         delay: days until a fraud is known.
         test: days that judge.
-        minimum_training: fewer training days than this are refused.
+        least_training: fewer training days than this are refused.
+        least_calibration: fewer than this are not calibrated on.
     """
 
     training: int = 28
     calibration: int = 7
     delay: int = 7
     test: int = 7
-    minimum_training: int = 7
+    least_training: int = 7
+    least_calibration: int = 3
+
+    @property
+    def least(self) -> int:
+        """Days that a split needs."""
+        return self.least_training + self.least_calibration + self.delay + self.test
 
     def last(self, transactions: Transactions) -> Split:
         """The split whose test block is the last days of the data."""
-        return self._ending(transactions, transactions.days - self.test, transactions.days)
+        return self.earlier(transactions, 0)
 
     def earlier(self, transactions: Transactions, days: int) -> Split:
-        """The split as it would have been made `days` earlier, judged on the same last days."""
-        return self._ending(transactions, transactions.days - self.test - days, transactions.days)
+        """The split as it would have been made `days` earlier, judged on the same last days.
 
-    def _ending(self, transactions: Transactions, known_until: int, end: int) -> Split:
-        calibration = Days(known_until - self.delay - self.calibration, known_until - self.delay)
-        training = Days(max(0, calibration.first - self.training), calibration.first)
-        if training.end - training.first < self.minimum_training:
-            needed = transactions.days - calibration.first + self.minimum_training
+        Raises:
+            DataError: the data is too short.
+        """
+        end = transactions.days
+        known = end - self.test - self.delay - days
+        calibration = min(self.calibration, max(self.least_calibration, known // 4))
+        if known - calibration < self.least_training:
             raise DataError(
-                f"the transactions cover {transactions.days} days and at least {needed} are needed"
-                f" ({self.minimum_training} to train, {self.calibration} to calibrate, {self.delay} of delay,"
-                f" {self.test} to test); give a longer period"
+                f"the transactions cover {end} days and at least {self.least + days} are needed"
+                f" ({self.least_training} to train, {self.least_calibration} to calibrate,"
+                f" {self.delay} of delay, {self.test} to test{f', {days} between versions' if days else ''});"
+                " give a longer period"
             )
-        return Split(training=training, calibration=calibration, test=Days(end - self.test, end))
+        first = known - calibration
+        return Split(
+            training=Days(max(0, first - self.training), first),
+            calibration=Days(first, known),
+            test=Days(end - self.test, end),
+        )
 
 
 def without_known(transactions: Transactions, known_from: Days, test: Days, delay: int) -> Rows:

@@ -1,0 +1,115 @@
+"""From trained models to a registry and the settings of a server that follows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scorer.demo.errors import DemoError
+from scorer.demo.models import Trained
+from scorer.demo.narrate import Narrator
+from scorer.demo.plan import Places
+from scorer.demo.replay import ROUTE
+from scorer.demo.traffic import AUTHORISE, FRAUD
+from scorer.learn.bundles import Built, build_fraud, build_oracle, near_greedy
+from scorer.learn.oracle import Oracle
+from scorer.registry import Registry
+
+# What each version explores: the first knows little, so it tries more.
+EPSILONS = (0.05, 0.02)
+
+
+@dataclass(frozen=True)
+class Published:
+    """Bundles in the registry: version one and two of what is swapped, and the routing bundle."""
+
+    fraud: tuple[Built, Built]
+    oracle: tuple[Built, Built]
+    routing: Built | None
+
+    def names(self) -> dict[str, str]:
+        """Digest to a name for people."""
+        named = {
+            self.fraud[0].digest: "fraud v1",
+            self.fraud[1].digest: "fraud v2",
+            self.oracle[0].digest: "action v1",
+            self.oracle[1].digest: "action v2",
+        }
+        return named | ({self.routing.digest: "route v1"} if self.routing else {})
+
+
+def publish(
+    trained: Trained, registry: Registry, places: Places, run_id: str, narrator: Narrator
+) -> Published:
+    """Builds every bundle, pushes it, and points the aliases to the first versions."""
+
+    def action(oracle: Oracle, epsilon: float, name: str) -> Built:
+        run = f"{run_id}-{name}"
+        return build_oracle(oracle, near_greedy(epsilon, run), places.bundles / name, run)
+
+    places.bundles.mkdir()
+    with narrator.busy("built, with golden cases from XGBoost's own predictions"):
+        frauds = [
+            build_fraud(model, places.bundles / f"fraud-v{number}", f"{run_id}-fraud-v{number}")
+            for number, model in enumerate(trained.fraud, 1)
+        ]
+        oracles = [
+            action(oracle, epsilon, f"action-v{number}")
+            for number, (oracle, epsilon) in enumerate(zip(trained.oracle, EPSILONS, strict=True), 1)
+        ]
+        routing = action(trained.routing, EPSILONS[0], "route-v1") if trained.routing else None
+    extra = [routing] if routing else []
+    for built in (*frauds, *oracles, *extra):
+        digest = registry.push(built.path)
+        if digest != built.digest:
+            raise DemoError(f"the registry calls {built.path.name} {digest}, the builder {built.digest}")
+    for built in (frauds[0], oracles[0], *extra):
+        registry.alias(built.name, "live", built.digest, reason="demo: first version")
+    published = Published((frauds[0], frauds[1]), (oracles[0], oracles[1]), routing)
+    narrator.table(
+        ("bundle", "digest", "size"),
+        [
+            (name, digest.removeprefix("sha256:")[:12], f"{_megabytes(registry.resolve(digest).path):.1f} MB")
+            for digest, name in published.names().items()
+        ],
+    )
+    return published
+
+
+def write_settings(published: Published, places: Places) -> None:
+    """Writes the settings file of the demo's server."""
+    sections = [
+        "# Written by the demo; ports are chosen by the system.",
+        "[server]",
+        'listen = "127.0.0.1:0"',
+        'control_listen = "127.0.0.1:0"',
+        'metrics_listen = "127.0.0.1:0"',
+        'state_dir = "state"',
+        "",
+        "[registry]",
+        'path = "registry"',
+        "poll_ms = 100",
+        "",
+        "[log]",
+        'dir = "decisions"',
+        "",
+        f'[checkpoints."{FRAUD}"]',
+        'kind = "score"',
+        f'alias = "{published.fraud[0].name}@live"',
+        "",
+        f'[checkpoints."{AUTHORISE}"]',
+        'kind = "action"',
+        f'alias = "{published.oracle[0].name}@live"',
+    ]
+    if published.routing is not None:
+        sections += [
+            "",
+            f'[checkpoints."{ROUTE}"]',
+            'kind = "action"',
+            f'alias = "{published.routing.name}@live"',
+        ]
+    places.settings.write_text("\n".join(sections) + "\n", encoding="utf-8")
+
+
+def _megabytes(directory: Path) -> float:
+    return sum(file.stat().st_size for file in directory.iterdir()) / 1e6
