@@ -10,6 +10,9 @@ use scorer_log::{LogError, Reader, RealFs};
 use crate::enter::enter;
 use crate::error::Failure;
 
+/// Sequences and payloads, as Python gets them.
+type Records<'py> = (Vec<u64>, Vec<Bound<'py, PyBytes>>);
+
 /// Sequences, and payloads one behind the other.
 #[derive(Default)]
 struct Batch {
@@ -44,7 +47,7 @@ impl LogReader {
         py: Python<'py>,
         max_records: usize,
         max_bytes: usize,
-    ) -> PyResult<Option<(Vec<u64>, Vec<Bound<'py, PyBytes>>)>> {
+    ) -> PyResult<Option<Records<'py>>> {
         let batch = enter(py, || self.read(max_records, max_bytes))?;
         if batch.sequences.is_empty() {
             return Ok(None);
