@@ -21,6 +21,9 @@ struct Batch {
     ends: Vec<usize>,
 }
 
+/// Sequences and encoded records.
+type Records<'py> = (Vec<u64>, Vec<Bound<'py, PyBytes>>);
+
 #[pyclass(frozen, module = "scorer._scorer")]
 pub(crate) struct LogReader {
     reader: Mutex<Reader>,
