@@ -11,12 +11,11 @@ use scorer_core::bundle::ScoreOut;
 use scorer_proto::v1::{ScoreBatchRequest, ScoreBatchResponse};
 
 use super::arrive::Arrival;
-use super::evaluate::{self, Record, with_workspace};
+use super::evaluate::{self, with_workspace};
 use super::log::{self, Said};
 use super::{Decision, Times, decode, features, micros, reply, route, score};
 use crate::bundles::Loaded;
 use crate::config::{DurabilityClass, Kind};
-use crate::decisions::Decisions;
 use crate::lanes::LaneInForce;
 use crate::metrics::Reason;
 use crate::refusal::Refusal;
@@ -127,40 +126,28 @@ impl Batch<'_> {
     /// Each row is a decision of its own, `<request id>/<row>`.
     async fn record(&self, shared: &Shared, values: &[f32], width: usize, rows: &[Row]) {
         let Some(log) = &shared.log else { return };
+        let Batch { checkpoint, lane, entity, times, .. } = *self;
         let mut id = String::with_capacity(self.id.len() + 8);
         for (chunk, rows_of_chunk) in rows.chunks(CHUNK).enumerate() {
             if chunk > 0 {
                 tokio::task::yield_now().await;
             }
             with_workspace(|workspace| {
-                for (at, row) in (chunk * CHUNK..).zip(rows_of_chunk) {
+                for (at, (out, fallback)) in (chunk * CHUNK..).zip(rows_of_chunk) {
                     id.clear();
                     // Writing to a string cannot fail.
                     let _ = write!(id, "{}/{at}", self.id);
+                    let decision = Decision { checkpoint, lane, id: &id, entity, fallback: *fallback, times };
+                    let label = score::label(checkpoint, &lane.loaded, out);
+                    let said = Said::Score { margin: out.margin, score: out.score, label: &label };
                     let features = &values[at * width..(at + 1) * width];
                     let durability = self.durability(at + 1 == rows.len());
-                    self.record_row(shared, log, &id, features, row, durability, &mut workspace.record);
+                    // As for single scores: what is not recorded is counted.
+                    let record = &mut workspace.record;
+                    let _ = log::append(shared, log, decision, features, said, durability, record);
                 }
             });
         }
-    }
-
-    fn record_row(
-        &self,
-        shared: &Shared,
-        log: &Decisions,
-        id: &str,
-        features: &[f32],
-        (out, fallback): &Row,
-        durability: DurabilityClass,
-        record: &mut Record,
-    ) {
-        let Batch { checkpoint, lane, entity, times, .. } = *self;
-        let decision = Decision { checkpoint, lane, id, entity, fallback: *fallback, times };
-        let label = score::label(checkpoint, &lane.loaded, out);
-        let said = Said::Score { margin: out.margin, score: out.score, label: &label };
-        // As for single scores: what is not recorded is counted.
-        let _ = log::append(shared, log, decision, features, said, durability, record);
     }
 
     /// Bringing the last row to the device brings those before it along.
