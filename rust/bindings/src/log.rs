@@ -18,6 +18,9 @@ struct Batch {
     ends: Vec<usize>,
 }
 
+/// Sequences, and the records that have them.
+type Records<'py> = (Vec<u64>, Vec<Bound<'py, PyBytes>>);
+
 #[pyclass(frozen, module = "scorer._scorer")]
 pub(crate) struct LogReader {
     reader: Mutex<Reader>,
@@ -44,7 +47,7 @@ impl LogReader {
         py: Python<'py>,
         max_records: usize,
         max_bytes: usize,
-    ) -> PyResult<Option<(Vec<u64>, Vec<Bound<'py, PyBytes>>)>> {
+    ) -> PyResult<Option<Records<'py>>> {
         let batch = enter(py, || self.read(max_records, max_bytes))?;
         if batch.sequences.is_empty() {
             return Ok(None);

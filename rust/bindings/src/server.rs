@@ -32,7 +32,7 @@ impl Server {
     /// Loads, verifies and warms a bundle; returns the report as JSON.
     fn load(&self, py: Python<'_>, path: PathBuf, digest: &str) -> PyResult<String> {
         let inner = self.here()?;
-        enter(py, || Ok::<_, Failure>(json(&inner.load(&path, digest)?)?))
+        enter(py, || json(&inner.load(&path, digest)?))
     }
 
     /// Puts a lane table in force.

@@ -1,7 +1,6 @@
 //! The decision log as the answer path sees it.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
 
 use prost::Message as _;
 use scorer_log::{Durability, Env, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Recovery};
@@ -10,7 +9,7 @@ use serde_json::json;
 
 use crate::config::{DurabilityClass, LogSettings};
 use crate::events::{Events, Level};
-use crate::metrics::{Metrics, Reason};
+use crate::metrics::Reason;
 
 /// Field number of `LogRecord.decision`.
 const DECISION: u32 = 1;
@@ -46,7 +45,6 @@ impl Decisions {
         decision: &DecisionRecord,
         payload: &mut Vec<u8>,
         durability: DurabilityClass,
-        metrics: &Metrics,
     ) -> Result<(), LogError> {
         payload.clear();
         // As `LogRecord { decision }` would, without building one.
@@ -58,10 +56,7 @@ impl Decisions {
                 self.index.note_decision(&decision.checkpoint, &decision.decision_id);
                 Ok(())
             }
-            Err(error) => {
-                metrics.unlogged.fetch_add(1, Relaxed);
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 

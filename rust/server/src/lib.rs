@@ -6,6 +6,7 @@
 mod answer;
 pub mod bundle_dir;
 mod bundles;
+mod condition;
 mod config;
 mod decisions;
 mod error;
@@ -17,6 +18,7 @@ mod lanes;
 mod metrics;
 mod refusal;
 mod replay;
+mod run;
 mod server;
 mod service;
 mod state;
@@ -24,10 +26,12 @@ mod status;
 mod transport;
 
 pub use bundles::LoadReport;
+pub use condition::{BundleStatus, LogStatus, Status};
 pub use config::{CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, ServerConfig};
 pub use error::{LoadError, ServerError, SwapError, UnloadError};
 #[cfg(feature = "fault-injection")]
 pub use fault::Fault;
 pub use lanes::{Lane, LaneTable};
 pub use refusal::Refusal;
-pub use server::{Addresses, Server, Status};
+pub use run::Addresses;
+pub use server::Server;

@@ -1,37 +1,30 @@
 //! The server's life: start, load, swap, drain.
 
-use std::net::TcpListener;
 use std::path::Path;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use scorer_core::bundle::Digest;
 use scorer_log::Env;
-use serde::Serialize;
 use serde_json::json;
-use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
 
 use crate::answer::admit::Admission;
 use crate::answer::features::FromRequest;
 use crate::bundles::{LoadReport, Reaper, Store};
+use crate::condition::Status;
 use crate::config::ServerConfig;
 use crate::decisions::Decisions;
 use crate::error::{LoadError, ServerError, SwapError, UnloadError};
 use crate::events::{Events, Level};
 use crate::health::Health;
 use crate::lanes::{LaneTable, LanesInForce};
-use crate::metrics::{self, Metrics};
+use crate::metrics::Metrics;
 use crate::replay::Replay;
+use crate::run::{Addresses, Listeners, Running};
 use crate::state::{self, Shared};
-use crate::transport::bind::{self, SocketFile, UnixSocket};
-use crate::transport::{Dispatch, accept};
 
 /// Answers remembered per kind, the newest.
 const REMEMBERED: usize = 65_536;
@@ -39,9 +32,6 @@ const REMEMBERED: usize = 65_536;
 const REMEMBERED_BYTES: usize = 32 << 20;
 /// How long a dropped server waits for what is in flight.
 const DROP_WITHIN: Duration = Duration::from_millis(500);
-/// After the drain's own time: what the runtime gets to stop its threads.
-const STOP_WITHIN: Duration = Duration::from_secs(2);
-
 /// A running data plane. Its methods may be called from any thread and never wait for requests.
 pub struct Server {
     shared: Arc<Shared>,
@@ -51,82 +41,6 @@ pub struct Server {
     /// The process whose threads serve.
     owner: u32,
     running: Mutex<Option<Running>>,
-}
-
-/// Where the server really listens, port 0 resolved.
-#[derive(Clone, Debug, Serialize)]
-pub struct Addresses {
-    /// `host:port` and `unix:/path`.
-    pub grpc: Vec<String>,
-    /// `host:port`.
-    pub metrics: Option<String>,
-}
-
-/// The server's condition.
-#[derive(Clone, Debug, Serialize)]
-pub struct Status {
-    /// Of this build.
-    pub version: &'static str,
-    /// `release` or `debug`.
-    pub build_profile: &'static str,
-    /// `SERVING`, `NOT_SERVING` or `DRAINING`.
-    pub state: &'static str,
-    /// Milliseconds since the Unix epoch.
-    pub started_at_ms: i64,
-    /// Start to ready, milliseconds; 0 while it never was.
-    pub ready_after_ms: f64,
-    /// Version of the table in force.
-    pub lane_table: u64,
-    /// Bundles in memory.
-    pub bundles: Vec<BundleStatus>,
-    /// Absent if no log is configured.
-    pub log: Option<LogStatus>,
-    /// Requests in flight.
-    pub inflight: usize,
-    /// Connections open.
-    pub connections: u64,
-    /// Panics caught since the start.
-    pub panics: u64,
-}
-
-/// One bundle in memory.
-#[derive(Clone, Debug, Serialize)]
-pub struct BundleStatus {
-    /// What loading found.
-    #[serde(flatten)]
-    pub report: LoadReport,
-    /// Decisions it has made.
-    pub decisions: u64,
-    /// Whether it answers at a checkpoint now.
-    pub live: bool,
-}
-
-/// The log's own status and where it is.
-#[derive(Clone, Debug, Serialize)]
-pub struct LogStatus {
-    /// The directory.
-    pub directory: String,
-    /// See [`scorer_log::LogStatus`].
-    #[serde(flatten)]
-    pub status: scorer_log::LogStatus,
-}
-
-/// What has to be stopped.
-struct Running {
-    draining: watch::Sender<bool>,
-    /// Tells that every connection has ended.
-    ended: mpsc::Receiver<()>,
-    runtime: JoinHandle<()>,
-    stop: watch::Sender<bool>,
-    metrics: Option<JoinHandle<()>>,
-    socket: Option<SocketFile>,
-}
-
-/// Bound, not yet served.
-struct Listeners {
-    tcp: Option<TcpListener>,
-    unix: Option<UnixSocket>,
-    metrics: Option<TcpListener>,
 }
 
 // === impl Server ===
@@ -150,7 +64,7 @@ impl Server {
         let listeners = Listeners::bind(&config)?;
         let addresses = listeners.addresses()?;
         let shared = Arc::new(shared(config, env, started)?);
-        let running = run(&shared, listeners)?;
+        let running = Running::start(&shared, listeners)?;
         let fields = json!({"addresses": &addresses, "version": env!("CARGO_PKG_VERSION")});
         shared.events.push(Level::Info, "started", fields);
         Ok(Server {
@@ -265,38 +179,7 @@ impl Server {
     /// Its condition now.
     #[must_use]
     pub fn status(&self) -> Status {
-        let shared = &self.shared;
-        let table = shared.lanes.load_full();
-        let live = |digest: &Digest| table.all().any(|(_, lane)| lane.loaded.digest == *digest);
-        Status {
-            version: env!("CARGO_PKG_VERSION"),
-            build_profile: if cfg!(debug_assertions) { "debug" } else { "release" },
-            state: match (self.is_draining(), shared.health.is_ready()) {
-                (true, _) => "DRAINING",
-                (false, true) => "SERVING",
-                (false, false) => "NOT_SERVING",
-            },
-            started_at_ms: shared.started_at_us / 1000,
-            ready_after_ms: shared.ready_after_us.load(Relaxed) as f64 / 1e3,
-            lane_table: table.version,
-            bundles: shared
-                .bundles
-                .all()
-                .iter()
-                .map(|loaded| BundleStatus {
-                    report: loaded.report(true),
-                    decisions: loaded.decisions.load(Relaxed),
-                    live: live(&loaded.digest),
-                })
-                .collect(),
-            log: shared
-                .log
-                .as_ref()
-                .map(|log| LogStatus { directory: log.dir.display().to_string(), status: log.status() }),
-            inflight: shared.admission.inflight(),
-            connections: shared.metrics.connections.open.load(Relaxed),
-            panics: shared.metrics.panics.load(Relaxed),
-        }
+        Status::of(&self.shared)
     }
 
     /// What happened since the last call, as JSON lines.
@@ -313,7 +196,7 @@ impl Server {
         let Some(running) = running.take() else { return };
         let began = Instant::now();
         let shared = &self.shared;
-        shared.draining.store(true, std::sync::atomic::Ordering::Release);
+        shared.draining.store(true, Release);
         shared.health.drain();
         shared.events.push(Level::Info, "draining", json!({"within_seconds": within.as_secs_f64()}));
         let complete = running.stop(within);
@@ -357,57 +240,6 @@ impl std::fmt::Debug for Server {
     }
 }
 
-// === impl Listeners ===
-
-impl Listeners {
-    fn bind(config: &ServerConfig) -> Result<Listeners, ServerError> {
-        Ok(Listeners {
-            tcp: config.listen.as_deref().map(|address| bind::tcp("listen", address)).transpose()?,
-            unix: config.uds.as_deref().map(bind::unix).transpose()?,
-            metrics: config
-                .metrics_listen
-                .as_deref()
-                .map(|address| bind::tcp("metrics_listen", address))
-                .transpose()?,
-        })
-    }
-
-    fn addresses(&self) -> Result<Addresses, ServerError> {
-        let of = |listener: &TcpListener| {
-            listener
-                .local_addr()
-                .map(|address| address.to_string())
-                .map_err(|source| ServerError::Start { what: "a listener", source })
-        };
-        let mut grpc = Vec::new();
-        if let Some(tcp) = &self.tcp {
-            grpc.push(of(tcp)?);
-        }
-        if let Some(unix) = &self.unix {
-            grpc.push(format!("unix:{}", unix.file.0.display()));
-        }
-        Ok(Addresses { grpc, metrics: self.metrics.as_ref().map(of).transpose()? })
-    }
-}
-
-// === impl Running ===
-
-impl Running {
-    /// Whether everything in flight ended in time.
-    fn stop(self, within: Duration) -> bool {
-        // The receivers live in the tasks that this is for; without them there is nothing to stop.
-        let _ = self.draining.send(true);
-        let complete = self.ended.recv_timeout(within).is_ok();
-        let _ = self.stop.send(true);
-        let _ = self.runtime.join();
-        if let Some(metrics) = self.metrics {
-            let _ = metrics.join();
-        }
-        drop(self.socket);
-        complete
-    }
-}
-
 fn shared(config: ServerConfig, env: Env, started: Instant) -> Result<Shared, ServerError> {
     let clock = Arc::clone(&env.clock);
     let events = Arc::new(Events::new(Arc::clone(&clock)));
@@ -437,67 +269,6 @@ fn shared(config: ServerConfig, env: Env, started: Instant) -> Result<Shared, Se
         #[cfg(feature = "fault-injection")]
         faults: crate::fault::Faults::default(),
     })
-}
-
-/// Starts the threads that serve.
-fn run(shared: &Arc<Shared>, listeners: Listeners) -> Result<Running, ServerError> {
-    let start = |what: &'static str| move |source: std::io::Error| ServerError::Start { what, source };
-    let dispatch = Dispatch::new(shared).map_err(|error| ServerError::Config(error.to_string()))?;
-    let number = AtomicU64::new(0);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(shared.config.threads)
-        .thread_name_fn(move || format!("scorer-data-{}", number.fetch_add(1, AcqRel)))
-        .enable_all()
-        .build()
-        .map_err(start("the runtime"))?;
-
-    let (draining, drained) = watch::channel(false);
-    let (stop, stopped) = watch::channel(false);
-    let mut loops = JoinSet::new();
-    let slots = Arc::new(Semaphore::new(shared.config.max_connections));
-    let mut socket = None;
-    {
-        let _guard = runtime.enter();
-        let context = (Arc::clone(shared), dispatch, slots, drained);
-        if let Some(tcp) = listeners.tcp {
-            let listener = tokio::net::TcpListener::from_std(tcp).map_err(start("the TCP listener"))?;
-            let (shared, dispatch, slots, drained) = context.clone();
-            loops.spawn_on(accept::run(listener, shared, dispatch, slots, drained), runtime.handle());
-        }
-        if let Some(UnixSocket { listener, file }) = listeners.unix {
-            let listener =
-                tokio::net::UnixListener::from_std(listener).map_err(start("the Unix listener"))?;
-            let (shared, dispatch, slots, drained) = context;
-            loops.spawn_on(accept::run(listener, shared, dispatch, slots, drained), runtime.handle());
-            socket = Some(file);
-        }
-    }
-    let metrics = listeners
-        .metrics
-        .map(|listener| metrics::http::start(listener, Arc::clone(shared), stopped.clone()))
-        .transpose()
-        .map_err(start("the metrics listener"))?;
-    let (tell, ended) = mpsc::channel();
-    let runtime = thread::Builder::new()
-        .name("scorer-runtime".to_owned())
-        .spawn(move || keep(runtime, loops, &tell, stopped))
-        .map_err(start("the runtime's thread"))?;
-    Ok(Running { draining, ended, runtime, stop, metrics, socket })
-}
-
-/// Owns the runtime, so that whoever stops the server may itself be on a runtime.
-fn keep(runtime: Runtime, mut loops: JoinSet<()>, tell: &mpsc::Sender<()>, mut stop: watch::Receiver<bool>) {
-    runtime.block_on(async {
-        tokio::select! {
-            () = async { while loops.join_next().await.is_some() {} } => {
-                // Nobody is there to hear it only if the start failed half-way.
-                let _ = tell.send(());
-            }
-            _ = stop.wait_for(|stop| *stop) => {}
-        }
-        let _ = stop.wait_for(|stop| *stop).await;
-    });
-    runtime.shutdown_timeout(STOP_WITHIN);
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -15,7 +15,7 @@ use super::evaluate::{self, with_workspace};
 use super::log::{self, Said};
 use super::{Decision, Times, decode, features, micros, reply, route, score};
 use crate::bundles::Loaded;
-use crate::config::Kind;
+use crate::config::{DurabilityClass, Kind};
 use crate::lanes::LaneInForce;
 use crate::metrics::Reason;
 use crate::refusal::Refusal;
@@ -59,7 +59,7 @@ pub(crate) async fn answer(
     loaded.decisions.fetch_add(rows.len() as u64, Relaxed);
 
     let batch = Batch { checkpoint, lane, id: &id, entity, times };
-    batch.record(shared, values, width, &rows);
+    batch.record(shared, values, width, &rows).await;
     let mut response = batch.reply(&rows);
     response.request_id = id;
     Ok(response)
@@ -124,29 +124,38 @@ async fn run(
 
 impl Batch<'_> {
     /// Each row is a decision of its own, `<request id>/<row>`.
-    fn record(&self, shared: &Shared, values: &[f32], width: usize, rows: &[Row]) {
+    async fn record(&self, shared: &Shared, values: &[f32], width: usize, rows: &[Row]) {
         let Some(log) = &shared.log else { return };
-        let loaded = &*self.lane.loaded;
+        let Batch { checkpoint, lane, entity, times, .. } = *self;
         let mut id = String::with_capacity(self.id.len() + 8);
-        with_workspace(|workspace| {
-            for (at, (features, (out, fallback))) in values.chunks_exact(width.max(1)).zip(rows).enumerate() {
-                id.clear();
-                // Writing to a string cannot fail.
-                let _ = write!(id, "{}/{at}", self.id);
-                let decision = Decision {
-                    checkpoint: self.checkpoint,
-                    lane: self.lane,
-                    id: &id,
-                    entity: self.entity,
-                    fallback: *fallback,
-                    times: self.times,
-                };
-                let label = score::label(self.checkpoint, loaded, out);
-                let said = Said::Score { margin: out.margin, score: out.score, label: &label };
-                // As for single scores: the log counts what it could not keep.
-                let _ = log::append(shared, log, decision, features, said, &mut workspace.record);
+        for (chunk, rows_of_chunk) in rows.chunks(CHUNK).enumerate() {
+            if chunk > 0 {
+                tokio::task::yield_now().await;
             }
-        });
+            with_workspace(|workspace| {
+                for (at, (out, fallback)) in (chunk * CHUNK..).zip(rows_of_chunk) {
+                    id.clear();
+                    // Writing to a string cannot fail.
+                    let _ = write!(id, "{}/{at}", self.id);
+                    let decision = Decision { checkpoint, lane, id: &id, entity, fallback: *fallback, times };
+                    let label = score::label(checkpoint, &lane.loaded, out);
+                    let said = Said::Score { margin: out.margin, score: out.score, label: &label };
+                    let features = &values[at * width..(at + 1) * width];
+                    let durability = self.durability(at + 1 == rows.len());
+                    // As for single scores: what is not recorded is counted.
+                    let record = &mut workspace.record;
+                    let _ = log::append(shared, log, decision, features, said, durability, record);
+                }
+            });
+        }
+    }
+
+    /// Bringing the last row to the device brings those before it along.
+    fn durability(&self, last: bool) -> DurabilityClass {
+        match self.checkpoint.durability {
+            DurabilityClass::Sync if !last => DurabilityClass::Written,
+            durability => durability,
+        }
     }
 
     /// `served` names a fallback if at least one row has one; the records tell which.

@@ -12,8 +12,9 @@ use crate::metrics::Reason;
 use crate::refusal::Refusal;
 use crate::state::{Checkpoint, Shared};
 
-/// Bundles whose working memory one thread keeps: those in force, and those just replaced.
-const KEPT: usize = 8;
+/// Bundles whose working memory one thread keeps: those in force, and those just replaced. With more than
+/// that in force, memory is made anew for some requests.
+const KEPT: usize = 32;
 
 thread_local! {
     static WORKSPACE: RefCell<Workspace> = RefCell::default();

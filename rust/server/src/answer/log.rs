@@ -1,10 +1,13 @@
 //! Stage 9: the decision's record.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use scorer_log::LogError;
 use scorer_proto::v1::DecisionRecord;
 
 use super::Decision;
 use super::evaluate::Record;
+use crate::config::DurabilityClass;
 use crate::decisions::Decisions;
 use crate::metrics::Reason;
 use crate::state::Shared;
@@ -34,18 +37,24 @@ pub(crate) enum Pmf<'a> {
     Only { index: usize, actions: usize },
 }
 
-/// Fills the record and appends it with the checkpoint's durability.
+/// Fills the record and appends it.
 pub(crate) fn append(
     shared: &Shared,
     log: &Decisions,
     decision: Decision<'_>,
     row: &[f32],
     said: Said<'_>,
+    durability: DurabilityClass,
     record: &mut Record,
 ) -> Result<(), LogError> {
     let Record { decision: to, payload } = record;
     fill(to, shared.clock.unix_us(), decision, row, said);
-    log.append(to, payload, decision.checkpoint.durability, &shared.metrics)
+    log.append(to, payload, durability).inspect_err(|_| unlogged(shared))
+}
+
+/// Counts a decision that is answered and not recorded.
+pub(crate) fn unlogged(shared: &Shared) {
+    shared.metrics.unlogged.fetch_add(1, Relaxed);
 }
 
 /// Writes every field: the record still holds the last decision, whose buffers are used again.

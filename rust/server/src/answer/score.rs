@@ -98,7 +98,7 @@ fn decide(
             let (row, _, record) = workspace.parts(loaded);
             let said = Said::Score { margin: out.margin, score: out.score, label: &label };
             // A score that is not recorded is still worth giving; the log counts it.
-            let _ = log::append(shared, log, decision, row, said, record);
+            let _ = log::append(shared, log, decision, row, said, checkpoint.durability, record);
         }
         let source = Arc::clone(&lane.source);
         Ok(Scored { source, score: out.score, margin: out.margin, label, fallback, times })

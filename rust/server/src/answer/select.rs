@@ -93,7 +93,12 @@ fn decide(
         loaded.decisions.fetch_add(1, Relaxed);
 
         let logged = match log {
-            None => false,
+            None => {
+                if shared.log.is_some() {
+                    log::unlogged(shared);
+                }
+                false
+            }
             Some(log) => match turn.record(log, workspace, entity, choice, times) {
                 Ok(()) => true,
                 Err(_) if choice.explored => {
@@ -202,7 +207,7 @@ impl Turn<'_> {
             expected_reward,
         };
         let decision = Decision { checkpoint, lane, id, entity, fallback: choice.fallback, times };
-        log::append(shared, log, decision, row, said, record)
+        log::append(shared, log, decision, row, said, checkpoint.durability, record)
     }
 }
 

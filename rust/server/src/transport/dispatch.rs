@@ -31,6 +31,8 @@ use crate::status::corrected;
 /// A request without a deadline is given up after this long; it can only be waiting for its own body or
 /// for its twin.
 const WITHOUT_DEADLINE: Duration = Duration::from_secs(5);
+/// Health checks and reflection ask with a name.
+const SMALL: usize = 4 << 10;
 const GRPC_STATUS: &str = "grpc-status";
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -54,16 +56,18 @@ pub(crate) struct Answer {
 }
 
 enum State {
-    /// Refused at the door, or not ours to count.
+    /// Refused at the door, or not ours to count. Empty once it has been given.
     Ready(Option<Response<Reply>>),
-    Running {
-        answering: Answering,
-        probe: Option<Probe>,
-        polled: bool,
-        /// Set up only when the request has to wait: most never do.
-        timer: Option<Pin<Box<Sleep>>>,
-    },
+    Running(Running),
     Plain(Answering),
+}
+
+struct Running {
+    answering: Answering,
+    probe: Probe,
+    polled: bool,
+    /// Set up only when the request has to wait: most never do.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// The reply's body. The request ends when this is dropped: the reply is then handed over, or given up.
@@ -86,12 +90,15 @@ impl Dispatch {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Dispatch, tonic_reflection::server::Error> {
         let scoring = ScoringServiceServer::new(Scoring::new(Arc::clone(shared)))
             .max_decoding_message_size(shared.config.max_message_bytes);
-        let v1 = reflection("grpc.reflection.v1.ServerReflection").build_v1()?;
-        let v1alpha = reflection("grpc.reflection.v1alpha.ServerReflection").build_v1alpha()?;
+        let v1 =
+            reflection("grpc.reflection.v1.ServerReflection").build_v1()?.max_decoding_message_size(SMALL);
+        let v1alpha = reflection("grpc.reflection.v1alpha.ServerReflection")
+            .build_v1alpha()?
+            .max_decoding_message_size(SMALL);
         Ok(Dispatch {
             shared: Arc::clone(shared),
             scoring,
-            health: HealthServer::new(shared.health.clone()),
+            health: HealthServer::new(shared.health.clone()).max_decoding_message_size(SMALL),
             reflection_v1: Arc::new(move |request| v1.clone().call(request)),
             reflection_v1alpha: Arc::new(move |request| v1alpha.clone().call(request)),
         })
@@ -112,7 +119,7 @@ impl Dispatch {
         }
         request.extensions_mut().insert(arrival);
         let answering = self.scoring.clone().call(request);
-        Answer { state: State::Running { answering, probe: Some(probe), polled: false, timer: None } }
+        Answer { state: State::Running(Running { answering, probe, polled: false, timer: None }) }
     }
 
     fn plain(&self, request: Request<Incoming>) -> Answer {
@@ -177,64 +184,58 @@ fn reflection(own_name: &str) -> tonic_reflection::server::Builder<'static> {
 impl Future for Answer {
     type Output = Result<Response<Reply>, Infallible>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.get_mut().state {
-            State::Ready(response) => match response.take() {
-                Some(response) => Poll::Ready(Ok(response)),
-                None => Poll::Pending,
-            },
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let response = match &mut self.state {
+            State::Ready(response) => return response.take().map_or(Poll::Pending, |it| Poll::Ready(Ok(it))),
             State::Plain(answering) => {
                 let Ok(response) = ready!(answering.as_mut().poll(context));
-                Poll::Ready(Ok(response.map(Reply::uncounted)))
+                return Poll::Ready(Ok(response.map(Reply::uncounted)));
             }
-            State::Running { answering, probe, polled, timer } => {
-                if !std::mem::replace(polled, true)
-                    && let Some(probe) = probe
-                {
-                    probe.shared.metrics.started(probe.arrival.method, probe.arrival.at.elapsed());
-                }
-                match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
-                    Ok(Poll::Ready(Ok(response))) => Poll::Ready(Ok(counted(response, probe.take()))),
-                    Ok(Poll::Pending) => {
-                        let timer = timer.get_or_insert_with(|| Box::pin(sleep(left(probe.as_ref()))));
-                        ready!(timer.as_mut().poll(context));
-                        Poll::Ready(Ok(counted(Status::from(Refusal::Deadline).into_http(), probe.take())))
-                    }
-                    Err(panic) => {
-                        let refusal = match probe {
-                            Some(probe) => probe.shared.panicked("request", panic.as_ref()),
-                            None => Refusal::Deadline,
-                        };
-                        Poll::Ready(Ok(counted(Status::from(refusal).into_http(), probe.take())))
-                    }
-                }
-            }
+            State::Running(running) => ready!(running.poll(context)),
+        };
+        match std::mem::replace(&mut self.state, State::Ready(None)) {
+            State::Running(running) => Poll::Ready(Ok(counted(response, running.probe))),
+            State::Ready(_) | State::Plain(_) => Poll::Pending,
         }
     }
 }
 
-/// How long the request may still wait.
-fn left(probe: Option<&Probe>) -> Duration {
-    probe.map_or(WITHOUT_DEADLINE, |probe| {
-        probe.arrival.timeout.unwrap_or(WITHOUT_DEADLINE).saturating_sub(probe.arrival.at.elapsed())
-    })
+// === impl Running ===
+
+impl Running {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Response<Body>> {
+        let Running { answering, probe, polled, timer } = self;
+        let Probe { shared, arrival, .. } = probe;
+        if !std::mem::replace(polled, true) {
+            shared.metrics.started(arrival.method, arrival.at.elapsed());
+        }
+        match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
+            Ok(Poll::Ready(Ok(response))) => Poll::Ready(response),
+            Ok(Poll::Pending) => {
+                let left =
+                    || arrival.timeout.unwrap_or(WITHOUT_DEADLINE).saturating_sub(arrival.at.elapsed());
+                let timer = timer.get_or_insert_with(|| Box::pin(sleep(left())));
+                ready!(timer.as_mut().poll(context));
+                Poll::Ready(Status::from(Refusal::Deadline).into_http())
+            }
+            Err(panic) => Poll::Ready(Status::from(shared.panicked("request", panic.as_ref())).into_http()),
+        }
+    }
 }
 
 fn refused(refusal: Refusal, probe: Probe) -> Response<Reply> {
-    counted(Status::from(refusal).into_http(), Some(probe))
+    counted(Status::from(refusal).into_http(), probe)
 }
 
 /// Corrects the status where tonic's differs from gRPC's table, and hands the probe to the reply.
-fn counted(mut response: Response<Body>, mut probe: Option<Probe>) -> Response<Reply> {
+fn counted(mut response: Response<Body>, mut probe: Probe) -> Response<Reply> {
     let code = code_of(response.headers());
     let right = corrected(code);
     if right != code {
         response.headers_mut().insert(GRPC_STATUS, HeaderValue::from(right as i32));
     }
-    if let Some(probe) = &mut probe {
-        probe.code = right;
-    }
-    response.map(|body| Reply { body, probe })
+    probe.code = right;
+    response.map(|body| Reply { body, probe: Some(probe) })
 }
 
 /// An error is in the headers; without one there the reply's trailers say OK.

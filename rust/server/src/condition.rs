@@ -1,0 +1,107 @@
+//! The server's condition, as the control plane and operators ask for it.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use serde::Serialize;
+
+use crate::bundles::Loaded;
+use crate::lanes::LanesInForce;
+use crate::state::Shared;
+
+/// The server's condition.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Of this build.
+    pub version: &'static str,
+    /// `release` or `debug`.
+    pub build_profile: &'static str,
+    /// `SERVING`, `NOT_SERVING` or `DRAINING`.
+    pub state: &'static str,
+    /// Milliseconds since the Unix epoch.
+    pub started_at_ms: i64,
+    /// Start to ready, milliseconds; 0 while it never was.
+    pub ready_after_ms: f64,
+    /// Version of the table in force.
+    pub lane_table: u64,
+    /// Bundles in memory.
+    pub bundles: Vec<BundleStatus>,
+    /// Absent if no log is configured.
+    pub log: Option<LogStatus>,
+    /// Requests in flight.
+    pub inflight: usize,
+    /// Connections open.
+    pub connections: u64,
+    /// Panics caught since the start.
+    pub panics: u64,
+}
+
+/// One bundle in memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct BundleStatus {
+    /// `sha256:<hex>`.
+    pub digest: String,
+    /// The bundle's name.
+    pub name: String,
+    /// `score` or `action`.
+    pub kind: &'static str,
+    /// Time that loading took, milliseconds.
+    pub load_ms: f64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Decisions it has made.
+    pub decisions: u64,
+    /// Whether it answers at a checkpoint now.
+    pub live: bool,
+}
+
+/// The log's own status and where it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct LogStatus {
+    /// The directory.
+    pub directory: String,
+    /// See [`scorer_log::LogStatus`].
+    #[serde(flatten)]
+    pub status: scorer_log::LogStatus,
+}
+
+// === impl Status ===
+
+impl Status {
+    pub(crate) fn of(shared: &Shared) -> Status {
+        let table = shared.lanes.load_full();
+        let directory = |log: &crate::decisions::Decisions| log.dir.display().to_string();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            build_profile: if cfg!(debug_assertions) { "debug" } else { "release" },
+            state: match (shared.draining.load(Acquire), shared.health.is_ready()) {
+                (true, _) => "DRAINING",
+                (false, true) => "SERVING",
+                (false, false) => "NOT_SERVING",
+            },
+            started_at_ms: shared.started_at_us / 1000,
+            ready_after_ms: shared.ready_after_us.load(Relaxed) as f64 / 1e3,
+            lane_table: table.version,
+            bundles: shared.bundles.all().iter().map(|loaded| BundleStatus::of(loaded, &table)).collect(),
+            log: shared.log.as_ref().map(|log| LogStatus { directory: directory(log), status: log.status() }),
+            inflight: shared.admission.inflight(),
+            connections: shared.metrics.connections.open.load(Relaxed),
+            panics: shared.metrics.panics.load(Relaxed),
+        }
+    }
+}
+
+// === impl BundleStatus ===
+
+impl BundleStatus {
+    fn of(loaded: &Loaded, table: &LanesInForce) -> BundleStatus {
+        BundleStatus {
+            digest: loaded.digest_text.to_string(),
+            name: loaded.bundle.name().to_owned(),
+            kind: loaded.kind.as_str(),
+            load_ms: loaded.load_ms,
+            bytes: loaded.bytes,
+            decisions: loaded.decisions.load(Relaxed),
+            live: table.all().any(|(_, lane)| lane.loaded.digest == loaded.digest),
+        }
+    }
+}

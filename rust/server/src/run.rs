@@ -1,0 +1,162 @@
+//! Listeners and threads: how they start and how they end.
+
+use std::net::TcpListener;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::AcqRel;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::config::ServerConfig;
+use crate::error::ServerError;
+use crate::metrics;
+use crate::state::Shared;
+use crate::transport::bind::{self, SocketFile, UnixSocket};
+use crate::transport::{Dispatch, accept};
+
+/// After the drain's own time: what the runtime gets to stop its threads.
+const STOP_WITHIN: Duration = Duration::from_secs(2);
+
+/// Where the server really listens, port 0 resolved.
+#[derive(Clone, Debug, Serialize)]
+pub struct Addresses {
+    /// `host:port` and `unix:/path`.
+    pub grpc: Vec<String>,
+    /// `host:port`.
+    pub metrics: Option<String>,
+}
+
+/// What has to be stopped.
+pub(crate) struct Running {
+    draining: watch::Sender<bool>,
+    /// Tells that every connection has ended.
+    ended: mpsc::Receiver<()>,
+    runtime: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+    metrics: Option<JoinHandle<()>>,
+    socket: Option<SocketFile>,
+}
+
+/// Bound, not yet served.
+pub(crate) struct Listeners {
+    tcp: Option<TcpListener>,
+    unix: Option<UnixSocket>,
+    metrics: Option<TcpListener>,
+}
+
+// === impl Listeners ===
+
+impl Listeners {
+    pub(crate) fn bind(config: &ServerConfig) -> Result<Listeners, ServerError> {
+        Ok(Listeners {
+            tcp: config.listen.as_deref().map(|address| bind::tcp("listen", address)).transpose()?,
+            unix: config.uds.as_deref().map(bind::unix).transpose()?,
+            metrics: config
+                .metrics_listen
+                .as_deref()
+                .map(|address| bind::tcp("metrics_listen", address))
+                .transpose()?,
+        })
+    }
+
+    pub(crate) fn addresses(&self) -> Result<Addresses, ServerError> {
+        let of = |listener: &TcpListener| {
+            listener
+                .local_addr()
+                .map(|address| address.to_string())
+                .map_err(|source| ServerError::Start { what: "a listener", source })
+        };
+        let mut grpc = Vec::new();
+        if let Some(tcp) = &self.tcp {
+            grpc.push(of(tcp)?);
+        }
+        if let Some(unix) = &self.unix {
+            grpc.push(format!("unix:{}", unix.file.0.display()));
+        }
+        Ok(Addresses { grpc, metrics: self.metrics.as_ref().map(of).transpose()? })
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Starts the threads that serve.
+    pub(crate) fn start(shared: &Arc<Shared>, listeners: Listeners) -> Result<Running, ServerError> {
+        let start = |what: &'static str| move |source: std::io::Error| ServerError::Start { what, source };
+        let dispatch = Dispatch::new(shared).map_err(|error| ServerError::Config(error.to_string()))?;
+        let number = AtomicU64::new(0);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(shared.config.threads)
+            .thread_name_fn(move || format!("scorer-data-{}", number.fetch_add(1, AcqRel)))
+            .enable_all()
+            .build()
+            .map_err(start("the runtime"))?;
+
+        let (draining, drained) = watch::channel(false);
+        let (stop, stopped) = watch::channel(false);
+        let mut loops = JoinSet::new();
+        let slots = Arc::new(Semaphore::new(shared.config.max_connections));
+        let mut socket = None;
+        {
+            let _guard = runtime.enter();
+            let context = (Arc::clone(shared), dispatch, slots, drained);
+            if let Some(tcp) = listeners.tcp {
+                let listener = tokio::net::TcpListener::from_std(tcp).map_err(start("the TCP listener"))?;
+                let (shared, dispatch, slots, drained) = context.clone();
+                loops.spawn_on(accept::run(listener, shared, dispatch, slots, drained), runtime.handle());
+            }
+            if let Some(UnixSocket { listener, file }) = listeners.unix {
+                let listener =
+                    tokio::net::UnixListener::from_std(listener).map_err(start("the Unix listener"))?;
+                let (shared, dispatch, slots, drained) = context;
+                loops.spawn_on(accept::run(listener, shared, dispatch, slots, drained), runtime.handle());
+                socket = Some(file);
+            }
+        }
+        let metrics = listeners
+            .metrics
+            .map(|listener| metrics::http::start(listener, Arc::clone(shared), stopped.clone()))
+            .transpose()
+            .map_err(start("the metrics listener"))?;
+        let (tell, ended) = mpsc::channel();
+        let runtime = thread::Builder::new()
+            .name("scorer-runtime".to_owned())
+            .spawn(move || keep(runtime, loops, &tell, stopped))
+            .map_err(start("the runtime's thread"))?;
+        Ok(Running { draining, ended, runtime, stop, metrics, socket })
+    }
+
+    /// Whether everything in flight ended in time.
+    pub(crate) fn stop(self, within: Duration) -> bool {
+        // The receivers live in the tasks that this is for; without them there is nothing to stop.
+        let _ = self.draining.send(true);
+        let complete = self.ended.recv_timeout(within).is_ok();
+        let _ = self.stop.send(true);
+        let _ = self.runtime.join();
+        if let Some(metrics) = self.metrics {
+            let _ = metrics.join();
+        }
+        drop(self.socket);
+        complete
+    }
+}
+
+/// Owns the runtime, so that whoever stops the server may itself be on a runtime.
+fn keep(runtime: Runtime, mut loops: JoinSet<()>, tell: &mpsc::Sender<()>, mut stop: watch::Receiver<bool>) {
+    runtime.block_on(async {
+        tokio::select! {
+            () = async { while loops.join_next().await.is_some() {} } => {
+                // Nobody is there to hear it only if the start failed half-way.
+                let _ = tell.send(());
+            }
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+        let _ = stop.wait_for(|stop| *stop).await;
+    });
+    runtime.shutdown_timeout(STOP_WITHIN);
+}
