@@ -236,6 +236,8 @@ def test_the_client_answers_when_the_server_is_gone(directory: Path, tmp_path: P
         assert client.stats().fallbacks == {"unavailable": 4}
 
 
+# From 3.12 on, Python itself warns of what this test does on purpose.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_real_fork_must_make_its_own_client(server: RunningServer) -> None:
     with Client(server.address, timeout=PATIENT) as client:
         pid = os.fork()
