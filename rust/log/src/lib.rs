@@ -6,6 +6,7 @@
 
 mod clock;
 mod config;
+mod directory;
 mod error;
 mod finding;
 mod format;
@@ -17,6 +18,7 @@ mod reader;
 mod recovery;
 mod scan;
 mod segment;
+mod shared;
 #[doc(hidden)]
 pub mod sim;
 mod writer;

@@ -5,16 +5,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::directory::{Directory, Listed};
 use crate::error::LogError;
 use crate::finding::{Finding, FindingKind};
-use crate::format::{HEADER_LEN, Header, Seal, parse_segment_name};
-use crate::fs::{File, Fs, read_full_at};
+use crate::format::{HEADER_LEN, Header, Seal};
+use crate::fs::{File, Fs};
 use crate::scan::{SegmentScan, Step, read_seal};
-
-/// The file whose `flock` makes a writer the only one.
-pub(crate) const LOCK: &str = "LOCK";
-/// Where copies of damaged segments go.
-pub(crate) const QUARANTINE: &str = "quarantine";
 
 /// One record.
 #[derive(Debug, Clone, Copy)]
@@ -54,15 +50,6 @@ pub struct SegmentSummary {
     pub damaged: bool,
 }
 
-struct Listed {
-    name: String,
-    number: u64,
-    uuid: [u8; 16],
-    header: Option<Header>,
-    /// Records from here on are void: a later segment holds them again.
-    limit: u64,
-}
-
 /// Damage whose price is not known before the next good record.
 struct Open {
     segment: String,
@@ -94,44 +81,8 @@ impl Reader {
     /// # Errors
     /// The path is no directory, holds nothing of a log, or cannot be read.
     pub fn open(fs: Arc<dyn Fs>, dir: &Path) -> Result<Self, LogError> {
-        let entries = fs.list(dir).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
-                LogError::NotADirectory { dir: dir.to_owned() }
-            }
-            _ => LogError::Io { path: dir.to_owned(), op: "list", source },
-        })?;
-        let mut findings = Vec::new();
-        let mut segments = Vec::new();
-        let mut is_log = false;
-        for entry in entries {
-            match (entry.name.as_str(), entry.directory) {
-                (LOCK, false) => is_log = true,
-                (QUARANTINE, true) => {
-                    is_log = true;
-                    quarantined(&*fs, dir, &mut findings);
-                }
-                (name, false) => match parse_segment_name(name) {
-                    Some((number, uuid)) => {
-                        segments.push(Listed {
-                            name: name.to_owned(),
-                            number,
-                            uuid,
-                            header: None,
-                            limit: u64::MAX,
-                        });
-                    }
-                    None if name.ends_with(".seg.tmp") => {}
-                    None => findings.push(foreign(name)),
-                },
-                (name, true) => findings.push(foreign(name)),
-            }
-        }
-        if segments.is_empty() && !is_log {
-            return Err(LogError::NotALog { dir: dir.to_owned() });
-        }
-        segments.sort_by_key(|segment| segment.number);
-        findings.sort_by(|a, b| a.segment.cmp(&b.segment));
-        let mut reader = Self {
+        let Directory { segments, findings, begins } = Directory::read(&*fs, dir)?;
+        Ok(Self {
             fs,
             dir: dir.to_owned(),
             segments,
@@ -139,13 +90,11 @@ impl Reader {
             at: 0,
             scan: None,
             current: None,
-            expected: None,
+            expected: begins,
             open: Vec::new(),
             findings,
             summaries: Vec::new(),
-        };
-        reader.read_headers()?;
-        Ok(reader)
+        })
     }
 
     /// Lets segments before the last `records` records be skipped where their seal is good: recovery needs no
@@ -236,54 +185,6 @@ impl Reader {
     /// UUID of a segment by its file name.
     pub(crate) fn uuid_of(&self, name: &str) -> Option<[u8; 16]> {
         self.segments.iter().find(|listed| listed.name == name).map(|listed| listed.uuid)
-    }
-
-    fn read_headers(&mut self) -> Result<(), LogError> {
-        let mut log = None;
-        let mut kept = Vec::with_capacity(self.segments.len());
-        for mut listed in std::mem::take(&mut self.segments) {
-            let path = self.dir.join(&listed.name);
-            let mut raw = [0_u8; HEADER_LEN];
-            let (got, len) = match self.fs.open(&path, false) {
-                Ok(file) => read_full_at(&*file, &mut raw, 0)
-                    .and_then(|got| Ok((got, file.len()?)))
-                    .map_err(LogError::io(&path, "read"))?,
-                // A writer removes a segment that it never put a record into.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(LogError::io(&path, "open")(error)),
-            };
-            match Header::decode(raw.get(..got).unwrap_or_default()) {
-                Ok(header) if header.segment == listed.uuid && header.number == listed.number => {
-                    if *log.get_or_insert(header.log) != header.log {
-                        let detail = format!(
-                            "segment {} belongs to another decision log and is not read; move it back to its own directory",
-                            listed.name
-                        );
-                        self.findings.push(Finding::new(FindingKind::ForeignSegment, &listed.name, detail));
-                        continue;
-                    }
-                    listed.header = Some(header);
-                }
-                Ok(_) => {
-                    self.findings.push(bad_header(&listed.name, "it was written under another file name"))
-                }
-                // Made and never used: a crash came before the header was on the disk.
-                Err(_) if len <= HEADER_LEN as u64 => {}
-                Err(reason) => self.findings.push(bad_header(&listed.name, reason)),
-            }
-            kept.push(listed);
-        }
-        if kept.first().is_some_and(|listed| listed.number == 1) {
-            // Nothing was ever removed from the front, and counting begins at 1.
-            self.expected = Some(1);
-        }
-        let mut limit = u64::MAX;
-        for listed in kept.iter_mut().rev() {
-            listed.limit = limit;
-            limit = listed.header.map_or(limit, |header| limit.min(header.first));
-        }
-        self.segments = kept;
-        Ok(())
     }
 
     /// Opens the next segment; false at the end of the directory.
@@ -503,16 +404,6 @@ fn sequences(first: u64, last: u64) -> String {
     if first == last { format!("sequence {first}") } else { format!("sequences {first} to {last}") }
 }
 
-fn foreign(name: &str) -> Finding {
-    let detail = format!("{name} does not belong to a decision log and is not read; move it elsewhere");
-    Finding::new(FindingKind::ForeignFile, name, detail)
-}
-
-fn bad_header(name: &str, reason: &str) -> Finding {
-    let detail = format!("segment {name}: {reason}; its records are read by the name of the file");
-    Finding::new(FindingKind::CorruptHeader, name, detail).at(0, HEADER_LEN as u64)
-}
-
 fn torn_tail(damage: &Open) -> Finding {
     let Open { segment, offset, bytes, .. } = damage;
     let detail = format!(
@@ -527,12 +418,4 @@ fn harmless(damage: &Open) -> Finding {
     let detail =
         format!("segment {segment}: {bytes} bytes at offset {offset} are no record; no sequence is missing");
     Finding::new(FindingKind::DamagedBytes, segment, detail).at(*offset, *bytes)
-}
-
-fn quarantined(fs: &dyn Fs, dir: &Path, findings: &mut Vec<Finding>) {
-    for entry in fs.list(&dir.join(QUARANTINE)).unwrap_or_default() {
-        let name = format!("{QUARANTINE}/{}", entry.name);
-        let detail = format!("{name} records damage found earlier; it is evidence and is not read");
-        findings.push(Finding::new(FindingKind::Quarantined, &name, detail));
-    }
 }

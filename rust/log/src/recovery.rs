@@ -6,14 +6,15 @@ use scorer_proto::v1::RecoveryRecord;
 use serde::Serialize;
 
 use crate::config::LogConfig;
+use crate::directory::{LOCK, QUARANTINE};
 use crate::error::LogError;
 use crate::finding::{Finding, FindingKind};
 use crate::format::{HEADER_LEN, Seal};
 use crate::fs::{DirLock, Env, write_all_at};
-use crate::log::recovery_record;
 use crate::outcomes::OutcomeIndex;
-use crate::reader::{LOCK, QUARANTINE, Reader, SegmentSummary};
+use crate::reader::{Reader, SegmentSummary};
 use crate::segment::{is_temporary, write_seal};
+use crate::shared::recovery_record;
 use crate::writer::Writer;
 
 /// What was found and done when the log was opened.

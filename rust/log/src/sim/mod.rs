@@ -9,108 +9,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use crate::clock::{Clock, Random};
 use crate::fs::{DirLock, Entry, Env, File, Fs};
 
-/// A small seeded generator (SplitMix64).
-#[derive(Debug, Clone)]
-pub struct Rng(u64);
+mod chance;
+mod disk;
 
-impl Rng {
-    /// A generator for a seed.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
-    }
-
-    /// 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end` (0 for 0).
-    pub fn below(&mut self, end: u64) -> u64 {
-        if end == 0 { 0 } else { self.bits() % end }
-    }
-
-    /// True `per_mille` times in a thousand.
-    pub fn chance(&mut self, per_mille: u64) -> bool {
-        per_mille > 0 && self.below(1000) < per_mille
-    }
-
-    fn up_to(&mut self, most: usize) -> usize {
-        usize::try_from(self.below(most as u64 + 1)).unwrap_or(most)
-    }
-}
-
-/// How often an operation fails, per mille.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Faults {
-    /// `write_at` fails, after writing any part.
-    pub write: u64,
-    /// `write_at` writes less than asked and says so.
-    pub short_write: u64,
-    /// `read_at` reads less than asked and says so.
-    pub short_read: u64,
-    /// `sync_data` fails and forgets.
-    pub sync: u64,
-    /// `truncate` fails.
-    pub truncate: u64,
-    /// `create` fails.
-    pub create: u64,
-    /// `rename` or `remove` fails.
-    pub rename: u64,
-    /// `sync_dir` fails.
-    pub sync_dir: u64,
-}
-
-#[derive(Clone)]
-enum Change {
-    Write(u64, Vec<u8>),
-    Cut(u64),
-}
-
-#[derive(Default)]
-struct Inode {
-    shown: Vec<u8>,
-    stable: Vec<u8>,
-    /// What `stable` lacks, in order.
-    outstanding: Vec<Change>,
-}
-
-#[derive(Clone)]
-enum Move {
-    Link(PathBuf, usize),
-    Rename(PathBuf, PathBuf),
-    Unlink(PathBuf),
-}
-
-struct State {
-    rng: Rng,
-    /// Apart, so that looking changes nothing else.
-    read_rng: Rng,
-    faults: Faults,
-    capacity: u64,
-    inodes: Vec<Inode>,
-    shown: BTreeMap<PathBuf, usize>,
-    stable: BTreeMap<PathBuf, usize>,
-    moves: Vec<Move>,
-    dirs: BTreeSet<PathBuf>,
-    locks: BTreeSet<PathBuf>,
-    /// Handles of an earlier boot are dead.
-    boot: u64,
-    dead: bool,
-    crash_in: Option<u64>,
-    syncs: u64,
-}
+pub use chance::{Rng, SimClock, SimRandom};
+pub use disk::Faults;
+use disk::{Change, Inode, Move, State, apply};
 
 struct Shared {
     state: Mutex<State>,
@@ -251,154 +160,6 @@ impl SimFs {
             .map(|(path, inode)| (path.clone(), state.inodes[*inode].shown.len() as u64))
             .collect()
     }
-}
-
-impl State {
-    fn used(&self) -> u64 {
-        self.shown.values().map(|inode| self.inodes[*inode].shown.len() as u64).sum()
-    }
-
-    fn alive(&self) -> io::Result<()> {
-        if self.dead { Err(io::Error::other("the simulated process is gone")) } else { Ok(()) }
-    }
-
-    /// Counts towards the crash; true if it is now.
-    fn crashes(&mut self) -> bool {
-        let now = self.crash_in.is_some_and(|left| left == 0);
-        self.crash_in = self.crash_in.map(|left| left.saturating_sub(1));
-        self.dead |= now;
-        now
-    }
-
-    /// A changing operation that happens whole or not at all.
-    fn change(&mut self, per_mille: u64) -> io::Result<()> {
-        self.alive()?;
-        if self.crashes() {
-            return self.alive();
-        }
-        if self.rng.chance(per_mille) { Err(eio()) } else { Ok(()) }
-    }
-
-    fn write(&mut self, inode: usize, offset: u64, bytes: &[u8]) {
-        let inode = &mut self.inodes[inode];
-        apply(&mut inode.shown, &Change::Write(offset, bytes.to_vec()));
-        inode.outstanding.push(Change::Write(offset, bytes.to_vec()));
-    }
-
-    fn write_at(&mut self, inode: usize, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        self.alive()?;
-        let grown = (offset + bytes.len() as u64).saturating_sub(self.inodes[inode].shown.len() as u64);
-        let room = self.capacity.saturating_sub(self.used());
-        let missing = usize::try_from(grown.saturating_sub(room)).unwrap_or(usize::MAX);
-        let fits = bytes.len().saturating_sub(missing);
-        if self.crashes() {
-            let part = self.rng.up_to(fits);
-            self.write(inode, offset, &bytes[..part]);
-            self.alive()?;
-        }
-        if self.rng.chance(self.faults.write) {
-            let part = self.rng.up_to(fits);
-            self.write(inode, offset, &bytes[..part]);
-            return Err(eio());
-        }
-        let mut part = fits;
-        if self.rng.chance(self.faults.short_write) {
-            part = 1 + self.rng.up_to(fits.saturating_sub(1));
-        }
-        let part = part.min(fits);
-        if part == 0 && !bytes.is_empty() {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.write(inode, offset, &bytes[..part]);
-        Ok(part)
-    }
-
-    fn sync_data(&mut self, inode: usize) -> io::Result<()> {
-        self.syncs += 1;
-        self.alive()?;
-        if self.crashes() {
-            return self.alive();
-        }
-        let failed = self.rng.chance(self.faults.sync);
-        let inode = &mut self.inodes[inode];
-        let outstanding = std::mem::take(&mut inode.outstanding);
-        if failed {
-            return Err(eio());
-        }
-        for change in &outstanding {
-            apply(&mut inode.stable, change);
-        }
-        Ok(())
-    }
-
-    fn lose_power(&mut self) {
-        let moves = std::mem::take(&mut self.moves);
-        let kept = self.rng.up_to(moves.len());
-        let mut stable = std::mem::take(&mut self.stable);
-        for step in moves.into_iter().take(kept) {
-            step.apply(&mut stable);
-        }
-        for inode in &mut self.inodes {
-            let outstanding = std::mem::take(&mut inode.outstanding);
-            let kept = self.rng.up_to(outstanding.len());
-            for (at, change) in outstanding.iter().take(kept).enumerate() {
-                let torn = at + 1 == kept && self.rng.chance(700);
-                match change {
-                    Change::Write(offset, bytes) if torn => {
-                        let part = self.rng.up_to(bytes.len());
-                        let mut bytes = bytes.clone();
-                        if self.rng.chance(300) {
-                            // The length reached the disk, the block did not.
-                            bytes[part..].fill(0);
-                        } else {
-                            bytes.truncate(part);
-                        }
-                        apply(&mut inode.stable, &Change::Write(*offset, bytes));
-                    }
-                    change => apply(&mut inode.stable, change),
-                }
-            }
-            inode.shown.clone_from(&inode.stable);
-        }
-        self.shown.clone_from(&stable);
-        self.stable = stable;
-    }
-}
-
-impl Move {
-    fn apply(self, names: &mut BTreeMap<PathBuf, usize>) {
-        match self {
-            Self::Link(path, inode) => {
-                names.insert(path, inode);
-            }
-            Self::Rename(from, to) => {
-                if let Some(inode) = names.remove(&from) {
-                    names.insert(to, inode);
-                }
-            }
-            Self::Unlink(path) => {
-                names.remove(&path);
-            }
-        }
-    }
-}
-
-fn apply(content: &mut Vec<u8>, change: &Change) {
-    match change {
-        Change::Write(offset, bytes) => {
-            let start = usize::try_from(*offset).unwrap_or(usize::MAX);
-            let end = start + bytes.len();
-            if content.len() < end {
-                content.resize(end, 0);
-            }
-            content[start..end].copy_from_slice(bytes);
-        }
-        Change::Cut(len) => content.resize(usize::try_from(*len).unwrap_or(usize::MAX), 0),
-    }
-}
-
-fn eio() -> io::Error {
-    io::Error::from_raw_os_error(5)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -582,46 +343,6 @@ impl Fs for Process {
     fn free(&self, _dir: &Path) -> io::Result<u64> {
         let state = self.state()?;
         Ok(state.capacity.saturating_sub(state.used()))
-    }
-}
-
-/// A clock that moves when told.
-#[derive(Debug, Default)]
-pub struct SimClock(AtomicU64);
-
-impl SimClock {
-    /// Lets time pass.
-    pub fn advance(&self, by: Duration) {
-        self.0.fetch_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-}
-
-impl Clock for SimClock {
-    fn unix_us(&self) -> i64 {
-        1_700_000_000_000_000 + self.0.load(Ordering::Relaxed).cast_signed()
-    }
-
-    fn monotonic(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::Relaxed))
-    }
-}
-
-/// Identifiers from a seed.
-#[derive(Debug)]
-pub struct SimRandom(Mutex<Rng>);
-
-impl SimRandom {
-    /// Identifiers for a seed.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(Mutex::new(Rng::new(seed)))
-    }
-}
-
-impl Random for SimRandom {
-    fn uuid(&self) -> [u8; 16] {
-        let mut rng = lock(&self.0);
-        (u128::from(rng.bits()) << 64 | u128::from(rng.bits())).to_le_bytes()
     }
 }
 
