@@ -5,6 +5,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
+# Steps say what they do; two at a time would mix their words, and cargo waits for itself anyway.
+.NOTPARALLEL:
 .DEFAULT_GOAL := help
 
 VENV := $(CURDIR)/.venv
