@@ -1,0 +1,83 @@
+"""`scorer simulate`: files that the rest can read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from scorer.commands.simulate import app
+from scorer.learn.errors import DataError
+from scorer.learn.transactions import read_transactions
+from scorer.simulate.actions import catalogue
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_transactions(tmp_path):
+    path = tmp_path / "t.parquet"
+    said = run(
+        "transactions",
+        "--to",
+        str(path),
+        "--customers",
+        "200",
+        "--terminals",
+        "2000",
+        "--days",
+        "10",
+        "--start",
+        "2024-02-25",
+        "--seed",
+        "5",
+    )
+    made = read_transactions(path)
+    assert f"{len(made):,} transactions" in said
+    assert made.date(0) == "2024-02-25"
+    assert made.date(made.days - 1) == "2024-03-05"
+    again = tmp_path / "again.parquet"
+    run(
+        "transactions",
+        "--to",
+        str(again),
+        "--customers",
+        "200",
+        "--terminals",
+        "2000",
+        "--days",
+        "10",
+        "--start",
+        "2024-02-25",
+        "--seed",
+        "5",
+    )
+    assert read_transactions(again).digest() == made.digest()
+
+
+def test_payments(tmp_path):
+    path = tmp_path / "p.parquet"
+    said = run("payments", "--to", str(path), "--rows", "3000", "--seed", "1")
+    assert "3,000 payments" in said
+    table = pq.read_table(path)
+    assert table.num_rows == 3_000
+    ids = {action.id for action in catalogue()}
+    assert set(table.column("action").to_pylist()) <= ids
+    propensity = np.asarray(table.column("propensity"))
+    assert ((propensity > 0) & (propensity <= 1)).all()
+    assert 0.6 < np.asarray(table.column("authorised")).mean() < 0.9
+    # The hidden draw that settles outcomes must not be in what a learner reads.
+    assert "chance" not in table.column_names
+
+
+def test_what_cannot_be_written_or_simulated_is_refused(tmp_path):
+    with pytest.raises(DataError, match="cannot be written"):
+        run("transactions", "--to", str(tmp_path / "none" / "t.parquet"), "--customers", "50", "--days", "2")
+    with pytest.raises(DataError, match="customers is 1"):
+        run("transactions", "--to", str(tmp_path / "t.parquet"), "--customers", "1")
