@@ -10,9 +10,6 @@ use scorer_log::{LogError, Reader, RealFs};
 use crate::enter::enter;
 use crate::error::Failure;
 
-/// Sequences and payloads, as Python gets them.
-type Records<'py> = (Vec<u64>, Vec<Bound<'py, PyBytes>>);
-
 /// Sequences, and payloads one behind the other.
 #[derive(Default)]
 struct Batch {
