@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Models are small: threads would spend their time waiting for each other."""
+    with threadpool_limits(1):
+        yield
+
 
 _WORDS = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
 

@@ -101,9 +101,9 @@ def test_files_that_are_refused(forest, tmp_path) -> None:
         path.write_bytes(data)
         with pytest.raises(ForestError, match=rf"forest\.bin.*{message}"):
             Forest.load(path)
-    with pytest.raises(ForestError, match="absent.*cannot be read: No such file"):
+    with pytest.raises(ForestError, match=r"absent.*cannot be read: No such file"):
         Forest.load(tmp_path / "absent")
-    with pytest.raises(ForestError, match="cannot be written: No such file"):
+    with pytest.raises(ForestError, match=r"cannot be written: No such file"):
         forest.save(tmp_path / "absent" / "forest.bin")
 
 

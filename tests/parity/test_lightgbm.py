@@ -1,7 +1,7 @@
 """LightGBM models against LightGBM's own float64 results on float32 rows: equal in every bit.
 
-One difference is LightGBM's own: ``raw_score`` of a model with ``boosting=rf`` is the sum of its trees, while its
-predictions start from their average. Margins here are the average.
+One difference is LightGBM's own: ``raw_score`` of a model with ``boosting=rf`` is the sum of its trees,
+while its predictions start from their average. Margins here are the average.
 """
 
 from __future__ import annotations
@@ -97,9 +97,19 @@ def test_objectives(objective, check) -> None:
 @pytest.mark.parametrize("categories", [[], [4], [4, 5]], ids=["numbers", "one-hot", "sets"])
 def test_missing_types(missing, categories, check) -> None:
     rows = table(2)
-    params = {"objective": "regression", "min_data_in_leaf": 3, "min_data_per_group": 3, **QUIET, **MISSING[missing]}
+    params = {
+        "objective": "regression",
+        "min_data_in_leaf": 3,
+        "min_data_per_group": 3,
+        **QUIET,
+        **MISSING[missing],
+    }
     booster = lgb.train(params, lgb.Dataset(rows, labels(rows), categorical_feature=categories), 15)
-    kinds = {int(v) for line in re.findall(r"^decision_type=(.*)$", booster.model_to_string(), re.M) for v in line.split()}
+    kinds = {
+        int(v)
+        for line in re.findall(r"^decision_type=(.*)$", booster.model_to_string(), re.M)
+        for v in line.split()
+    }
     assert {"NaN": 2, "zero": 1, "none": 0}[missing] in {kind >> 2 for kind in kinds}
     assert any(kind & 1 for kind in kinds) == bool(categories)
     check(booster, rows)
@@ -108,7 +118,7 @@ def test_missing_types(missing, categories, check) -> None:
 @pytest.mark.parametrize("kind", [0, 2, 4, 6, 8, 10])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_every_decision_type_on_either_side_of_zero(kind, sign, assert_bits, edge_rows) -> None:
-    """Default left or right × missing none, zero or NaN, written into a model's text."""
+    """Default left or right, missing none, zero or NaN, written into a model's text."""
     rows = table(3)
     booster = lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 4)
 
@@ -123,6 +133,28 @@ def test_every_decision_type_on_either_side_of_zero(kind, sign, assert_bits, edg
     text = re.sub(r"^tree_sizes=.*\n", "", text, flags=re.M)
     edited = lgb.Booster(model_str=text)
     part = np.concatenate([rows, edge_rows(rows, thresholds(edited))])
+    assert_bits(Forest.from_lightgbm(text).predict(part, margin=True), edited.predict(part, raw_score=True))
+
+
+@pytest.mark.parametrize("kind", [0, 2, 4, 6, 8, 10])
+@pytest.mark.parametrize("threshold", [0.0, 4e-36, -4e-36, 1e-35, -1e-35, 1e-45])
+def test_tiny_values_are_read_as_zero(kind, threshold, assert_bits) -> None:
+    """LightGBM drops |x| <= 1e-35 while it reads a row, whatever the missing type."""
+    rows = table(13)
+    text = lgb.train(
+        {"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 2
+    ).model_to_string()
+    for key, value in (("decision_type", str(kind)), ("threshold", repr(threshold))):
+        text = re.sub(
+            rf"^{key}=(.*)$",
+            lambda m, k=key, v=value: f"{k}=" + " ".join(v for _ in m[1].split()),
+            text,
+            flags=re.M,
+        )
+    text = re.sub(r"^tree_sizes=.*\n", "", text, flags=re.M)
+    edited = lgb.Booster(model_str=text)
+    tiny = np.array([0.0, -0.0, 1e-45, 3e-36, 5e-36, 1e-35, 1.0000001e-35, 2e-35, 1.0, np.nan], np.float32)
+    part = np.random.default_rng(1).choice(np.concatenate([tiny, -tiny]), (400, 6))
     assert_bits(Forest.from_lightgbm(text).predict(part, margin=True), edited.predict(part, raw_score=True))
 
 
@@ -173,7 +205,9 @@ def test_custom_objectives_have_no_link(check) -> None:
 
 def test_trees_without_splits(check) -> None:
     rows = table(8)
-    check(lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, np.full(len(rows), 3.25)), 4), rows)
+    check(
+        lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, np.full(len(rows), 3.25)), 4), rows
+    )
 
 
 def test_a_stopped_booster_ends_at_its_best_round(assert_bits) -> None:
@@ -207,7 +241,7 @@ class TestRefusals:
         rows = np.nan_to_num(table(11))
         params = {"objective": "regression", "linear_tree": True, **QUIET}
         booster = lgb.train(params, lgb.Dataset(rows, labels(rows)), 3)
-        with pytest.raises(UnsupportedModelError, match="linear_tree.*linear_tree=False"):
+        with pytest.raises(UnsupportedModelError, match=r"linear_tree.*linear_tree=False"):
             Forest.from_lightgbm(booster)
 
     def test_malformed_text(self) -> None:
@@ -215,21 +249,21 @@ class TestRefusals:
         text = lgb.train(
             {"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 2
         ).model_to_string()
-        with pytest.raises(ForestError, match="tree 0 is malformed"):
+        with pytest.raises(ForestError, match=r"tree 0 is malformed"):
             Forest.from_lightgbm(re.sub(r"^left_child=\S+ ", "left_child=", text, flags=re.M))
-        with pytest.raises(ForestError, match="tree 0 is malformed.*leaf_value"):
+        with pytest.raises(ForestError, match=r"tree 0 is malformed.*leaf_value"):
             Forest.from_lightgbm(re.sub(r"^leaf_value=.*\n", "", text, flags=re.M))
-        with pytest.raises(ForestError, match="two links|leads out"):
+        with pytest.raises(ForestError, match=r"two links|leads out"):
             Forest.from_lightgbm(re.sub(r"^left_child=\S+ ", "left_child=999999 ", text, flags=re.M))
-        with pytest.raises(UnsupportedModelError, match="objective 'wonderful'"):
+        with pytest.raises(UnsupportedModelError, match=r"objective 'wonderful'"):
             Forest.from_lightgbm(text.replace("objective=regression", "objective=wonderful"))
-        with pytest.raises(ForestError, match="does not start"):
+        with pytest.raises(ForestError, match=r"does not start"):
             Forest.from_lightgbm("no\nmodel")
 
     def test_what_is_no_model(self, tmp_path) -> None:
-        with pytest.raises(ForestError, match="no-such-file.*cannot be read"):
+        with pytest.raises(ForestError, match=r"no-such-file.*cannot be read"):
             Forest.from_lightgbm(tmp_path / "no-such-file.txt")
-        with pytest.raises(ForestError, match="int is no Booster"):
+        with pytest.raises(ForestError, match=r"int is no Booster"):
             Forest.from_lightgbm(3)
-        with pytest.raises(ForestError, match="fit the model first"):
+        with pytest.raises(ForestError, match=r"fit the model first"):
             Forest.from_lightgbm(lgb.LGBMRegressor())

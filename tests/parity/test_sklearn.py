@@ -21,10 +21,20 @@ LAST_PLACES = {"rtol": 5e-16, "atol": 0}
 def thresholds(model) -> list[tuple[int, float]]:
     if hasattr(model, "_predictors"):
         nodes = [predictor.nodes for stage in model._predictors for predictor in stage]
-        return [(int(n["feature_idx"]), float(n["num_threshold"])) for part in nodes for n in part if not n["is_leaf"]]
+        return [
+            (int(n["feature_idx"]), float(n["num_threshold"]))
+            for part in nodes
+            for n in part
+            if not n["is_leaf"]
+        ]
     estimators = np.ravel(getattr(model, "estimators_", [model]))
     trees = [estimator.tree_ for estimator in estimators]
-    return [(int(f), float(t)) for part in trees for f, t in zip(part.feature, part.threshold, strict=True) if f >= 0]
+    return [
+        (int(f), float(t))
+        for part in trees
+        for f, t in zip(part.feature, part.threshold, strict=True)
+        if f >= 0
+    ]
 
 
 @pytest.fixture
@@ -72,7 +82,9 @@ CLASSIFIERS = [
     tree.DecisionTreeClassifier(random_state=1),
     tree.ExtraTreeClassifier(random_state=1),
     ensemble.RandomForestClassifier(12, random_state=1, n_jobs=1, max_depth=7),
-    ensemble.RandomForestClassifier(12, random_state=1, n_jobs=1, class_weight="balanced", criterion="log_loss"),
+    ensemble.RandomForestClassifier(
+        12, random_state=1, n_jobs=1, class_weight="balanced", criterion="log_loss"
+    ),
     ensemble.ExtraTreesClassifier(12, random_state=1, n_jobs=1),
 ]
 
@@ -101,8 +113,10 @@ BOOSTED = [
 @pytest.mark.parametrize("params", BOOSTED, ids=str)
 @pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "huber", "quantile"])
 def test_gradient_boosting_regressors(params, loss, rows, y, assert_bits, edge_rows) -> None:
-    rows, y = np.nan_to_num(rows), y
-    model = ensemble.GradientBoostingRegressor(n_estimators=15, loss=loss, random_state=1, **params).fit(rows, y)
+    rows = np.nan_to_num(rows)
+    model = ensemble.GradientBoostingRegressor(n_estimators=15, loss=loss, random_state=1, **params).fit(
+        rows, y
+    )
     forest = Forest.from_sklearn(model)
     for part in (rows, finite(edge_rows(rows, thresholds(model)))):
         assert_bits(forest.predict(part, margin=True), model.predict(part))
@@ -114,7 +128,9 @@ def test_gradient_boosting_regressors(params, loss, rows, y, assert_bits, edge_r
 def test_gradient_boosting_classifiers(params, loss, classes, rows, y, assert_bits, edge_rows) -> None:
     rows = np.nan_to_num(rows)
     y = y > 0 if classes == 2 else np.digitize(y, [-1, 0, 1])
-    model = ensemble.GradientBoostingClassifier(n_estimators=15, loss=loss, random_state=1, **params).fit(rows, y)
+    model = ensemble.GradientBoostingClassifier(n_estimators=15, loss=loss, random_state=1, **params).fit(
+        rows, y
+    )
     forest = Forest.from_sklearn(model)
     for part in (rows, finite(edge_rows(rows, thresholds(model)))):
         assert_bits(forest.predict(part, margin=True), model.decision_function(part))
@@ -134,7 +150,9 @@ def categorical(rows: np.ndarray, values: list[int]) -> np.ndarray:
     return rows
 
 
-@pytest.mark.parametrize("values", [None, [0, 1, 2, 3], [7, 2, 300, 16_000_000]], ids=["numbers", "codes", "others"])
+@pytest.mark.parametrize(
+    "values", [None, [0, 1, 2, 3], [7, 2, 300, 16_000_000]], ids=["numbers", "codes", "others"]
+)
 @pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "poisson", "gamma", "quantile"])
 def test_histogram_regressors(values, loss, rows, y, assert_bits, edge_rows) -> None:
     columns = None if values is None else [2, 6]
@@ -164,7 +182,9 @@ def histogram_rows(rows, columns, bounds, edge_rows) -> list[np.ndarray]:
     return parts
 
 
-@pytest.mark.parametrize("values", [None, [0, 1, 2, 3], [7, 2, 300, 16_000_000]], ids=["numbers", "codes", "others"])
+@pytest.mark.parametrize(
+    "values", [None, [0, 1, 2, 3], [7, 2, 300, 16_000_000]], ids=["numbers", "codes", "others"]
+)
 @pytest.mark.parametrize("classes", [2, 4])
 def test_histogram_classifiers(values, classes, rows, y, assert_bits, edge_rows) -> None:
     columns = None if values is None else [2, 6]
@@ -183,7 +203,9 @@ def test_histogram_classifiers(values, classes, rows, y, assert_bits, edge_rows)
             np.testing.assert_allclose(forest.predict(part), expected, **LAST_PLACES)
 
 
-@pytest.mark.parametrize("params", [{}, {"max_features": 0.5}, {"max_samples": 64, "contamination": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "params", [{}, {"max_features": 0.5}, {"max_samples": 64, "contamination": 0.1}], ids=str
+)
 def test_isolation_forests(params, rows, assert_bits, edge_rows) -> None:
     model = ensemble.IsolationForest(n_estimators=30, random_state=1, n_jobs=1, **params).fit(rows)
     forest = Forest.from_sklearn(model)
@@ -192,19 +214,23 @@ def test_isolation_forests(params, rows, assert_bits, edge_rows) -> None:
         parts = zip(model.estimators_, model.estimators_features_, strict=True)
         for i, (estimator, features) in enumerate(parts):
             leaves = estimator.tree_.apply(np.ascontiguousarray(part[:, features]))
-            depths += model._decision_path_lengths[i][leaves] + model._average_path_length_per_tree[i][leaves] - 1.0
+            depths += (
+                model._decision_path_lengths[i][leaves] + model._average_path_length_per_tree[i][leaves] - 1.0
+            )
         assert_bits(forest.predict(part, margin=True), depths)
         np.testing.assert_allclose(forest.predict(part), -model.score_samples(part), **LAST_PLACES)
 
 
 class TestRefusals:
     def test_other_models(self) -> None:
-        with pytest.raises(UnsupportedModelError, match="LinearRegression.*RandomForestRegressor"):
+        with pytest.raises(UnsupportedModelError, match=r"LinearRegression.*RandomForestRegressor"):
             Forest.from_sklearn(LinearRegression())
-        with pytest.raises(UnsupportedModelError, match="AdaBoostClassifier"):
+        with pytest.raises(UnsupportedModelError, match=r"AdaBoostClassifier"):
             Forest.from_sklearn(ensemble.AdaBoostClassifier())
 
-    @pytest.mark.parametrize("name", ["RandomForestClassifier", "GradientBoostingRegressor", "IsolationForest"])
+    @pytest.mark.parametrize(
+        "name", ["RandomForestClassifier", "GradientBoostingRegressor", "IsolationForest"]
+    )
     def test_models_that_are_not_fitted(self, name) -> None:
         with pytest.raises(ForestError, match=f"{name}.*fit the model first"):
             Forest.from_sklearn(getattr(ensemble, name)())
@@ -212,12 +238,12 @@ class TestRefusals:
     def test_first_estimates_that_depend_on_the_row(self, rows, y) -> None:
         rows = np.nan_to_num(rows)
         model = ensemble.GradientBoostingRegressor(n_estimators=2, init=LinearRegression()).fit(rows, y)
-        with pytest.raises(UnsupportedModelError, match="init=LinearRegression.*depends on the row"):
+        with pytest.raises(UnsupportedModelError, match=r"init=LinearRegression.*depends on the row"):
             Forest.from_sklearn(model)
 
     def test_categories_that_are_no_whole_numbers(self, rows, y) -> None:
         rows = rows.copy()
         rows[:, 2] = np.random.default_rng(1).choice([0.5, 1.5], len(rows))
         model = ensemble.HistGradientBoostingRegressor(max_iter=2, categorical_features=[2]).fit(rows, y)
-        with pytest.raises(UnsupportedModelError, match="categorical feature 2.*whole numbers"):
+        with pytest.raises(UnsupportedModelError, match=r"categorical feature 2.*whole numbers"):
             Forest.from_sklearn(model)

@@ -87,7 +87,7 @@ def test_built_models(operator, postprocessor, assert_bits, edge_rows) -> None:
 
 
 def test_equality_tests_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="tree 0.*operator"):
+    with pytest.raises(UnsupportedModelError, match=r"tree 0.*operator"):
         Forest.from_treelite(build("=="))
 
 
@@ -122,8 +122,12 @@ def test_models_of_lightgbm(table, assert_bits) -> None:
     for params in ({"objective": "regression"}, {"objective": "multiclass", "num_class": 3}):
         label = np.digitize(y, [0, 2]) if "num_class" in params else y
         data = lgb.Dataset(rows, label, categorical_feature=[3])
-        model = treelite.frontend.from_lightgbm(lgb.train({"verbose": -1, "num_threads": 1, **params}, data, 10))
-        assert_bits(Forest.from_treelite(model).predict(rows, margin=True), reference(model, rows, pred_margin=True))
+        model = treelite.frontend.from_lightgbm(
+            lgb.train({"verbose": -1, "num_threads": 1, **params}, data, 10)
+        )
+        assert_bits(
+            Forest.from_treelite(model).predict(rows, margin=True), reference(model, rows, pred_margin=True)
+        )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +162,7 @@ def test_checkpoints(tmp_path) -> None:
 
 
 def test_what_is_no_model(tmp_path) -> None:
-    with pytest.raises(ForestError, match="int is no model"):
+    with pytest.raises(ForestError, match=r"int is no model"):
         Forest.from_treelite(3)
-    with pytest.raises(ForestError, match="Treelite checkpoint"):
+    with pytest.raises(ForestError, match=r"Treelite checkpoint"):
         Forest.from_treelite(tmp_path / "no-such-file.tl")

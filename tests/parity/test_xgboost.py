@@ -30,7 +30,11 @@ def thresholds(booster: xgb.Booster) -> list[tuple[int, float]]:
         (feature, condition)
         for tree in trees(booster)
         for feature, condition, left, kind in zip(
-            tree["split_indices"], tree["split_conditions"], tree["left_children"], tree["split_type"], strict=True
+            tree["split_indices"],
+            tree["split_conditions"],
+            tree["left_children"],
+            tree["split_type"],
+            strict=True,
         )
         if left != -1 and kind == 0
     ]
@@ -44,7 +48,9 @@ def matrix(rows: np.ndarray, types: list[str] | None = None) -> xgb.DMatrix:
 def check(assert_bits, edge_rows):
     """All formats give one forest, and it agrees with the booster on rows, edges and odd floats."""
 
-    def run(booster: xgb.Booster, rows: np.ndarray, types: list[str] | None = None, dart: bool = False) -> Forest:
+    def run(
+        booster: xgb.Booster, rows: np.ndarray, types: list[str] | None = None, dart: bool = False
+    ) -> Forest:
         forest = Forest.from_xgboost(booster)
         for kind in ("ubj", "json"):
             assert Forest.from_xgboost(bytes(booster.save_raw(kind))).to_bytes() == forest.to_bytes()
@@ -55,7 +61,9 @@ def check(assert_bits, edge_rows):
         for part in (rows, edges):
             # A DMatrix takes no infinities; in-place prediction does, but sums DART in another way.
             plain = part[(finite(part) | np.isnan(part)).all(axis=1)]
-            assert_bits(forest.predict(plain, margin=True), booster.predict(matrix(plain, types), output_margin=True))
+            assert_bits(
+                forest.predict(plain, margin=True), booster.predict(matrix(plain, types), output_margin=True)
+            )
             assert_bits(forest.predict(plain), booster.predict(matrix(plain, types)))
             if not dart:
                 found = forest.predict(part, margin=True)
@@ -73,7 +81,7 @@ def labels(rows: np.ndarray, seed: int = 3) -> np.ndarray:
 
 OBJECTIVES = [
     ("reg:squarederror", lambda y: y),
-    ("reg:squaredlogerror", lambda y: np.abs(y)),
+    ("reg:squaredlogerror", np.abs),
     ("reg:pseudohubererror", lambda y: y),
     ("reg:absoluteerror", lambda y: y),
     ("reg:logistic", lambda y: 1 / (1 + np.exp(-y))),
@@ -245,7 +253,12 @@ def categorical(table, seed: int = 12) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("depth", [4, 9])
 def test_categories(max_cat_to_onehot, depth, table, check, assert_bits) -> None:
     rows, y = categorical(table)
-    params = {"max_depth": depth, "max_cat_to_onehot": max_cat_to_onehot, "objective": "binary:logistic", **SEED}
+    params = {
+        "max_depth": depth,
+        "max_cat_to_onehot": max_cat_to_onehot,
+        "objective": "binary:logistic",
+        **SEED,
+    }
     data = xgb.DMatrix(rows, y > 0.5, feature_types=CATEGORIES, enable_categorical=True)
     booster = xgb.train(params, data, 12)
     assert any(1 in tree["split_type"] for tree in trees(booster))
@@ -300,7 +313,9 @@ def as_2x(booster: xgb.Booster, base_score: str) -> dict[str, Any]:
 def test_base_scores_of_2x(objective, score, table, assert_bits) -> None:
     rows = table(13)
     y = np.digitize(labels(rows), [-0.7, 0.7]) if "multi" in objective else labels(rows) > 0
-    params = {"objective": objective, "max_depth": 4, **SEED} | ({"num_class": 3} if "multi" in objective else {})
+    params = {"objective": objective, "max_depth": 4, **SEED} | (
+        {"num_class": 3} if "multi" in objective else {}
+    )
     text = json.dumps(as_2x(xgb.train(params, xgb.DMatrix(rows, y), 8), score)).encode()
     booster = xgb.Booster(model_file=bytearray(text))
     forest = Forest.from_xgboost(text)
@@ -312,24 +327,37 @@ def test_base_scores_of_2x(objective, score, table, assert_bits) -> None:
 def test_base_scores_of_3x(score, table, assert_bits) -> None:
     """From 3.2 on probabilities are clamped, so that all labels may be equal."""
     rows = table(14)
-    doc = document(xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, labels(rows) > 0), 5))
+    doc = document(
+        xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, labels(rows) > 0), 5)
+    )
     doc["learner"]["learner_model_param"]["base_score"] = score
     text = json.dumps(doc).encode()
     booster = xgb.Booster(model_file=bytearray(text))
     assert_bits(
-        Forest.from_xgboost(text).predict(rows, margin=True), booster.predict(matrix(rows), output_margin=True)
+        Forest.from_xgboost(text).predict(rows, margin=True),
+        booster.predict(matrix(rows), output_margin=True),
     )
 
 
 def test_constant_labels(table, check) -> None:
     rows = table(15)
-    check(xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, np.zeros(len(rows))), 3), rows)
+    check(
+        xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, np.zeros(len(rows))), 3), rows
+    )
 
 
 def test_no_rounds(table, check) -> None:
     rows = table(16)
     forest = check(xgb.train({"base_score": 0.25, **SEED}, xgb.DMatrix(rows, labels(rows)), 0), rows)
     assert forest.num_trees == 0
+
+
+def test_a_model_that_was_never_fitted_is_refused(table) -> None:
+    """XGBoost itself predicts from a placeholder then, as a margin, whatever the objective."""
+    rows = table(16)
+    booster = xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, labels(rows) > 0), 0)
+    with pytest.raises(UnsupportedModelError, match=r"without trees.*placeholder.*one round"):
+        Forest.from_xgboost(booster)
 
 
 def test_a_large_model(table, check) -> None:
@@ -385,12 +413,12 @@ class TestRefusals:
     def test_linear_boosters(self, table) -> None:
         rows = table(20, missing=0)
         booster = xgb.train({"booster": "gblinear", **SEED}, xgb.DMatrix(rows, labels(rows)), 2)
-        with pytest.raises(UnsupportedModelError, match='"gblinear".*linear model.*gbtree'):
+        with pytest.raises(UnsupportedModelError, match=r'"gblinear".*linear model.*gbtree'):
             Forest.from_xgboost(booster)
 
     def test_unknown_objectives(self, doc) -> None:
         data = self.edited(doc, "learner", "objective", "name", value="reg:expectileerror")
-        with pytest.raises(UnsupportedModelError, match='objective "reg:expectileerror"'):
+        with pytest.raises(UnsupportedModelError, match=r'objective "reg:expectileerror"'):
             Forest.from_xgboost(data)
 
     TREE = ("learner", "gradient_booster", "model", "trees", 0)
@@ -444,9 +472,9 @@ class TestRefusals:
             Forest.from_xgboost(data)
 
     def test_what_is_no_model(self, tmp_path) -> None:
-        with pytest.raises(ForestError, match="no-such-file.*cannot be read"):
+        with pytest.raises(ForestError, match=r"no-such-file.*cannot be read"):
             Forest.from_xgboost(tmp_path / "no-such-file.ubj")
-        with pytest.raises(ForestError, match="int is no Booster"):
+        with pytest.raises(ForestError, match=r"int is no Booster"):
             Forest.from_xgboost(3)
-        with pytest.raises(ForestError, match="fit the model first"):
+        with pytest.raises(ForestError, match=r"fit the model first"):
             Forest.from_xgboost(xgb.XGBClassifier())

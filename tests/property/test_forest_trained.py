@@ -66,7 +66,7 @@ def assert_bits(found: np.ndarray, expected: np.ndarray) -> None:
         }
     ),
     st.integers(1, 6),
-    st.integers(0, 12),
+    st.integers(1, 12),
     st.sampled_from([0.0, 0.2]),
 )
 def test_xgboost(seed: int, params: dict[str, Any], features: int, rounds: int, missing: float) -> None:
@@ -103,7 +103,9 @@ def test_xgboost(seed: int, params: dict[str, Any], features: int, rounds: int, 
     st.booleans(),
     st.sampled_from([0.0, 0.2]),
 )
-def test_lightgbm(seed: int, params: dict[str, Any], features: int, categorical: bool, missing: float) -> None:
+def test_lightgbm(
+    seed: int, params: dict[str, Any], features: int, categorical: bool, missing: float
+) -> None:
     rows, y = table(seed, features, missing)
     y = y if params["objective"] == "regression" else (y > 0).astype(int)
     categories = [0] if categorical else []
@@ -135,7 +137,9 @@ def test_sklearn(seed: int, name: str, features: int, depth: int | None) -> None
     edges = around(rows, [t for tree in trees for t in tree.threshold], seed, missing=missing)
     forest = Forest.from_sklearn(model)
     for part in (rows, edges):
-        assert_bits(forest.predict(part), model.predict(part) if "Regressor" in name else model.predict_proba(part))
+        assert_bits(
+            forest.predict(part), model.predict(part) if "Regressor" in name else model.predict_proba(part)
+        )
 
 
 @settings(max_examples=8, deadline=None)

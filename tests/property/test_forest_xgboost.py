@@ -18,7 +18,9 @@ NUMBERS = [0.0, -0.0, 1e-45, -1e-45, 1.1754944e-38, 1e-35, 0.5, -0.5, 1.0, 2.0, 
 NUMBERS += [16777216.0, 3.4028235e38, -3.4028235e38]
 
 numbers = st.one_of(
-    st.sampled_from(NUMBERS), st.floats(width=32, allow_nan=False, allow_infinity=False), st.floats(-4, 4, width=32)
+    st.sampled_from(NUMBERS),
+    st.floats(width=32, allow_nan=False, allow_infinity=False),
+    st.floats(-4, 4, width=32),
 )
 leaves = st.one_of(st.floats(-8, 8, width=32), st.sampled_from([0.0, -0.0, 1e-45, 1e-30, 1e30, -1e30]))
 
@@ -151,7 +153,10 @@ def test_altered_files_are_read_or_refused(kind: str, edits: list[tuple[int, int
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 2**30), st.integers(0, 255)), min_size=1, max_size=4), st.integers(0, 2**30))
+@given(
+    st.lists(st.tuples(st.integers(0, 2**30), st.integers(0, 255)), min_size=1, max_size=4),
+    st.integers(0, 2**30),
+)
 def test_altered_packed_forests_are_refused(edits: list[tuple[int, int]], cut: int) -> None:
     good = Forest.from_xgboost(MODEL).to_bytes()
     data = bytearray(good)

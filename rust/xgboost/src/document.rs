@@ -19,6 +19,15 @@ pub(crate) fn model(root: &Value<'_>) -> Result<Model, ReadError> {
     let booster_path = Path::Key(&learner_path, "gradient_booster");
     let booster = Booster::read(At::new(learner.get("gradient_booster")?, &booster_path))?;
     let objective = objective(learner)?;
+    let trees = trees(booster, params.outputs)?;
+    if trees.is_empty() && params.base_is_placeholder {
+        return Err(ForestError::unsupported(
+            "XGBoost model without trees",
+            "its base score is a placeholder that training would have replaced",
+            "train at least one round, or give base_score",
+        )
+        .into());
+    }
     let mut base = params.base_scores.clone();
     if base.len() == 1 {
         base.resize(params.outputs, params.base_scores[0]);
@@ -36,7 +45,7 @@ pub(crate) fn model(root: &Value<'_>) -> Result<Model, ReadError> {
         base_order: BaseOrder::First,
         divisor: Vec::new(),
         link: objective.link,
-        trees: trees(booster, params.outputs)?,
+        trees,
     })
 }
 
@@ -52,6 +61,8 @@ struct Params {
     features: usize,
     outputs: usize,
     base_scores: Vec<f32>,
+    /// Until the first tree exists, where the score is to be estimated from the data.
+    base_is_placeholder: bool,
 }
 
 impl Params {
@@ -91,6 +102,7 @@ impl Params {
             features: count("num_feature", limits::FEATURES, None)?,
             outputs: classes.max(targets).max(1),
             base_scores,
+            base_is_placeholder: count("boost_from_average", 1, Some(0))? == 1,
         })
     }
 }
