@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -90,12 +91,12 @@ class Bundle:
         """What callers of dense rows must name."""
         return self._raw.schema_fingerprint
 
-    @property
+    @cached_property
     def labels(self) -> Sequence[str]:
         """The score bands' labels; empty for an action bundle."""
         return self._raw.labels
 
-    @property
+    @cached_property
     def actions(self) -> Sequence[str]:
         """The actions' ids in catalogue order; empty for a score bundle."""
         return self._raw.action_ids
