@@ -18,7 +18,7 @@ struct Batch {
     ends: Vec<usize>,
 }
 
-/// Sequences, and the records that have them.
+/// Sequences and encoded records.
 type Records<'py> = (Vec<u64>, Vec<Bound<'py, PyBytes>>);
 
 #[pyclass(frozen, module = "scorer._scorer")]
