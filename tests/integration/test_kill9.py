@@ -1,0 +1,133 @@
+"""kill -9 in mid-traffic, again and again: what was acknowledged is in the log, once, as it was answered."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bundles import ACTIONS, tiny_action_bundle, tiny_score_bundle
+from servers import scorer, start_server
+from waiting import wait_until
+
+from scorer.bridge import LogReader
+from scorer.client import Action, Client, ClientError, RetryPolicy
+from scorer.v1 import log_pb2
+
+CHECKPOINT = "action.authorise"
+ROUNDS = 6
+CALLERS = 3
+
+
+@dataclass
+class Ledger:
+    """What the callers were told, and nothing else."""
+
+    actions: dict[str, Action] = field(default_factory=dict)
+    outcomes: dict[str, float] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    unexpected: list[str] = field(default_factory=list)
+
+
+def call_until_it_dies(address: str, caller: str, ledger: Ledger, stop: threading.Event) -> None:
+    """Selects actions and reports outcomes; notes an answer only once it has it."""
+    chance = random.Random(caller)
+    with Client(address, timeout=5, retry=RetryPolicy(attempts=1)) as client:
+        count = 0
+        while not stop.is_set():
+            count += 1
+            request = f"{caller}-{count}"
+            context = {"amount": chance.uniform(1, 300), "hour": chance.randrange(24)}
+            eligible = chance.sample(ACTIONS, chance.randint(1, len(ACTIONS)))
+            ledger.asked.add(request)
+            try:
+                action = client.select_action(CHECKPOINT, context, request_id=request, eligible=eligible)
+                ledger.actions[request] = action
+                value = float(chance.random() < 0.8)
+                client.report_outcome(CHECKPOINT, request, "authorised", value)
+                ledger.outcomes[request] = value
+            except ClientError as error:
+                if not stop.is_set():
+                    ledger.unexpected.append(repr(error))
+                return
+
+
+def test_no_acknowledged_decision_or_outcome_is_lost(tmp_path: Path) -> None:
+    tiny_score_bundle(tmp_path / "score")
+    tiny_action_bundle(tmp_path / "action")
+    for folder in ("score", "action"):
+        pushed = scorer("registry", "push", folder, "--registry", "registry", "--alias", "live", cwd=tmp_path)
+        assert pushed.returncode == 0, pushed.stderr
+
+    ledger = Ledger()
+    chance = random.Random(20260101)
+    for turn in range(ROUNDS):
+        with start_server(tmp_path) as server:
+            stop = threading.Event()
+            callers = [
+                threading.Thread(
+                    target=call_until_it_dies, args=(server.address, f"r{turn}c{c}", ledger, stop)
+                )
+                for c in range(CALLERS)
+            ]
+            before = len(ledger.outcomes)
+            for caller in callers:
+                caller.start()
+            wanted = chance.randint(30, 400)
+            wait_until(
+                lambda before=before, wanted=wanted: len(ledger.outcomes) - before >= wanted, "traffic"
+            )
+            stop.set()  # from here on a failed call is what the test is about
+            server.kill()
+            for caller in callers:
+                caller.join(30)
+                assert not caller.is_alive()
+    assert not ledger.unexpected
+
+    with start_server(tmp_path) as server, Client(server.address, timeout=5) as client:
+        # The index of outcomes was rebuilt: the same report is a duplicate, not a second outcome.
+        some = sorted(ledger.outcomes)[:20]
+        assert all(
+            client.report_outcome(CHECKPOINT, key, "authorised", ledger.outcomes[key]).duplicate
+            for key in some
+        )
+        assert server.stop() == 0, server.story()
+
+    decisions, outcomes = read_log(tmp_path / "decisions")
+    assert len(ledger.actions) > ROUNDS * 30
+    lost = [key for key in ledger.actions if key not in decisions]
+    assert not lost, f"{len(lost)} acknowledged decisions are not in the log: {lost[:5]}"
+    for key, action in ledger.actions.items():
+        (row,) = decisions[key]
+        assert (row.action, row.propensity, f"sha256:{row.bundle.hex()}") == (
+            action.action,
+            action.propensity,
+            action.served.bundle,
+        ), key
+    assert decisions.keys() <= ledger.asked
+    for key, value in ledger.outcomes.items():
+        assert [row.value for row in outcomes[key]] == [value], key
+
+    verified = scorer("log", "verify", "--log", "decisions", "--bundles", "registry/bundles", cwd=tmp_path)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def read_log(
+    directory: Path,
+) -> tuple[dict[str, list[log_pb2.DecisionRecord]], dict[str, list[log_pb2.OutcomeRecord]]]:
+    """Every decision and outcome by decision id; the sequence must have no gap."""
+    decisions: dict[str, list[log_pb2.DecisionRecord]] = {}
+    outcomes: dict[str, list[log_pb2.OutcomeRecord]] = {}
+    reader, expected = LogReader(directory), 0
+    while batch := reader.next_batch(10_000, 1 << 24):
+        for sequence, payload in zip(*batch, strict=True):
+            expected = expected or sequence
+            assert sequence == expected
+            expected += 1
+            record = log_pb2.LogRecord.FromString(payload)
+            if record.HasField("decision"):
+                decisions.setdefault(record.decision.decision_id, []).append(record.decision)
+            elif record.HasField("outcome"):
+                outcomes.setdefault(record.outcome.decision_id, []).append(record.outcome)
+    return decisions, outcomes
