@@ -1,4 +1,4 @@
-"""`make bench`: policy invariants over ten million decisions, then every load case on the demo's server.
+"""`make bench`: policy invariants, the forest beside its peers, then every load case on the demo's server.
 
 One JSON line per measurement goes to loadtests/results/<time>.jsonl; the first is about the machine and the
 build. A debug build is refused: its figures are worth nothing.
@@ -76,6 +76,20 @@ def check_policies(decisions: int, results: Results) -> bool:
     took = round(time.monotonic() - started, 1)
     results.add("policy_invariants", hold=done.returncode == 0, seconds=took, found=found)
     return done.returncode == 0
+
+
+def compare_engines(results: Results) -> None:
+    """One row through the forest and through its peers, in turns."""
+    title("One row, beside the peers")
+    # A sibling of this script, whose folder Python searches first.
+    from engine import compare
+
+    for figure in compare():
+        results.add("engine", command="make bench", **figure)
+        sys.stdout.write(
+            f"{figure['name']}: {figure['ours']} us; {figure['peer']} {figure['theirs']} us,"
+            f" {figure['ratio']} times as long\n"
+        )
 
 
 @contextmanager
@@ -187,6 +201,7 @@ def main() -> int:
     results.add("environment", **built)
 
     hold = not options.decisions or check_policies(options.decisions, results)
+    compare_engines(results)
     settings: Path = options.demo / "scorer.toml"
     if not settings.exists():
         title("The demo's bundles are what is measured; making them first")
