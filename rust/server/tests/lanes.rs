@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use scorer_core::bundle::EvalScratch;
 use scorer_core::bundle::testing::{self, assemble};
-use scorer_proto::v1::ScoreRequest;
+use scorer_proto::v1::{ScoreRequest, log_record};
 use scorer_server::{LaneTable, LoadError, SwapError, UnloadError};
 use support::*;
 
@@ -57,6 +57,18 @@ async fn a_table_that_does_not_fit_changes_nothing() {
     assert_eq!(setup.server.status().lane_table, 1);
     let response = setup.client().await.score(score("s", 1.0)).await.unwrap().into_inner();
     assert_eq!(response.served.unwrap().lane_table, 1);
+    let tables: Vec<_> = setup
+        .records()
+        .into_iter()
+        .filter_map(|record| match record {
+            log_record::Record::LaneTable(table) => Some(table),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(tables.len(), 1, "only a table in force is on record");
+    let recorded = LaneTable::from_json(&tables[0].table).unwrap();
+    assert_eq!((tables[0].version, recorded.version), (1, 1));
+    assert_eq!(recorded.checkpoints[FRAUD].as_ref().unwrap()[0].bundle, setup.fraud);
 }
 
 #[tokio::test(flavor = "multi_thread")]

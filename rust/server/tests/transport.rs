@@ -277,3 +277,51 @@ async fn what_is_taken_is_named_at_start() {
         assert!(!error.contains('\n') && error.contains("; "), "{error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_resets_harms_nobody_else() {
+    let setup = start();
+    let address = setup.server.addresses().grpc[0].clone();
+    let flood = tokio::task::spawn_blocking(move || {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let mut frames = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        for number in 0..20_000_u32 {
+            let id = (2 * number + 1).to_be_bytes();
+            // HEADERS, complete: POST http://a/ ...
+            frames.extend_from_slice(&[0, 0, 6, 1, 5, id[0], id[1], id[2], id[3]]);
+            frames.extend_from_slice(&[0x83, 0x86, 0x84, 0x41, 1, b'a']);
+            // ... and RST_STREAM with CANCEL.
+            frames.extend_from_slice(&[0, 0, 4, 3, 0, id[0], id[1], id[2], id[3], 0, 0, 0, 8]);
+        }
+        // The server may cut it off half-way.
+        let _ = stream.write_all(&frames);
+    });
+    let mut client = setup.client().await;
+    let mut number = 0;
+    while !flood.is_finished() || number < 100 {
+        number += 1;
+        client.score(score(&format!("s{number}"), 1.0)).await.unwrap();
+    }
+    flood.await.unwrap();
+    while setup.server.status().connections > 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_time_out_together_keep_their_connection() {
+    let setup = start();
+    let client = setup.client().await;
+    let requests: Vec<_> = (0..200)
+        .map(|number| {
+            let mut client = client.clone();
+            tokio::spawn(async move { client.select_action(select(&format!("r{number}"), 1.0)).await })
+        })
+        .collect();
+    requests.iter().for_each(tokio::task::JoinHandle::abort);
+    for request in requests {
+        let _ = request.await;
+    }
+    client.clone().noop(NoopRequest::default()).await.unwrap();
+    assert!(setup.metrics().await.contains("scorer_connections_failed_total 0"));
+}

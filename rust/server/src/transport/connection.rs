@@ -15,6 +15,9 @@ use super::{Dispatch, preface};
 const PREFACE_WITHIN: Duration = Duration::from_secs(5);
 /// Advertised, so that a client opens another connection or waits; more are REFUSED_STREAM.
 const MAX_CONCURRENT_STREAMS: u32 = 256;
+/// Streams that a peer may reset before we have looked at them; beyond it is told to calm down and cut off.
+/// h2 allows 20, which an honest client exceeds as soon as its requests time out together.
+const MAX_PENDING_RESETS: usize = MAX_CONCURRENT_STREAMS as usize;
 /// Metadata of one request; ours needs a few hundred bytes.
 const MAX_HEADER_LIST: u32 = 16 << 10;
 /// A stream may send one whole message without waiting for a window update ...
@@ -64,6 +67,7 @@ where
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
             .max_header_list_size(MAX_HEADER_LIST)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
