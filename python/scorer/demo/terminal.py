@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from scorer.demo import tables
@@ -89,12 +91,20 @@ def where_next(narrator: Narrator, places: Places, summary: Mapping[str, Any]) -
     """What to look at, and what to try."""
     narrator.say("")
     narrator.say(f"[bold green]Done in {summary['total_s']:.0f} s.[/] Where to go next:")
+    # `make demo` runs in an environment that the reader's shell has not activated.
+    scorer = _from_here(Path(sys.executable).with_name("scorer"))
     for what, how in (
-        ("the report", str(places.output / "report.html")),
-        ("the figures", str(places.output / "summary.json")),
-        ("the decisions", f"scorer log stat --log {places.decisions}"),
-        ("the bundles", f"scorer registry list --registry {places.registry}"),
-        ("serve them again", f"scorer serve --config {places.settings}"),
+        ("the report", _from_here(places.output / "report.html")),
+        ("the figures", _from_here(places.output / "summary.json")),
+        ("the decisions", f"{scorer} log stat --log {_from_here(places.decisions)}"),
+        ("the bundles", f"{scorer} registry list --registry {_from_here(places.registry)}"),
+        ("serve them again", f"{scorer} serve --config {_from_here(places.settings)}"),
         ("your own data", "make demo ARGS='--transactions FILE.parquet --routing FILE.csv'"),
     ):
         narrator.say(f"  {what:<17} {how}")
+
+
+def _from_here(path: Path) -> str:
+    """The path as one would type it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
