@@ -7,22 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bundles import ACTIONS, tiny_action_bundle, tiny_score_bundle
+from bundles import ACTIONS
 from servers import RunningServer, scorer, start_server
 from waiting import wait_until
 
 from scorer.client import Client, UnavailableError
+from scorer.registry import Registry
 
 CONTEXT = {"amount": 25.0, "hour": 13.0, "count_24h": 1.0, "distance": 2.0}
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RunningServer]:
-    tiny_score_bundle(tmp_path / "score")
-    tiny_action_bundle(tmp_path / "action")
-    for folder in ("score", "action"):
-        pushed = scorer("registry", "push", folder, "--registry", "registry", "--alias", "live", cwd=tmp_path)
-        assert pushed.returncode == 0, pushed.stderr
+def server(tmp_path: Path, registry: Registry) -> Iterator[RunningServer]:
     with start_server(tmp_path) as running:
         yield running
 

@@ -7,12 +7,13 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bundles import ACTIONS, tiny_action_bundle, tiny_score_bundle
+from bundles import ACTIONS
 from servers import scorer, start_server
 from waiting import wait_until
 
-from scorer.bridge import LogReader
 from scorer.client import Action, Client, ClientError, RetryPolicy
+from scorer.log import LogReader
+from scorer.registry import Registry
 from scorer.v1 import log_pb2
 
 CHECKPOINT = "action.authorise"
@@ -53,13 +54,7 @@ def call_until_it_dies(address: str, caller: str, ledger: Ledger, stop: threadin
                 return
 
 
-def test_no_acknowledged_decision_or_outcome_is_lost(tmp_path: Path) -> None:
-    tiny_score_bundle(tmp_path / "score")
-    tiny_action_bundle(tmp_path / "action")
-    for folder in ("score", "action"):
-        pushed = scorer("registry", "push", folder, "--registry", "registry", "--alias", "live", cwd=tmp_path)
-        assert pushed.returncode == 0, pushed.stderr
-
+def test_no_acknowledged_decision_or_outcome_is_lost(tmp_path: Path, registry: Registry) -> None:
     ledger = Ledger()
     chance = random.Random(20260101)
     for turn in range(ROUNDS):
@@ -119,15 +114,13 @@ def read_log(
     """Every decision and outcome by decision id; the sequence must have no gap."""
     decisions: dict[str, list[log_pb2.DecisionRecord]] = {}
     outcomes: dict[str, list[log_pb2.OutcomeRecord]] = {}
-    reader, expected = LogReader(directory), 0
-    while batch := reader.next_batch(10_000, 1 << 24):
-        for sequence, payload in zip(*batch, strict=True):
-            expected = expected or sequence
-            assert sequence == expected
-            expected += 1
-            record = log_pb2.LogRecord.FromString(payload)
-            if record.HasField("decision"):
-                decisions.setdefault(record.decision.decision_id, []).append(record.decision)
-            elif record.HasField("outcome"):
-                outcomes.setdefault(record.outcome.decision_id, []).append(record.outcome)
+    expected = 0
+    for sequence, record in LogReader(directory).records():
+        expected = expected or sequence
+        assert sequence == expected
+        expected += 1
+        if record.HasField("decision"):
+            decisions.setdefault(record.decision.decision_id, []).append(record.decision)
+        elif record.HasField("outcome"):
+            outcomes.setdefault(record.outcome.decision_id, []).append(record.outcome)
     return decisions, outcomes

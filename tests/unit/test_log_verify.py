@@ -1,11 +1,10 @@
-"""Decisions of a real server, verified on their bundles bit for bit; and after a kill."""
+"""Decisions of a real server, verified on their bundles bit for bit."""
 
 from __future__ import annotations
 
 import json
 import math
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +14,10 @@ import duckdb
 import grpc
 import pytest
 from bundles import ACTIONS, FEATURES, rows
-from servers import scorer_here, start_server
+from servers import scorer_here
 
 from scorer import bridge
 from scorer.log import BundleShelf, LogReader, verify
-from scorer.registry import Registry
 from scorer.v1 import scoring_pb2 as pb
 from scorer.v1.scoring_pb2_grpc import ScoringServiceStub
 
@@ -286,51 +284,3 @@ def test_the_wrong_bundles_are_missing_ones(
     )
     assert done.returncode == 1
     assert "forest.bin" in done.stdout
-
-
-def test_no_acknowledged_decision_is_lost_when_the_server_is_killed(
-    tmp_path: Path, registry: Registry, built_bundles: dict[str, Path]
-) -> None:
-    ledger: dict[str, pb.SelectActionResponse] = {}
-    data = rows(200, seed=5)
-    for life in range(3):
-        with start_server(tmp_path) as server:
-            stub = ScoringServiceStub(server.channel())
-            enough = threading.Event()
-
-            def call(
-                worker: int, life: int = life, stub: Any = stub, enough: threading.Event = enough
-            ) -> None:
-                for at in range(1_000_000):
-                    decision = f"{life}-{worker}-{at}"
-                    try:
-                        ledger[decision] = select(stub, data[at % len(data)], request_id=decision)
-                    except grpc.RpcError:
-                        return
-                    if at == 60:
-                        enough.set()
-
-            callers = [threading.Thread(target=call, args=(worker,)) for worker in range(3)]
-            for caller in callers:
-                caller.start()
-            assert enough.wait(60)
-            server.kill()
-            server.close()
-            for caller in callers:
-                caller.join(60)
-    log = tmp_path / "decisions"
-    logged = {
-        record.decision.decision_id: record.decision
-        for _, record in LogReader(log).records()
-        if record.WhichOneof("record") == "decision"
-    }
-    acknowledged = {decision for decision, answer in ledger.items() if answer.logged}
-    assert len(acknowledged) > 180
-    assert acknowledged <= logged.keys()
-    for decision in acknowledged:
-        assert (logged[decision].action, logged[decision].propensity) == (
-            ledger[decision].action,
-            ledger[decision].propensity,
-        )
-    done = scorer_here("log", "verify", "--log", str(log), "--bundles", str(tmp_path / "registry"))
-    assert done.returncode == 0, done.stdout

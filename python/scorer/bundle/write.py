@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scorer.bundle.check import verify
+from scorer.durable import sync_directory
 from scorer.errors import BundleError
 
 
@@ -30,20 +31,12 @@ def write_bundle(output: Path, files: Mapping[str, bytes]) -> str:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.chmod(0o755)
-        _sync(temporary)
+        sync_directory(temporary)
         digest = verify(temporary).digest
         temporary.rename(output)
-        _sync(output.parent)
+        sync_directory(output.parent)
     except OSError as error:
         raise BundleError(f'"{output}" cannot be written: {error.strerror or error}') from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return digest
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

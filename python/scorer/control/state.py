@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from scorer.control.lanes import Lanes, LaneTable, lanes_from_dict, lanes_to_dict
+from scorer.durable import write_atomically
 from scorer.errors import ScorerError
 from scorer.registry import files
 
@@ -121,7 +122,7 @@ class StateDirectory:
         """Replaces what is remembered, on disk when it returns."""
         body = _to_dict(remembered)
         document = {"format": _FORMAT, "sha256": _digest(body), "state": body}
-        files.write_atomically(self.path / FILE, json.dumps(document, indent=1).encode() + b"\n")
+        write_atomically(self.path / FILE, json.dumps(document, indent=1).encode() + b"\n")
 
     # --- the bundles ---
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from scorer.durable import sync_directory
 from scorer.errors import BundleError
 
 MANIFEST = "manifest.json"
@@ -96,30 +97,6 @@ def sweep(staging: Path) -> None:
         with suppress(OSError):
             if entry.stat().st_mtime < oldest:
                 shutil.rmtree(entry, ignore_errors=True)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replaces a file in one step, synced to disk; a reader sees the old or the new one, whole."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Makes renames in a directory survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def stat_fingerprint(directory: Path) -> Hashable:
