@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
+use scorer_core::budget::Unlimited;
 use scorer_core::bundle::{self as core, Digest, EvalScratch};
 use scorer_core::policy::Mask;
 
@@ -120,7 +121,9 @@ impl Bundle {
         let outs = py.detach(|| {
             let mut scratch = EvalScratch::new(&self.inner);
             let score = |(at, row)| {
-                self.inner.score(row, &mut scratch).map_err(|error| failed(format!("row {at}: {error}")))
+                self.inner
+                    .score(row, &Unlimited, &mut scratch)
+                    .map_err(|error| failed(format!("row {at}: {error}")))
             };
             rows.chunks_exact(width).enumerate().map(score).collect::<PyResult<Vec<_>>>()
         })?;
@@ -148,9 +151,9 @@ impl Bundle {
             let mut scratch = EvalScratch::new(&self.inner);
             let out = match ids {
                 Some((checkpoint, decision)) => {
-                    self.inner.select(&row, &eligible, checkpoint, decision, &mut scratch)
+                    self.inner.select(&row, &eligible, checkpoint, decision, &Unlimited, &mut scratch)
                 }
-                None => self.inner.select_greedy(&row, &eligible, &mut scratch),
+                None => self.inner.select_greedy(&row, &eligible, &Unlimited, &mut scratch),
             };
             (out, scratch)
         });
@@ -186,7 +189,9 @@ impl Bundle {
                 if let Some(masks) = masks {
                     eligible.read(&masks[at * bytes..(at + 1) * bytes]).map_err(|error| failed(&error))?;
                 }
-                self.inner.select(row, &eligible, "", "", &mut scratch).map_err(|error| failed(&error))?;
+                self.inner
+                    .select(row, &eligible, "", "", &Unlimited, &mut scratch)
+                    .map_err(|error| failed(&error))?;
                 all_pmf.extend_from_slice(scratch.pmf());
                 all_rewards.extend_from_slice(scratch.expected_rewards());
             }

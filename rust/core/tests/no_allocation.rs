@@ -4,6 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
 use scorer_core::bundle::testing::{action_recipe, assemble, score_files};
 use scorer_core::policy::Mask;
@@ -55,7 +56,7 @@ fn features_and_scores() {
     let count = allocations(|| {
         bundle.schema().encode_named(named, &mut row).unwrap();
         bundle.schema().check_dense(&row).unwrap();
-        bundle.score(&row, &mut scratch).unwrap();
+        bundle.score(&row, &Unlimited, &mut scratch).unwrap();
     });
     assert_eq!(count, 0);
 }
@@ -77,9 +78,16 @@ fn every_policy() {
             for mask in [[0b11_1111], [0b1], [0b10_1010]] {
                 eligible.read(&mask).unwrap();
                 bundle
-                    .select(&[50.0, 1.0, 0.0], &eligible, "action.authorise", "order-1", &mut scratch)
+                    .select(
+                        &[50.0, 1.0, 0.0],
+                        &eligible,
+                        "action.authorise",
+                        "order-1",
+                        &Unlimited,
+                        &mut scratch,
+                    )
                     .unwrap();
-                bundle.select_greedy(&[50.0, 1.0, 0.0], &eligible, &mut scratch).unwrap();
+                bundle.select_greedy(&[50.0, 1.0, 0.0], &eligible, &Unlimited, &mut scratch).unwrap();
             }
         });
         assert_eq!(count, 0, "{policy}");

@@ -4,6 +4,7 @@
 
 mod support;
 
+use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
 use scorer_core::bundle::testing::{self, assemble};
 use scorer_core::policy::Mask;
@@ -23,7 +24,7 @@ async fn scores_are_the_bundles_own_and_are_recorded() {
     let mut scratch = EvalScratch::new(&bundle);
     let fingerprint = bundle.schema().fingerprint();
     for (number, amount) in [0.0, 99.99, 100.0, 999.0, 1000.0, 50_000.0].into_iter().enumerate() {
-        let expected = bundle.score(&row(amount as f32), &mut scratch).unwrap();
+        let expected = bundle.score(&row(amount as f32), &Unlimited, &mut scratch).unwrap();
         let by_name = client.score(score(&format!("n{number}"), amount)).await.unwrap().into_inner();
         let request = score_dense(&format!("d{number}"), fingerprint, &row(amount as f32));
         let dense = client.score(request).await.unwrap().into_inner();
@@ -69,7 +70,7 @@ async fn selections_are_the_bundles_own_and_are_recorded_in_full() {
             1 => (&some, eligible(&[], &[0b10_0110])),
             _ => (&some, eligible(&ids, &[])),
         };
-        let expected = bundle.select(&row(250.0), mask, ACTION, &id, &mut scratch).unwrap();
+        let expected = bundle.select(&row(250.0), mask, ACTION, &id, &Unlimited, &mut scratch).unwrap();
         let mut request = select(&id, 250.0);
         request.eligible = given;
         request.include_pmf = number % 2 == 0;
@@ -117,7 +118,7 @@ async fn a_batch_is_its_rows_one_by_one() {
     assert_eq!(response.request_id, "batch");
     assert_eq!(response.labels, bundle.labels());
     for (number, row) in rows.iter().enumerate() {
-        let expected = bundle.score(row, &mut scratch).unwrap();
+        let expected = bundle.score(row, &Unlimited, &mut scratch).unwrap();
         assert_eq!(response.scores[number].to_bits(), expected.score.to_bits());
         assert_eq!(response.margins[number].to_bits(), expected.margin.to_bits());
         assert_eq!(response.decisions[number] as usize, expected.band);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
 use scorer_core::bundle::testing::{self, assemble};
 use scorer_proto::v1::{ScoreRequest, log_record};
@@ -126,7 +127,7 @@ async fn swaps_under_load_lose_nothing_and_mix_nothing() {
         let files = testing::score_files(name, number as f32 * 0.5);
         let digest = load(&setup.server, setup.directory.path(), &files);
         let bundle = assemble(&files).unwrap();
-        let out = bundle.score(&[250.0, 0.0, 0.0], &mut EvalScratch::new(&bundle)).unwrap();
+        let out = bundle.score(&[250.0, 0.0, 0.0], &Unlimited, &mut EvalScratch::new(&bundle)).unwrap();
         expected.insert(digest.clone(), out.score.to_bits());
         digests.push(digest);
     }

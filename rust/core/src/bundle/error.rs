@@ -1,6 +1,7 @@
 //! Why a bundle is refused, and why an evaluation fails.
 
 use super::{Digest, Kind};
+use crate::budget::OutOfTime;
 use crate::forest::ForestError;
 use crate::policy::{CatalogueError, PolicyError, SpecError};
 use crate::schema::SchemaError;
@@ -250,4 +251,7 @@ pub enum EvalError {
     /// The scratch was made for another bundle.
     #[error("the scratch was made for another bundle; make it with EvalScratch::new for this one")]
     Scratch,
+    /// The budget was spent before there was a score.
+    #[error(transparent)]
+    OutOfTime(#[from] OutOfTime),
 }

@@ -6,6 +6,7 @@
 
 use super::program::End;
 use super::{Bundle, BundleError, EvalError, EvalScratch, Kind};
+use crate::budget::Unlimited;
 use crate::policy::{Mask, Policy};
 
 /// Fewest cases that a bundle may have.
@@ -163,7 +164,7 @@ fn evaluate(
             evaluate_actions(bundle, policy, number, row, eligible, scratch).map_err(fail)
         }
         _ => {
-            let out = bundle.score(row, scratch).map_err(fail)?;
+            let out = bundle.score(row, &Unlimited, scratch).map_err(fail)?;
             let values = &scratch.buffers.values;
             let margins =
                 bundle.program.margins.iter().flat_map(|range| &values[range.clone()]).copied().collect();
@@ -181,7 +182,7 @@ fn evaluate_actions(
     eligible: &Mask,
     scratch: &mut EvalScratch,
 ) -> Result<Seen, EvalError> {
-    let out = bundle.select(row, eligible, CHECKPOINT, &format!("golden-{number}"), scratch)?;
+    let out = bundle.select(row, eligible, CHECKPOINT, &format!("golden-{number}"), &Unlimited, scratch)?;
     let actions = bundle.catalogue.len();
     let width = scratch.margins.len() / actions;
     let each = |action: usize| scratch.margins[action * width..(action + 1) * width].iter().copied();

@@ -4,6 +4,7 @@
 //! action features at load would replace [`fill_scores`] and nothing else.
 
 use super::{Bundle, EvalError, EvalScratch};
+use crate::budget::Budget;
 use crate::policy::Mask;
 
 /// Fills `scratch.scores` (and the margins behind them) for every eligible action; NaN for all others.
@@ -11,6 +12,7 @@ pub(super) fn fill_scores(
     bundle: &Bundle,
     context: &[f32],
     eligible: &Mask,
+    budget: &dyn Budget,
     scratch: &mut EvalScratch,
 ) -> Result<(), EvalError> {
     let (program, actions) = (&bundle.program, bundle.catalogue.len());
@@ -21,7 +23,7 @@ pub(super) fn fill_scores(
     for action in eligible.iter() {
         let own = &bundle.action_rows[action * bundle.action_width..(action + 1) * bundle.action_width];
         buffers.rows[context.len()..program.width].copy_from_slice(own);
-        program.run(buffers)?;
+        program.run(budget, buffers)?;
         scores[action] = buffers.values[program.score];
         for (voter, &at) in program.voters.iter().enumerate() {
             scores[(voter + 1) * actions + action] = buffers.values[at];

@@ -12,6 +12,7 @@ use super::scratch::Buffers;
 use super::threshold::Thresholds;
 use super::transform::Transform;
 use super::{BundleError, EvalError, Kind};
+use crate::budget::Budget;
 use crate::forest::Forest;
 use crate::policy::{ActionCatalogue, Policy};
 use crate::schema::FeatureSpec;
@@ -248,7 +249,7 @@ impl Program {
     }
 
     /// Runs every step on the row in slot 0; margins and scores are left in the buffers.
-    pub(super) fn run(&self, buffers: &mut Buffers) -> Result<(), EvalError> {
+    pub(super) fn run(&self, budget: &dyn Budget, buffers: &mut Buffers) -> Result<(), EvalError> {
         let Buffers { rows, values, linked, forests } = buffers;
         for step in &self.steps {
             match step {
@@ -262,7 +263,7 @@ impl Program {
                 Step::Forest { forest, row } => {
                     let row = &rows[row * self.width..(row + 1) * self.width];
                     let out = &mut values[self.margins[*forest].clone()];
-                    self.forests[*forest].margins(row, &mut forests[*forest], out);
+                    self.forests[*forest].margins_within(row, budget, &mut forests[*forest], out)?;
                 }
                 Step::Link { forest, index, to } => {
                     let margins = &values[self.margins[*forest].clone()];

@@ -2,6 +2,7 @@
 
 use super::program::End;
 use super::{Bundle, EvalError, EvalScratch, Kind};
+use crate::budget::Budget;
 
 /// What a score bundle says about one row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,15 +19,21 @@ impl Bundle {
     /// Scores one row, given in schema order and already checked against [`Bundle::schema`].
     ///
     /// # Errors
-    /// A row of the wrong length, a bundle of the other kind, a score that is not finite.
-    pub fn score(&self, row: &[f32], scratch: &mut EvalScratch) -> Result<ScoreOut, EvalError> {
+    /// A row of the wrong length, a bundle of the other kind, a score that is not finite, a budget that is spent
+    /// before there is a score.
+    pub fn score(
+        &self,
+        row: &[f32],
+        budget: &dyn Budget,
+        scratch: &mut EvalScratch,
+    ) -> Result<ScoreOut, EvalError> {
         let End::Threshold(thresholds) = &self.program.end else {
             return Err(EvalError::Kind { found: self.kind(), wanted: Kind::Score });
         };
         self.check_row(row, scratch)?;
         let buffers = &mut scratch.buffers;
         buffers.rows[..row.len()].copy_from_slice(row);
-        self.program.run(buffers)?;
+        self.program.run(budget, buffers)?;
         let (margin, score) = (buffers.values[self.program.margin], buffers.values[self.program.score]);
         if !score.is_finite() {
             return Err(EvalError::NotFinite { what: "the score", value: score });

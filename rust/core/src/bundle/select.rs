@@ -2,6 +2,7 @@
 
 use super::program::End;
 use super::{Bundle, EvalError, EvalScratch, Kind, oracle};
+use crate::budget::Budget;
 use crate::policy::{Mask, Policy, PolicyError, PolicyScratch, choose, draw};
 
 /// What an action bundle chose.
@@ -22,16 +23,17 @@ impl Bundle {
     ///
     /// # Errors
     /// A row or mask of the wrong length, no eligible action, a bundle of the other kind, a score that is not
-    /// finite.
+    /// finite, a budget that is spent before every action has its score.
     pub fn select(
         &self,
         row: &[f32],
         eligible: &Mask,
         checkpoint: &str,
         decision_id: &str,
+        budget: &dyn Budget,
         scratch: &mut EvalScratch,
     ) -> Result<SelectOut, EvalError> {
-        let policy = self.prepare(row, eligible, scratch)?;
+        let policy = self.prepare(row, eligible, budget, scratch)?;
         let EvalScratch { scores, pmf, policy: memory, .. } = scratch;
         policy.pmf(scores, eligible, pmf, memory.as_mut().ok_or(EvalError::Scratch)?)?;
         let point = draw(&policy.salt().0, checkpoint, decision_id);
@@ -49,9 +51,10 @@ impl Bundle {
         &self,
         row: &[f32],
         eligible: &Mask,
+        budget: &dyn Budget,
         scratch: &mut EvalScratch,
     ) -> Result<SelectOut, EvalError> {
-        let policy = self.prepare(row, eligible, scratch)?;
+        let policy = self.prepare(row, eligible, budget, scratch)?;
         let EvalScratch { scores, pmf, policy: memory, .. } = scratch;
         let memory: &mut PolicyScratch = memory.as_mut().ok_or(EvalError::Scratch)?;
         let index = policy.best(scores, eligible, memory)?;
@@ -60,7 +63,13 @@ impl Bundle {
         Ok(SelectOut { index, propensity: 1.0, expected_reward: scores[index] })
     }
 
-    fn prepare(&self, row: &[f32], eligible: &Mask, scratch: &mut EvalScratch) -> Result<&Policy, EvalError> {
+    fn prepare(
+        &self,
+        row: &[f32],
+        eligible: &Mask,
+        budget: &dyn Budget,
+        scratch: &mut EvalScratch,
+    ) -> Result<&Policy, EvalError> {
         let End::Policy(policy) = &self.program.end else {
             return Err(EvalError::Kind { found: self.kind(), wanted: Kind::Action });
         };
@@ -72,7 +81,7 @@ impl Bundle {
         if eligible.is_empty() {
             return Err(PolicyError::NoEligibleAction.into());
         }
-        oracle::fill_scores(self, row, eligible, scratch)?;
+        oracle::fill_scores(self, row, eligible, budget, scratch)?;
         Ok(policy)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::testing::{action_files, action_recipe, assemble, score_files};
 use super::*;
+use crate::budget::Unlimited;
 use crate::policy::Mask;
 use serde_json::json;
 
@@ -11,13 +12,16 @@ fn a_score_bundle_loads_and_scores() {
     assert_eq!(bundle.labels(), ["approve", "review", "decline"]);
     let mut scratch = EvalScratch::new(&bundle);
     // Stumps: amount >= 100 gives 1, < 1000 gives -0.5, night 0.25; the calibration map is the identity.
-    let out = bundle.score(&[500.0, 0.0, 1.0], &mut scratch).unwrap();
+    let out = bundle.score(&[500.0, 0.0, 1.0], &Unlimited, &mut scratch).unwrap();
     assert_eq!(out.margin, 0.75);
     assert!((out.score - 1.0 / (1.0 + (-0.75_f64).exp())).abs() < 1e-6, "{out:?}");
     assert_eq!(bundle.labels()[out.band], "review");
-    assert_eq!(bundle.score(&[500.0], &mut scratch), Err(EvalError::RowLength { got: 1, expected: 3 }));
+    assert_eq!(
+        bundle.score(&[500.0], &Unlimited, &mut scratch),
+        Err(EvalError::RowLength { got: 1, expected: 3 })
+    );
     assert!(matches!(
-        bundle.select(&[500.0, 0.0, 1.0], &Mask::all(0), "c", "d", &mut scratch),
+        bundle.select(&[500.0, 0.0, 1.0], &Mask::all(0), "c", "d", &Unlimited, &mut scratch),
         Err(EvalError::Kind { .. })
     ));
 }
@@ -28,20 +32,24 @@ fn an_action_bundle_selects_and_replays() {
     let mut scratch = EvalScratch::new(&bundle);
     let mut eligible = Mask::all(6);
     let row = [50.0, f32::NAN, 0.0];
-    let first = bundle.select(&row, &eligible, "action.authorise", "order-1", &mut scratch).unwrap();
+    let first =
+        bundle.select(&row, &eligible, "action.authorise", "order-1", &Unlimited, &mut scratch).unwrap();
     assert!((scratch.pmf().iter().sum::<f64>() - 1.0).abs() < 1e-12);
     assert_eq!(scratch.pmf()[first.index], first.propensity);
     assert_eq!(scratch.expected_rewards()[first.index], first.expected_reward);
     let mut other = EvalScratch::new(&bundle);
-    assert_eq!(bundle.select(&row, &eligible, "action.authorise", "order-1", &mut other), Ok(first));
+    assert_eq!(
+        bundle.select(&row, &eligible, "action.authorise", "order-1", &Unlimited, &mut other),
+        Ok(first)
+    );
     // Leaves of action 3 (3DS, no exemption) add up to 1.125, as do those of action 5; the first one is played.
-    let best = bundle.select_greedy(&row, &eligible, &mut scratch).unwrap();
+    let best = bundle.select_greedy(&row, &eligible, &Unlimited, &mut scratch).unwrap();
     assert_eq!((best.index, best.propensity), (3, 1.0));
     assert!((best.expected_reward - 1.0 / (1.0 + (-1.125_f64).exp())).abs() < 1e-6);
     assert_eq!(scratch.pmf().iter().filter(|&&p| p == 0.0).count(), 5);
     eligible.clear();
     assert!(matches!(
-        bundle.select(&row, &eligible, "c", "d", &mut scratch),
+        bundle.select(&row, &eligible, "c", "d", &Unlimited, &mut scratch),
         Err(EvalError::Policy(crate::policy::PolicyError::NoEligibleAction))
     ));
 }
@@ -51,7 +59,7 @@ fn ensemble_members_vote() {
     let recipe = action_recipe("bag", 0.0, json!({"rule": "bagging", "voters": 4}));
     let bundle = assemble(&recipe.build().unwrap()).unwrap();
     let mut scratch = EvalScratch::new(&bundle);
-    bundle.select(&[50.0, 0.0, 0.0], &Mask::all(6), "c", "d", &mut scratch).unwrap();
+    bundle.select(&[50.0, 0.0, 0.0], &Mask::all(6), "c", "d", &Unlimited, &mut scratch).unwrap();
     assert!(scratch.pmf().iter().all(|p| (p * 4.0 * 3.0 * 2.0).fract() < 1e-9), "{:?}", scratch.pmf());
     assert_eq!(bundle.forests().len(), 5);
 }

@@ -34,6 +34,7 @@ pub use model::{
 };
 pub use scratch::Scratch;
 
+use crate::budget::{Budget, OutOfTime, Unlimited};
 use layout::{Layout, Leaves};
 use plan::Plan;
 
@@ -160,16 +161,44 @@ impl Forest {
     /// If `row.len() != num_features()`, `out.len() != num_outputs()` or `scratch` belongs to a forest of
     /// another shape: mistakes of the caller's code, never of the data.
     pub fn margins(&self, row: &[f32], scratch: &mut Scratch, out: &mut [f64]) {
+        // `Unlimited` is never spent.
+        let _ = self.evaluate(row, &Unlimited, scratch, out);
+    }
+
+    /// [`Forest::margins`] as long as the budget lasts; it is asked before every chunk of 64 trees.
+    ///
+    /// # Errors
+    /// [`OutOfTime`] where the budget was spent first; `out` is then unspecified.
+    ///
+    /// # Panics
+    /// As [`Forest::margins`].
+    pub fn margins_within(
+        &self,
+        row: &[f32],
+        budget: &dyn Budget,
+        scratch: &mut Scratch,
+        out: &mut [f64],
+    ) -> Result<(), OutOfTime> {
+        self.evaluate(row, budget, scratch, out)
+    }
+
+    fn evaluate<B: Budget + ?Sized>(
+        &self,
+        row: &[f32],
+        budget: &B,
+        scratch: &mut Scratch,
+        out: &mut [f64],
+    ) -> Result<(), OutOfTime> {
         assert_eq!(row.len(), self.layout.num_features, "row length is not the forest's number of features");
         assert_eq!(out.len(), self.layout.num_outputs, "output length is not the forest's number of outputs");
         scratch.check(&self.layout);
         self.layout.slots.fill(row, &mut scratch.slots);
         match (&self.layout.leaves, &self.plan) {
             (Leaves::F32(leaves), Plan::F32(engine)) => {
-                engine.margins(&self.layout, leaves, &scratch.slots, &mut scratch.sums_f32, out);
+                engine.margins(&self.layout, leaves, &scratch.slots, budget, &mut scratch.sums_f32, out)
             }
             (Leaves::F64(leaves), Plan::F64(engine)) => {
-                engine.margins(&self.layout, leaves, &scratch.slots, &mut scratch.sums_f64, out);
+                engine.margins(&self.layout, leaves, &scratch.slots, budget, &mut scratch.sums_f64, out)
             }
             // `from_layout` builds the plan from the layout, so that both have one precision.
             _ => unreachable!("plan and layout differ in precision"),

@@ -2,6 +2,8 @@
 //!
 //! Groups keep the order of the trees, so that leaves are added exactly in the library's order.
 
+use crate::budget::{Budget, OutOfTime};
+
 use super::layout::{Layout, Span};
 use super::model::{BaseOrder, Target};
 use super::sum::Real;
@@ -9,6 +11,8 @@ use super::walk::{self, GROUP, PaddedNode};
 
 /// Deepest tree that is padded to a complete one.
 pub(super) const PADDED_DEPTH: usize = 8;
+/// Groups between two looks at the budget: 64 trees.
+const CHECK_EVERY: usize = 64 / GROUP;
 
 #[derive(Debug)]
 pub(super) enum Plan {
@@ -62,14 +66,15 @@ impl<T: Real> Engine<T> {
     }
 
     /// Margins of the row that `slots` describe.
-    pub(super) fn margins(
+    pub(super) fn margins<B: Budget + ?Sized>(
         &self,
         layout: &Layout,
         leaves: &[T],
         slots: &[i32],
+        budget: &B,
         sums: &mut [T],
         out: &mut [f64],
-    ) {
+    ) -> Result<(), OutOfTime> {
         match layout.base_order {
             BaseOrder::First => {
                 for (sum, &base) in sums.iter_mut().zip(&layout.base) {
@@ -78,7 +83,10 @@ impl<T: Real> Engine<T> {
             }
             BaseOrder::Last => sums.fill(T::default()),
         }
-        for group in &self.groups {
+        for (g, group) in self.groups.iter().enumerate() {
+            if g % CHECK_EVERY == 0 && budget.spent() {
+                return Err(OutOfTime);
+            }
             let trees = &layout.trees[group.first_tree..group.first_tree + group.trees];
             match group.walk {
                 Walk::Padded { depth, first_node, first_leaf } => {
@@ -122,6 +130,7 @@ impl<T: Real> Engine<T> {
         for (out, &sum) in out.iter_mut().zip(sums.iter()) {
             *out = sum.to_f64();
         }
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use scorer_core::budget::Unlimited;
 use scorer_core::bundle::ScoreOut;
 use scorer_proto::v1::{ScoreBatchRequest, ScoreBatchResponse};
 
@@ -110,7 +111,7 @@ async fn run(
                 workspace.row.clear();
                 workspace.row.extend_from_slice(row);
                 let evaluated = evaluate::evaluate(shared, loaded, workspace, id, |row, memory| {
-                    loaded.bundle.score(row, &mut memory.eval)
+                    loaded.bundle.score(row, &Unlimited, &mut memory.eval)
                 });
                 rows.push(score::or_static(shared, checkpoint, evaluated)?);
             }

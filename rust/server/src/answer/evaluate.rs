@@ -111,6 +111,7 @@ fn failed(shared: &Shared, loaded: &Loaded, error: &EvalError) -> Failed {
         EvalError::RowLength { .. }
         | EvalError::Kind { .. }
         | EvalError::Scratch
+        | EvalError::OutOfTime(_)
         | EvalError::Policy(
             PolicyError::NoEligibleAction | PolicyError::MaskLength { .. } | PolicyError::Length { .. },
         ) => {

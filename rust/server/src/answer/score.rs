@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use scorer_core::budget::Unlimited;
 use scorer_core::bundle::ScoreOut;
 use scorer_proto::v1::score_request::Features as Given;
 use scorer_proto::v1::{ScoreRequest, ScoreResponse};
@@ -82,7 +83,7 @@ fn decide(
         let fetched = Instant::now();
 
         let evaluated = evaluate::evaluate(shared, loaded, workspace, id, |row, memory| {
-            loaded.bundle.score(row, &mut memory.eval)
+            loaded.bundle.score(row, &Unlimited, &mut memory.eval)
         });
         let (out, fallback) = or_static(shared, checkpoint, evaluated)?;
         let exec = fetched.elapsed();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use scorer_core::budget::Unlimited;
 use scorer_core::bundle::SelectOut;
 use scorer_proto::v1::select_action_request::Features as Given;
 use scorer_proto::v1::{SelectActionRequest, SelectActionResponse};
@@ -157,7 +158,7 @@ impl Turn<'_> {
     fn explore(self, workspace: &mut Workspace) -> Result<Choice, Refusal> {
         let bundle = &self.lane.loaded.bundle;
         let drawn = evaluate::evaluate(self.shared, &self.lane.loaded, workspace, self.id, |row, memory| {
-            bundle.select(row, &memory.eligible, &self.checkpoint.name, self.id, &mut memory.eval)
+            bundle.select(row, &memory.eligible, &self.checkpoint.name, self.id, &Unlimited, &mut memory.eval)
         });
         match drawn {
             Ok(out) => Ok(Choice { out, fallback: None, explored: true }),
@@ -169,7 +170,7 @@ impl Turn<'_> {
     fn exploit(self, workspace: &mut Workspace, reason: Reason) -> Result<Choice, Refusal> {
         let bundle = &self.lane.loaded.bundle;
         let best = evaluate::evaluate(self.shared, &self.lane.loaded, workspace, self.id, |row, memory| {
-            bundle.select_greedy(row, &memory.eligible, &mut memory.eval)
+            bundle.select_greedy(row, &memory.eligible, &Unlimited, &mut memory.eval)
         });
         match best {
             Ok(out) => Ok(Choice { out, fallback: Some(reason), explored: false }),

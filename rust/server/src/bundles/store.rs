@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
+use scorer_core::budget::Unlimited;
 use scorer_core::bundle::{Bundle, Digest, EvalScratch, Kind as BundleKind};
 use serde::Serialize;
 use serde_json::json;
@@ -146,8 +147,8 @@ fn warm_up(bundle: &Bundle) {
         row.fill(if at % 2 == 0 { 0.0 } else { f32::NAN });
         match bundle.kind() {
             // A row that cannot be scored warms just as well.
-            BundleKind::Score => _ = bundle.score(&row, &mut scratch),
-            BundleKind::Action => _ = bundle.select_greedy(&row, &everything, &mut scratch),
+            BundleKind::Score => _ = bundle.score(&row, &Unlimited, &mut scratch),
+            BundleKind::Action => _ = bundle.select_greedy(&row, &everything, &Unlimited, &mut scratch),
         }
     }
 }

@@ -6,6 +6,7 @@ use super::super::testing::{
     Files, Recipe, action_files, action_recipe, assemble, reseal, score_files, score_recipe,
 };
 use super::super::*;
+use crate::budget::Unlimited;
 use crate::policy::Mask;
 
 #[track_caller]
@@ -56,10 +57,10 @@ fn an_altered_byte_with_good_hashes() {
                 let mut scratch = EvalScratch::new(&bundle);
                 let row = vec![f32::NAN; bundle.schema().len()];
                 if bundle.kind() == Kind::Score {
-                    bundle.score(&row, &mut scratch).unwrap();
+                    bundle.score(&row, &Unlimited, &mut scratch).unwrap();
                 } else {
                     let eligible = Mask::all(bundle.catalogue().len());
-                    bundle.select(&row, &eligible, "c", "d", &mut scratch).unwrap();
+                    bundle.select(&row, &eligible, "c", "d", &Unlimited, &mut scratch).unwrap();
                 }
             }
         }

@@ -1,9 +1,12 @@
 //! Every evaluator gives the reference's bits.
 
+use std::cell::Cell;
+
 use proptest::prelude::*;
 
 use super::super::build;
 use super::{models, reference};
+use crate::budget::{Budget, OutOfTime};
 use crate::forest::*;
 
 fn bits(values: &[f64]) -> Vec<u64> {
@@ -85,6 +88,37 @@ fn a_scratch_of_another_forest_is_refused() {
     ]);
     let large = Forest::compile(&large).unwrap();
     large.margins(&[0.0, 0.0], &mut Scratch::new(&small), &mut [0.0]);
+}
+
+/// Spent when asked for the `left`-th time.
+struct Asked {
+    left: Cell<usize>,
+}
+
+impl Budget for Asked {
+    fn spent(&self) -> bool {
+        self.left.set(self.left.get().saturating_sub(1));
+        self.left.get() == 0
+    }
+}
+
+#[test]
+fn a_spent_budget_ends_an_evaluation() {
+    let missing = Missing { nan: NanRule::Left, zero: ZeroRule::Keep };
+    for (trees, asked) in [(1, 1), (64, 1), (65, 2), (640, 10), (641, 11)] {
+        let model = models::of((0..trees).map(|t| models::stump(t % 2, Test::Less(0.0), missing)).collect());
+        let forest = Forest::compile(&model).unwrap();
+        let mut scratch = Scratch::new(&forest);
+        let mut out = [0.0];
+        let mut within = |times| {
+            let budget = Asked { left: Cell::new(times) };
+            forest.margins_within(&[1.0, 1.0], &budget, &mut scratch, &mut out).map(|()| out[0])
+        };
+        for times in 1..=asked {
+            assert_eq!(within(times), Err(OutOfTime), "{trees} trees, spent when asked {times} times");
+        }
+        assert_eq!(within(asked + 1), Ok(2.0 * f64::from(trees)));
+    }
 }
 
 #[test]
