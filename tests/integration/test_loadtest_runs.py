@@ -144,6 +144,43 @@ def test_a_case_and_the_options_that_win_over_it(loadtest, server, tmp_path):
     assert len(server.requests("Noop")) == 7
 
 
+def test_steps_and_callers_from_a_case(loadtest, server, tmp_path):
+    report_file = tmp_path / "run.json"
+    (tmp_path / "case.toml").write_text(
+        'description = "Two callers."\ngoal = "none"\n[load]\nmethods = "noop=1,score=1"\nrate = 50\n'
+        'steps = "1x1,2x0.5"\nwarmup_seconds = 0\nsla_ms = 50000\n'
+        '[[load.callers]]\nname = "shop"\nmethods = ["score"]\n'
+        '[[load.callers]]\nname = "flood"\nload = [0, 4]\nmethods = ["noop"]\n'
+    )
+    code, out, _ = loadtest("--case", tmp_path, "--target", server.target, "--json", report_file, *PATIENT)
+    assert code == 0
+    report = json.loads(report_file.read_text())["report"]
+    steps = {
+        caller["name"]: [(step["rate"], step["requests"]) for step in caller["steps"]]
+        for caller in report["callers"]
+    }
+    assert steps == {"shop": [(50.0, 50), (100.0, 50)], "flood": [(0.0, 0), (400.0, 200)]}
+    assert (len(server.requests("Score")), len(server.requests("Noop"))) == (100, 200)
+    assert re.search(r"^  flood 400/s +200( +[0-9.]+){5}$", out, re.MULTILINE)
+
+
+def test_requests_that_are_called_off_are_no_misses(loadtest, server):
+    server.script("Noop", *[Fault(until=threading.Event()) for _ in range(50)])
+    code, out, _ = loadtest(
+        "--target", server.target, "--method", "noop", "--rate", 50, "--seconds", 1, "--warmup", 0,
+        "--cancel", 1, "--sla-ms", 50_000, *PATIENT,
+    )  # fmt: skip
+    assert code == 0
+    assert "called off: 50" in out
+
+
+def test_steps_are_stretched_to_the_seconds():
+    values = {"target": "h:1", "rate": 1, "steps": "1x10, 5x5,0.5x5"}
+    assert make_settings(values).seconds == 20
+    steps = make_settings(values | {"seconds": 4}).steps
+    assert [(step.load, step.seconds) for step in steps] == [(1, 2), (5, 1), (0.5, 1)]
+
+
 def test_the_highest_rate(loadtest, server):
     code, out, err = loadtest(
         "--target", server.target, "--method", "noop", "--rate", 40, "--seconds", 0.1, "--warmup", 0,
@@ -158,6 +195,9 @@ def test_the_highest_rate(loadtest, server):
     ("arguments", "words"),
     [
         (["--rate", "0"], "rate: 0.0: input should be greater than 0"),
+        (["--rate", "10", "--steps", "2"], "steps.0.seconds: ''"),
+        (["--rate", "10", "--cancel", "2"], "cancel: 2.0: input should be less than or equal to 1"),
+        (["--rate", "10", "--deadline-ms", "2000"], "deadline_ms must be above 0 and at most timeout_ms"),
         (["--rate", "nan"], "rate: nan: input should be"),
         (["--rate", "10", "--method", "train"], 'method: "train" is unknown'),
         (

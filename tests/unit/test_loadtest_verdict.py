@@ -34,8 +34,17 @@ def report(windows, *, errors=None, fallbacks=None, lag_p99_us=50, interrupted=F
         server_exec_us=summary(),
         curve=(),
         methods=(),
+        callers=(),
+        cancelled=0,
         windows=[
-            {"start": float(i), "intended": intended, "misses": misses, "errors": 0, "latency_us": summary()}
+            {
+                "start": float(i),
+                "intended": intended,
+                "misses": misses,
+                "errors": 0,
+                "fallbacks": 0,
+                "latency_us": summary(),
+            }
             for i, (intended, misses) in enumerate(windows)
         ],
         interrupted=interrupted,

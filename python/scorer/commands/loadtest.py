@@ -30,6 +30,12 @@ def loadtest(
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Length of the measured part. Default: 10.")] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            help='Stretches of different load as "LOADxSECONDS,..": "1x10,5x5" is 5 s at 5 times --rate.'
+        ),
+    ] = None,
     warmup: Annotated[
         float | None, typer.Option(help="Seconds sent before it, not measured. Default: 1.")
     ] = None,
@@ -47,6 +53,12 @@ def loadtest(
     ] = None,
     timeout_ms: Annotated[
         float | None, typer.Option(help="When a request is given up. Default: 1000.")
+    ] = None,
+    deadline_ms: Annotated[
+        float | None, typer.Option(help="Deadline that the server is told. Default: --timeout-ms.")
+    ] = None,
+    cancel: Annotated[
+        float | None, typer.Option(help="Share of the requests that are called off on purpose.")
     ] = None,
     max_outstanding: Annotated[
         int | None, typer.Option(help="Requests without a reply at a time; more are errors. Default: 10000.")
@@ -81,6 +93,7 @@ def loadtest(
         "methods": method,
         "rate": rate,
         "seconds": seconds,
+        "steps": steps,
         "warmup_seconds": warmup,
         "connections": connections,
         "threads": threads,
@@ -90,6 +103,8 @@ def loadtest(
         "batch_rows": batch_rows,
         "sla_ms": sla_ms,
         "timeout_ms": timeout_ms,
+        "deadline_ms": deadline_ms,
+        "cancel": cancel,
         "max_outstanding": max_outstanding,
         "max_lag_ms": max_lag_ms,
         "seed": seed,

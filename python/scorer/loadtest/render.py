@@ -45,6 +45,12 @@ def result_table(plan: Plan, report: Report) -> str:
         lines.append(_row("  by the model", report.model_latency_us.count, report.model_latency_us))
     if len(report.methods) > 1:
         lines += [_row(f"  {method.name}", method.requests, method.latency_us) for method in report.methods]
+    if len(report.callers) > 1 or len(report.callers[0].steps) > 1:
+        for caller in report.callers:
+            lines += [
+                _row(f"  {caller.name} {step.rate:,.0f}/s", step.requests, step.latency_us)
+                for step in caller.steps
+            ]
     if report.server_exec_us.count:
         lines.append(_row("server: evaluation", report.server_exec_us.count, report.server_exec_us))
     lines.append(_row("generator: send lag", report.send_lag_us.count, report.send_lag_us))
@@ -55,6 +61,8 @@ def result_table(plan: Plan, report: Report) -> str:
         f"({settings.arrivals} arrivals, {settings.connections} connections, {settings.seconds:g} s "
         f"after {settings.warmup_seconds:g} s of warm-up)",
     ]
+    if report.cancelled:
+        lines.append(f"called off: {report.cancelled:,}")
     lines += [f"not answered: {name} {count:,}" for name, count in report.errors.items()]
     lines += [f"fallback: {reason} {count:,}" for reason, count in report.fallbacks.items()]
     return "\n".join(lines)

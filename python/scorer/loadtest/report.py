@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["MethodReport", "Progress", "Report", "Summary", "WindowReport"]
+__all__ = ["CallerReport", "MethodReport", "Progress", "Report", "StepReport", "Summary", "WindowReport"]
 
 
 class _Frozen(BaseModel):
@@ -40,7 +40,33 @@ class WindowReport(_Frozen):
     intended: int
     misses: int
     errors: int
+    fallbacks: int
     latency_us: Summary
+
+
+class StepReport(_Frozen):
+    """One caller's part of a step: `rate` was due per second, `requests` were due and not called off."""
+
+    start: float
+    seconds: float
+    rate: float
+    requests: int
+    misses: int
+    errors: int
+    fallbacks: int
+    latency_us: Summary
+
+    @property
+    def goodput(self) -> float:
+        """Requests per second that were answered within the SLA."""
+        return (self.requests - self.misses) / self.seconds
+
+
+class CallerReport(_Frozen):
+    """One caller's part of a run, step by step."""
+
+    name: str
+    steps: tuple[StepReport, ...]
 
 
 class Report(_Frozen):
@@ -52,8 +78,9 @@ class Report(_Frozen):
         sent: Those not lost to the limit on outstanding requests.
         answered: Those answered, by model or fallback.
         misses: Those not answered, or later than the SLA.
-        errors: Not answered, by gRPC status or the generator's own word (`overflow`,
-            `not_connected`, `client_timeout`, `undecodable_reply`).
+        errors: Not answered, by gRPC status or the generator's own word (`overflow`, `not_connected`,
+            `client_timeout`, `malformed_reply`, `refused_stream`, `stream_reset`, `connection_lost`).
+        cancelled: Called off on purpose before a reply came; no misses.
         fallbacks: Answered by a fallback, by reason.
         latency_us: From the intended send time to the reply.
         model_latency_us: The same of the model's answers alone.
@@ -61,6 +88,7 @@ class Report(_Frozen):
         server_exec_us: The server's figure for evaluating the bundle.
         curve: (share, microseconds) along the latency distribution.
         methods: By method.
+        callers: By caller and step.
         windows: In order of time.
         interrupted: The run was ended early.
     """
@@ -71,6 +99,7 @@ class Report(_Frozen):
     answered: int
     misses: int
     errors: dict[str, int]
+    cancelled: int
     fallbacks: dict[str, int]
     latency_us: Summary
     model_latency_us: Summary
@@ -78,6 +107,7 @@ class Report(_Frozen):
     server_exec_us: Summary
     curve: tuple[tuple[float, int], ...]
     methods: tuple[MethodReport, ...]
+    callers: tuple[CallerReport, ...]
     windows: tuple[WindowReport, ...]
     interrupted: bool
 

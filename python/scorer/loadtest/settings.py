@@ -7,11 +7,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from scorer.loadtest.errors import LoadTestError
 
-__all__ = ["CaseFile", "LoadSettings", "MethodName", "case_file", "make_settings"]
+__all__ = ["Caller", "CaseFile", "LoadSettings", "MethodName", "Step", "case_file", "make_settings"]
 
 
 class MethodName(StrEnum):
@@ -24,6 +32,46 @@ class MethodName(StrEnum):
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Step(BaseModel):
+    """A stretch of the measured part.
+
+    Attributes:
+        load: Its load as a multiple of the rate.
+        seconds: Its length.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    load: NotNegative
+    seconds: Positive
+
+
+class Caller(BaseModel):
+    """Somebody who calls, over connections of its own.
+
+    Attributes:
+        name: In the report.
+        load: On top of the step's, as a multiple of the rate: for all steps, or one for each.
+        methods: Which of the run's methods it calls; all by default.
+        metadata: Headers of its requests.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1)
+    load: tuple[NotNegative, ...] = Field(default=(1.0,), min_length=1)
+    methods: tuple[MethodName, ...] = ()
+    metadata: dict[str, str] = {}
+
+    @field_validator("load", mode="before")
+    @classmethod
+    def _one_for_all(cls, value: object) -> object:
+        return (value,) if isinstance(value, int | float) else value
 
 
 class LoadSettings(BaseModel):
@@ -39,12 +87,18 @@ class LoadSettings(BaseModel):
         batch_rows: Rows of one `batch` request.
         rate: Requests per second.
         arrivals: Evenly, or at random as independent shoppers arrive.
-        seconds: Length of the measured part.
+        seconds: Length of the measured part; 10 by default, or the sum of the steps, which are stretched
+            to it.
+        steps: Stretches of different load; on the command line "1x10,5x5": loads and seconds.
+        callers: Who calls; by default one caller of everything.
         warmup_seconds: Sent before it, not measured.
-        connections: HTTP/2 connections.
-        threads: Sending threads; one is enough to some 20,000 requests per second.
+        connections: HTTP/2 connections of each caller.
+        threads: Sending threads; one is enough to some 60,000 requests per second.
         max_outstanding: Requests without a reply at a time; beyond that they are errors.
         timeout_ms: When a request is given up.
+        deadline_ms: What the server is told instead.
+        cancel: Share of the requests that are called off on purpose.
+        cancel_within_ms: At a random time up to this after the send.
         sla_ms: Promise to judge by, instead of the checkpoint's.
         window_seconds: Length of the windows; 10 s from a minute on, otherwise 1 s.
         max_lag_ms: The generator's own p99 lag beyond which it refuses a verdict; by
@@ -64,11 +118,16 @@ class LoadSettings(BaseModel):
     rate: float = Field(gt=0, le=1_000_000, allow_inf_nan=False)
     arrivals: Literal["uniform", "poisson"] = "uniform"
     seconds: Positive = 10.0
+    steps: tuple[Step, ...] = ()
+    callers: tuple[Caller, ...] = ()
     warmup_seconds: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     connections: int = Field(default=4, ge=1, le=10_000)
     threads: int = Field(default=1, ge=1, le=64)
     max_outstanding: int = Field(default=10_000, ge=1)
     timeout_ms: float = Field(default=1000.0, ge=1, le=60_000)
+    deadline_ms: Positive | None = None
+    cancel: float = Field(default=0.0, ge=0, le=1)
+    cancel_within_ms: Positive = 10.0
     sla_ms: Positive | None = None
     window_seconds: Positive | None = None
     max_lag_ms: Positive | None = None
@@ -85,6 +144,30 @@ class LoadSettings(BaseModel):
             return {MethodName.SCORE: 8.0, MethodName.SELECT_ACTION: 2.0}
         pairs = (part.partition("=") for part in value.split(","))
         return {name.strip(): weight or 1.0 for name, _, weight in pairs}
+
+    @field_validator("steps", mode="before")
+    @classmethod
+    def _read_steps(cls, value: object) -> object:
+        """A list of tables, or in short "1x10,5x5"."""
+        if not isinstance(value, str):
+            return value
+        pairs = (part.partition("x") for part in value.split(","))
+        return [{"load": load.strip(), "seconds": seconds.strip()} for load, _, seconds in pairs]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _as_long_as_the_steps(
+        cls, value: Any, handler: ModelWrapValidatorHandler[LoadSettings]
+    ) -> LoadSettings:
+        made = handler(value)
+        if not made.steps:
+            return made
+        length = sum(step.seconds for step in made.steps)
+        if "seconds" not in made.model_fields_set:
+            return made.model_copy(update={"seconds": length})
+        stretch = made.seconds / length
+        steps = tuple(Step(load=step.load, seconds=step.seconds * stretch) for step in made.steps)
+        return made.model_copy(update={"steps": steps})
 
     @property
     def window(self) -> float:

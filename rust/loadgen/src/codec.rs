@@ -1,63 +1,44 @@
-//! Bytes in, bytes out: requests are encoded before the run, replies are read where they are counted.
+//! Requests as they go over the wire, encoded before the run; replies read where they are counted.
 
-use bytes::{Buf as _, BufMut as _, Bytes};
-use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-
-/// A codec that leaves messages as they are.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Raw;
-
-impl Codec for Raw {
-    type Encode = Request;
-    type Decode = Bytes;
-    type Encoder = Raw;
-    type Decoder = Raw;
-
-    fn encoder(&mut self) -> Raw {
-        Raw
-    }
-
-    fn decoder(&mut self) -> Raw {
-        Raw
-    }
-}
-
-/// An encoded request and, if it has one, its own id.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    /// Encoded before the run; without `request_id`.
-    pub(crate) body: Bytes,
-    /// Sent as field 2, which all methods that take an id have it in.
-    pub(crate) id: Option<[u8; ID_LENGTH]>,
-}
+use bytes::{BufMut as _, Bytes, BytesMut};
 
 /// Length of a generated request id: 32 hexadecimal digits.
 pub(crate) const ID_LENGTH: usize = 32;
 const ID_HEADER: [u8; 2] = [2 << 3 | 2, ID_LENGTH as u8];
+/// gRPC's prefix of a message: a flag, and its length in four bytes.
+pub(crate) const PREFIX: usize = 5;
 
-impl Encoder for Raw {
-    type Item = Request;
-    type Error = Status;
-
-    fn encode(&mut self, request: Request, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put(request.body);
-        if let Some(id) = request.id {
-            // Protobuf merges fields as they come: appending one is setting it.
-            buffer.put_slice(&ID_HEADER);
-            buffer.put_slice(&id);
-        }
-        Ok(())
-    }
+/// A message in gRPC's framing.
+pub(crate) fn frame(message: &[u8]) -> Bytes {
+    framed(message, 0, |_| {})
 }
 
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
+/// A message of `body` and a request id as field 2, which all methods that take an id have it in.
+pub(crate) fn frame_with_id(body: &[u8], id: &[u8; ID_LENGTH]) -> Bytes {
+    // Protobuf merges fields as they come: appending one is setting it.
+    framed(body, ID_HEADER.len() + ID_LENGTH, |frame| {
+        frame.put_slice(&ID_HEADER);
+        frame.put_slice(id);
+    })
+}
 
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
-    }
+fn framed(message: &[u8], more: usize, append: impl FnOnce(&mut BytesMut)) -> Bytes {
+    let length = message.len() + more;
+    let mut frame = BytesMut::with_capacity(PREFIX + length);
+    frame.put_u8(0);
+    // Payloads come from memory and are far below 4 GiB; the server's limit is lower still.
+    frame.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    frame.put_slice(message);
+    append(&mut frame);
+    frame.freeze()
+}
+
+/// The one message of a unary reply, or `None` if the bytes are not exactly one uncompressed message.
+pub(crate) fn unframe(mut body: Bytes) -> Option<Bytes> {
+    let prefix: [u8; PREFIX] = body.get(..PREFIX)?.try_into().ok()?;
+    let [0, length @ ..] = prefix else { return None };
+    let length = u32::from_be_bytes(length) as usize;
+    (body.len() == PREFIX + length).then(|| body.split_off(PREFIX))
 }
 
 /// 32 hexadecimal digits of the run's seed, the thread and the request's number.
@@ -81,13 +62,23 @@ mod tests {
 
     #[test]
     fn the_appended_field_is_the_request_id() {
-        let mut bytes = ScoreRequest { checkpoint: "c".into(), ..Default::default() }.encode_to_vec();
-        bytes.extend_from_slice(&ID_HEADER);
-        bytes.extend_from_slice(&request_id(1, 2));
+        let body = ScoreRequest { checkpoint: "c".into(), ..Default::default() }.encode_to_vec();
+        let bytes = unframe(frame_with_id(&body, &request_id(1, 2))).unwrap();
         let expected = "00000000000000010000000000000002";
-        let score = ScoreRequest::decode(bytes.as_slice()).unwrap();
+        let score = ScoreRequest::decode(bytes.clone()).unwrap();
         assert_eq!((score.checkpoint.as_str(), score.request_id.as_str()), ("c", expected));
-        assert_eq!(SelectActionRequest::decode(bytes.as_slice()).unwrap().request_id, expected);
+        assert_eq!(SelectActionRequest::decode(bytes).unwrap().request_id, expected);
         assert!(NoopRequest::decode(b"".as_slice()).unwrap().payload.is_empty());
+    }
+
+    #[test]
+    fn a_reply_is_exactly_one_message() {
+        assert_eq!(frame(b"abc").as_ref(), b"\0\0\0\0\x03abc");
+        assert_eq!(unframe(frame(b"abc")).unwrap().as_ref(), b"abc");
+        assert_eq!(unframe(frame(b"")).unwrap().as_ref(), b"");
+        let twice = [frame(b"a"), frame(b"b")].concat();
+        for wrong in [b"".as_slice(), b"\0\0\0\0", b"\0\0\0\0\x02a", b"\x01\0\0\0\x01a", &twice] {
+            assert_eq!(unframe(Bytes::copy_from_slice(wrong)), None, "{wrong:?}");
+        }
     }
 }

@@ -1,25 +1,22 @@
 //! HTTP/2 connections that come back by themselves.
+//!
+//! On `h2` itself: of what a client library adds, a generator needs nothing, and it must not be what a run
+//! measures.
 
-use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::uri::Uri;
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tonic::body::Body;
-use tonic::client::Grpc;
+use bytes::Bytes;
+use h2::client::{Builder, SendRequest};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::target::{Stream, Target};
 
 /// Room for replies in flight, so that flow control is the server's and never the generator's.
 const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = 16 << 20;
-const MAX_REPLY_BYTES: usize = 64 << 20;
+const CONNECTION_WINDOW: u32 = 64 << 20;
+/// Streams given up whose late replies are still recognised; beyond it one would end the connection.
+const GIVEN_UP: usize = 100_000;
 /// Between attempts to connect again.
 const RECONNECT: Duration = Duration::from_millis(50);
 /// What the first connection may take.
@@ -27,78 +24,72 @@ const FIRST_CONNECT: Duration = Duration::from_secs(5);
 
 /// A connection of a worker thread; empty while it is being made again.
 #[derive(Clone)]
-pub(crate) struct Connection(Rc<RefCell<Option<Wire>>>);
+pub(crate) struct Connection(Arc<Mutex<Option<SendRequest<Bytes>>>>);
 
 impl Connection {
-    /// Connects, and keeps connecting again whenever the connection is lost. Needs a `LocalSet`.
+    /// Connects, and keeps connecting again whenever the connection is lost.
     pub(crate) async fn open(target: &Target) -> std::io::Result<Connection> {
-        let first = tokio::time::timeout(FIRST_CONNECT, handshake(target))
-            .await
-            .map_err(|_| std::io::Error::new(std::io::ErrorKind::TimedOut, "no connection within 5 s"))??;
-        let connection = Connection(Rc::new(RefCell::new(Some(first.0))));
-        tokio::task::spawn_local(keep(connection.clone(), target.clone(), first.1));
+        let (sender, driver) = within_patience(handshake(target)).await?;
+        let connection = Connection(Arc::new(Mutex::new(Some(sender))));
+        tokio::spawn(keep(connection.clone(), target.clone(), driver));
         Ok(connection)
     }
 
-    /// A client for one request, or `None` while there is no connection.
-    pub(crate) fn client(&self, origin: &Uri) -> Option<Grpc<Wire>> {
-        let wire = self.0.borrow().clone()?;
-        Some(Grpc::with_origin(wire, origin.clone()).max_decoding_message_size(MAX_REPLY_BYTES))
+    /// What sends on it, or `None` while there is no connection.
+    pub(crate) fn sender(&self) -> Option<SendRequest<Bytes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, sender: Option<SendRequest<Bytes>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = sender;
     }
 }
 
-type Driver = Pin<Box<dyn Future<Output = Result<(), hyper::Error>>>>;
+/// The first connection says whether the run can begin: it is not waited for for ever.
+pub(crate) async fn within_patience<T>(
+    connecting: impl Future<Output = std::io::Result<T>>,
+) -> std::io::Result<T> {
+    tokio::time::timeout(FIRST_CONNECT, connecting)
+        .await
+        .map_err(|_| std::io::Error::new(std::io::ErrorKind::TimedOut, "no connection within 5 s"))?
+}
+
+/// Moves the connection's bytes until it ends.
+type Driver = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 async fn keep(connection: Connection, target: Target, mut driver: Driver) {
     loop {
-        // Why it ended shows in the statuses of the requests that it carried.
-        let _ended = driver.await;
-        connection.0.replace(None);
+        // Why it ended shows in how the requests that it carried ended.
+        driver.await;
+        connection.set(None);
         driver = loop {
             tokio::time::sleep(RECONNECT).await;
-            if let Ok((wire, next)) = handshake(&target).await {
-                connection.0.replace(Some(wire));
+            if let Ok((sender, next)) = handshake(&target).await {
+                connection.set(Some(sender));
                 break next;
             }
         };
     }
 }
 
-async fn handshake(target: &Target) -> std::io::Result<(Wire, Driver)> {
+async fn handshake(target: &Target) -> std::io::Result<(SendRequest<Bytes>, Driver)> {
     match target.connect().await? {
         Stream::Tcp(stream) => start(stream).await,
         Stream::Unix(stream) => start(stream).await,
     }
 }
 
-async fn start<S>(stream: S) -> std::io::Result<(Wire, Driver)>
+async fn start<S>(stream: S) -> std::io::Result<(SendRequest<Bytes>, Driver)>
 where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, driver) = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
+    let (sender, connection) = Builder::new()
+        .enable_push(false)
+        .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .handshake::<_, Body>(TokioIo::new(stream))
+        .max_concurrent_reset_streams(GIVEN_UP)
+        .handshake::<_, Bytes>(stream)
         .await
         .map_err(std::io::Error::other)?;
-    Ok((Wire(sender), Box::pin(driver)))
-}
-
-/// One connection's sending half, as tonic wants it. No buffer or task stands in between.
-#[derive(Clone)]
-pub(crate) struct Wire(SendRequest<Body>);
-
-impl tower::Service<http::Request<Body>> for Wire {
-    type Response = http::Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
-    }
+    Ok((sender, Box::pin(async move { drop(connection.await) })))
 }

@@ -13,6 +13,8 @@
 mod codec;
 mod config;
 mod connection;
+mod exchange;
+mod http1;
 mod record;
 mod report;
 mod rng;
@@ -22,6 +24,6 @@ mod target;
 mod timer;
 mod worker;
 
-pub use config::{Arrivals, ConfigError, LoadConfig, Method, Reply};
-pub use report::{MethodReport, Progress, Report, Summary, WindowReport};
+pub use config::{Arrivals, Caller, ConfigError, LoadConfig, Method, Protocol, Reply, Step};
+pub use report::{CallerReport, MethodReport, Progress, Report, StepReport, Summary, WindowReport};
 pub use run::{LoadError, run};

@@ -23,6 +23,8 @@ pub(crate) enum Ending {
     },
     /// Not answered; the gRPC status or the generator's own word.
     Error(&'static str),
+    /// Called off by the generator, on purpose.
+    Cancelled,
 }
 
 /// One finished request.
@@ -30,6 +32,8 @@ pub(crate) enum Ending {
 pub(crate) struct Finished {
     /// Index of its method.
     pub(crate) method: usize,
+    /// Index of its caller.
+    pub(crate) caller: usize,
     /// Its intended send time since the measured part began.
     pub(crate) intended: Duration,
     /// From then to its end.
@@ -38,28 +42,66 @@ pub(crate) struct Finished {
     pub(crate) ending: Ending,
 }
 
-/// Counts and histograms of one kind of request.
+/// Counts and latencies of a part of the requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
-    /// Finished requests, errors included.
-    pub(crate) finished: u64,
-    /// Requests that were not answered.
-    pub(crate) errors: u64,
-    /// Latency of the answered ones.
-    pub(crate) latency: Histogram<u64>,
-}
-
-/// One window of the run.
-#[derive(Clone, Debug)]
-pub(crate) struct Window {
-    /// Requests that should have been sent in it.
-    pub(crate) intended: u64,
+    /// Requests that were due and not cancelled, however they ended.
+    pub(crate) requests: u64,
     /// Those of them not answered, or later than the SLA.
     pub(crate) misses: u64,
     /// Those not answered.
     pub(crate) errors: u64,
+    /// Those answered by a fallback.
+    pub(crate) fallbacks: u64,
     /// Latency of the answered ones.
     pub(crate) latency: Histogram<u64>,
+}
+
+impl Tally {
+    fn new(digits: u8) -> Tally {
+        Tally { requests: 0, misses: 0, errors: 0, fallbacks: 0, latency: histogram(digits) }
+    }
+
+    fn count(&mut self, latency: u64, late: bool, ending: &Ending) {
+        match ending {
+            Ending::Cancelled => return,
+            Ending::Reply { fallback, .. } => {
+                self.latency.saturating_record(latency);
+                self.misses += u64::from(late);
+                self.fallbacks += u64::from(fallback.is_some());
+            }
+            Ending::Error(_) => {
+                self.errors += 1;
+                self.misses += 1;
+            }
+        }
+        self.requests += 1;
+    }
+
+    fn merge(&mut self, other: &Tally) {
+        self.requests += other.requests;
+        self.misses += other.misses;
+        self.errors += other.errors;
+        self.fallbacks += other.fallbacks;
+        add(&mut self.latency, &other.latency);
+    }
+}
+
+/// How a run's record is divided.
+#[derive(Clone, Debug)]
+pub(crate) struct Division {
+    /// Number of methods.
+    pub(crate) methods: usize,
+    /// Number of callers.
+    pub(crate) callers: usize,
+    /// When each step ends, since the measured part began.
+    pub(crate) step_ends: Vec<Duration>,
+    /// Number of windows.
+    pub(crate) windows: usize,
+    /// Length of a window.
+    pub(crate) window: Duration,
+    /// What counts as late.
+    pub(crate) sla: Option<Duration>,
 }
 
 /// Everything measured by one thread.
@@ -67,6 +109,7 @@ pub(crate) struct Window {
 pub(crate) struct Record {
     sla_us: u64,
     window: Duration,
+    step_ends: Vec<Duration>,
     /// Answered by model or fallback.
     pub(crate) answered: Histogram<u64>,
     /// Answered by the model.
@@ -77,12 +120,16 @@ pub(crate) struct Record {
     pub(crate) exec: Histogram<u64>,
     /// By method.
     pub(crate) methods: Vec<Tally>,
+    /// By caller, and by step within.
+    pub(crate) callers: Vec<Vec<Tally>>,
     /// By status.
     pub(crate) errors: BTreeMap<&'static str, u64>,
     /// By reason.
     pub(crate) fallbacks: BTreeMap<String, u64>,
+    /// Called off on purpose.
+    pub(crate) cancelled: u64,
     /// In order of time.
-    pub(crate) windows: Vec<Window>,
+    pub(crate) windows: Vec<Tally>,
     /// Answers since the last progress report.
     pub(crate) recent: Histogram<u64>,
     /// Requests answered or failed, warm-up included.
@@ -90,21 +137,22 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// An empty record for so many methods and windows.
-    pub(crate) fn new(methods: usize, windows: usize, window: Duration, sla: Option<Duration>) -> Record {
-        let tally = Tally { finished: 0, errors: 0, latency: histogram(DIGITS) };
-        let empty = Window { intended: 0, misses: 0, errors: 0, latency: histogram(WINDOW_DIGITS) };
+    /// An empty record.
+    pub(crate) fn new(division: &Division) -> Record {
         Record {
-            sla_us: sla.map_or(u64::MAX, micros),
-            window,
+            sla_us: division.sla.map_or(u64::MAX, micros),
+            window: division.window,
+            step_ends: division.step_ends.clone(),
             answered: histogram(DIGITS),
             model: histogram(DIGITS),
             send_lag: histogram(DIGITS),
             exec: histogram(DIGITS),
-            methods: vec![tally; methods],
+            methods: vec![Tally::new(DIGITS); division.methods],
+            callers: vec![vec![Tally::new(DIGITS); division.step_ends.len()]; division.callers],
             errors: BTreeMap::new(),
             fallbacks: BTreeMap::new(),
-            windows: vec![empty; windows],
+            cancelled: 0,
+            windows: vec![Tally::new(WINDOW_DIGITS); division.windows],
             recent: histogram(DIGITS),
             finished: 0,
         }
@@ -120,28 +168,19 @@ impl Record {
         self.finished += 1;
         let latency = micros(done.latency);
         let late = latency > self.sla_us;
+        let count = |tally: Option<&mut Tally>| {
+            if let Some(tally) = tally {
+                tally.count(latency, late, &done.ending);
+            }
+        };
         let place = (done.intended.as_secs_f64() / self.window.as_secs_f64()) as usize;
+        // Rounding of the last intended time must not open one window, or one step, more.
         let last = self.windows.len().saturating_sub(1);
-        if let Some(window) = self.windows.get_mut(place.min(last)) {
-            window.intended += 1;
-            match done.ending {
-                Ending::Reply { .. } => {
-                    window.latency.saturating_record(latency);
-                    window.misses += u64::from(late);
-                }
-                Ending::Error(_) => {
-                    window.errors += 1;
-                    window.misses += 1;
-                }
-            }
-        }
-        if let Some(tally) = self.methods.get_mut(done.method) {
-            tally.finished += 1;
-            match done.ending {
-                Ending::Reply { .. } => tally.latency.saturating_record(latency),
-                Ending::Error(_) => tally.errors += 1,
-            }
-        }
+        count(self.windows.get_mut(place.min(last)));
+        count(self.methods.get_mut(done.method));
+        let step = self.step_ends.iter().position(|end| done.intended < *end);
+        let step = step.unwrap_or(self.step_ends.len().saturating_sub(1));
+        count(self.callers.get_mut(done.caller).and_then(|steps| steps.get_mut(step)));
         match &done.ending {
             Ending::Reply { fallback, exec_us } => {
                 self.answered.saturating_record(latency);
@@ -155,32 +194,27 @@ impl Record {
                 }
             }
             Ending::Error(status) => *self.errors.entry(status).or_default() += 1,
+            Ending::Cancelled => self.cancelled += 1,
         }
     }
 
     /// Adds another thread's record of the same run.
     pub(crate) fn merge(&mut self, other: &Record) {
-        // Equal bounds: adding cannot fail.
-        let add = |into: &mut Histogram<u64>, from: &Histogram<u64>| {
-            let added = into.add(from);
-            debug_assert!(added.is_ok(), "histograms of one run have one shape");
-        };
         add(&mut self.answered, &other.answered);
         add(&mut self.model, &other.model);
         add(&mut self.send_lag, &other.send_lag);
         add(&mut self.exec, &other.exec);
         add(&mut self.recent, &other.recent);
         for (into, from) in self.methods.iter_mut().zip(&other.methods) {
-            into.finished += from.finished;
-            into.errors += from.errors;
-            add(&mut into.latency, &from.latency);
+            into.merge(from);
+        }
+        for (into, from) in self.callers.iter_mut().flatten().zip(other.callers.iter().flatten()) {
+            into.merge(from);
         }
         for (into, from) in self.windows.iter_mut().zip(&other.windows) {
-            into.intended += from.intended;
-            into.misses += from.misses;
-            into.errors += from.errors;
-            add(&mut into.latency, &from.latency);
+            into.merge(from);
         }
+        self.cancelled += other.cancelled;
         for (status, count) in &other.errors {
             *self.errors.entry(status).or_default() += count;
         }
@@ -189,6 +223,13 @@ impl Record {
         }
         self.finished += other.finished;
     }
+}
+
+/// Adds a histogram of the same run.
+fn add(into: &mut Histogram<u64>, from: &Histogram<u64>) {
+    // Equal bounds: adding cannot fail.
+    let added = into.add(from);
+    debug_assert!(added.is_ok(), "histograms of one run have one shape");
 }
 
 /// An empty histogram of latencies in microseconds.
@@ -209,6 +250,7 @@ mod tests {
     fn reply(intended_ms: u64, latency_us: u64) -> Finished {
         Finished {
             method: 0,
+            caller: 0,
             intended: Duration::from_millis(intended_ms),
             latency: Duration::from_micros(latency_us),
             ending: Ending::Reply { fallback: None, exec_us: Some(5) },
@@ -216,7 +258,14 @@ mod tests {
     }
 
     fn record(sla_us: Option<u64>) -> Record {
-        Record::new(1, 3, Duration::from_secs(1), sla_us.map(Duration::from_micros))
+        Record::new(&Division {
+            methods: 1,
+            callers: 2,
+            step_ends: vec![Duration::from_millis(1500), Duration::from_secs(3)],
+            windows: 3,
+            window: Duration::from_secs(1),
+            sla: sla_us.map(Duration::from_micros),
+        })
     }
 
     /// The smallest value such that at least a share `q` of all values is at or below it.
@@ -264,13 +313,15 @@ mod tests {
         one.finish(&reply(999, 5_000_000));
         one.finish(&reply(1000, 1001));
         one.finish(&Finished { ending: Ending::Error("overflow"), ..reply(2999, 0) });
-        // Rounding of the last intended time must not open a fourth window.
         one.finish(&reply(3000, 1));
-        let counts: Vec<_> = one.windows.iter().map(|w| (w.intended, w.misses, w.errors)).collect();
+        let counts: Vec<_> = one.windows.iter().map(|w| (w.requests, w.misses, w.errors)).collect();
         assert_eq!(counts, [(2, 1, 0), (1, 1, 0), (2, 1, 1)]);
         assert_eq!(one.errors["overflow"], 1);
         assert_eq!(one.answered.len(), 4);
-        assert_eq!((one.methods[0].finished, one.methods[0].errors), (5, 1));
+        assert_eq!((one.methods[0].requests, one.methods[0].errors), (5, 1));
+        let steps: Vec<_> = one.callers[0].iter().map(|step| (step.requests, step.misses)).collect();
+        assert_eq!(steps, [(3, 2), (2, 1)]);
+        assert_eq!(one.callers[1][0].requests, 0);
     }
 
     #[test]
@@ -281,6 +332,15 @@ mod tests {
         one.finish(&reply(0, 100));
         assert_eq!((one.answered.len(), one.model.len(), one.exec.len()), (2, 1, 1));
         assert_eq!(one.fallbacks["deadline"], 1);
-        assert_eq!(one.windows[0].misses, 0);
+        assert_eq!((one.windows[0].misses, one.windows[0].fallbacks), (0, 1));
+    }
+
+    #[test]
+    fn a_cancelled_request_is_neither_answered_nor_missed() {
+        let mut one = record(Some(1000));
+        one.finish(&Finished { ending: Ending::Cancelled, caller: 1, ..reply(2000, 9000) });
+        assert_eq!((one.cancelled, one.finished, one.answered.len()), (1, 1, 0));
+        assert_eq!((one.windows[2].requests, one.windows[2].misses), (0, 0));
+        assert_eq!(one.callers[1][1].requests, 0);
     }
 }

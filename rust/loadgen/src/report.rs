@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::config::LoadConfig;
-use crate::record::{Record, Window};
+use crate::config::{Caller, LoadConfig, Step};
+use crate::record::{Record, Tally};
 
 /// Shares at which the latency curve is given; the tail in detail.
 const CURVE: [f64; 20] = [
@@ -65,7 +65,39 @@ pub struct WindowReport {
     pub misses: u64,
     /// Those not answered.
     pub errors: u64,
+    /// Those answered by a fallback.
+    pub fallbacks: u64,
     /// Latency of the answered ones, to two digits.
+    pub latency_us: Summary,
+}
+
+/// One caller of the run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CallerReport {
+    /// Its name.
+    pub name: String,
+    /// In order of time.
+    pub steps: Vec<StepReport>,
+}
+
+/// One caller's part of a step.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StepReport {
+    /// Its start, seconds since the measured part began.
+    pub start: f64,
+    /// Its length.
+    pub seconds: f64,
+    /// Requests per second that were due.
+    pub rate: f64,
+    /// Requests that were due, without the cancelled ones.
+    pub requests: u64,
+    /// Those of them later than the SLA or not answered.
+    pub misses: u64,
+    /// Those not answered.
+    pub errors: u64,
+    /// Those answered by a fallback.
+    pub fallbacks: u64,
+    /// Latency of the answered ones.
     pub latency_us: Summary,
 }
 
@@ -98,6 +130,8 @@ pub struct Report {
     /// Not answered, by gRPC status or the generator's own word: `overflow`, `not_connected`,
     /// `client_timeout`.
     pub errors: BTreeMap<String, u64>,
+    /// Called off on purpose before a reply came; no misses.
+    pub cancelled: u64,
     /// Answered by a fallback, by reason.
     pub fallbacks: BTreeMap<String, u64>,
     /// From the intended send time to the reply, model and fallback.
@@ -112,6 +146,8 @@ pub struct Report {
     pub curve: Vec<(f64, u64)>,
     /// By method.
     pub methods: Vec<MethodReport>,
+    /// By caller and step.
+    pub callers: Vec<CallerReport>,
     /// In order of time.
     pub windows: Vec<WindowReport>,
     /// True if the run was ended early.
@@ -120,14 +156,15 @@ pub struct Report {
 
 impl Report {
     pub(crate) fn of(config: &LoadConfig, record: &Record, interrupted: bool) -> Report {
-        let sum = |count: fn(&Window) -> u64| record.windows.iter().map(count).sum();
+        let sum = |count: fn(&Tally) -> u64| record.windows.iter().map(count).sum();
         Report {
             config: config.clone(),
-            requests: sum(|window| window.intended),
+            requests: sum(|window| window.requests) + record.cancelled,
             sent: record.send_lag.len(),
             answered: record.answered.len(),
             misses: sum(|window| window.misses),
             errors: record.errors.iter().map(|(status, count)| ((*status).to_owned(), *count)).collect(),
+            cancelled: record.cancelled,
             fallbacks: record.fallbacks.clone(),
             latency_us: Summary::of(&record.answered),
             model_latency_us: Summary::of(&record.model),
@@ -144,26 +181,52 @@ impl Report {
                 .zip(&record.methods)
                 .map(|(method, tally)| MethodReport {
                     name: method.name.clone(),
-                    requests: tally.finished,
+                    requests: tally.requests,
                     errors: tally.errors,
                     latency_us: Summary::of(&tally.latency),
                 })
                 .collect(),
+            callers: callers(config, record),
             windows: record
                 .windows
                 .iter()
                 .enumerate()
                 .map(|(i, window)| WindowReport {
                     start: i as f64 * config.window_seconds,
-                    intended: window.intended,
+                    intended: window.requests,
                     misses: window.misses,
                     errors: window.errors,
+                    fallbacks: window.fallbacks,
                     latency_us: Summary::of(&window.latency),
                 })
                 .collect(),
             interrupted,
         }
     }
+}
+
+fn callers(config: &LoadConfig, record: &Record) -> Vec<CallerReport> {
+    let steps = config.steps();
+    let of = |caller: &Caller, tallies: &[Tally]| {
+        let mut start = 0.0;
+        let report = |(i, (step, tally)): (usize, (&Step, &Tally))| {
+            let begun = start;
+            start += step.seconds;
+            StepReport {
+                start: begun,
+                seconds: step.seconds,
+                rate: config.rate * step.load * caller.load(i),
+                requests: tally.requests,
+                misses: tally.misses,
+                errors: tally.errors,
+                fallbacks: tally.fallbacks,
+                latency_us: Summary::of(&tally.latency),
+            }
+        };
+        let steps = steps.iter().zip(tallies).enumerate().map(report).collect();
+        CallerReport { name: caller.name.clone(), steps }
+    };
+    config.callers().iter().zip(&record.callers).map(|(caller, tallies)| of(caller, tallies)).collect()
 }
 
 /// What is known once per second during a run.

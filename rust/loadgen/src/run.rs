@@ -10,16 +10,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::uri::Uri;
 use tokio::sync::oneshot;
-use tokio::task::LocalSet;
 
 use crate::config::{ConfigError, LoadConfig};
-use crate::record::Record;
+use crate::record::{Division, Record};
 use crate::report::{Progress, Report, Summary};
-use crate::schedule::Schedule;
+use crate::schedule::{Merged, Schedule, Stretch};
 use crate::target::Target;
-use crate::worker::{Endpoint, Part, Plan, connect, lock, send_all};
+use crate::worker::{Calling, Endpoint, Part, Plan, connect, lock, send_all};
 
 /// How often the caller is asked whether to go on.
 const TICK: Duration = Duration::from_millis(100);
@@ -69,13 +67,17 @@ pub fn run(
 ) -> Result<Report, LoadError> {
     config.check(&payloads)?;
     let target = Target::parse(&config.target);
-    let origin = Uri::builder().scheme("http").authority(target.authority()).path_and_query("/").build()?;
+    let callers = config.callers();
+    let callers = callers.iter().map(|caller| Calling::new(config, caller, &target));
     let plan = Arc::new(Plan {
+        callers: callers.collect::<Result<_, _>>()?,
         target,
-        origin,
-        endpoints: Endpoint::all(&config.methods, payloads)?,
+        protocol: config.protocol,
+        endpoints: Endpoint::all(config, payloads),
         timeout: Duration::from_secs_f64(config.timeout_ms / 1000.0),
         warmup: Duration::from_secs_f64(config.warmup_seconds),
+        cancel: config.cancel,
+        cancel_within: Duration::from_secs_f64(config.cancel_within_ms / 1000.0),
         // The hasher's keys are random: ids of two runs never meet.
         nonce: RandomState::new().build_hasher().finish(),
         seed: config.seed,
@@ -106,28 +108,17 @@ struct Workers {
 
 impl Workers {
     fn spawn(config: &LoadConfig, plan: &Arc<Plan>) -> Result<Workers, LoadError> {
-        let windows = (config.seconds / config.window_seconds).ceil().max(1.0) as usize;
-        let sla = config.sla_ms.map(|ms| Duration::from_secs_f64(ms / 1000.0));
-        let window = Duration::from_secs_f64(config.window_seconds);
-        let blank = Record::new(config.methods.len(), windows, window, sla);
+        let blank = Record::new(&division(config));
         let (tell, events) = channel();
         let mut workers =
             Workers { threads: Vec::new(), records: Vec::new(), starts: Vec::new(), events, blank };
         for index in 0..config.threads {
             let record = Arc::new(Mutex::new(workers.blank.clone()));
-            let end = config.warmup_seconds + config.seconds;
             let part = Part {
                 index,
                 connections: share(config.connections, index, config.threads),
                 max_outstanding: share(config.max_outstanding, index, config.threads),
-                schedule: Schedule::new(
-                    config.arrivals,
-                    config.rate,
-                    end,
-                    index,
-                    config.threads,
-                    config.seed,
-                ),
+                schedule: schedule(config, index),
                 record: Arc::clone(&record),
             };
             let (go, start) = oneshot::channel();
@@ -249,7 +240,7 @@ fn work(
         .event_interval(16)
         .build()
         .map_err(LoadError::Worker)?;
-    LocalSet::new().block_on(&runtime, async {
+    runtime.block_on(async {
         let connections = connect(&plan, &part)
             .await
             .map_err(|source| LoadError::Connect { target: plan.target.to_string(), source })?;
@@ -260,6 +251,37 @@ fn work(
             Err(_never) => Ok(()),
         }
     })
+}
+
+/// How the record of a run is divided.
+fn division(config: &LoadConfig) -> Division {
+    let mut end = 0.0;
+    let step_ends = config.steps().into_iter().map(|step| {
+        end += step.seconds;
+        Duration::from_secs_f64(end)
+    });
+    Division {
+        methods: config.methods.len(),
+        callers: config.callers().len(),
+        step_ends: step_ends.collect(),
+        windows: (config.seconds / config.window_seconds).ceil().max(1.0) as usize,
+        window: Duration::from_secs_f64(config.window_seconds),
+        sla: config.sla_ms.map(|ms| Duration::from_secs_f64(ms / 1000.0)),
+    }
+}
+
+/// One thread's part of what all callers send: the warm-up at the first step's load, then the steps.
+fn schedule(config: &LoadConfig, part: usize) -> Merged {
+    let steps = config.steps();
+    let of = |(number, caller): (usize, &crate::config::Caller)| {
+        let rate = |step: usize| config.rate * steps[step].load * caller.load(step);
+        let warmup = Stretch { seconds: config.warmup_seconds, rate: rate(0) };
+        let measured =
+            steps.iter().enumerate().map(|(i, step)| Stretch { seconds: step.seconds, rate: rate(i) });
+        let stretches = std::iter::once(warmup).chain(measured).collect();
+        Schedule::new(config.arrivals, stretches, (part, config.threads), config.seed, number as u64)
+    };
+    Merged::new(config.callers().iter().enumerate().map(of).collect())
 }
 
 /// This part's share of a whole, remainders to the first parts.

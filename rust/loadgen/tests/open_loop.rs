@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message as _;
-use scorer_loadgen::{Arrivals, LoadConfig, LoadError, Method, Reply, Report, run};
+use scorer_loadgen::{Arrivals, Caller, LoadConfig, LoadError, Method, Protocol, Reply, Report, Step, run};
 use scorer_proto::v1::scoring_service_server::{ScoringService, ScoringServiceServer};
 use scorer_proto::v1::{
     DescribeRequest, DescribeResponse, NoopRequest, NoopResponse, ReportOutcomeRequest,
@@ -38,6 +38,20 @@ struct Fake {
     streams: Option<u32>,
     /// Milliseconds that a request lingers without occupying the server.
     linger: u64,
+    /// What `SelectAction`'s callers call themselves.
+    callers: Mutex<HashSet<String>>,
+    /// Mute requests that were begun, and those that were given up.
+    begun: AtomicU64,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Counts its end.
+struct Begun(Arc<AtomicU64>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 const STALL: Duration = Duration::from_millis(500);
@@ -48,6 +62,8 @@ type Answer<T> = Result<Response<T>, Status>;
 impl ScoringService for Fake {
     async fn noop(&self, _request: Request<NoopRequest>) -> Answer<NoopResponse> {
         if self.mute {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+            let _until_given_up = Begun(Arc::clone(&self.dropped));
             std::future::pending::<()>().await;
         }
         if self.linger > 0 {
@@ -80,7 +96,10 @@ impl ScoringService for Fake {
         Err(Status::internal("no"))
     }
 
-    async fn select_action(&self, _: Request<SelectActionRequest>) -> Answer<SelectActionResponse> {
+    async fn select_action(&self, request: Request<SelectActionRequest>) -> Answer<SelectActionResponse> {
+        if let Some(name) = request.metadata().get("x-caller") {
+            self.callers.lock().unwrap().insert(name.to_str().unwrap().to_owned());
+        }
         self.requests.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(SelectActionResponse::default()))
     }
@@ -158,7 +177,10 @@ fn method(name: &str, reply: Reply) -> Method {
 fn config(target: &str, rate: f64, seconds: f64) -> LoadConfig {
     LoadConfig {
         target: target.into(),
+        protocol: Protocol::Grpc,
         rate,
+        steps: vec![],
+        callers: vec![],
         arrivals: Arrivals::Uniform,
         seconds,
         warmup_seconds: 0.0,
@@ -166,11 +188,22 @@ fn config(target: &str, rate: f64, seconds: f64) -> LoadConfig {
         threads: 1,
         max_outstanding: 10_000,
         timeout_ms: 20_000.0,
+        deadline_ms: None,
+        cancel: 0.0,
+        cancel_within_ms: 10.0,
         sla_ms: Some(100.0),
         window_seconds: 0.5,
         seed: 1,
         methods: vec![method("Noop", Reply::Opaque)],
     }
+}
+
+fn step(seconds: f64, load: f64) -> Step {
+    Step { seconds, load }
+}
+
+fn caller(name: &str, load: &[f64]) -> Caller {
+    Caller { name: name.into(), load: load.into(), ..Caller::default() }
 }
 
 fn load(config: &LoadConfig) -> Report {
@@ -290,6 +323,117 @@ fn a_mix_keeps_its_shares() {
 }
 
 #[test]
+fn callers_keep_to_their_steps_methods_and_metadata() {
+    let server = Server::start(Fake::default(), None);
+    let quiet = Caller { methods: vec!["Noop".into()], ..caller("quiet", &[1.0]) };
+    let metadata = [("x-caller".to_owned(), "loud".to_owned())].into();
+    let loud = Caller { methods: vec!["SelectAction".into()], metadata, ..caller("loud", &[0.0, 10.0]) };
+    let settings = LoadConfig {
+        methods: vec![method("Noop", Reply::Opaque), method("SelectAction", Reply::Action)],
+        steps: vec![step(1.0, 1.0), step(0.5, 2.0)],
+        callers: vec![quiet, loud],
+        ..config(&server.target, 100.0, 1.5)
+    };
+    let report = load(&settings);
+    assert_eq!((report.requests, report.answered), (1200, 1200));
+    let of = |caller: usize| -> Vec<_> {
+        report.callers[caller].steps.iter().map(|step| (step.start, step.rate, step.requests)).collect()
+    };
+    assert_eq!(of(0), [(0.0, 100.0, 100), (1.0, 200.0, 100)]);
+    assert_eq!(of(1), [(0.0, 0.0, 0), (1.0, 2000.0, 1000)]);
+    assert_eq!((report.methods[0].requests, report.methods[1].requests), (200, 1000));
+    assert_eq!(*server.fake.callers.lock().unwrap(), HashSet::from([String::from("loud")]));
+}
+
+#[test]
+fn some_are_called_off_and_the_server_hears_of_it() {
+    let server = Server::start(Fake { mute: true, ..Default::default() }, None);
+    let report = load(&LoadConfig { cancel: 1.0, ..config(&server.target, 1000.0, 0.5) });
+    assert_eq!((report.requests, report.cancelled), (500, 500));
+    assert_eq!((report.misses, report.answered, report.errors.len()), (0, 0, 0));
+    // Of those that the server began, it has dropped each.
+    let begun = || server.fake.begun.load(Ordering::Relaxed);
+    while server.fake.dropped.load(Ordering::Relaxed) < begun() {
+        std::thread::yield_now();
+    }
+    assert!(begun() > 0);
+
+    let lingering = Server::start(Fake { linger: 5, ..Default::default() }, None);
+    let settings =
+        LoadConfig { cancel: 0.5, cancel_within_ms: 0.1, ..config(&lingering.target, 1000.0, 1.0) };
+    let report = load(&settings);
+    // A binomial share of a half of 1,000 has a standard deviation of 16.
+    assert!(report.cancelled.abs_diff(500) < 90, "{}", report.cancelled);
+    assert_eq!(report.answered + report.cancelled, 1000);
+}
+
+#[test]
+fn the_deadline_that_the_server_is_told_can_be_shorter_than_the_patience() {
+    let server = Server::start(Fake { mute: true, ..Default::default() }, None);
+    let report = load(&LoadConfig { deadline_ms: Some(50.0), ..config(&server.target, 100.0, 0.5) });
+    // It is the server that ends them, and each gets its reply.
+    assert_eq!(report.errors.values().sum::<u64>(), 50);
+    assert!(!report.errors.contains_key("client_timeout"), "{:?}", report.errors);
+    assert!(report.windows.iter().all(|window| window.errors == window.intended));
+}
+
+/// Answers HTTP/1.1 requests one after the other on each connection; every fifth with 503.
+fn http_server() -> (String, Arc<AtomicU64>) {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let served = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&served);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let counter = Arc::clone(&counter);
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut stream = stream;
+                loop {
+                    let mut length = 0;
+                    let mut line = String::new();
+                    while reader.read_line(&mut line).unwrap_or(0) > 2 {
+                        let lower = line.to_ascii_lowercase();
+                        if let Some(value) = lower.strip_prefix("content-length:") {
+                            length = value.trim().parse().unwrap();
+                        }
+                        line.clear();
+                    }
+                    let mut body = vec![0; length];
+                    if length == 0 || reader.read_exact(&mut body).is_err() {
+                        return;
+                    }
+                    assert_eq!(body, b"{}");
+                    let status = match counter.fetch_add(1, Ordering::Relaxed) % 5 {
+                        4 => "503 Service Unavailable",
+                        _ => "200 OK",
+                    };
+                    let reply = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok");
+                    stream.write_all(reply.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    (address, served)
+}
+
+#[test]
+fn a_server_that_speaks_http_gets_the_same_schedule() {
+    let (target, served) = http_server();
+    let predict = Method { path: "/predict".into(), ..method("predict", Reply::Opaque) };
+    let settings = LoadConfig {
+        protocol: Protocol::Http,
+        methods: vec![Method { fresh_id: false, ..predict }],
+        ..config(&target, 500.0, 1.0)
+    };
+    let report =
+        run(&settings, vec![vec![Bytes::from_static(b"{}")]], |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(served.load(Ordering::Relaxed), 500);
+    assert_eq!((report.requests, report.answered, report.errors["HTTP_503"]), (500, 400, 100));
+}
+
+#[test]
 fn a_server_that_goes_away_and_comes_back() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
@@ -363,6 +507,30 @@ fn bad_settings_and_targets_in_one_line() {
             "sla_ms must be above 0 and at most timeout_ms, not 30000",
         ),
         (LoadConfig { window_seconds: 0.0, ..good() }, "window_seconds must be"),
+        (
+            LoadConfig { deadline_ms: Some(30_000.0), ..good() },
+            "deadline_ms must be above 0 and at most timeout_ms, not 30000",
+        ),
+        (LoadConfig { cancel: 1.5, ..good() }, "cancel must be a share from 0 to 1, not 1.5"),
+        (LoadConfig { cancel_within_ms: 0.0, ..good() }, "cancel_within_ms must be"),
+        (
+            LoadConfig { steps: vec![step(0.5, 1.0), step(0.4, 2.0)], ..good() },
+            "seconds must be the sum of the steps', not 1",
+        ),
+        (LoadConfig { steps: vec![step(1.0, -1.0)], ..good() }, "load of a step must be"),
+        (LoadConfig { steps: vec![step(0.0, 1.0)], ..good() }, "seconds of a step must be"),
+        (
+            LoadConfig { callers: vec![caller("a", &[1.0, 2.0])], ..good() },
+            "loads of a caller must be one, or one for each step, not 2",
+        ),
+        (LoadConfig { callers: vec![caller("a", &[f64::NAN])], ..good() }, "load of a caller must be"),
+        (
+            LoadConfig {
+                callers: vec![Caller { methods: vec!["Nop".into()], ..caller("a", &[1.0]) }],
+                ..good()
+            },
+            "methods of a caller must name methods of the run, not Nop",
+        ),
         (LoadConfig { methods: vec![], ..good() }, "methods must be at least one"),
         (LoadConfig { target: "no spaces allowed:1".into(), ..good() }, "target or method path is not valid"),
         (good(), "cannot connect to 127.0.0.1:1: "),
