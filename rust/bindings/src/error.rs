@@ -76,8 +76,14 @@ impl From<ServerError> for Failure {
 impl From<LoadError> for Failure {
     fn from(error: LoadError) -> Failure {
         let class = match &error {
-            LoadError::Digest { .. } | LoadError::Bundle { .. } | LoadError::Panic { .. } => Class::Load,
-            LoadError::Stopped => Class::Server,
+            LoadError::Digest { .. }
+            | LoadError::Bundle { .. }
+            | LoadError::Memory { .. }
+            | LoadError::Slower { .. }
+            | LoadError::TooSlow { .. }
+            | LoadError::UnknownCheckpoint { .. }
+            | LoadError::Panic { .. } => Class::Load,
+            LoadError::Thread(_) | LoadError::Stopped => Class::Server,
         };
         Failure::new(class, error)
     }

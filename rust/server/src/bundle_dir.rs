@@ -1,13 +1,18 @@
 //! Reads a bundle's directory: the only place where bundle bytes meet the file system.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use scorer_core::bundle::{
-    Bundle, BundleError, Digest, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, ReadError,
+    Bundle, BundleError, Digest, GoldenRow, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest,
+    ReadError, Step,
 };
+
+use crate::bundles::Stages;
 
 /// Reads, verifies and compiles the bundle in a directory.
 ///
@@ -17,6 +22,15 @@ use scorer_core::bundle::{
 /// # Errors
 /// The first thing that is wrong; see [`BundleError`].
 pub fn load(path: &Path, expected: Option<&Digest>) -> Result<Bundle, BundleError> {
+    load_timed(path, expected).map(|(bundle, ..)| bundle)
+}
+
+/// The same, with the golden cases' rows and the time that each step took (all but the warm-up's).
+pub(crate) fn load_timed(
+    path: &Path,
+    expected: Option<&Digest>,
+) -> Result<(Bundle, Vec<GoldenRow>, Stages), BundleError> {
+    let began = Instant::now();
     let manifest = read(path, MANIFEST, MAX_MANIFEST_BYTES)
         .map_err(|source| BundleError::Read { file: MANIFEST.to_owned(), source })?;
     let parsed = Manifest::parse(&manifest)?;
@@ -28,7 +42,40 @@ pub fn load(path: &Path, expected: Option<&Digest>) -> Result<Bundle, BundleErro
     }
     let listing = list(path).map_err(|source| BundleError::Read { file: ".".to_owned(), source })?;
     parsed.check_listing(listing.iter().map(String::as_str))?;
-    Bundle::assemble(&manifest, &|name| read(path, name, MAX_FILE_BYTES))
+    let reading = Cell::new(began.elapsed());
+    let mut stages = Stages::default();
+    let mut since = Instant::now();
+    let timed_read = |name: &str| {
+        let began = Instant::now();
+        let bytes = read(path, name, MAX_FILE_BYTES);
+        reading.set(reading.get() + began.elapsed());
+        bytes
+    };
+    let before = reading.get();
+    let mut done = |step: Step| {
+        let took = since.elapsed();
+        since = Instant::now();
+        match step {
+            Step::Verified => stages.verify_ms = millis(took.saturating_sub(reading.get() - before)),
+            Step::Compiled => stages.assemble_ms = millis(took),
+            Step::Golden => stages.golden_ms = millis(took),
+        }
+    };
+    let (bundle, rows) = Bundle::assemble_in_steps(&manifest, &timed_read, &mut done)?;
+    stages.read_ms = millis(reading.get());
+    Ok((bundle, rows, stages))
+}
+
+/// Bytes of the files that a bundle's manifest lists; only [`load`] verifies that they are so long.
+pub(crate) fn file_bytes(path: &Path) -> Result<u64, BundleError> {
+    let manifest = read(path, MANIFEST, MAX_MANIFEST_BYTES)
+        .map_err(|source| BundleError::Read { file: MANIFEST.to_owned(), source })?;
+    let sizes = Manifest::parse(&manifest)?.files;
+    Ok(sizes.values().fold(0, |sum: u64, entry| sum.saturating_add(entry.bytes)))
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 /// The digest that a bundle's manifest claims; only [`load`] verifies it.

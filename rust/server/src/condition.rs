@@ -46,6 +46,8 @@ pub struct BundleStatus {
     pub kind: &'static str,
     /// Time that loading took, milliseconds.
     pub load_ms: f64,
+    /// How fast it was at warm-up.
+    pub warm_up: crate::bundles::WarmUpReport,
     /// Bytes of its files.
     pub bytes: u64,
     /// Decisions it has made.
@@ -99,6 +101,7 @@ impl BundleStatus {
             name: loaded.bundle.name().to_owned(),
             kind: loaded.kind.as_str(),
             load_ms: loaded.load_ms,
+            warm_up: loaded.warmup.report(),
             bytes: loaded.bytes,
             decisions: loaded.decisions.load(Relaxed),
             live: table.all().any(|(_, lane)| lane.loaded.digest == loaded.digest),

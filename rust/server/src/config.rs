@@ -36,6 +36,10 @@ pub struct ServerConfig {
     /// Requests in flight over all connections; one above is RESOURCE_EXHAUSTED.
     #[serde(default = "default_max_inflight")]
     pub max_inflight: usize,
+    /// Bytes that the process may hold when a bundle has been loaded. Default: 85 % of the container's limit or
+    /// the machine's memory.
+    #[serde(default)]
+    pub memory_budget_bytes: Option<u64>,
     /// The decision log; absent: nothing is recorded and exploration is off.
     #[serde(default)]
     pub log: Option<LogSettings>,
@@ -78,6 +82,9 @@ pub struct CheckpointConfig {
     /// The answer when the model cannot give one.
     #[serde(default)]
     pub fallback: Option<FallbackConfig>,
+    /// A candidate whose warm-up takes more than so many times the live bundle's is refused.
+    #[serde(default = "default_warmup_max_ratio")]
+    pub warmup_max_ratio: f64,
 }
 
 /// What a checkpoint answers, and hence which bundles and methods fit it.
@@ -197,6 +204,12 @@ impl CheckpointConfig {
                 self.p99_ms
             ));
         }
+        if self.warmup_max_ratio.is_nan() || self.warmup_max_ratio <= 0.0 {
+            wrong.push(format!(
+                "checkpoint {name:?}: \"warmup_max_ratio\" is {}; use a number above 0",
+                self.warmup_max_ratio
+            ));
+        }
         if self.max_batch_rows == 0 {
             wrong.push(format!("checkpoint {name:?}: \"max_batch_rows\" is 0; use at least 1"));
         }
@@ -261,6 +274,10 @@ fn default_queue() -> usize {
 
 fn default_p99_ms() -> f64 {
     10.0
+}
+
+fn default_warmup_max_ratio() -> f64 {
+    3.0
 }
 
 fn default_max_batch_rows() -> u32 {

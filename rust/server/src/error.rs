@@ -76,6 +76,65 @@ pub enum LoadError {
         /// Also in the event log, with the panic's own words.
         id: String,
     },
+    /// Live bundle, candidate and the one kept for a rollback do not fit together.
+    #[error(
+        "bundle {}: loading it takes up to {needed_mib} MiB, the process holds {resident_mib} MiB, and its budget is \
+         {budget_mib} MiB ({source_of_budget}); give it more memory or build a smaller bundle",
+        path.display()
+    )]
+    Memory {
+        /// The bundle's directory.
+        path: PathBuf,
+        /// What reading it in may take.
+        needed_mib: u64,
+        /// What the process holds, less what can be let go.
+        resident_mib: u64,
+        /// What it may hold.
+        budget_mib: u64,
+        /// What the budget was taken from.
+        source_of_budget: String,
+    },
+    /// Its warm-up took too much longer than the live bundle's.
+    #[error(
+        "bundle {}: at warm-up one evaluation took {p99_us:.1} us (p99), {ratio:.1} times the live bundle's {live_us:.1} us; \
+         {max_ratio} times are allowed: make it smaller, raise warmup_max_ratio, or swap it in with --allow-slower",
+        path.display()
+    )]
+    Slower {
+        /// The bundle's directory.
+        path: PathBuf,
+        /// The candidate, microseconds.
+        p99_us: f64,
+        /// The live bundle, in turns with it.
+        live_us: f64,
+        /// One by the other.
+        ratio: f64,
+        /// The checkpoint's limit.
+        max_ratio: f64,
+    },
+    /// Its warm-up took longer than the checkpoint promises for a whole answer.
+    #[error(
+        "bundle {}: at warm-up one evaluation took {p99_us:.1} us (p99), the checkpoint promises the whole answer in \
+         {promise_ms} ms; make the bundle smaller or raise p99_ms",
+        path.display()
+    )]
+    TooSlow {
+        /// The bundle's directory.
+        path: PathBuf,
+        /// The candidate, microseconds.
+        p99_us: f64,
+        /// The checkpoint's promise, milliseconds.
+        promise_ms: f64,
+    },
+    /// A checkpoint that is not configured.
+    #[error("checkpoint {checkpoint:?} is not configured; load the bundle for one that is, or for none")]
+    UnknownCheckpoint {
+        /// Its name.
+        checkpoint: String,
+    },
+    /// The loading thread could not be started.
+    #[error("cannot load a bundle: the thread for it: {0}; check the limit on threads")]
+    Thread(std::io::Error),
     /// The server has been drained.
     #[error("the server has been stopped; start a new one")]
     Stopped,
@@ -151,6 +210,61 @@ pub enum UnloadError {
         /// Where it answers.
         checkpoint: String,
     },
+}
+
+/// What a bundle was refused for, as counters name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Files, hashes, structure or program.
+    Verification,
+    /// A golden case gave other bits.
+    Golden,
+    /// Its warm-up took too long.
+    WarmUp,
+    /// There is no memory for it.
+    Memory,
+    /// A defect or the system, not the bundle.
+    Other,
+}
+
+// === impl Refused ===
+
+impl Refused {
+    pub(crate) const COUNT: usize = 5;
+    pub(crate) const ALL: [Refused; Refused::COUNT] =
+        [Refused::Verification, Refused::Golden, Refused::WarmUp, Refused::Memory, Refused::Other];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Refused::Verification => "verification",
+            Refused::Golden => "golden",
+            Refused::WarmUp => "warm_up",
+            Refused::Memory => "memory",
+            Refused::Other => "other",
+        }
+    }
+}
+
+// === impl LoadError ===
+
+impl LoadError {
+    pub(crate) fn reason(&self) -> Refused {
+        match self {
+            LoadError::Bundle {
+                source:
+                    BundleError::Golden { .. } | BundleError::GoldenCase { .. } | BundleError::GoldenFile(_),
+                ..
+            } => Refused::Golden,
+            LoadError::Bundle { .. } => Refused::Verification,
+            LoadError::Slower { .. } | LoadError::TooSlow { .. } => Refused::WarmUp,
+            LoadError::Memory { .. } => Refused::Memory,
+            LoadError::Digest { .. }
+            | LoadError::UnknownCheckpoint { .. }
+            | LoadError::Panic { .. }
+            | LoadError::Thread(_)
+            | LoadError::Stopped => Refused::Other,
+        }
+    }
 }
 
 /// The remedy for the errors of `bind` that people meet.

@@ -43,6 +43,11 @@ impl Events {
         Events { ring: Mutex::default(), clock }
     }
 
+    /// Microseconds since the Unix epoch, by the clock of the events.
+    pub(crate) fn now_us(&self) -> i64 {
+        self.clock.unix_us()
+    }
+
     /// Adds one event; `fields` is an object.
     pub(crate) fn push(&self, level: Level, event: &str, fields: Value) {
         let mut line = json!({

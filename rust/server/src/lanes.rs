@@ -17,6 +17,8 @@ use crate::error::SwapError;
 const TOLERANCE: f64 = 1e-6;
 /// Longest lane name, bytes; it stands in every decision.
 const MAX_NAME: usize = 64;
+/// The lane that answers from the previous bundle.
+const PREVIOUS: &str = "previous";
 /// The key of the lane draw: fixed, so that replicas and restarts send one shopper down one lane, and
 /// another than any policy's salt, so that lane and action are drawn independently.
 const KEY: &[u8; 16] = b"scorer/lane-draw";
@@ -29,6 +31,9 @@ pub struct LaneTable {
     pub version: u64,
     /// Every configured checkpoint with its lanes; empty or null where it has no bundle yet.
     pub checkpoints: BTreeMap<String, Option<Vec<Lane>>>,
+    /// The bundle that answered each checkpoint before, kept loaded: what to fall back to.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub previous: BTreeMap<String, String>,
 }
 
 /// One lane.
@@ -48,9 +53,12 @@ pub(crate) struct LanesInForce {
     pub(crate) version: u64,
     /// By the checkpoint's index.
     checkpoints: Box<[Box<[LaneInForce]>]>,
+    /// By the checkpoint's index.
+    previous: Box<[Option<LaneInForce>]>,
 }
 
 /// One lane with its bundle.
+#[derive(Clone)]
 pub(crate) struct LaneInForce {
     pub(crate) loaded: Arc<Loaded>,
     /// What every reply from here has in common.
@@ -86,7 +94,11 @@ impl LaneTable {
 impl LanesInForce {
     /// Before the first table.
     pub(crate) fn none(checkpoints: usize) -> LanesInForce {
-        LanesInForce { version: 0, checkpoints: (0..checkpoints).map(|_| Box::default()).collect() }
+        LanesInForce {
+            version: 0,
+            checkpoints: (0..checkpoints).map(|_| Box::default()).collect(),
+            previous: (0..checkpoints).map(|_| None).collect(),
+        }
     }
 
     /// Checks a table against the configuration and the loaded bundles.
@@ -115,7 +127,35 @@ impl LanesInForce {
                 compile(table.version, name, checkpoint, lanes.as_deref().unwrap_or_default(), store)
             })
             .collect::<Result<_, _>>()?;
-        Ok(LanesInForce { version: table.version, checkpoints })
+        let previous =
+            config.checkpoints.iter().map(|(name, checkpoint)| previous(table, name, checkpoint, store));
+        Ok(LanesInForce { version: table.version, checkpoints, previous: previous.collect() })
+    }
+
+    /// The bundle before the live one, as a lane without a share: what answers while the live one must not.
+    pub(crate) fn previous(&self, checkpoint: usize) -> Option<&LaneInForce> {
+        self.previous[checkpoint].as_ref()
+    }
+
+    /// The same table with only those previous bundles that `keep` says.
+    pub(crate) fn keeping_previous(&self, keep: impl Fn(&Digest) -> bool) -> LanesInForce {
+        let kept = |lane: &Option<LaneInForce>| lane.clone().filter(|lane| keep(&lane.loaded.digest));
+        LanesInForce {
+            version: self.version,
+            checkpoints: self.checkpoints.clone(),
+            previous: self.previous.iter().map(kept).collect(),
+        }
+    }
+
+    /// The bundle that answers most of a checkpoint's traffic.
+    pub(crate) fn main(&self, checkpoint: usize) -> Option<&Arc<Loaded>> {
+        let lanes = self.of(checkpoint).iter();
+        lanes.max_by(|one, other| one.share.total_cmp(&other.share)).map(|lane| &lane.loaded)
+    }
+
+    /// Whether a bundle answers at a checkpoint.
+    pub(crate) fn has(&self, checkpoint: usize, digest: &Digest) -> bool {
+        self.of(checkpoint).iter().any(|lane| lane.loaded.digest == *digest)
     }
 
     /// A checkpoint's lanes; empty if it has no bundle yet.
@@ -181,6 +221,24 @@ fn compile(
         return Err(SwapError::Shares { checkpoint: checkpoint.to_owned(), sum: up_to });
     }
     Ok(compiled.into())
+}
+
+/// The previous bundle, if it is in memory and still fits: it is an offer, not a promise.
+fn previous(
+    table: &LaneTable,
+    checkpoint: &str,
+    config: &CheckpointConfig,
+    store: &Store,
+) -> Option<LaneInForce> {
+    let loaded = store.get(&table.previous.get(checkpoint)?.parse().ok()?)?;
+    check_fit(config, &loaded).ok()?;
+    let source = Arc::new(Source {
+        bundle: Arc::clone(&loaded.digest_text),
+        lane: PREVIOUS.to_owned(),
+        lane_table: table.version,
+        actions: Arc::clone(&loaded.actions),
+    });
+    Some(LaneInForce { loaded, source, share: 0.0, up_to: 0.0 })
 }
 
 /// Whether a bundle can answer at a checkpoint, its fallback included.

@@ -25,7 +25,7 @@ mod state;
 mod status;
 mod transport;
 
-pub use bundles::LoadReport;
+pub use bundles::{LoadFor, LoadReport, Stages, WarmUpReport};
 pub use condition::{BundleStatus, LogStatus, Status};
 pub use config::{CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, ServerConfig};
 pub use error::{LoadError, ServerError, SwapError, UnloadError};

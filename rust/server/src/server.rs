@@ -1,5 +1,6 @@
 //! The server's life: start, load, swap, drain.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use crate::answer::admit::Admission;
 use crate::answer::features::FromRequest;
-use crate::bundles::{LoadReport, Reaper, Store};
+use crate::bundles::{Budget, Live, LoadFor, LoadReport, Reaper, Store, Task};
 use crate::condition::Status;
 use crate::config::ServerConfig;
 use crate::decisions::Decisions;
@@ -82,12 +83,30 @@ impl Server {
     /// # Errors
     /// [`LoadError`] says what is wrong with the bundle; what is served is not touched.
     pub fn load(&self, path: &Path, digest: &str) -> Result<LoadReport, LoadError> {
+        self.load_for(path, digest, &LoadFor::default())
+    }
+
+    /// The same for a checkpoint: the candidate is measured in turns with the checkpoint's live bundle, and one
+    /// that is too slow is refused. One load runs at a time, on a thread that yields to requests.
+    ///
+    /// # Errors
+    /// As [`Server::load`].
+    pub fn load_for(&self, path: &Path, digest: &str, wanted: &LoadFor) -> Result<LoadReport, LoadError> {
         let expected: Digest = digest.parse().map_err(|_| LoadError::Digest { digest: digest.to_owned() })?;
         let metrics = &self.shared.metrics;
         if self.is_draining() {
             return Err(LoadError::Stopped);
         }
-        let result = self.shared.bundles.load(path, expected, &self.shared.events);
+        let live =
+            wanted.checkpoint.as_deref().map(|name| self.live(name, wanted.allow_slower)).transpose()?;
+        // Before anything is served there is nobody to be gentle to.
+        let gently = self.shared.lanes.load().all().next().is_some();
+        let task = Task { path, expected, wanted, live: live.as_ref(), gently };
+        let result = self.shared.bundles.load(&task, &|| self.make_room(), &self.shared.events);
+        if let Some(loaded) = live.and_then(|live| live.loaded) {
+            // It may have been swapped out meanwhile; nobody but the reaper frees a bundle.
+            self.shared.reaper.retire(loaded);
+        }
         match &result {
             Ok(report) if report.already_loaded => {}
             Ok(report) => {
@@ -95,12 +114,61 @@ impl Server {
                 self.shared.events.push(Level::Info, "bundle_loaded", json!({"report": report}));
             }
             Err(error) => {
-                metrics.loads_refused.fetch_add(1, Relaxed);
-                let fields = json!({"bundle": digest, "error": error.to_string()});
+                metrics.refused(error.reason());
+                let fields =
+                    json!({"bundle": digest, "reason": error.reason().as_str(), "error": error.to_string()});
                 self.shared.events.push(Level::Error, "bundle_refused", fields);
             }
         }
         result
+    }
+
+    /// What a candidate for a checkpoint is compared with.
+    fn live(&self, checkpoint: &str, allow_slower: bool) -> Result<Live, LoadError> {
+        let unknown = || LoadError::UnknownCheckpoint { checkpoint: checkpoint.to_owned() };
+        let index = self.shared.checkpoint(checkpoint).ok_or_else(unknown)?.index;
+        let config = self.shared.config.checkpoints.get(checkpoint).ok_or_else(unknown)?;
+        Ok(Live {
+            loaded: self.shared.lanes.load().main(index).cloned(),
+            p99_ms: config.p99_ms,
+            max_ratio: if allow_slower { f64::INFINITY } else { config.warmup_max_ratio },
+        })
+    }
+
+    /// Lets go of the bundles that are kept for a rollback only; returns the bytes of their files.
+    fn make_room(&self) -> u64 {
+        let _turn = lock(&self.changes);
+        let table = self.shared.lanes.load_full();
+        let live: HashSet<Digest> = table.all().map(|(_, lane)| lane.loaded.digest).collect();
+        let idle: Vec<_> = self
+            .shared
+            .bundles
+            .all()
+            .into_iter()
+            .filter(|loaded| loaded.was_live() && !live.contains(&loaded.digest))
+            .collect();
+        if idle.is_empty() {
+            return 0;
+        }
+        self.shared.put_in_force(table.keeping_previous(|_| false));
+        let mut bytes = 0;
+        for loaded in idle {
+            bytes += loaded.bytes;
+            let fields = json!({"bundle": &*loaded.digest_text, "why": "memory for another bundle"});
+            self.shared.events.push(Level::Warning, "previous_bundle_let_go", fields);
+            self.let_go(&loaded.digest);
+            self.shared.reaper.retire(loaded);
+        }
+        self.shared.reaper.retire(table);
+        bytes
+    }
+
+    fn let_go(&self, digest: &Digest) {
+        if let Some(loaded) = self.shared.bundles.remove(digest) {
+            // Remembered answers may hold the action names longer than anything holds the bundle.
+            self.shared.reaper.retire(Arc::new(Arc::clone(&loaded.actions)));
+            self.shared.reaper.retire(loaded);
+        }
     }
 
     /// Puts a lane table in force: every request that starts after this returns is answered by it. Doing it
@@ -135,7 +203,6 @@ impl Server {
             }
             return Err(SwapError::Version { version: table.version, current: current.version });
         }
-        drop(current);
         if let Some(log) = &shared.log {
             let text = serde_json::to_string(table).unwrap_or_default();
             if let Err(error) = log.note_table(table.version, shared.clock.unix_us(), text) {
@@ -144,6 +211,12 @@ impl Server {
                 shared.events.push(Level::Warning, "lanes_not_logged", fields);
             }
         }
+        for (checkpoint, lane) in lanes.all() {
+            if lane.share > 0.0 && !current.has(checkpoint, &lane.loaded.digest) {
+                lane.loaded.expect(&shared.checkpoints[checkpoint].name, table.version);
+            }
+        }
+        shared.reaper.retire(current);
         shared.put_in_force(lanes);
         shared.metrics.swaps.fetch_add(1, Relaxed);
         Ok(())
@@ -162,11 +235,17 @@ impl Server {
             let checkpoint = self.shared.checkpoints[checkpoint].name.clone();
             return Err(UnloadError::InUse { digest: digest.to_owned(), checkpoint });
         }
-        if let Some(loaded) = self.shared.bundles.remove(&parsed) {
-            // Remembered answers may hold the action names longer than anything holds the bundle.
-            self.shared.reaper.retire(Arc::new(Arc::clone(&loaded.actions)));
-            self.shared.reaper.retire(loaded);
+        if self
+            .shared
+            .checkpoints
+            .iter()
+            .filter_map(|it| table.previous(it.index))
+            .any(|it| it.loaded.digest == parsed)
+        {
+            self.shared.put_in_force(table.keeping_previous(|digest| *digest != parsed));
         }
+        self.shared.reaper.retire(table);
+        self.let_go(&parsed);
         Ok(())
     }
 
@@ -247,7 +326,7 @@ fn shared(config: ServerConfig, env: Env, started: Instant) -> Result<Shared, Se
     let (checkpoints, by_name) = state::checkpoints(&config);
     Ok(Shared {
         lanes: ArcSwap::from_pointee(LanesInForce::none(checkpoints.len())),
-        bundles: Store::new(),
+        bundles: Store::new(Budget::find(config.memory_budget_bytes)),
         reaper: Reaper::start()
             .map_err(|source| ServerError::Start { what: "the reaper's thread", source })?,
         log,

@@ -28,6 +28,15 @@ pub struct GoldenInput {
     pub margins: Vec<f64>,
 }
 
+/// The request of a golden case.
+#[derive(Debug, Clone)]
+pub struct GoldenRow {
+    /// The request's features.
+    pub row: Box<[f32]>,
+    /// The eligible actions; `None` for a score bundle.
+    pub eligible: Option<Mask>,
+}
+
 /// Evaluates the cases on a draft and renders `golden.bin`.
 ///
 /// # Errors
@@ -65,8 +74,8 @@ pub fn build(bundle: &Bundle, cases: &[GoldenInput]) -> Result<Vec<u8>, BundleEr
     Ok(file)
 }
 
-/// Re-scores every case of `golden.bin`.
-pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<(), BundleError> {
+/// Re-scores every case of `golden.bin`; returns their rows.
+pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<Vec<GoldenRow>, BundleError> {
     let shape = Shape::of(bundle);
     let mut reader = Reader { rest: file };
     if reader.take(8)? != MAGIC {
@@ -89,6 +98,8 @@ pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<(), BundleError> {
         }
     }
     let mut scratch = EvalScratch::new(bundle);
+    // Not `with_capacity(cases)`: that number is the file's claim.
+    let mut golden = Vec::new();
     for number in 0..cases {
         let row: Vec<f32> = reader.array(shape.row, f32::from_le_bytes)?;
         let eligible = if bundle.kind() == Kind::Action {
@@ -112,9 +123,10 @@ pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<(), BundleError> {
         compare(number, "score", &seen.scores, &scores)?;
         compare(number, "probability", &seen.pmf, &pmf)?;
         compare(number, "choice", &[f64::from(seen.choice)], &[f64::from(choice)])?;
+        golden.push(GoldenRow { row: row.into(), eligible });
     }
     if reader.rest.is_empty() {
-        Ok(())
+        Ok(golden)
     } else {
         Err(BundleError::GoldenFile(format!("{} bytes follow the last case", reader.rest.len())))
     }

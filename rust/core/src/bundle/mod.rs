@@ -29,6 +29,7 @@ use serde::de::DeserializeOwned;
 pub use calibration::{Calibration, CalibrationMap};
 pub use digest::{Digest, DigestError};
 pub use error::{BundleError, EvalError, ReadError};
+pub use golden::GoldenRow;
 pub use manifest::{
     FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, is_file_name,
 };
@@ -46,6 +47,17 @@ use program::{End, Parts, Program};
 
 /// Reads one file of a bundle by its plain name.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<Vec<u8>, ReadError> + 'a;
+
+/// A step of [`Bundle::assemble`] that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Every file is read and has the size and hash that the manifest lists.
+    Verified,
+    /// Schema, forests, maps and program are validated and compiled.
+    Compiled,
+    /// Every golden case gave its bits.
+    Golden,
+}
 
 /// A verified bundle: immutable, `Send + Sync`; share it behind an `Arc`.
 #[derive(Debug)]
@@ -81,14 +93,30 @@ impl Bundle {
     /// # Errors
     /// The first thing that is wrong; nothing of the bundle is then usable.
     pub fn assemble(manifest: &[u8], read: &ReadFile<'_>) -> Result<Bundle, BundleError> {
+        Bundle::assemble_in_steps(manifest, read, &mut |_| ()).map(|(bundle, _)| bundle)
+    }
+
+    /// As [`Bundle::assemble`], telling `done` of each step, so that a caller with a clock can time them; also
+    /// returns the golden cases' rows, real requests to warm up with.
+    ///
+    /// # Errors
+    /// As [`Bundle::assemble`].
+    pub fn assemble_in_steps(
+        manifest: &[u8],
+        read: &ReadFile<'_>,
+        done: &mut dyn FnMut(Step),
+    ) -> Result<(Bundle, Vec<GoldenRow>), BundleError> {
         let manifest = Manifest::parse(manifest)?;
         let mut files = read_files(&manifest, read)?;
+        done(Step::Verified);
         let golden = files.remove("golden.bin").ok_or_else(|| not_listed("golden.bin"))?;
         let reference = files.remove("reference.json").ok_or_else(|| not_listed("reference.json"))?;
         let mut bundle = Bundle::compile(manifest, files)?;
         bundle.reference = Some(Reference::parse(&reference)?);
-        golden::verify(&bundle, &golden)?;
-        Ok(bundle)
+        done(Step::Compiled);
+        let rows = golden::verify(&bundle, &golden)?;
+        done(Step::Golden);
+        Ok((bundle, rows))
     }
 
     /// For builders: a bundle without reference statistics and golden cases, so that both can be computed with

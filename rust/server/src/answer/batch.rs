@@ -57,7 +57,7 @@ pub(crate) async fn answer(
     let counters = shared.metrics.checkpoint(checkpoint.index);
     counters.exec.record(exec);
     counters.rows.fetch_add(rows.len() as u64, Relaxed);
-    loaded.decisions.fetch_add(rows.len() as u64, Relaxed);
+    loaded.answered(rows.len() as u64);
 
     let batch = Batch { checkpoint, lane, id: &id, entity, times };
     batch.record(shared, values, width, &rows).await;

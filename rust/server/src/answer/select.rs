@@ -91,7 +91,7 @@ fn decide(
         let counters = shared.metrics.checkpoint(checkpoint.index);
         counters.exec.record(exec);
         counters.rows.fetch_add(1, Relaxed);
-        loaded.decisions.fetch_add(1, Relaxed);
+        loaded.answered(1);
 
         let logged = match log {
             None => {

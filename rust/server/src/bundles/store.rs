@@ -3,24 +3,29 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Instant;
 
-use scorer_core::budget::Unlimited;
-use scorer_core::bundle::{Bundle, Digest, EvalScratch, Kind as BundleKind};
+use scorer_core::bundle::{Bundle, Digest, GoldenRow, Kind as BundleKind};
 use serde::Serialize;
 use serde_json::json;
 
+use super::journey::{Journey, Journeys, LoadFor, Stages, shown};
+use super::memory::{self, Budget};
+use super::thread::yield_to_requests;
+use super::warm::{Subject, WarmUp, WarmUpReport, warm_up};
 use crate::bundle_dir;
 use crate::config::Kind;
 use crate::error::LoadError;
 use crate::events::{Events, Level};
 
-/// Rows scored at load, so that the first request meets warm caches and mapped pages.
-const WARM_UP_ROWS: usize = 256;
+/// The thread that reads bundles in, as debuggers and events show it.
+pub(crate) const LOADER: &str = "scorer-loader";
+/// Up to this share of the promise the evaluation is not what an answer takes, and a slower bundle is let in
+/// whatever the live one takes: a hundredth.
+const NEGLIGIBLE: f64 = 0.01;
 
 /// One loaded bundle with what answering needs ready-made.
 pub(crate) struct Loaded {
@@ -37,8 +42,38 @@ pub(crate) struct Loaded {
     pub(crate) serial: u64,
     pub(crate) bytes: u64,
     pub(crate) load_ms: f64,
+    pub(crate) stages: Stages,
+    /// How fast one evaluation is on this machine: what admission starts from.
+    pub(crate) warmup: WarmUp,
     pub(crate) decisions: AtomicU64,
+    /// It has been in force: without that it may be waiting for the swap that it was loaded for.
+    was_live: AtomicBool,
+    /// The next answer is the first since a swap, and closes these.
+    awaited: AtomicBool,
+    journeys: Mutex<Vec<Journey>>,
+    wanted: Mutex<Option<Wanted>>,
+    /// What to replay when a candidate is measured beside it.
+    rows: Box<[GoldenRow]>,
+    known: Arc<Journeys>,
     events: Arc<Events>,
+}
+
+/// What a bundle was loaded for; the swap that follows takes it.
+struct Wanted {
+    what: LoadFor,
+    began_us: i64,
+    stages: Stages,
+}
+
+/// One bundle to be read in.
+pub(crate) struct Task<'a> {
+    pub(crate) path: &'a Path,
+    /// The digest it must have.
+    pub(crate) expected: Digest,
+    pub(crate) wanted: &'a LoadFor,
+    pub(crate) live: Option<&'a Live>,
+    /// There are requests that must not wait for it.
+    pub(crate) gently: bool,
 }
 
 /// What a reply says about an action.
@@ -59,40 +94,74 @@ pub struct LoadReport {
     pub kind: &'static str,
     /// Time to read, verify, score the golden cases and warm up, milliseconds.
     pub load_ms: f64,
+    /// The same, step by step.
+    pub stages: Stages,
+    /// How fast it is.
+    pub warm_up: WarmUpReport,
     /// Bytes of its files.
     pub bytes: u64,
     /// It was in memory already; nothing was done.
     pub already_loaded: bool,
 }
 
+/// What a candidate has to be a match for.
+pub(crate) struct Live {
+    /// The bundle that answers most of the checkpoint's traffic now.
+    pub(crate) loaded: Option<Arc<Loaded>>,
+    /// The checkpoint's promise, milliseconds.
+    pub(crate) p99_ms: f64,
+    /// How much slower than the live bundle it may be; infinite if that does not matter.
+    pub(crate) max_ratio: f64,
+}
+
 /// Every loaded bundle by digest.
 pub(crate) struct Store {
     loaded: Mutex<HashMap<Digest, Arc<Loaded>>>,
+    /// One load at a time: two would take twice the memory and measure each other.
+    turn: Mutex<()>,
     next_serial: AtomicU64,
+    budget: Option<Budget>,
+    pub(crate) journeys: Arc<Journeys>,
 }
 
 // === impl Store ===
 
 impl Store {
-    pub(crate) fn new() -> Store {
-        Store { loaded: Mutex::default(), next_serial: AtomicU64::new(0) }
+    pub(crate) fn new(budget: Option<Budget>) -> Store {
+        Store {
+            loaded: Mutex::default(),
+            turn: Mutex::default(),
+            next_serial: AtomicU64::new(0),
+            budget,
+            journeys: Arc::default(),
+        }
     }
 
-    /// Reads, verifies and warms the bundle at `path`, which must have the digest `expected`.
+    /// Reads, verifies, warms and measures a bundle on a thread of its own. `make_room` lets go of bundles that
+    /// are kept for a rollback only, and returns the bytes of their files.
     pub(crate) fn load(
         &self,
-        path: &Path,
-        expected: Digest,
+        task: &Task<'_>,
+        make_room: &dyn Fn() -> u64,
         events: &Arc<Events>,
     ) -> Result<LoadReport, LoadError> {
+        let &Task { path, expected, wanted, live, gently } = task;
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let began_us = events.now_us();
         if let Some(loaded) = self.get(&expected) {
+            let wanted = Wanted { what: wanted.clone(), began_us, stages: Stages::default() };
+            *lock(&loaded.wanted) = Some(wanted);
             return Ok(loaded.report(true));
         }
         let started = Instant::now();
-        let bundle = catch_unwind(AssertUnwindSafe(|| read(path, &expected))).unwrap_or_else(|panic| {
-            let id = events.defect("bundle load", panic.as_ref());
-            Err(LoadError::Panic { path: path.to_owned(), id })
+        self.check_memory(path, make_room)?;
+        let measured = on_own_thread(gently, || {
+            catch_unwind(AssertUnwindSafe(|| read(path, &expected, live))).unwrap_or_else(|panic| {
+                let id = events.defect("bundle load", panic.as_ref());
+                Err(LoadError::Panic { path: path.to_owned(), id })
+            })
         })?;
+        let Measured { bundle, rows, stages, warmup } = measured?;
         let loaded = Arc::new(Loaded {
             digest: expected,
             digest_text: expected.to_string().into(),
@@ -102,14 +171,43 @@ impl Store {
             serial: self.next_serial.fetch_add(1, Relaxed),
             bytes: bundle.file_bytes(),
             load_ms: started.elapsed().as_secs_f64() * 1e3,
+            stages,
+            warmup,
             decisions: AtomicU64::new(0),
+            was_live: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
+            journeys: Mutex::default(),
+            wanted: Mutex::new(Some(Wanted { what: wanted.clone(), began_us, stages })),
+            rows: rows.into(),
+            known: Arc::clone(&self.journeys),
             events: Arc::clone(events),
             bundle,
         });
         let report = loaded.report(false);
-        // Two loads of one digest at once: either is as good.
-        self.lock().entry(expected).or_insert(loaded);
+        self.lock().insert(expected, loaded);
         Ok(report)
+    }
+
+    fn check_memory(&self, path: &Path, make_room: &dyn Fn() -> u64) -> Result<(), LoadError> {
+        let (Some(budget), Some(resident)) = (&self.budget, memory::resident()) else { return Ok(()) };
+        let bytes = bundle_dir::file_bytes(path)
+            .map_err(|source| LoadError::Bundle { path: path.to_owned(), source })?;
+        let needed = memory::needed(bytes);
+        if resident.saturating_add(needed) <= budget.bytes {
+            return Ok(());
+        }
+        // What is let go is counted at its files' size: less than it will give back.
+        let resident = resident.saturating_sub(make_room());
+        if resident.saturating_add(needed) <= budget.bytes {
+            return Ok(());
+        }
+        Err(LoadError::Memory {
+            path: path.to_owned(),
+            needed_mib: needed.div_ceil(1 << 20),
+            resident_mib: resident.div_ceil(1 << 20),
+            budget_mib: budget.bytes >> 20,
+            source_of_budget: budget.source.clone(),
+        })
     }
 
     pub(crate) fn get(&self, digest: &Digest) -> Option<Arc<Loaded>> {
@@ -126,30 +224,82 @@ impl Store {
         all
     }
 
+    /// Memory that bundles may bring the process to, bytes; 0 where that is not known.
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        self.budget.as_ref().map_or(0, |budget| budget.bytes)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Arc<Loaded>>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.loaded)
     }
 }
 
-fn read(path: &Path, expected: &Digest) -> Result<Bundle, LoadError> {
-    let bundle = bundle_dir::load(path, Some(expected))
-        .map_err(|source| LoadError::Bundle { path: path.to_owned(), source })?;
-    warm_up(&bundle);
-    Ok(bundle)
+/// Runs `work` on a thread of its own and waits for it.
+fn on_own_thread<T: Send>(gently: bool, work: impl FnOnce() -> T + Send) -> Result<T, LoadError> {
+    std::thread::scope(|scope| {
+        let work = move || {
+            if gently {
+                yield_to_requests();
+            }
+            work()
+        };
+        let thread = std::thread::Builder::new()
+            .name(LOADER.to_owned())
+            .spawn_scoped(scope, work)
+            .map_err(LoadError::Thread)?;
+        // `work` catches its panics.
+        thread.join().map_err(|_| LoadError::Thread(std::io::Error::other("it panicked")))
+    })
 }
 
-/// Walks the bundle with rows of missing values and of zeros; the golden cases were scored by `assemble`.
-fn warm_up(bundle: &Bundle) {
-    let mut scratch = EvalScratch::new(bundle);
-    let mut row = vec![0.0_f32; bundle.schema().len()];
-    let everything = scorer_core::policy::Mask::all(bundle.catalogue().len());
-    for at in 0..WARM_UP_ROWS {
-        row.fill(if at % 2 == 0 { 0.0 } else { f32::NAN });
-        match bundle.kind() {
-            // A row that cannot be scored warms just as well.
-            BundleKind::Score => _ = bundle.score(&row, &Unlimited, &mut scratch),
-            BundleKind::Action => _ = bundle.select_greedy(&row, &everything, &Unlimited, &mut scratch),
+struct Measured {
+    bundle: Bundle,
+    rows: Vec<GoldenRow>,
+    stages: Stages,
+    warmup: WarmUp,
+}
+
+fn read(path: &Path, expected: &Digest, live: Option<&Live>) -> Result<Measured, LoadError> {
+    let (bundle, rows, mut stages) = bundle_dir::load_timed(path, Some(expected))
+        .map_err(|source| LoadError::Bundle { path: path.to_owned(), source })?;
+    let began = Instant::now();
+    let beside = live.and_then(|live| live.loaded.as_deref());
+    let beside = beside.map(|loaded| Subject::new(&loaded.bundle, &loaded.rows));
+    let (warmup, of_live) = warm_up(Subject::new(&bundle, &rows), beside);
+    stages.warm_up_ms = began.elapsed().as_secs_f64() * 1e3;
+    if let Some(live) = live {
+        live.check(path, &warmup, of_live.as_ref())?;
+    }
+    Ok(Measured { bundle, rows, stages, warmup })
+}
+
+// === impl Live ===
+
+impl Live {
+    /// Whether a candidate that takes so long can keep the checkpoint's promise.
+    fn check(&self, path: &Path, candidate: &WarmUp, live: Option<&WarmUp>) -> Result<(), LoadError> {
+        let millis = |it: &WarmUp| it.p99.as_secs_f64() * 1e3;
+        let took = millis(candidate);
+        if let Some(live) = live.map(millis)
+            && took > live * self.max_ratio
+            && took > self.p99_ms * NEGLIGIBLE
+        {
+            return Err(LoadError::Slower {
+                path: path.to_owned(),
+                p99_us: took * 1e3,
+                live_us: live * 1e3,
+                ratio: took / live,
+                max_ratio: self.max_ratio,
+            });
         }
+        if took > self.p99_ms {
+            return Err(LoadError::TooSlow {
+                path: path.to_owned(),
+                p99_us: took * 1e3,
+                promise_ms: self.p99_ms,
+            });
+        }
+        Ok(())
     }
 }
 
@@ -168,6 +318,10 @@ fn actions(bundle: &Bundle) -> Arc<[ActionInfo]> {
     bundle.catalogue().iter().map(info).collect()
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 // === impl Loaded ===
 
 impl Loaded {
@@ -177,15 +331,75 @@ impl Loaded {
             name: self.bundle.name().to_owned(),
             kind: self.kind.as_str(),
             load_ms: self.load_ms,
+            stages: self.stages,
+            warm_up: self.warmup.report(),
             bytes: self.bytes,
             already_loaded,
         }
+    }
+
+    /// It made `rows` decisions. Once after a swap this also tells how long the whole way took; any other time
+    /// it is one addition.
+    pub(crate) fn answered(&self, rows: u64) {
+        self.decisions.fetch_add(rows, Relaxed);
+        if self.awaited.load(Relaxed) {
+            self.first_answer();
+        }
+    }
+
+    #[cold]
+    fn first_answer(&self) {
+        if !self.awaited.swap(false, AcqRel) {
+            return;
+        }
+        let now = self.events.now_us();
+        for journey in std::mem::take(&mut *lock(&self.journeys)) {
+            let stages = journey.finish(now);
+            let mut fields = json!({
+                "checkpoint": journey.checkpoint,
+                "bundle": &*self.digest_text,
+                "lane_table": journey.lane_table,
+            });
+            if let (Some(fields), serde_json::Value::Object(stages)) =
+                (fields.as_object_mut(), shown(&stages))
+            {
+                fields.extend(stages);
+            }
+            self.known.add(&journey.checkpoint, stages);
+            self.events.push(Level::Info, "first_answer", fields);
+        }
+    }
+
+    /// A table that names it for `checkpoint`, where it did not answer before, is about to be in force.
+    pub(crate) fn expect(&self, checkpoint: &str, lane_table: u64) {
+        self.was_live.store(true, Relaxed);
+        let swapped_us = self.events.now_us();
+        let loaded_for_it =
+            |wanted: &mut Wanted| wanted.what.checkpoint.as_deref().is_none_or(|it| it == checkpoint);
+        // Without a load before it, the way began with the swap.
+        let wanted = lock(&self.wanted).take_if(loaded_for_it).unwrap_or_else(|| Wanted {
+            what: LoadFor::default(),
+            began_us: swapped_us,
+            stages: Stages::default(),
+        });
+        let Wanted { what: wanted, began_us, stages } = wanted;
+        let journey =
+            Journey { checkpoint: checkpoint.to_owned(), lane_table, wanted, stages, began_us, swapped_us };
+        let mut journeys = lock(&self.journeys);
+        journeys.retain(|it| it.checkpoint != checkpoint);
+        journeys.push(journey);
+        self.awaited.store(true, Relaxed);
+    }
+
+    /// Whether it has answered at a checkpoint.
+    pub(crate) fn was_live(&self) -> bool {
+        self.was_live.load(Relaxed)
     }
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        let thread = thread::current();
+        let thread = std::thread::current();
         let fields = json!({"bundle": &*self.digest_text, "thread": thread.name().unwrap_or("unnamed")});
         self.events.push(Level::Info, "bundle_freed", fields);
     }

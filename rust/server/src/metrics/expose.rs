@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::{CheckpointMetrics, Histogram, Method, Reason, code_name};
+use crate::error::Refused;
 use crate::state::Shared;
 
 /// Everything that is counted, as text. Made at each scrape from what the atomics hold then.
@@ -37,6 +38,7 @@ impl Collector for Snapshot {
         answers(&self.0, &mut encoder)?;
         transport(&self.0, &mut encoder)?;
         bundles(&self.0, &mut encoder)?;
+        journeys(&self.0, &mut encoder)?;
         log(&self.0, &mut encoder)
     }
 }
@@ -129,9 +131,18 @@ fn answers(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         ("swaps", "Lane tables put in force", &metrics.swaps),
         ("swaps_refused", "Lane tables refused", &metrics.swaps_refused),
         ("loads", "Bundles loaded", &metrics.loads),
-        ("loads_refused", "Bundles refused", &metrics.loads_refused),
     ] {
         single(encoder, name, help, value.load(Relaxed))?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "loads_refused",
+        "Bundles refused, by what they were refused for",
+        None,
+        MetricType::Counter,
+    )?;
+    for reason in Refused::ALL {
+        let count = metrics.loads_refused[reason as usize].load(Relaxed);
+        counter(&mut family, &[("reason", reason.as_str())], count)?;
     }
     Ok(())
 }
@@ -169,7 +180,57 @@ fn bundles(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         ];
         ConstGauge::new(lane.share).encode(family.encode_family(&labels)?)?;
     }
-    gauge(encoder, "bundles_loaded", "Bundles in memory", shared.bundles.all().len() as i64)
+    let mut family = encoder.encode_descriptor(
+        "bundle_warm_up_seconds",
+        "One evaluation at warm-up, by quantile; bundles that answer only",
+        None,
+        MetricType::Gauge,
+    )?;
+    let mut seen = Vec::new();
+    for (_, lane) in table.all() {
+        let warmup = lane.loaded.warmup;
+        if seen.contains(&lane.loaded.serial) {
+            continue;
+        }
+        seen.push(lane.loaded.serial);
+        for (quantile, time) in [("0.5", warmup.p50), ("0.99", warmup.p99)] {
+            let labels = [("bundle", &*lane.source.bundle), ("quantile", quantile)];
+            ConstGauge::new(time.as_secs_f64()).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    gauge(encoder, "bundles_loaded", "Bundles in memory", shared.bundles.all().len() as i64)?;
+    let budget = shared.bundles.budget_bytes() as i64;
+    gauge(encoder, "memory_budget_bytes", "What the process may hold once a bundle is loaded", budget)?;
+    let resident = crate::bundles::resident().unwrap_or(0) as i64;
+    gauge(encoder, "memory_resident_bytes", "What the process holds", resident)
+}
+
+/// From an alias change to the first answer.
+fn journeys(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    shared.bundles.journeys.read(|known| {
+        let mut family = encoder.encode_descriptor(
+            "data_load_seconds",
+            "From an alias change to the first answer by its bundle",
+            None,
+            MetricType::Histogram,
+        )?;
+        for (checkpoint, it) in known {
+            histogram(&mut family, &[("checkpoint", checkpoint)], &it.total)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "data_load_stage_seconds",
+            "The same by stage, of the newest bundle",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (checkpoint, it) in known {
+            for &(stage, seconds) in &it.stages {
+                let labels = [("checkpoint", checkpoint.as_str()), ("stage", stage)];
+                ConstGauge::new(seconds).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    })
 }
 
 fn log(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {

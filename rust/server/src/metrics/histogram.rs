@@ -18,6 +18,22 @@ const EDGES_US: [u64; 16] = [
     1_000_000,
 ];
 
+/// Edges that suit the way from an alias change to the first answer.
+const EDGES_OF_LOADS_US: [u64; 12] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    120_000_000,
+];
+
 // === impl Histogram ===
 
 impl Histogram {
@@ -29,6 +45,15 @@ impl Histogram {
             let promise = promise.as_micros() as f64;
             edges.extend([0.5, 0.8, 1.0, 1.5, 4.0].map(|factor| (promise * factor).round() as u64));
         }
+        Histogram::with_edges(edges)
+    }
+
+    /// For what takes milliseconds to minutes: bringing a bundle in.
+    pub(crate) fn of_loads() -> Histogram {
+        Histogram::with_edges(EDGES_OF_LOADS_US.to_vec())
+    }
+
+    fn with_edges(mut edges: Vec<u64>) -> Histogram {
         edges.sort_unstable();
         edges.dedup();
         let counts = (0..=edges.len()).map(|_| AtomicU64::new(0)).collect();

@@ -14,6 +14,7 @@ use tonic::Code;
 
 use crate::answer::arrive::Arrival;
 use crate::config::ServerConfig;
+use crate::error::Refused;
 pub(crate) use expose::render;
 pub(crate) use histogram::Histogram;
 
@@ -56,7 +57,7 @@ pub(crate) struct Metrics {
     pub(crate) swaps: AtomicU64,
     pub(crate) swaps_refused: AtomicU64,
     pub(crate) loads: AtomicU64,
-    pub(crate) loads_refused: AtomicU64,
+    loads_refused: [AtomicU64; Refused::COUNT],
     pub(crate) replays: AtomicU64,
     /// Decisions that were answered and are not in the log.
     pub(crate) unlogged: AtomicU64,
@@ -106,10 +107,15 @@ impl Metrics {
             swaps: AtomicU64::new(0),
             swaps_refused: AtomicU64::new(0),
             loads: AtomicU64::new(0),
-            loads_refused: AtomicU64::new(0),
+            loads_refused: std::array::from_fn(|_| AtomicU64::new(0)),
             replays: AtomicU64::new(0),
             unlogged: AtomicU64::new(0),
         }
+    }
+
+    /// A bundle was not taken in.
+    pub(crate) fn refused(&self, reason: Refused) {
+        self.loads_refused[reason as usize].fetch_add(1, Relaxed);
     }
 
     /// The counters of a configured checkpoint, by its index.
