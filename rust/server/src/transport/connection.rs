@@ -1,5 +1,6 @@
 //! Serves one HTTP/2 connection until it ends, ages out, or the server drains.
 
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::turns::Turns;
 use super::{Dispatch, preface};
 
 /// A peer that has not spoken HTTP/2 by then is not coming.
@@ -16,8 +18,13 @@ const PREFACE_WITHIN: Duration = Duration::from_secs(5);
 /// Advertised, so that a client opens another connection or waits; more are REFUSED_STREAM.
 const MAX_CONCURRENT_STREAMS: u32 = 256;
 /// Streams that a peer may reset before we have looked at them; beyond it is told to calm down and cut off.
-/// h2 allows 20, which an honest client exceeds as soon as its requests time out together.
-const MAX_PENDING_RESETS: usize = MAX_CONCURRENT_STREAMS as usize;
+/// h2 allows 20, which an honest client exceeds as soon as its requests time out together. One turn of
+/// reading ([`super::turns`]) brings fewer than this many, so only a defect of ours would reach it.
+const MAX_PENDING_RESETS: usize = 4096;
+/// Frames for streams that are over already, in a connection's whole life; beyond it is cut off. h2 allows
+/// 1,024, which one client in a hundred of whose calls times out uses up within minutes. Each costs us a reset
+/// frame and nothing else: work for a stream that is gone is dropped with it.
+const MAX_STRAY_FRAMES: usize = 1 << 20;
 /// Metadata of one request; ours needs a few hundred bytes.
 const MAX_HEADER_LIST: u32 = 16 << 10;
 /// A stream may send one whole message without waiting for a window update ...
@@ -63,11 +70,13 @@ where
         },
         _ = draining.wait_for(|draining| *draining) => return End::Closed,
     };
+    let (io, turn) = Turns::new(io);
     let mut connection = pin!(
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_local_error_reset_streams(MAX_STRAY_FRAMES)
             .max_header_list_size(MAX_HEADER_LIST)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -80,7 +89,10 @@ where
     let ended = |result: Result<(), hyper::Error>| if result.is_ok() { End::Closed } else { End::Failed };
 
     let aged = tokio::select! {
-        result = connection.as_mut() => return ended(result),
+        result = poll_fn(|context| {
+            turn.begin();
+            connection.as_mut().poll(context)
+        }) => return ended(result),
         _ = draining.wait_for(|draining| *draining) => false,
         () = age.as_mut() => true,
     };

@@ -9,5 +9,6 @@ pub(crate) mod bind;
 pub(crate) mod connection;
 pub(crate) mod dispatch;
 pub(crate) mod preface;
+pub(crate) mod turns;
 
 pub(crate) use dispatch::Dispatch;
