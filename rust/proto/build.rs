@@ -4,7 +4,13 @@ use std::path::PathBuf;
 
 use prost::Message as _;
 
-const FILES: [&str; 3] = ["scorer/v1/scoring.proto", "scorer/v1/control.proto", "scorer/v1/log.proto"];
+const FILES: [&str; 5] = [
+    "scorer/v1/scoring.proto",
+    "scorer/v1/control.proto",
+    "scorer/v1/log.proto",
+    "inference/model_config.proto",
+    "inference/grpc_service.proto",
+];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../protos");
@@ -16,6 +22,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(FILES, [&root])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        // Taken out of the message as it came, not copied.
+        .bytes(".inference.ModelInferRequest.raw_input_contents")
+        .bytes(".inference.ModelInferResponse.raw_output_contents")
+        .compile_fds(descriptors)?;
     Ok(())
 }

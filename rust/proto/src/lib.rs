@@ -11,5 +11,16 @@ pub mod v1 {
     tonic::include_proto!("scorer.v1");
 }
 
+/// `inference`: the Open Inference Protocol.
+#[expect(
+    missing_docs,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code; the documentation stands in the .proto files"
+)]
+pub mod inference {
+    tonic::include_proto!("inference");
+}
+
 /// The encoded `FileDescriptorSet` of `protos/`, for reflection and the contract test.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
