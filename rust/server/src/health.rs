@@ -1,6 +1,7 @@
 //! `grpc.health.v1`: the server as a whole (""), the scoring service, each checkpoint by name, and `liveness`.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,6 +16,9 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 /// The gRPC service whose health is also the whole server's.
 pub(crate) const SCORING_SERVICE: &str = "scorer.v1.ScoringService";
+
+/// The same over the Open Inference Protocol.
+pub(crate) const INFERENCE_SERVICE: &str = "inference.GRPCInferenceService";
 
 /// Serves for as long as the process answers: what an orchestrator's liveness probe asks for. A server
 /// that waits for its bundles, or drains, must not be restarted for it.
@@ -60,6 +64,20 @@ impl Health {
         self.state.send_if_modified(|state| !std::mem::replace(&mut state.draining, true));
     }
 
+    /// Resolves when the drain begins.
+    pub(crate) fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut states = self.state.subscribe();
+        async move {
+            // The server is gone without a drain: over as well.
+            let _ = states.wait_for(|state| state.draining).await;
+        }
+    }
+
+    /// Whether one checkpoint, by its name, has lanes and the server is not draining.
+    pub(crate) fn serves(&self, checkpoint: &str) -> bool {
+        self.state.borrow().of(checkpoint) == Some(ServingStatus::Serving)
+    }
+
     /// Whether every checkpoint has lanes and the server is not draining.
     pub(crate) fn is_ready(&self) -> bool {
         self.state.borrow().of("") == Some(ServingStatus::Serving)
@@ -74,7 +92,7 @@ impl State {
             return Some(ServingStatus::Serving);
         }
         let serves = match service {
-            "" | SCORING_SERVICE => self.checkpoints.values().all(|&serves| serves),
+            "" | SCORING_SERVICE | INFERENCE_SERVICE => self.checkpoints.values().all(|&serves| serves),
             checkpoint => *self.checkpoints.get(checkpoint)?,
         };
         Some(if serves && !self.draining { ServingStatus::Serving } else { ServingStatus::NotServing })
@@ -151,6 +169,7 @@ mod tests {
         health.set([("a", true)].into_iter());
         assert_eq!(of("a"), Some(ServingStatus::Serving));
         assert_eq!(of(SCORING_SERVICE), Some(ServingStatus::NotServing));
+        assert_eq!(of(INFERENCE_SERVICE), Some(ServingStatus::NotServing));
         health.set([("b", true)].into_iter());
         assert!(health.is_ready());
         assert_eq!(of("c"), None);

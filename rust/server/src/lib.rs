@@ -16,6 +16,7 @@ mod fault;
 mod health;
 mod lanes;
 mod metrics;
+mod oip;
 mod refusal;
 mod replay;
 mod run;
@@ -32,6 +33,7 @@ pub use error::{LoadError, ServerError, SwapError, UnloadError};
 #[cfg(feature = "fault-injection")]
 pub use fault::Fault;
 pub use lanes::{Lane, LaneTable};
+pub use oip::InferError;
 pub use refusal::Refusal;
 pub use run::Addresses;
 pub use server::Server;

@@ -177,6 +177,11 @@ pub enum Refusal {
         checkpoint: String,
     },
 
+    // --- the open protocol ---
+    /// What only a request of the Open Inference Protocol can get wrong.
+    #[error(transparent)]
+    Inference(#[from] crate::oip::InferError),
+
     // --- outcomes ---
     /// No kind, or no plain one.
     #[error("kind: {got}; use 1 to {max} printable ASCII characters, such as \"authorised\"")]

@@ -32,7 +32,7 @@ impl Scoring {
 }
 
 /// Takes a request apart; dispatch has stamped every one that comes here.
-fn open<T>(request: Request<T>) -> (Arc<Arrival>, T) {
+pub(crate) fn open<T>(request: Request<T>) -> (Arc<Arrival>, T) {
     let (_, mut extensions, message) = request.into_parts();
     let arrival = extensions
         .remove::<Arc<Arrival>>()

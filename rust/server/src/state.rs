@@ -23,7 +23,7 @@ use crate::events::{Events, Level};
 use crate::health::Health;
 use crate::lanes::LanesInForce;
 use crate::metrics::Metrics;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, shortened};
 use crate::replay::Replay;
 
 /// Shared by the requests, the listeners and the handle that the control plane holds.
@@ -69,6 +69,12 @@ pub(crate) struct Checkpoint {
 impl Shared {
     pub(crate) fn checkpoint(&self, name: &str) -> Option<&Checkpoint> {
         self.by_name.get(name).map(|&index| &self.checkpoints[index])
+    }
+
+    /// The refusal of a name that is not configured.
+    pub(crate) fn unknown_checkpoint(&self, name: &str) -> Refusal {
+        let known: Vec<_> = self.config.checkpoints.keys().map(String::as_str).collect();
+        Refusal::UnknownCheckpoint { name: shortened(name), known: known.join(", ") }
     }
 
     /// The log, if it could keep a record now.

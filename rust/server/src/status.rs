@@ -34,7 +34,13 @@ pub(crate) fn code(refusal: &Refusal) -> Code {
         Refusal::Overloaded { .. } => Code::ResourceExhausted,
         Refusal::Draining | Refusal::NoBundle { .. } | Refusal::NoLog | Refusal::Log(_) => Code::Unavailable,
         Refusal::Internal { .. } => Code::Internal,
+        Refusal::Inference(error) => error.code(),
     }
+}
+
+/// A code's name, as gRPC writes it.
+pub(crate) fn name(code: Code) -> &'static str {
+    crate::metrics::code_name(code as usize)
 }
 
 impl From<Refusal> for Status {

@@ -99,7 +99,12 @@ async fn reflection_lists_what_is_served_in_both_versions() {
     names.sort();
     assert_eq!(
         names,
-        ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "scorer.v1.ScoringService"]
+        [
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1.ServerReflection",
+            "inference.GRPCInferenceService",
+            "scorer.v1.ScoringService",
+        ]
     );
 
     let symbol = "scorer.v1.ScoringService".to_owned();

@@ -1,7 +1,7 @@
 //! Stage 1: when the request came, and until when its caller waits.
 
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
@@ -11,6 +11,8 @@ use crate::refusal::{Refusal, shortened};
 
 /// No checkpoint known yet.
 const NONE: u32 = u32::MAX;
+/// Stands for no time limit: five hundred years.
+const UNLIMITED: u64 = u64::MAX;
 
 /// Travels with the request from the moment its HEADERS were decoded.
 #[derive(Debug)]
@@ -18,8 +20,8 @@ pub(crate) struct Arrival {
     /// Before the request's task was spawned: waiting for a thread counts.
     pub(crate) at: Instant,
     pub(crate) method: Method,
-    /// What the caller allows, if it said so.
-    pub(crate) timeout: Option<Duration>,
+    /// What the caller allows, nanoseconds; [`UNLIMITED`] if it did not say.
+    allowed: AtomicU64,
     /// Filled by the decode stage, read by the counters.
     checkpoint: AtomicU32,
 }
@@ -38,12 +40,29 @@ impl Arrival {
             Ok(timeout) => (timeout, Ok(())),
             Err(refusal) => (None, Err(refusal)),
         };
-        (Arrival { at, method, timeout, checkpoint: AtomicU32::new(NONE) }, verdict)
+        let arrival = Arrival {
+            at,
+            method,
+            allowed: AtomicU64::new(timeout.map_or(UNLIMITED, nanos)),
+            checkpoint: AtomicU32::new(NONE),
+        };
+        (arrival, verdict)
+    }
+
+    /// What the caller allows, counted from the arrival, if it said so.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        let allowed = self.allowed.load(Relaxed);
+        (allowed != UNLIMITED).then(|| Duration::from_nanos(allowed))
+    }
+
+    /// The message itself may set a limit too; the shorter one holds.
+    pub(crate) fn tighten(&self, timeout: Duration) {
+        self.allowed.fetch_min(nanos(timeout), Relaxed);
     }
 
     /// Refuses to start work for a caller that has given up.
     pub(crate) fn check_deadline(&self) -> Result<(), Refusal> {
-        match self.timeout {
+        match self.timeout() {
             Some(timeout) if self.at.elapsed() >= timeout => Err(Refusal::Deadline),
             _ => Ok(()),
         }
@@ -57,6 +76,10 @@ impl Arrival {
         let index = self.checkpoint.load(Relaxed);
         (index != NONE).then_some(index as usize)
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(UNLIMITED)
 }
 
 /// Reads `grpc-timeout`: 1 to 8 digits and a unit, once.
@@ -117,6 +140,21 @@ mod tests {
             assert!(matches!(read(&[text]), Err(Refusal::Timeout { .. })), "{text:?}");
         }
         assert!(matches!(read(&["1S", "1S"]), Err(Refusal::Timeout { .. })));
+    }
+
+    #[test]
+    fn the_shorter_limit_holds() {
+        let mut headers = HeaderMap::new();
+        let (arrival, _) = Arrival::stamp(Method::Score, &headers);
+        assert_eq!(arrival.timeout(), None);
+        arrival.tighten(Duration::from_secs(2));
+        assert_eq!(arrival.timeout(), Some(Duration::from_secs(2)));
+        headers.insert("grpc-timeout", "1S".parse().unwrap());
+        let (arrival, _) = Arrival::stamp(Method::Score, &headers);
+        arrival.tighten(Duration::from_secs(2));
+        assert_eq!(arrival.timeout(), Some(Duration::from_secs(1)));
+        arrival.tighten(Duration::from_nanos(1));
+        assert_eq!(arrival.check_deadline(), Err(Refusal::Deadline));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::arrive::Arrival;
 use crate::config::Kind;
-use crate::refusal::{Refusal, shortened};
+use crate::refusal::Refusal;
 use crate::state::{Checkpoint, Shared};
 
 /// Longest id that a caller may choose, bytes.
@@ -22,10 +22,7 @@ pub(crate) fn any_checkpoint<'a>(
     arrival: &Arrival,
     name: &str,
 ) -> Result<&'a Checkpoint, Refusal> {
-    let checkpoint = shared.checkpoint(name).ok_or_else(|| Refusal::UnknownCheckpoint {
-        name: shortened(name),
-        known: shared.config.checkpoints.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
-    })?;
+    let checkpoint = shared.checkpoint(name).ok_or_else(|| shared.unknown_checkpoint(name))?;
     arrival.set_checkpoint(checkpoint.index);
     Ok(checkpoint)
 }

@@ -8,7 +8,7 @@ pub(crate) mod http;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tonic::Code;
 
@@ -18,7 +18,7 @@ use crate::error::Refused;
 pub(crate) use expose::render;
 pub(crate) use histogram::Histogram;
 
-/// The methods of the scoring service.
+/// The methods that are counted: those of the scoring service, and inference by the open protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Score,
@@ -27,6 +27,10 @@ pub(crate) enum Method {
     ReportOutcome,
     Describe,
     Noop,
+    /// `inference.GRPCInferenceService`.
+    ModelInfer,
+    /// One message of such a stream.
+    ModelStreamInfer,
     /// A path of the service that is none of its methods.
     Unknown,
 }
@@ -49,6 +53,7 @@ pub(crate) enum Reason {
 /// Everything that is counted.
 #[derive(Debug)]
 pub(crate) struct Metrics {
+    began: Instant,
     /// Index 0 is for requests that reached no configured checkpoint.
     checkpoints: Box<[CheckpointMetrics]>,
     queue_delay: [Histogram; Method::COUNT],
@@ -72,9 +77,23 @@ pub(crate) struct CheckpointMetrics {
     late: AtomicU64,
     codes: [[AtomicU64; CODES]; Method::COUNT],
     latency: [Histogram; Method::COUNT],
+    /// Nanoseconds that inference took, where it succeeded and where it failed.
+    took_ns: [AtomicU64; 2],
+    /// When the last inference ended, microseconds after `began`; 0 before the first.
+    last_us: AtomicU64,
     pub(crate) exec: Histogram,
     pub(crate) rows: AtomicU64,
     fallbacks: [AtomicU64; Reason::COUNT],
+}
+
+/// What inference at a checkpoint came to, by whichever protocol: counts with their nanoseconds.
+pub(crate) struct Totals {
+    pub(crate) ok: (u64, u64),
+    pub(crate) failed: (u64, u64),
+    pub(crate) exec: (u64, u64),
+    pub(crate) rows: u64,
+    /// When the last one ended, after the start; zero before the first.
+    pub(crate) last: Duration,
 }
 
 /// The transport's share.
@@ -100,6 +119,7 @@ impl Metrics {
             .iter()
             .map(|(name, it)| CheckpointMetrics::new(name.clone(), Some(it.budget())));
         Metrics {
+            began: Instant::now(),
             checkpoints: std::iter::once(none).chain(named).collect(),
             queue_delay: std::array::from_fn(|_| Histogram::new(None)),
             connections: Connections::default(),
@@ -129,9 +149,15 @@ impl Metrics {
         let latency = arrival.at.elapsed();
         it.codes[arrival.method as usize][code as usize].fetch_add(1, Relaxed);
         it.latency[arrival.method as usize].record(latency);
-        let budget = [it.promise, arrival.timeout].into_iter().flatten().min();
+        let budget = [it.promise, arrival.timeout()].into_iter().flatten().min();
         if budget.is_some_and(|budget| latency > budget) {
             it.late.fetch_add(1, Relaxed);
+        }
+        if arrival.method.infers() {
+            let took = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+            it.took_ns[usize::from(code != Code::Ok)].fetch_add(took, Relaxed);
+            let ended = (arrival.at + latency).saturating_duration_since(self.began);
+            it.last_us.store(u64::try_from(ended.as_micros()).unwrap_or(u64::MAX), Relaxed);
         }
     }
 
@@ -151,9 +177,28 @@ impl CheckpointMetrics {
             late: AtomicU64::new(0),
             codes: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
             latency: std::array::from_fn(|_| Histogram::new(promise)),
+            took_ns: Default::default(),
+            last_us: AtomicU64::new(0),
             exec: Histogram::new(promise),
             rows: AtomicU64::new(0),
             fallbacks: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// What inference came to so far.
+    pub(crate) fn totals(&self) -> Totals {
+        let count = |ok: bool| {
+            let infers = Method::ALL.into_iter().filter(|method| method.infers());
+            let codes = infers.flat_map(|method| self.codes[method as usize].iter().enumerate());
+            codes.filter(|&(code, _)| (code == 0) == ok).map(|(_, count)| count.load(Relaxed)).sum()
+        };
+        let (exec_seconds, exec_count, _) = self.exec.read();
+        Totals {
+            ok: (count(true), self.took_ns[0].load(Relaxed)),
+            failed: (count(false), self.took_ns[1].load(Relaxed)),
+            exec: (exec_count, (exec_seconds * 1e9) as u64),
+            rows: self.rows.load(Relaxed),
+            last: Duration::from_micros(self.last_us.load(Relaxed)),
         }
     }
 
@@ -166,7 +211,7 @@ impl CheckpointMetrics {
 // === impl Method ===
 
 impl Method {
-    const COUNT: usize = 7;
+    const COUNT: usize = 9;
     const ALL: [Method; Method::COUNT] = [
         Method::Score,
         Method::ScoreBatch,
@@ -174,12 +219,34 @@ impl Method {
         Method::ReportOutcome,
         Method::Describe,
         Method::Noop,
+        Method::ModelInfer,
+        Method::ModelStreamInfer,
         Method::Unknown,
     ];
 
-    /// From the last part of the request's path.
+    /// From the last part of a request's path to the scoring service.
     pub(crate) fn from_name(name: &str) -> Method {
-        Method::ALL.into_iter().find(|method| method.as_str() == name).unwrap_or(Method::Unknown)
+        match name {
+            "Score" => Method::Score,
+            "ScoreBatch" => Method::ScoreBatch,
+            "SelectAction" => Method::SelectAction,
+            "ReportOutcome" => Method::ReportOutcome,
+            "Describe" => Method::Describe,
+            "Noop" => Method::Noop,
+            _ => Method::Unknown,
+        }
+    }
+
+    /// Whether it answers with the bundle.
+    fn infers(self) -> bool {
+        match self {
+            Method::Score
+            | Method::ScoreBatch
+            | Method::SelectAction
+            | Method::ModelInfer
+            | Method::ModelStreamInfer => true,
+            Method::ReportOutcome | Method::Describe | Method::Noop | Method::Unknown => false,
+        }
     }
 
     fn as_str(self) -> &'static str {
@@ -190,6 +257,8 @@ impl Method {
             Method::ReportOutcome => "ReportOutcome",
             Method::Describe => "Describe",
             Method::Noop => "Noop",
+            Method::ModelInfer => "ModelInfer",
+            Method::ModelStreamInfer => "ModelStreamInfer",
             Method::Unknown => "unknown",
         }
     }
@@ -223,7 +292,7 @@ impl Reason {
 }
 
 /// The name of a code as gRPC writes it.
-fn code_name(code: usize) -> &'static str {
+pub(crate) fn code_name(code: usize) -> &'static str {
     const NAMES: [&str; CODES] = [
         "OK",
         "CANCELLED",

@@ -12,6 +12,7 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
+use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
 use scorer_proto::v1::scoring_service_server::ScoringServiceServer;
 use tokio::time::{Sleep, sleep};
 use tonic::body::Body;
@@ -23,6 +24,7 @@ use crate::answer::admit::Permit;
 use crate::answer::arrive::Arrival;
 use crate::health::Health;
 use crate::metrics::Method;
+use crate::oip::{self, Inference};
 use crate::refusal::Refusal;
 use crate::service::Scoring;
 use crate::state::Shared;
@@ -34,6 +36,9 @@ const WITHOUT_DEADLINE: Duration = Duration::from_secs(5);
 /// Health checks and reflection ask with a name.
 const SMALL: usize = 4 << 10;
 const GRPC_STATUS: &str = "grpc-status";
+/// The services whose requests are stamped, admitted and counted, as their paths begin.
+const SCORING: &str = "/scorer.v1.ScoringService/";
+const INFERENCE: &str = "/inference.GRPCInferenceService/";
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
@@ -42,6 +47,7 @@ type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>>
 pub(crate) struct Dispatch {
     shared: Arc<Shared>,
     scoring: ScoringServiceServer<Scoring>,
+    inference: GrpcInferenceServiceServer<Inference>,
     health: HealthServer<Health>,
     reflection_v1: Plain,
     reflection_v1alpha: Plain,
@@ -67,7 +73,14 @@ struct Running {
     probe: Probe,
     polled: bool,
     /// Set up only when the request has to wait: most never do.
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<Timer>,
+}
+
+/// Ends a request that waits for too long.
+struct Timer {
+    /// The limit it was set for; the message may bring a shorter one.
+    limit: Duration,
+    sleep: Pin<Box<Sleep>>,
 }
 
 /// The reply's body. The request ends when this is dropped: the reply is then handed over, or given up.
@@ -77,9 +90,9 @@ pub(crate) struct Reply {
 }
 
 /// Counts one request exactly once, whatever becomes of it.
-struct Probe {
+pub(crate) struct Probe {
     shared: Arc<Shared>,
-    arrival: Arc<Arrival>,
+    pub(crate) arrival: Arc<Arrival>,
     code: Code,
     _permit: Option<Permit>,
 }
@@ -90,6 +103,8 @@ impl Dispatch {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Dispatch, tonic_reflection::server::Error> {
         let scoring = ScoringServiceServer::new(Scoring::new(Arc::clone(shared)))
             .max_decoding_message_size(shared.config.max_message_bytes);
+        let inference = GrpcInferenceServiceServer::new(Inference::new(Arc::clone(shared)))
+            .max_decoding_message_size(shared.config.max_message_bytes);
         let v1 =
             reflection("grpc.reflection.v1.ServerReflection").build_v1()?.max_decoding_message_size(SMALL);
         let v1alpha = reflection("grpc.reflection.v1alpha.ServerReflection")
@@ -98,33 +113,34 @@ impl Dispatch {
         Ok(Dispatch {
             shared: Arc::clone(shared),
             scoring,
+            inference,
             health: HealthServer::new(shared.health.clone()).max_decoding_message_size(SMALL),
             reflection_v1: Arc::new(move |request| v1.clone().call(request)),
             reflection_v1alpha: Arc::new(move |request| v1alpha.clone().call(request)),
         })
     }
 
-    fn score(&self, method: Method, mut request: Request<Incoming>) -> Answer {
-        let (arrival, verdict) = Arrival::stamp(method, request.headers());
-        let arrival = Arc::new(arrival);
-        let mut probe = Probe {
-            shared: Arc::clone(&self.shared),
-            arrival: Arc::clone(&arrival),
-            code: Code::Cancelled,
-            _permit: None,
-        };
-        match verdict.and_then(|()| self.shared.admission.admit()) {
-            Ok(permit) => probe._permit = Some(permit),
-            Err(refusal) => return Answer { state: State::Ready(Some(refused(refusal, probe))) },
+    fn counted(&self, method: Method, mut request: Request<Incoming>) -> Answer {
+        let (probe, verdict) = Probe::begin(&self.shared, method, request.headers());
+        if let Err(refusal) = verdict {
+            return Answer { state: State::Ready(Some(refused(refusal, probe))) };
         }
-        request.extensions_mut().insert(arrival);
-        let answering = self.scoring.clone().call(request);
+        request.extensions_mut().insert(Arc::clone(&probe.arrival));
+        let answering = match method {
+            Method::ModelInfer => self.inference.clone().call(request),
+            _ => self.scoring.clone().call(request),
+        };
         Answer { state: State::Running(Running { answering, probe, polled: false, timer: None }) }
     }
 
     fn plain(&self, request: Request<Incoming>) -> Answer {
         let path = request.uri().path();
-        let state = if path.starts_with("/grpc.health.v1.Health/") {
+        let state = if let Some(method) = path.strip_prefix(INFERENCE) {
+            match oip::not_offered(method) {
+                Some(status) => State::Ready(Some(status.into_http::<Body>().map(Reply::uncounted))),
+                None => State::Plain(self.inference.clone().call(request)),
+            }
+        } else if path.starts_with("/grpc.health.v1.Health/") {
             State::Plain(self.health.clone().call(request))
         } else if path.starts_with("/grpc.reflection.v1.ServerReflection/") {
             State::Plain((self.reflection_v1)(request))
@@ -151,8 +167,13 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
             *response.status_mut() = status;
             return Answer { state: State::Ready(Some(response)) };
         }
-        match request.uri().path().strip_prefix("/scorer.v1.ScoringService/").map(Method::from_name) {
-            Some(method) => self.score(method, request),
+        let path = request.uri().path();
+        let method = match path.strip_prefix(SCORING) {
+            Some(name) => Some(Method::from_name(name)),
+            None => (path.strip_prefix(INFERENCE) == Some("ModelInfer")).then_some(Method::ModelInfer),
+        };
+        match method {
+            Some(method) => self.counted(method, request),
             None => self.plain(request),
         }
     }
@@ -175,6 +196,7 @@ fn reflection(own_name: &str) -> tonic_reflection::server::Builder<'static> {
         .register_encoded_file_descriptor_set(scorer_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .with_service_name(crate::health::SCORING_SERVICE)
+        .with_service_name(crate::health::INFERENCE_SERVICE)
         .with_service_name("grpc.health.v1.Health")
         .with_service_name(own_name)
 }
@@ -212,10 +234,16 @@ impl Running {
         match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
             Ok(Poll::Ready(Ok(response))) => Poll::Ready(response),
             Ok(Poll::Pending) => {
-                let left =
-                    || arrival.timeout.unwrap_or(WITHOUT_DEADLINE).saturating_sub(arrival.at.elapsed());
-                let timer = timer.get_or_insert_with(|| Box::pin(sleep(left())));
-                ready!(timer.as_mut().poll(context));
+                let limit = arrival.timeout().unwrap_or(WITHOUT_DEADLINE);
+                let set = || {
+                    let left = limit.saturating_sub(arrival.at.elapsed());
+                    Timer { limit, sleep: Box::pin(sleep(left)) }
+                };
+                let timer = match timer {
+                    Some(timer) if timer.limit == limit => timer,
+                    other => other.insert(set()),
+                };
+                ready!(timer.sleep.as_mut().poll(context));
                 Poll::Ready(Status::from(Refusal::Deadline).into_http())
             }
             Err(panic) => Poll::Ready(Status::from(shared.panicked("request", panic.as_ref())).into_http()),
@@ -288,6 +316,27 @@ impl Drop for Reply {
 }
 
 // === impl Probe ===
+
+impl Probe {
+    /// Stamps a request and asks whether the server takes it on.
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        method: Method,
+        headers: &HeaderMap,
+    ) -> (Probe, Result<(), Refusal>) {
+        let (arrival, verdict) = Arrival::stamp(method, headers);
+        let arrival = Arc::new(arrival);
+        let mut probe = Probe { shared: Arc::clone(shared), arrival, code: Code::Cancelled, _permit: None };
+        let verdict = verdict.and_then(|()| shared.admission.admit());
+        let verdict = verdict.map(|permit| probe._permit = Some(permit));
+        (probe, verdict)
+    }
+
+    /// The request has been answered with `code`.
+    pub(crate) fn end(mut self, code: Code) {
+        self.code = code;
+    }
+}
 
 impl Drop for Probe {
     fn drop(&mut self) {

@@ -1,0 +1,217 @@
+//! The Open Inference Protocol (`inference.GRPCInferenceService`): every checkpoint is a model of its name.
+//!
+//! A second face of the same server, not a second way through it: a request is laid out as one of ours and
+//! takes the same answer path, admission, log and counters included. What loads and unloads bundles is the
+//! registry; these methods tell its state and change nothing.
+
+mod error;
+mod infer;
+mod inputs;
+mod model;
+mod outputs;
+mod parameters;
+mod stream;
+mod tensor;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceService;
+use scorer_proto::inference::{
+    InferParameter, ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
+    ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse,
+    ModelStatisticsRequest, ModelStatisticsResponse, RepositoryIndexRequest, RepositoryIndexResponse,
+    RepositoryModelLoadRequest, RepositoryModelLoadResponse, RepositoryModelUnloadRequest,
+    RepositoryModelUnloadResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest,
+    ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
+};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::answer::arrive::Arrival;
+use crate::metrics::Method;
+use crate::refusal::{Refusal, shortened};
+use crate::service::open;
+use crate::state::{Checkpoint, Shared};
+pub use error::InferError;
+use model::Model;
+
+type Map = HashMap<String, InferParameter>;
+type Answer<T> = Result<Response<T>, Status>;
+
+/// What of the protocol's extensions is offered.
+const EXTENSIONS: [&str; 4] = ["model_configuration", "model_repository", "parameters", "statistics"];
+/// The methods that are answered; see [`not_offered`].
+const METHODS: [&str; 12] = [
+    "ServerLive",
+    "ServerReady",
+    "ModelReady",
+    "ServerMetadata",
+    "ModelMetadata",
+    "ModelInfer",
+    "ModelStreamInfer",
+    "ModelConfig",
+    "ModelStatistics",
+    "RepositoryIndex",
+    "RepositoryModelLoad",
+    "RepositoryModelUnload",
+];
+
+/// The generated service's other half.
+pub(crate) struct Inference {
+    shared: Arc<Shared>,
+}
+
+/// The refusal of a method that Triton has and this server has not.
+pub(crate) fn not_offered(method: &str) -> Option<Status> {
+    if METHODS.contains(&method) {
+        return None;
+    }
+    Some(Status::unimplemented(format!(
+        "{} is not offered here; shared memory, trace and log settings have no meaning for this server",
+        shortened(method)
+    )))
+}
+
+// === impl Inference ===
+
+impl Inference {
+    pub(crate) fn new(shared: Arc<Shared>) -> Inference {
+        Inference { shared }
+    }
+
+    /// Does `tell` for one model, or for all that have a bundle if `name` is empty.
+    fn models<T>(
+        &self,
+        name: &str,
+        version: &str,
+        tell: impl Fn(&Model<'_>) -> T,
+    ) -> Result<Vec<T>, Refusal> {
+        let table = self.shared.lanes.load();
+        if name.is_empty() {
+            let found = self.shared.checkpoints.iter().map(|it| Model::find(it, &table, version));
+            return Ok(found.flatten().map(|model| tell(&model)).collect());
+        }
+        Ok(vec![tell(&Model::find(self.checkpoint(name)?, &table, version)?)])
+    }
+
+    fn model<T>(&self, name: &str, version: &str, tell: impl Fn(&Model<'_>) -> T) -> Result<T, Refusal> {
+        let table = self.shared.lanes.load();
+        Ok(tell(&Model::find(self.checkpoint(name)?, &table, version)?))
+    }
+
+    fn checkpoint(&self, name: &str) -> Result<&Checkpoint, Refusal> {
+        self.shared.checkpoint(name).ok_or_else(|| self.shared.unknown_checkpoint(name))
+    }
+}
+
+#[tonic::async_trait]
+impl GrpcInferenceService for Inference {
+    async fn server_live(&self, _: Request<ServerLiveRequest>) -> Answer<ServerLiveResponse> {
+        Ok(Response::new(ServerLiveResponse { live: true }))
+    }
+
+    async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
+        Ok(Response::new(ServerReadyResponse { ready: self.shared.health.is_ready() }))
+    }
+
+    /// A model that there is not is not ready: pollers ask before anything is published.
+    async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
+        let ModelReadyRequest { name, version } = request.into_inner();
+        let ready = self.shared.checkpoint(&name).is_some()
+            && self.shared.health.serves(&name)
+            && self.model(&name, &version, |_| ()).is_ok();
+        Ok(Response::new(ModelReadyResponse { ready }))
+    }
+
+    async fn server_metadata(&self, _: Request<ServerMetadataRequest>) -> Answer<ServerMetadataResponse> {
+        Ok(Response::new(ServerMetadataResponse {
+            name: "scorer".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            extensions: EXTENSIONS.map(str::to_owned).to_vec(),
+        }))
+    }
+
+    async fn model_metadata(&self, request: Request<ModelMetadataRequest>) -> Answer<ModelMetadataResponse> {
+        let ModelMetadataRequest { name, version } = request.into_inner();
+        Ok(Response::new(self.model(&name, &version, |model| model.metadata())?))
+    }
+
+    async fn model_infer(&self, request: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {
+        let (arrival, request) = open(request);
+        Ok(Response::new(infer::answer(&self.shared, &arrival, request).await?))
+    }
+
+    type ModelStreamInferStream = stream::Answers;
+
+    async fn model_stream_infer(
+        &self,
+        request: Request<Streaming<ModelInferRequest>>,
+    ) -> Answer<stream::Answers> {
+        let mut headers = HeaderMap::new();
+        if let Some(timeout) = request.metadata().as_ref().get("grpc-timeout") {
+            headers.insert("grpc-timeout", timeout.clone());
+        }
+        let (arrival, verdict) = Arrival::stamp(Method::ModelStreamInfer, &headers);
+        verdict?;
+        let until = arrival.timeout().and_then(|timeout| arrival.at.checked_add(timeout));
+        Ok(Response::new(stream::answers(Arc::clone(&self.shared), until, request.into_inner())))
+    }
+
+    async fn model_config(&self, request: Request<ModelConfigRequest>) -> Answer<ModelConfigResponse> {
+        let ModelConfigRequest { name, version } = request.into_inner();
+        let config = self.model(&name, &version, |model| model.config())?;
+        Ok(Response::new(ModelConfigResponse { config: Some(config) }))
+    }
+
+    async fn model_statistics(
+        &self,
+        request: Request<ModelStatisticsRequest>,
+    ) -> Answer<ModelStatisticsResponse> {
+        let ModelStatisticsRequest { name, version } = request.into_inner();
+        let model_stats = self.models(&name, &version, |model| model.statistics(&self.shared))?;
+        Ok(Response::new(ModelStatisticsResponse { model_stats }))
+    }
+
+    async fn repository_index(
+        &self,
+        request: Request<RepositoryIndexRequest>,
+    ) -> Answer<RepositoryIndexResponse> {
+        let table = self.shared.lanes.load();
+        let models = model::index(&self.shared, &table, request.into_inner().ready);
+        Ok(Response::new(RepositoryIndexResponse { models }))
+    }
+
+    /// Tells whether the model is loaded; loading is the registry's business, which follows its aliases.
+    async fn repository_model_load(
+        &self,
+        request: Request<RepositoryModelLoadRequest>,
+    ) -> Answer<RepositoryModelLoadResponse> {
+        let RepositoryModelLoadRequest { repository_name, model_name, parameters } = request.into_inner();
+        if !parameters.is_empty() {
+            let what = "loading with parameters";
+            let remedy = "publish a bundle and point the checkpoint's alias at it";
+            return Err(Refusal::from(InferError::NotOffered { what, remedy }).into());
+        }
+        let model_name = either(model_name, repository_name);
+        self.model(&model_name, "", |_| ())?;
+        Ok(Response::new(RepositoryModelLoadResponse { model_name, is_loaded: true }))
+    }
+
+    /// Refused: nobody takes a live checkpoint down from the data plane.
+    async fn repository_model_unload(
+        &self,
+        request: Request<RepositoryModelUnloadRequest>,
+    ) -> Answer<RepositoryModelUnloadResponse> {
+        let RepositoryModelUnloadRequest { repository_name, model_name, .. } = request.into_inner();
+        self.checkpoint(&either(model_name, repository_name))?;
+        let what = "unloading a model";
+        let remedy = "change the checkpoint's lanes through the control service";
+        Err(Refusal::from(InferError::NotOffered { what, remedy }).into())
+    }
+}
+
+/// Triton puts the model's name in field 2, KServe in field 1, which is Triton's repository.
+fn either(second: String, first: String) -> String {
+    if second.is_empty() { first } else { second }
+}

@@ -1,0 +1,116 @@
+//! `ModelStreamInfer`: one request after another on one stream, each admitted, counted and answered by
+//! itself. What is wrong with one request is said in its answer and leaves the stream open.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+use scorer_proto::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::infer;
+use crate::metrics::Method;
+use crate::refusal::Refusal;
+use crate::state::Shared;
+use crate::status;
+use crate::transport::Probe;
+
+/// Answers that may wait for a slow reader; more, and the next request waits.
+const AHEAD: usize = 16;
+/// As for a request of its own without a deadline.
+const WITHOUT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The answers to a stream.
+pub(crate) type Answers = ReceiverStream<Result<ModelStreamInferResponse, Status>>;
+
+/// Answers until the caller closes its side, its deadline passes, or the server drains.
+pub(crate) fn answers(
+    shared: Arc<Shared>,
+    until: Option<Instant>,
+    mut requests: Streaming<ModelInferRequest>,
+) -> Answers {
+    let (tell, told) = mpsc::channel(AHEAD);
+    tokio::spawn(async move {
+        let mut draining = pin!(shared.health.draining());
+        let mut late = pin!(async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until.into()).await,
+                None => std::future::pending().await,
+            }
+        });
+        loop {
+            let next = tokio::select! {
+                next = requests.message() => next,
+                () = draining.as_mut() => Err(Refusal::Draining.into()),
+                () = late.as_mut() => Err(Refusal::Deadline.into()),
+                () = tell.closed() => return,
+            };
+            let answer = match next {
+                Ok(Some(request)) => Ok(one(&shared, until, request).await),
+                Ok(None) => return,
+                Err(status) => Err(Status::new(status::corrected(status.code()), status.message())),
+            };
+            let last = answer.is_err();
+            if tell.send(answer).await.is_err() || last {
+                return;
+            }
+        }
+    });
+    ReceiverStream::new(told)
+}
+
+async fn one(
+    shared: &Arc<Shared>,
+    until: Option<Instant>,
+    request: ModelInferRequest,
+) -> ModelStreamInferResponse {
+    let (probe, verdict) = Probe::begin(shared, Method::ModelStreamInfer, &HeaderMap::new());
+    if let Some(until) = until {
+        probe.arrival.tighten(until.saturating_duration_since(probe.arrival.at));
+    }
+    let (id, model_name) = (request.id.clone(), request.model_name.clone());
+    let answered = match verdict {
+        Ok(()) => guarded(shared, &probe, request).await,
+        Err(refusal) => Err(refusal),
+    };
+    probe.end(answered.as_ref().err().map_or(tonic::Code::Ok, status::code));
+    match answered {
+        Ok(response) => {
+            ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) }
+        }
+        Err(refusal) => {
+            // The stream has no place for a code: it stands before the text, where people look for it.
+            let error_message = format!("[{}] {refusal}", status::name(status::code(&refusal)));
+            let response = ModelInferResponse { id, model_name, ..ModelInferResponse::default() };
+            ModelStreamInferResponse { error_message, infer_response: Some(response) }
+        }
+    }
+}
+
+/// The answer, or what a panic or the deadline makes of it.
+async fn guarded(
+    shared: &Arc<Shared>,
+    probe: &Probe,
+    request: ModelInferRequest,
+) -> Result<ModelInferResponse, Refusal> {
+    let arrival = &*probe.arrival;
+    shared.metrics.started(arrival.method, arrival.at.elapsed());
+    let mut answering = pin!(infer::answer(shared, arrival, request));
+    let caught = std::future::poll_fn(|context| {
+        match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
+            Ok(Poll::Ready(answered)) => Poll::Ready(answered),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(panic) => Poll::Ready(Err(shared.panicked("request", panic.as_ref()))),
+        }
+    });
+    let left = arrival.timeout().unwrap_or(WITHOUT_DEADLINE).saturating_sub(arrival.at.elapsed());
+    match tokio::time::timeout(left, caught).await {
+        Ok(answered) => answered,
+        Err(_) => Err(Refusal::Deadline),
+    }
+}
