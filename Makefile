@@ -121,9 +121,32 @@ format: $(VENV)/.packages | cargo ## Format Rust and Python in place
 	@'$(BIN)/ruff' check --fix --quiet
 	@'$(BIN)/ruff' format
 
+# The peers live beside .venv, never in it; hashes as everywhere.
+PEERS := $(CURDIR)/.build/bench/venv
+$(PEERS)/.packages: requirements/bench.txt $(VENV)/.packages
+	$(call say,'Peers to measure beside')
+	@'$(BIN)/uv' venv --quiet --clear --python '$(RUN)' '$(PEERS)'
+	@'$(BIN)/uv' pip sync --quiet --python '$(PEERS)/bin/python' --require-hashes requirements/bench.txt
+	@touch $@
+
+.PHONY: bench-peers
+bench-peers: $(PEERS)/.packages
+
 .PHONY: bench
-bench: build ## Policy invariants over ten million decisions, then serving figures as JSON lines in loadtests/results
-	@'$(RUN)' loadtests/bench.py $(ARGS)
+bench: build bench-peers ## Every figure beside its peers, into loadtests/results; groups: make bench ARGS='engine policy'
+	@'$(RUN)' -m loadtests.bench $(ARGS)
+
+.PHONY: bench-quick
+bench-quick: build bench-peers ## The figures that guard against regressions, judged by loadtests/baseline.json
+	@'$(RUN)' -m loadtests.quick $(ARGS)
+
+.PHONY: bench-baseline
+bench-baseline: build bench-peers ## Measure this machine's baseline anew, after a change that is meant to be
+	@'$(RUN)' -m loadtests.quick --update $(ARGS)
+
+.PHONY: figures
+figures: build ## README's table and docs/figures from the last run's lines; or: make figures ARGS='A.jsonl B.jsonl'
+	@'$(RUN)' -m loadtests.report --readme $(ARGS)
 
 .PHONY: proto
 proto: $(VENV)/.packages ## Regenerate python/scorer/v1 from protos
@@ -136,6 +159,7 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 	@cd requirements && for part in serve train dev; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$part.in --output-file $$part.txt; done
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
+	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt bench.in --output-file bench.txt
 
 .PHONY: wheel
 wheel: $(VENV)/.packages | cargo ## Build the wheel into target/wheels

@@ -1,0 +1,114 @@
+"""The models and rows that engines are measured with: trained once, from fixed seeds, and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from loadtests.options import WORK
+
+FEATURES: Final = 40
+MISSING: Final = 0.05
+SAMPLES: Final = 20_000
+# Of the categorical model: features that are categories, and how many each has.
+CATEGORICAL: Final = 24
+CATEGORIES: Final = (3, 8, 20, 60, 200, 12)
+
+Rows = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a model is trained to."""
+
+    trees: int
+    depth: int
+    library: str = "xgboost"
+    categorical: bool = False
+
+    @property
+    def words(self) -> str:
+        """As figures name it."""
+        kind = "LightGBM " if self.library == "lightgbm" else "categorical " if self.categorical else ""
+        return f"{kind}{self.trees:,}×{self.depth}"
+
+
+def sample(categorical: bool = False) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """Rows with missing values, and labels that depend on single features and on pairs."""
+    random = np.random.default_rng(1)
+    x = random.normal(size=(SAMPLES, FEATURES)).astype(np.float32)
+    odds = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2]) + x[:, 3:10].sum(axis=1) / 3
+    if categorical:
+        for i in range(CATEGORICAL):
+            count = CATEGORIES[i % len(CATEGORIES)]
+            x[:, i] = random.integers(count, size=SAMPLES)
+            odds += random.normal(size=count, scale=0.5)[x[:, i].astype(int)]
+    y = random.random(SAMPLES) < 1 / (1 + np.exp(-odds))
+    x[random.random(x.shape) < MISSING] = np.nan
+    return x, y
+
+
+def booster(spec: Spec, folder: Path = WORK / "models") -> Any:
+    """The trained model, a Booster of its library; from the file of an earlier run where there is one."""
+    import xgboost as xgb
+
+    settings = _settings(spec)
+    named = {
+        "spec": asdict(spec),
+        "settings": settings,
+        "data": [SAMPLES, FEATURES, MISSING],
+        "xgb": xgb.__version__,
+    }
+    digest = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
+    suffix = "txt" if spec.library == "lightgbm" else "ubj"
+    path = folder / f"{spec.library}-{spec.trees}x{spec.depth}-{digest}.{suffix}"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        x, y = sample(spec.categorical)
+        whole = path.with_name(f"new-{path.name}")
+        if spec.library == "lightgbm":
+            import lightgbm as lgb
+
+            lgb.train(settings, lgb.Dataset(x, y), spec.trees).save_model(whole)
+        else:
+            kinds = ["c" if spec.categorical and i < CATEGORICAL else "q" for i in range(FEATURES)]
+            data = xgb.QuantileDMatrix(x, y, feature_types=kinds, enable_categorical=spec.categorical)
+            xgb.train(settings, data, spec.trees).save_model(whole)
+        whole.rename(path)
+    if spec.library == "lightgbm":
+        import lightgbm as lgb
+
+        return lgb.Booster(model_file=path)
+    return xgb.Booster({"nthread": 1}, model_file=path)
+
+
+def _settings(spec: Spec) -> dict[str, Any]:
+    """Settings under which late trees still grow to their depth, as they do on more data than this."""
+    if spec.library == "lightgbm":
+        return {
+            "objective": "binary",
+            "max_depth": spec.depth,
+            "num_leaves": 2**spec.depth,
+            "learning_rate": 0.02,
+            "min_data_in_leaf": 5,
+            "verbosity": -1,
+            "deterministic": True,
+            "num_threads": 1,
+        }
+    settings: dict[str, Any] = {
+        "objective": "binary:logistic",
+        "max_depth": spec.depth,
+        "eta": 0.02,
+        "min_child_weight": 0.2,
+        "tree_method": "hist",
+        "nthread": 1,
+        "seed": 1,
+    }
+    # Sets rather than one category against the rest.
+    return settings | ({"max_cat_to_onehot": 1} if spec.categorical else {})

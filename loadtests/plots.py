@@ -1,0 +1,174 @@
+"""Plots of a run: every ratio beside its target, and a curve per plot that figures are points of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from loadtests.figures import Figure, Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Told apart by people who do not see red and green alike (Okabe, Ito), ours always the first.
+_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
+_STYLE: Final[dict[str, Any]] = {
+    "figure.dpi": 110,
+    "savefig.bbox": "tight",
+    "font.size": 9.5,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+}
+# Memory of the forest at a point: where it outgrows a cache is drawn, not a curve of its own.
+MEMORY: Final = "memory"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How a plot's points are shown."""
+
+    title: str
+    across: str
+    logarithmic: tuple[bool, bool] = (True, True)
+
+
+CURVES: Final = {
+    "trees": Curve("Cost of one row by number of trees (depth 6, 40 features)", "trees"),
+    "rows": Curve("Cost per row by number of rows (500 trees of depth 6)", "rows per call"),
+    "actions": Curve("One context, many actions (500 trees of depth 6)", "actions"),
+    "goodput": Curve("Goodput under overload", "offered load, multiple of capacity", (False, False)),
+    "rate": Curve("p99 by rate, open loop", "requests per second"),
+}
+
+
+def draw(run: Run, folder: Path) -> Iterator[Path]:
+    """Draws whatever the run has points for; yields the files."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with plt.style.context(_STYLE):
+        ratios = [figure for figure in run.figures if figure.plot is None and figure.ratio is not None]
+        if ratios:
+            yield _save(_ratios(ratios), folder / "ratios.png")
+        for name in dict.fromkeys(figure.plot for figure in run.figures if figure.plot):
+            points = [figure for figure in run.figures if figure.plot == name]
+            curve = CURVES.get(name, Curve(points[0].name, name))
+            yield _save(_curve(points, curve, run.machine["caches"]), folder / f"{name}.png")
+
+
+def _save(figure: Any, path: Path) -> Path:
+    import matplotlib.pyplot as plt
+
+    figure.savefig(path)
+    plt.close(figure)
+    return path
+
+
+def _ratios(figures: list[Figure]) -> Any:
+    """One line per figure's name, a dot per peer, a bar where the target is."""
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(figure.name for figure in figures))
+    peers = list(dict.fromkeys(figure.peer for figure in figures))
+    colours = {peer: _COLOURS[1:][i % (len(_COLOURS) - 1)] for i, peer in enumerate(peers)}
+    picture, axes = plt.subplots(figsize=(9, 1.3 + 0.27 * len(names)), layout="constrained")
+    seen: set[str | None] = set()
+    for figure in figures:
+        y = names.index(figure.name)
+        axes.plot(
+            float(figure.ratio or 1),
+            y,
+            "o",
+            markersize=7,
+            color=colours[figure.peer],
+            markerfacecolor="white" if figure.met is False else colours[figure.peer],
+            label=None if figure.peer in seen else figure.peer,
+            zorder=3,
+        )
+        seen.add(figure.peer)
+        if figure.target:
+            axes.plot(figure.target, y, "|", color=colours[figure.peer], markersize=13, markeredgewidth=2)
+    axes.axvline(1, color="#666666", linewidth=1)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(_plain)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlabel("times better than the peer, same run (bar: target; hollow: missed)")
+    axes.set_title("scorer beside its peers")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+    return picture
+
+
+def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
+    import matplotlib.pyplot as plt
+
+    picture, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
+    memory = sorted((point.x or 0, point.ours) for point in points if point.name.startswith(MEMORY))
+    points = [point for point in points if not point.name.startswith(MEMORY)]
+    ours: dict[str, dict[float, float]] = {}
+    theirs: dict[str, dict[float, float]] = {}
+    for point in points:
+        x = point.x or 0
+        ours.setdefault(point.name, {})[x] = point.ours
+        if point.peer and point.theirs is not None:
+            theirs.setdefault(point.peer, {})[x] = point.theirs
+    several = len(ours) > 1
+    for i, (name, values) in enumerate(ours.items()):
+        style = ("-", "--", ":")[i % 3]
+        label = f"scorer, {name}" if several else "scorer"
+        axes.plot(*zip(*sorted(values.items()), strict=True), f"o{style}", color=_COLOURS[0], label=label)
+    for i, (peer, values) in enumerate(theirs.items()):
+        colour = _COLOURS[1 + i % (len(_COLOURS) - 1)]
+        axes.plot(*zip(*sorted(values.items()), strict=True), "o-", color=colour, label=peer)
+    for axis, logarithmic in zip((axes.xaxis, axes.yaxis), curve.logarithmic, strict=True):
+        if logarithmic:
+            (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
+            axis.set_major_formatter(_plain)
+    if not curve.logarithmic[1]:
+        axes.set_ylim(bottom=0)
+    _cache_ends(axes, memory, caches)
+    axes.set_xlabel(curve.across)
+    axes.set_ylabel(points[0].unit)
+    axes.set_title(curve.title)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+    return picture
+
+
+def _cache_ends(axes: Axes, memory: list[tuple[float, float]], caches: dict[str, int]) -> None:
+    """Where the forest outgrows each cache, between the two points that its size lies between."""
+    for (x0, bytes0), (x1, bytes1) in pairwise(memory):
+        for name, size in caches.items():
+            if bytes0 < size <= bytes1:
+                end = x0 + (x1 - x0) * (size - bytes0) / (bytes1 - bytes0)
+                axes.axvline(end, color="#AAAAAA", linestyle=(0, (4, 3)), linewidth=1)
+                axes.annotate(
+                    f"{name} ends",
+                    (end, 1),
+                    xycoords=("data", "axes fraction"),
+                    xytext=(3, -10),
+                    textcoords="offset points",
+                    fontsize=8,
+                    color="#777777",
+                )
+
+
+def _plain(value: float, _position: float) -> str:
+    """1, 10, 1,000 rather than powers of ten."""
+    return f"{value:,g}"

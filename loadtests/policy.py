@@ -1,0 +1,30 @@
+"""Policy invariants: decisions are drawn under every rule; not one may break its promises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from loadtests.figures import ROOT, Figures
+from loadtests.options import Options
+
+
+def run(figures: Figures, options: Options) -> None:
+    """Runs the checker, a Rust program that prints one JSON line.
+
+    Raises:
+        RuntimeError: It ended without having counted.
+    """
+    command = ["cargo", "run", "--release", "--locked", "--quiet", "-p", "scorer-core"]
+    command += ["--example", "policy_invariants", "--", str(options.decisions)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout:
+        raise RuntimeError(f"the checker said nothing (exit code {done.returncode})")
+    found = json.loads(done.stdout)
+    figures.add(
+        name=f"policy invariants broken in {options.decisions:,} decisions over six rules",
+        ours=found["broken"],
+        unit="",
+        target=0,
+        command="make bench ARGS=policy",
+    )

@@ -1,0 +1,153 @@
+"""Tables and plots, from the lines of a run alone.
+
+python -m loadtests.report                      the last run, as a Markdown table
+python -m loadtests.report A.jsonl B.jsonl      several runs on one machine; a figure's last line stands
+python -m loadtests.report --readme             README's table, docs/figures/*.png, docs/figures/figures.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from loadtests.figures import ROOT, Figure, Run, amount, newest, read, write
+
+README: Final = ROOT / "README.md"
+KEPT: Final = ROOT / "docs/figures"
+BEGIN: Final = "<!-- figures: begin (make figures writes these lines) -->"
+END: Final = "<!-- figures: end -->"
+MISSES: Final = "loadtests/README.md#what-misses-and-why"
+_HEAD: Final = ("figure", "ours", "peer", "theirs", "ratio", "target", "met")
+
+
+def rows(figures: list[Figure]) -> list[tuple[str, ...]]:
+    """A row of text per figure that is no point of a plot."""
+    return [
+        (
+            figure.name,
+            amount(figure.ours, figure.unit),
+            figure.peer or "",
+            "" if figure.theirs is None else amount(figure.theirs, figure.unit),
+            "" if figure.ratio is None else f"{amount(figure.ratio, '')}×",
+            _target(figure),
+            {None: "", True: "yes", False: "NO"}[figure.met],
+        )
+        for figure in figures
+        if figure.plot is None
+    ]
+
+
+def _target(figure: Figure) -> str:
+    if figure.target is None:
+        return ""
+    if figure.ratio is not None:
+        return f"≥ {figure.target:g}×"
+    return f"{'≥' if figure.higher_is_better else '≤'} {amount(figure.target, figure.unit)}"
+
+
+def table_text(run: Run) -> str:
+    """For a terminal: columns in line, numbers to the right."""
+    lines = [_HEAD, *rows(run.figures)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    right = {1, 3, 4, 5}
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def table_markdown(run: Run) -> str:
+    """For the README: the machine, a table per group, each figure with the command that measures it."""
+    parts = [machine_words(run)]
+    shown = [figure for figure in run.figures if figure.plot is None]
+    misses = 0
+    for group, members in groupby(shown, key=lambda figure: figure.group):
+        found = list(members)
+        parts.append(
+            f"**{group}**, by "
+            + ", ".join(f"`{command}`" for command in dict.fromkeys(figure.command for figure in found))
+            + "\n\n| "
+            + " | ".join(_HEAD)
+            + " |\n|---|--:|---|--:|--:|--:|---|"
+        )
+        lines = []
+        for figure, row in zip(found, rows(found), strict=True):
+            met = row[-1]
+            if figure.met is False:
+                misses += 1
+                met = f"**missed** [¹]({MISSES})"
+            elif figure.met:
+                met = "✓"
+            name = row[0] + (f" ({figure.note})" if figure.note else "")
+            lines.append("| " + " | ".join([_escaped(name), *map(_escaped, row[1:-1]), met]) + " |")
+        parts[-1] += "\n" + "\n".join(lines)
+    judged = sum(figure.met is not None for figure in shown)
+    parts.append(
+        f"{judged - misses} of {judged} targets met."
+        + (f" ¹ Why a target was missed: [{MISSES.partition('#')[0]}]({MISSES})." if misses else "")
+    )
+    return "\n\n".join(parts)
+
+
+def machine_words(run: Run) -> str:
+    """What it was measured on, in a sentence."""
+    machine = run.machine
+    caches = ", ".join(f"{name} {size / 1024:,.0f} KiB" for name, size in machine["caches"].items())
+    return (
+        f"Measured on {machine['cores']} cores of {machine['cpu']} ({machine['isa']}; {caches}), Linux"
+        f" {machine['kernel']}, Python {machine['python']}, release build {machine['version']}"
+        f" at `{machine['commit'][:12]}`."
+        " A ratio says how many times better ours is than the peer in the same run."
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def with_table(page: str, table: str) -> str:
+    """The page with the table between the markers.
+
+    Raises:
+        ValueError: The markers are not there, once each and in order.
+    """
+    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
+        raise ValueError(f"the page needs the lines {BEGIN} and {END}, once each")
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
+
+
+def main() -> None:
+    """Prints the table, or puts it where it belongs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtests.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("lines", nargs="*", type=Path, metavar="FILE.jsonl", help="default: the last run's")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the plots into this folder")
+    parser.add_argument("--readme", action="store_true", help="README's table and docs/figures")
+    options = parser.parse_args()
+    paths = options.lines or [newest()]
+    run = read(*paths)
+    if options.readme:
+        KEPT.mkdir(parents=True, exist_ok=True)
+        README.write_text(with_table(README.read_text(), table_markdown(run)))
+        write(run, KEPT / "figures.jsonl")
+    else:
+        sys.stdout.write(table_markdown(run) + "\n")
+    if folder := KEPT if options.readme else options.plots:
+        from loadtests.plots import draw
+
+        for path in draw(run, folder):
+            sys.stderr.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()

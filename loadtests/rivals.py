@@ -1,0 +1,107 @@
+"""The peers, called as their users call them, on one thread, and a check that they mean the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from loadtests.models import FEATURES, Rows
+from loadtests.options import WORK
+
+Predict = Callable[[Rows], Any]
+# Peers add float32 leaves in an order of their own, and some round the margin differently.
+TOLERANCE: Final = 2e-4
+
+
+def xgboost(model: Any) -> Predict:
+    """XGBoost's fastest call from Python."""
+    model.set_param({"nthread": 1})
+    return model.inplace_predict  # type: ignore[no-any-return]
+
+
+def xgboost_margins(model: Any, rows: Rows) -> Any:
+    """XGBoost's own float32 sums of leaves."""
+    import xgboost as xgb
+
+    kinds = model.feature_types
+    matrix = xgb.DMatrix(rows, feature_types=kinds, enable_categorical=bool(kinds and "c" in kinds))
+    return model.predict(matrix, output_margin=True)
+
+
+def onnxruntime(model: Any) -> Predict:
+    """ONNX Runtime, converted by onnxmltools."""
+    import onnxmltools
+    import onnxruntime as ort
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    inputs = [("x", FloatTensorType([None, FEATURES]))]
+    converted = onnxmltools.convert_xgboost(model, initial_types=inputs)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = ort.InferenceSession(converted.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    wanted = [output.name for output in session.get_outputs()][-1:]
+
+    def predict(rows: Rows) -> Any:
+        return session.run(wanted, {"x": rows})[0]
+
+    return predict
+
+
+def treelite(model: Any) -> Predict:
+    """Treelite's interpreter."""
+    import treelite as tl
+
+    compiled = tl.frontend.from_xgboost(model)
+    return lambda rows: tl.gtil.predict(compiled, rows, nthread=1)
+
+
+def tl2cgen(model: Any, folder: Path = WORK / "compiled") -> Predict:
+    """Trees as C code, compiled by gcc once and kept."""
+    import hashlib
+
+    import tl2cgen as compiler
+    import treelite as tl
+
+    digest = hashlib.sha256(model.save_raw("ubj")).hexdigest()[:16]
+    library = folder / f"tl2cgen-{digest}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        compiler.export_lib(
+            tl.frontend.from_xgboost(model),
+            toolchain="gcc",
+            libpath=library,
+            params={"parallel_comp": 16},
+            verbose=False,
+        )
+    predictor = compiler.Predictor(library, nthread=1)
+    return lambda rows: predictor.predict(compiler.DMatrix(rows))
+
+
+def lightgbm(model: Any) -> Predict:
+    """LightGBM's own prediction."""
+    return lambda rows: model.predict(rows, num_threads=1)
+
+
+def lleaves(model: Any, folder: Path = WORK / "compiled") -> Predict:
+    """LightGBM trees compiled by LLVM; the compiled code is kept."""
+    import hashlib
+
+    import lleaves as compiler
+
+    text = model.model_to_string()
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    source, cache = folder / f"lleaves-{digest}.txt", folder / f"lleaves-{digest}.bin"
+    source.write_text(text)
+    compiled = compiler.Model(model_file=str(source))
+    compiled.compile(cache=str(cache))
+    return lambda rows: compiled.predict(rows, n_jobs=1)
+
+
+def agrees(predict: Predict, rows: Rows, expected: Any) -> bool:
+    """Whether a peer means the same model; some answer with both classes' probabilities."""
+    found = np.asarray(predict(rows), dtype=np.float64).reshape(len(rows), -1)[:, -1]
+    return bool(np.max(np.abs(found - expected)) <= TOLERANCE)

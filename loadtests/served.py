@@ -1,0 +1,66 @@
+"""The demo's server, started for a measurement on ports of its own with a log of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from loadtests.figures import ROOT
+
+READY_SECONDS = 60.0
+
+
+def demo_settings(demo: Path) -> Path:
+    """The demo's settings; runs the demo first where it has not been run."""
+    settings = demo / "scorer.toml"
+    if not settings.exists():
+        command = [sys.executable, "-m", "scorer.demo", "--output", str(demo)]
+        subprocess.run(command, cwd=ROOT, check=True)
+    return settings
+
+
+@contextmanager
+def server(settings: Path) -> Iterator[dict[str, Any]]:
+    """Runs `scorer serve`; yields what it announced when it was ready."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        variables = {
+            "SCORER_SERVER__LISTEN": "127.0.0.1:0",
+            "SCORER_SERVER__CONTROL_LISTEN": "127.0.0.1:0",
+            "SCORER_SERVER__METRICS_LISTEN": "127.0.0.1:0",
+            "SCORER_SERVER__STATE_DIR": f"{scratch}/state",
+            "SCORER_LOG__DIR": f"{scratch}/decisions",
+        }
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SCORER_")}
+        events = Path(scratch, "events.jsonl")
+        with events.open("wb") as sink:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "scorer.cli", "serve", "--config", str(settings)],
+                env=inherited | variables,
+                stderr=sink,
+            )
+        try:
+            yield _announced(process, events)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def _announced(process: subprocess.Popen[bytes], events: Path) -> dict[str, Any]:
+    """Waits for the event `serving`."""
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        for line in events.read_text().splitlines():
+            event: dict[str, Any] = json.loads(line)
+            if event.get("event") == "serving":
+                return event
+        time.sleep(0.05)
+    raise RuntimeError(f"the demo's server does not serve; what it said:\n{events.read_text()}")
