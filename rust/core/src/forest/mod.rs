@@ -9,6 +9,7 @@
 //! There is one validated layout ([`layout::Layout`]); its packed bytes are described in
 //! `docs/forest-format.md`. Evaluators are chosen per group of trees when a forest is loaded.
 
+pub mod actions;
 mod build;
 mod compile;
 mod error;

@@ -3,7 +3,7 @@
 mod evaluate;
 mod format;
 mod links;
-mod models;
-mod reference;
+pub(super) mod models;
+pub(super) mod reference;
 mod refusals;
 mod smoke;

@@ -1,0 +1,86 @@
+//! The outcome of every test of a forest on one context, before any tree is walked.
+//!
+//! Trees share tests: a library that bins its features has at most a few hundred thresholds per feature. So the
+//! distinct ones are compared once, many at a time, and a walk only looks up a byte.
+
+use std::collections::BTreeMap;
+
+use super::Isa;
+
+/// Distinct tests, ordered by slot and key. Test 0 is the sentinel, which always goes right.
+#[derive(Debug)]
+pub(super) struct Tests {
+    /// Per slot that is tested: the slot, and the end of its keys.
+    runs: Vec<(u32, u32)>,
+    keys: Vec<i32>,
+}
+
+impl Tests {
+    /// Orders tests that are numbered from 1; the new number of each old one, 0 included.
+    pub(super) fn new(tests: &[(u32, i32)]) -> (Self, Vec<u32>) {
+        let mut order: Vec<u32> = (0..tests.len() as u32).collect();
+        order.sort_unstable_by_key(|&test| tests[test as usize]);
+        let mut renumbered = vec![0; tests.len() + 1];
+        let mut ends = BTreeMap::new();
+        let mut keys = Vec::with_capacity(tests.len());
+        for old in order {
+            let (slot, key) = tests[old as usize];
+            keys.push(key);
+            renumbered[old as usize + 1] = keys.len() as u32;
+            ends.insert(slot, keys.len() as u32);
+        }
+        (Self { runs: ends.into_iter().collect(), keys }, renumbered)
+    }
+
+    /// Number of tests, the sentinel included.
+    pub(super) fn len(&self) -> usize {
+        1 + self.keys.len()
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        8 * self.runs.len() + 4 * self.keys.len()
+    }
+
+    /// 1 where a test goes right. `outcomes` is as long as [`Tests::len`] says.
+    pub(super) fn fill(&self, isa: Isa, slots: &[i32], outcomes: &mut [u8]) {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            #[expect(unsafe_code, reason = "the same loop, compiled for wider registers")]
+            // SAFETY: an `Isa` exists only on a processor that has its instructions.
+            Isa::Avx512 => unsafe { x86::avx512(self, slots, outcomes) },
+            #[cfg(target_arch = "x86_64")]
+            #[expect(unsafe_code, reason = "the same loop, compiled for wider registers")]
+            // SAFETY: as above.
+            Isa::Avx2 => unsafe { x86::avx2(self, slots, outcomes) },
+            _ => self.fill_with(slots, outcomes),
+        }
+    }
+
+    #[inline(always)]
+    fn fill_with(&self, slots: &[i32], outcomes: &mut [u8]) {
+        let Some((sentinel, outcomes)) = outcomes.split_first_mut() else { return };
+        *sentinel = 1;
+        let mut start = 0;
+        for &(slot, end) in &self.runs {
+            let value = slots[slot as usize];
+            let end = end as usize;
+            for (outcome, &key) in outcomes[start..end].iter_mut().zip(&self.keys[start..end]) {
+                *outcome = u8::from(value >= key);
+            }
+            start = end;
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    pub(super) fn avx512(tests: &super::Tests, slots: &[i32], outcomes: &mut [u8]) {
+        tests.fill_with(slots, outcomes);
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn avx2(tests: &super::Tests, slots: &[i32], outcomes: &mut [u8]) {
+        tests.fill_with(slots, outcomes);
+    }
+}
