@@ -4,6 +4,7 @@
 //! then immutable and `Send + Sync`, and is evaluated without allocating.
 
 pub mod budget;
+pub mod admission;
 pub mod bundle;
 pub mod forest;
 pub mod policy;

@@ -1,0 +1,448 @@
+//! The request path: ask, start, progress, finish. No lock, no allocation.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+
+use super::callers::Callers;
+use super::cost::{CostBook, Estimate};
+use super::cutoff::{self, CEILINGS, Cutoff};
+use super::histogram::Histogram;
+use super::load::{Load, rounded};
+use super::pressure::Pressure;
+use super::settings::{CheckpointSettings, Mode, Settings, SettingsError};
+use super::tick::Ticker;
+use super::ticket::Ticket;
+use super::time::Nanos;
+use super::verdict::{
+    Ask, Instead, Outcome, Place, Queue, SHED_REASONS, Served, Shed, ShedReason, Start, Verdict,
+};
+
+/// Requests of the last queue that may wait at once, whatever they cost.
+const MOST_LAST: u64 = 256;
+/// Most rows between two looks at the clock.
+const CHUNK_ROWS: u64 = 64;
+/// The parts of the tightest promise that one chunk may take.
+const CHUNKS: u64 = 20;
+
+/// Decides which requests are worked on, and keeps account of them. Shared by all threads; time is passed in.
+///
+/// All atomics are relaxed. Every word is a sum, a threshold or an estimate that is right by itself; no memory
+/// is published through any of them, so no order between them is needed. A check and the addition that
+/// follows it are two steps: as many requests as are asked about at the same instant may exceed a limit that
+/// is itself an estimate. What must be exact (that every cost is given back once) is a matter of ownership of
+/// the [`Ticket`], not of order.
+#[derive(Debug)]
+pub struct Admission {
+    pub(super) settings: Settings,
+    pub(super) checkpoints: Box<[Point]>,
+    pub(super) callers: Callers,
+    pub(super) cutoff: Cutoff,
+    /// Admitted and waiting, by queue. Long work under way keeps its remainder here, without a count.
+    pub(super) queued: [Load; 3],
+    /// Started and not finished; of long work only the chunk that nobody can interrupt.
+    pub(super) running: Load,
+    /// Arrived and not yet asked about, see [`Admission::enter`].
+    pub(super) waiting: AtomicU64,
+    /// This window's work for tiers 0 to 2 that is not bulk, shed or not.
+    pub(super) demand: Load,
+    pub(super) window: Window,
+    /// In force until the next tick.
+    pub(super) rules: Rules,
+    pub(super) ticker: Mutex<Ticker>,
+    /// Work between two looks at the clock.
+    chunk: u64,
+}
+
+/// One checkpoint at work.
+#[derive(Debug)]
+pub(super) struct Point {
+    pub(super) settings: CheckpointSettings,
+    pub(super) costs: CostBook,
+    /// Requests of this window.
+    pub(super) asked: AtomicU64,
+    pub(super) counters: PointCounters,
+}
+
+/// Since the start.
+#[derive(Debug, Default)]
+pub(super) struct PointCounters {
+    pub(super) shed: [AtomicU64; SHED_REASONS.len()],
+    pub(super) would_shed: [AtomicU64; SHED_REASONS.len()],
+    pub(super) too_late: AtomicU64,
+    pub(super) missed: AtomicU64,
+}
+
+/// What the current window has shown so far.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// Arrival to start, of the first queue.
+    pub(super) delays: Histogram,
+    pub(super) shortest: AtomicU64,
+    pub(super) answered: AtomicU64,
+    pub(super) missed: AtomicU64,
+    /// Most work in flight.
+    pub(super) peak: AtomicU64,
+    /// Requests answered without the model because they were shed.
+    pub(super) fallbacks: AtomicU64,
+    /// Of each tier: asked, and shed or too late.
+    pub(super) tiers: [[AtomicU64; 2]; super::settings::TIERS],
+}
+
+/// What a tick decides and requests read.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// Work that may be in flight, nanoseconds.
+    pub(super) limit: AtomicU64,
+    /// Average cost of a request.
+    pub(super) unit: AtomicU64,
+    pub(super) pressure: AtomicU8,
+    /// How much longer than it looks the wait of each queue is, because those before it are served first:
+    /// times 256.
+    pub(super) stretch: [AtomicU64; 3],
+    /// Requests that may wait to be asked about.
+    pub(super) door: AtomicU64,
+}
+
+// === impl Admission ===
+
+impl Admission {
+    /// Admission at rest.
+    ///
+    /// # Errors
+    /// [`SettingsError`] names the setting, the rule and the remedy.
+    pub fn new(settings: Settings) -> Result<Admission, SettingsError> {
+        settings.check()?;
+        let tightest = settings.checkpoints.iter().map(|it| it.p99.0).min().unwrap_or(0);
+        let checkpoints = settings.checkpoints.iter().cloned().map(Point::new).collect();
+        let callers = Callers::new(settings.callers, settings.seed);
+        let ticker = Mutex::new(Ticker::new(&settings, &callers));
+        let rules = Rules {
+            limit: AtomicU64::new(u64::MAX),
+            unit: AtomicU64::new(1),
+            pressure: AtomicU8::new(Pressure::Normal as u8),
+            stretch: std::array::from_fn(|_| AtomicU64::new(256)),
+            door: AtomicU64::new(u64::MAX),
+        };
+        Ok(Admission {
+            checkpoints,
+            callers,
+            cutoff: Cutoff::new(),
+            queued: Default::default(),
+            running: Load::default(),
+            waiting: AtomicU64::new(0),
+            demand: Load::default(),
+            window: Window::new(),
+            rules,
+            ticker,
+            chunk: (tightest / CHUNKS).clamp(20_000, 1_000_000),
+            settings,
+        })
+    }
+
+    /// A request has arrived and waits for a thread; [`Admission::left`] must follow once, when it is asked
+    /// about or gone. `Err`: so many wait already that not even the loosest promise could be kept; shed it
+    /// unread (it has not entered).
+    ///
+    /// # Errors
+    /// What to answer.
+    pub fn enter(&self) -> Result<(), Shed> {
+        if self.waiting.load(Relaxed) >= self.rules.door.load(Relaxed) {
+            return Err(Shed { reason: ShedReason::Wait, instead: Instead::Refuse, retry_after: None });
+        }
+        self.waiting.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// A request that entered waits no more.
+    pub fn left(&self) {
+        self.waiting.fetch_sub(1, Relaxed);
+    }
+
+    /// Decides on one request. Call it when the checkpoint, the bundle and the number of rows are known,
+    /// before any work is spent on it.
+    pub fn ask(&self, now: Nanos, ask: &Ask) -> Verdict {
+        debug_assert!(ask.checkpoint < self.checkpoints.len() && ask.bundle != 0 && ask.rows != 0);
+        let at = ask.checkpoint.min(self.checkpoints.len() - 1);
+        let point = &self.checkpoints[at];
+        let it = &point.settings;
+        point.asked.fetch_add(1, Relaxed);
+        let enforced = it.mode == Mode::Enforce;
+        let estimate = point.costs.estimate(ask.bundle, ask.rows);
+        let chunk = (self.chunk / estimate.row.max(1)).clamp(1, CHUNK_ROWS);
+        let short = it.tier < 3 && u64::from(ask.rows) <= chunk;
+        let cost = rounded(estimate.mean);
+        let span = if u64::from(ask.rows) <= chunk { cost } else { rounded(estimate.row * chunk) };
+        let level = cutoff::level(it.tier, ask.cohort);
+
+        let mut queue = Queue::Last;
+        if short {
+            self.cutoff.arrive(level, cost);
+            self.demand.add(1, cost);
+            queue = self.callers.ask(now, ask.caller, cost);
+            if !enforced {
+                queue = Queue::First;
+            }
+        }
+        self.window.tiers[usize::from(it.tier)][0].fetch_add(1, Relaxed);
+
+        let caller_waits_until = ask.timeout.map_or(Nanos::MAX, |timeout| ask.arrived.plus(timeout));
+        let promise = ask.arrived.plus(it.budget(ask.rows)).min(caller_waits_until);
+        let mut would_shed = None;
+        if now >= caller_waits_until {
+            return self.shed(now, ask, point, estimate.slot, ShedReason::Deadline, queue);
+        }
+        if it.mode != Mode::Off {
+            let request = Request { tier: it.tier, short, queue, level, cost, estimate };
+            let finish_by = promise.minus(self.settings.reply_margin);
+            if let Some(reason) = self.gates(now, &request, finish_by) {
+                if enforced {
+                    return self.shed(now, ask, point, estimate.slot, reason, queue);
+                }
+                point.counters.would_shed[reason as usize].fetch_add(1, Relaxed);
+                would_shed = Some(reason);
+            }
+        }
+        self.queued[queue as usize].add(1, cost);
+        let inline = short && queue == Queue::First && estimate.cautious <= self.settings.inline_max.0;
+        let deadline = if enforced { promise } else { caller_waits_until };
+        Verdict::Admit(Ticket {
+            checkpoint: at as u32,
+            rows: ask.rows.max(1),
+            slot: estimate.slot,
+            bundle: ask.bundle,
+            queue,
+            place: if inline { Place::Inline } else { Place::Pool },
+            enforced,
+            held: Hold::Queued,
+            would_shed,
+            chunk: chunk as u32,
+            done: 0,
+            cost,
+            span: span.min(cost),
+            cautious: estimate.cautious,
+            arrived: ask.arrived,
+            promise,
+            deadline,
+            finish_by: if deadline == Nanos::MAX {
+                deadline
+            } else {
+                deadline.minus(self.settings.reply_margin)
+            },
+        })
+    }
+
+    /// Why the request should not be worked on.
+    fn gates(&self, now: Nanos, request: &Request, finish_by: Nanos) -> Option<ShedReason> {
+        let Request { tier, short, queue, level, cost, estimate } = *request;
+        if now.0.saturating_add(estimate.cautious) > finish_by.0 {
+            return Some(ShedReason::Deadline);
+        }
+        let workers = self.settings.workers as u64;
+        let running = self.running.read();
+        let queued = [self.queued[0].read(), self.queued[1].read(), self.queued[2].read()];
+        let waiting = self.waiting.load(Relaxed);
+        let ahead =
+            queued[..=queue as usize].iter().fold((0, 0), |(n, ns), it| (n + it.count, ns + it.nanos));
+        // A free worker is never left idle by a rule that is about who goes first.
+        if running.count < workers && ahead.0 == 0 && waiting == 0 {
+            return None;
+        }
+        if short {
+            if queue != Queue::Last && !self.cutoff.admits(level) {
+                return Some(ShedReason::Tier);
+            }
+            let unread = waiting.saturating_mul(self.rules.unit.load(Relaxed));
+            let inflight = queued[0].nanos + queued[1].nanos + running.nanos + unread + cost;
+            let limit = self.rules.limit.load(Relaxed);
+            let ceiling =
+                if limit == u64::MAX { limit } else { (limit as f64 * CEILINGS[usize::from(tier)]) as u64 };
+            if inflight > ceiling {
+                return Some(ShedReason::Limit);
+            }
+        } else if self.pressure() >= Pressure::NoBulk {
+            return Some(ShedReason::Bulk);
+        }
+        if queue == Queue::Last && queued[2].count >= MOST_LAST {
+            return Some(ShedReason::Limit);
+        }
+        let stretch = u128::from(self.rules.stretch[queue as usize].load(Relaxed));
+        let wait = (u128::from(ahead.1 + running.nanos) * stretch / 256 / u128::from(workers)) as u64;
+        let done = now.0.saturating_add(wait).saturating_add(estimate.cautious);
+        (done > finish_by.0).then_some(ShedReason::Wait)
+    }
+
+    fn shed(
+        &self,
+        now: Nanos,
+        ask: &Ask,
+        point: &Point,
+        slot: u16,
+        reason: ShedReason,
+        queue: Queue,
+    ) -> Verdict {
+        point.counters.shed[reason as usize].fetch_add(1, Relaxed);
+        if matches!(reason, ShedReason::Deadline | ShedReason::Wait) {
+            point.costs.refused(slot, ask.rows);
+        }
+        let it = &point.settings;
+        if queue == Queue::First {
+            self.window.tiers[usize::from(it.tier)][1].fetch_add(1, Relaxed);
+        }
+        let instead = if it.fallback {
+            // Counted even while refused: whether fallbacks are affordable again depends on how many there would be.
+            self.window.fallbacks.fetch_add(1, Relaxed);
+            if self.pressure() < Pressure::Refuse { Instead::Fallback } else { Instead::Refuse }
+        } else {
+            Instead::Refuse
+        };
+        let retry_after = match queue {
+            Queue::Second | Queue::Last if it.tier < 3 && ask.rows == 1 => {
+                Some(self.callers.back_in(now, ask.caller)).filter(|&at| at > Nanos::ZERO)
+            }
+            _ => None,
+        };
+        Verdict::Shed(Shed { reason, instead, retry_after })
+    }
+
+    /// A worker takes the request up. Call it just before the evaluation; [`Start::TooLate`] means that no work
+    /// is to be spent on it: answer, and finish or cancel the ticket.
+    pub fn start(&self, now: Nanos, ticket: &mut Ticket) -> Start {
+        if ticket.held != Hold::Queued {
+            return if ticket.held == Hold::Running { Start::Run } else { Start::TooLate };
+        }
+        let delay = now.since(ticket.arrived);
+        if ticket.queue == Queue::First {
+            self.window.delays.record(delay.0);
+            if delay.0 < self.window.shortest.load(Relaxed) {
+                self.window.shortest.fetch_min(delay.0, Relaxed);
+            }
+        }
+        let late = if ticket.enforced {
+            now.0.saturating_add(ticket.cautious) > ticket.finish_by.0
+        } else {
+            now >= ticket.deadline
+        };
+        if late {
+            let point = &self.checkpoints[ticket.checkpoint as usize];
+            point.counters.too_late.fetch_add(1, Relaxed);
+            if ticket.queue == Queue::First {
+                self.window.tiers[usize::from(point.settings.tier)][1].fetch_add(1, Relaxed);
+            }
+            self.give_back(ticket);
+            return Start::TooLate;
+        }
+        self.queued[ticket.queue as usize].remove(1, ticket.span);
+        self.running.add(1, ticket.span);
+        ticket.cost -= ticket.span;
+        ticket.held = Hold::Running;
+        let inflight = self.queued[0].read().nanos + self.queued[1].read().nanos + self.running.read().nanos;
+        if inflight > self.window.peak.load(Relaxed) {
+            self.window.peak.fetch_max(inflight, Relaxed);
+        }
+        Start::Run
+    }
+
+    /// Long work has `rows` more rows behind it, so what waits behind it waits less.
+    pub fn progress(&self, ticket: &mut Ticket, rows: u32) {
+        ticket.done = ticket.done.saturating_add(rows).min(ticket.rows);
+        if ticket.held == Hold::Running {
+            let each = (ticket.cost + ticket.span) / u64::from(ticket.rows.max(1));
+            let less = rounded(each * u64::from(rows)).min(ticket.cost);
+            self.queued[ticket.queue as usize].remove(0, less);
+            ticket.cost -= less;
+        }
+    }
+
+    /// The request is answered, or failed.
+    pub fn finish(&self, now: Nanos, mut ticket: Ticket, served: Served) {
+        let point = &self.checkpoints[ticket.checkpoint as usize];
+        if ticket.held == Hold::Running {
+            match served.outcome {
+                Outcome::Model => point.costs.record(ticket.slot, ticket.bundle, ticket.rows, served.exec),
+                // Stopped half-way: it would have taken at least this long, which is news only if it is more.
+                Outcome::Fallback if served.exec.0 > ticket.cautious => {
+                    point.costs.record(ticket.slot, ticket.bundle, ticket.rows, served.exec);
+                }
+                Outcome::Fallback | Outcome::Failed => {}
+            }
+        }
+        if served.outcome != Outcome::Failed {
+            self.window.answered.fetch_add(1, Relaxed);
+            if now > ticket.promise {
+                self.window.missed.fetch_add(1, Relaxed);
+                point.counters.missed.fetch_add(1, Relaxed);
+            }
+        }
+        self.give_back(&mut ticket);
+    }
+
+    /// Nobody waits for the request any more, at whatever point it was.
+    pub fn cancel(&self, mut ticket: Ticket) {
+        self.give_back(&mut ticket);
+    }
+
+    fn give_back(&self, ticket: &mut Ticket) {
+        match ticket.held {
+            Hold::Queued => self.queued[ticket.queue as usize].remove(1, ticket.cost),
+            Hold::Running => {
+                self.queued[ticket.queue as usize].remove(0, ticket.cost);
+                self.running.remove(1, ticket.span);
+            }
+            Hold::Nothing => {}
+        }
+        ticket.held = Hold::Nothing;
+    }
+
+    /// The step of the ladder in force.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        Pressure::from_byte(self.rules.pressure.load(Relaxed))
+    }
+}
+
+/// What the gates look at.
+#[derive(Clone, Copy)]
+struct Request {
+    tier: u8,
+    short: bool,
+    queue: Queue,
+    level: usize,
+    cost: u64,
+    estimate: Estimate,
+}
+
+/// Where a ticket's cost is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    Queued,
+    Running,
+    Nothing,
+}
+
+// === impl Point, Window ===
+
+impl Point {
+    fn new(settings: CheckpointSettings) -> Point {
+        Point {
+            costs: CostBook::new(settings.row_cost),
+            settings,
+            asked: AtomicU64::new(0),
+            counters: PointCounters::default(),
+        }
+    }
+}
+
+impl Window {
+    fn new() -> Window {
+        Window {
+            delays: Histogram::new(),
+            shortest: AtomicU64::new(u64::MAX),
+            answered: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            fallbacks: AtomicU64::new(0),
+            tiers: Default::default(),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Fair shares: one noisy caller must not be everybody's problem.
+//!
+//! Memory is fixed: every caller has one cell in each of two rows, chosen by a keyed hash, and counts as
+//! beyond its share only if *both* cells say so. A quiet caller therefore suffers only if it meets a noisy one
+//! in both rows: with 1,024 cells a chance of one in a million per pair, and for ten minutes at most, because
+//! the second row is hashed anew then. Callers that meet in the first row are counted as one when shares are
+//! computed, which makes shares slightly larger.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::time::Nanos;
+use super::verdict::Queue;
+
+/// What a caller may use ahead of its rate.
+const BURST: u64 = 50_000_000;
+/// Shares matter from this part of the capacity on, and until it falls below the second.
+const CROWDED: f64 = 0.7;
+const ROOMY: f64 = 0.6;
+/// Part of the capacity that is divided evenly for the first queue.
+const DIVIDED: f64 = 0.9;
+/// Windows after which the second row is hashed anew: ten minutes.
+const REHASH: u64 = 6_000;
+/// Fixed-point one for wall time per work.
+const ONE: f64 = 1024.0;
+
+/// Every caller's use. Relaxed: each word stands alone, and a share that is off by one request is a share.
+#[derive(Debug)]
+pub(super) struct Callers {
+    first: Box<[Cell]>,
+    second: Box<[Cell]>,
+    seed: u64,
+    salt: AtomicU64,
+    /// Wall time that one unit of work takes up at an even share, times [`ONE`]; 0: no shares.
+    even: AtomicU64,
+    /// The same at what max-min fairness leaves to the greediest.
+    fair: AtomicU64,
+}
+
+/// GCRA states (when the caller would be back at its rate) and the demand of this window.
+#[derive(Debug, Default)]
+struct Cell {
+    even: AtomicU64,
+    fair: AtomicU64,
+    asked: AtomicU64,
+}
+
+/// What only the ticker touches.
+#[derive(Debug)]
+pub(super) struct Shares {
+    /// Demand per cell of the first row, work per wall time.
+    demand: Vec<f64>,
+    crowded: bool,
+    /// Callers there are, remembered over quiet windows.
+    callers: f64,
+    windows: u64,
+}
+
+fn mix(mut hash: u64) -> u64 {
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+// === impl Callers ===
+
+impl Callers {
+    pub(super) fn new(cells: usize, seed: u64) -> Callers {
+        let cells = cells.clamp(2, 1 << 20).next_power_of_two();
+        let row = || (0..cells).map(|_| Cell::default()).collect();
+        Callers {
+            first: row(),
+            second: row(),
+            seed,
+            salt: AtomicU64::new(0),
+            even: AtomicU64::new(0),
+            fair: AtomicU64::new(0),
+        }
+    }
+
+    fn cells(&self, caller: u64) -> (&Cell, &Cell) {
+        let mask = self.first.len() - 1;
+        let hash = mix(caller ^ self.seed);
+        let again = mix(hash ^ self.salt.load(Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15));
+        (&self.first[hash as usize & mask], &self.second[again as usize & mask])
+    }
+
+    /// Counts the demand and says how far the caller is within its share. `cost` in nanoseconds of work.
+    pub(super) fn ask(&self, now: Nanos, caller: u64, cost: u64) -> Queue {
+        let (first, second) = self.cells(caller);
+        first.asked.fetch_add(cost, Relaxed);
+        let even = self.even.load(Relaxed);
+        if even == 0 || take(&first.even, &second.even, now, cost, even) {
+            Queue::First
+        } else if take(&first.fair, &second.fair, now, cost, self.fair.load(Relaxed)) {
+            Queue::Second
+        } else {
+            Queue::Last
+        }
+    }
+
+    /// When a caller that is beyond its share is back within it.
+    pub(super) fn back_in(&self, now: Nanos, caller: u64) -> Nanos {
+        let (first, second) = self.cells(caller);
+        let at = first.even.load(Relaxed).min(second.even.load(Relaxed)).saturating_sub(BURST);
+        Nanos(at).since(now)
+    }
+
+    /// Wall time per work at an even share; 0 while there are no shares.
+    pub(super) fn even(&self) -> f64 {
+        self.even.load(Relaxed) as f64 / ONE
+    }
+
+    /// Ends a window of length `elapsed` with `workers` at work.
+    pub(super) fn tick(&self, state: &mut Shares, elapsed: Nanos, workers: f64) {
+        let wall = elapsed.0.max(1) as f64;
+        state.demand.clear();
+        for cell in &self.first {
+            if cell.asked.load(Relaxed) != 0 {
+                state.demand.push(cell.asked.swap(0, Relaxed) as f64 / wall);
+            }
+        }
+        state.windows += 1;
+        if state.windows.is_multiple_of(REHASH) {
+            self.salt.store(mix(self.seed ^ state.windows), Relaxed);
+        }
+        state.callers = (state.callers * 0.95).max(state.demand.len() as f64);
+        let total: f64 = state.demand.iter().sum();
+        state.crowded = total > workers * if state.crowded { ROOMY } else { CROWDED };
+        let (even, fair) = if state.crowded && state.demand.len() > 1 {
+            let even = workers * DIVIDED / state.callers.max(1.0);
+            (stretch(even), stretch(level(&state.demand, workers).max(even)))
+        } else {
+            (0, 0)
+        };
+        self.even.store(even, Relaxed);
+        self.fair.store(fair, Relaxed);
+    }
+}
+
+/// Takes `cost` from the rate, in both cells, if at least one of them allows it.
+fn take(first: &AtomicU64, second: &AtomicU64, now: Nanos, cost: u64, stretch: u64) -> bool {
+    let allowed = now.0.saturating_add(BURST);
+    let conforms = first.load(Relaxed).min(second.load(Relaxed)) <= allowed;
+    if conforms {
+        let wall = (u128::from(cost) * u128::from(stretch) / ONE as u128) as u64;
+        for cell in [first, second] {
+            // A cell that somebody else has filled is not pushed further out by those it also serves.
+            let _ = cell.fetch_update(Relaxed, Relaxed, |at| {
+                (at <= allowed).then(|| at.max(now.0).saturating_add(wall))
+            });
+        }
+    }
+    conforms
+}
+
+fn stretch(rate: f64) -> u64 {
+    (ONE / rate.max(1e-6)) as u64 + 1
+}
+
+/// Max-min fairness: the most any caller gets, such that all together get `capacity`.
+fn level(demand: &[f64], capacity: f64) -> f64 {
+    let mut level = capacity / demand.len() as f64;
+    // Whoever asks for less than the level leaves the rest to the others; converges from below.
+    for _ in 0..16 {
+        let (mut below, mut above) = (0.0, 0.0_f64);
+        for &demand in demand {
+            if demand <= level { below += demand } else { above += 1.0 }
+        }
+        let next = (capacity - below) / above.max(1.0);
+        if next <= level * 1.001 {
+            break;
+        }
+        level = next;
+    }
+    level
+}
+
+// === impl Shares ===
+
+impl Shares {
+    pub(super) fn new(callers: &Callers) -> Shares {
+        Shares { demand: Vec::with_capacity(callers.first.len()), crowded: false, callers: 0.0, windows: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Nanos = Nanos::from_millis(100);
+
+    #[test]
+    fn max_min_leaves_to_the_greedy_what_the_modest_do_not_want() {
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 2e-3, "{a} {b}");
+        close(level(&[0.1, 0.1, 3.0], 1.0), 0.8);
+        close(level(&[1.0, 1.0, 1.0, 1.0], 1.0), 0.25);
+        close(level(&[0.05, 0.4, 0.4, 5.0], 1.0), 0.316_666);
+    }
+
+    #[test]
+    fn without_pressure_nobody_is_limited() {
+        let callers = Callers::new(64, 1);
+        let mut shares = Shares::new(&callers);
+        for _ in 0..100 {
+            assert_eq!(callers.ask(Nanos::ZERO, 1, 500_000), Queue::First);
+            assert_eq!(callers.ask(Nanos::ZERO, 2, 100_000), Queue::First);
+        }
+        callers.tick(&mut shares, WINDOW, 1.0);
+        assert_eq!(callers.even(), 0.0);
+    }
+
+    #[test]
+    fn the_noisy_one_gets_its_even_share_first_its_fair_share_second_and_nothing_takes_from_the_others() {
+        let callers = Callers::new(1024, 7);
+        let mut shares = Shares::new(&callers);
+        let mut got = [[0_u64; 3]; 10];
+        let mut now = Nanos::ZERO;
+        for window in 0..50 {
+            for step in 0..1000_u64 {
+                now = now.plus(Nanos(100_000));
+                // Nine callers at 5 % each, one at 200 %.
+                for caller in 0..10 {
+                    if caller == 0 || step % 20 == caller {
+                        let cost = if caller == 0 { 200_000 } else { 100_000 };
+                        let queue = callers.ask(now, caller, cost);
+                        if window >= 10 {
+                            got[caller as usize][queue as usize] += cost;
+                        }
+                    }
+                }
+            }
+            callers.tick(&mut shares, WINDOW, 1.0);
+        }
+        for modest in &got[1..] {
+            assert_eq!((modest[1], modest[2]), (0, 0));
+        }
+        let wall = 40.0 * 100e6;
+        let part = |queue: usize| got[0][queue] as f64 / wall;
+        assert!((part(0) - 0.09).abs() < 0.01, "an even share: {}", part(0));
+        assert!((part(1) - 0.55).abs() < 0.06, "what the others leave: {}", part(1));
+        assert!(part(2) > 1.2, "{}", part(2));
+        assert!(callers.back_in(now, 0) < Nanos::from_millis(5));
+    }
+
+    #[test]
+    fn who_meets_the_noisy_one_in_one_row_is_not_taken_for_it() {
+        let callers = Callers::new(16, 3);
+        let mut shares = Shares::new(&callers);
+        let noisy = 0;
+        let (first, second) = callers.cells(noisy);
+        let same = |a: &Cell, b: &Cell| std::ptr::eq(a, b);
+        let neighbour = (1..10_000)
+            .find(|&it| same(callers.cells(it).0, first) && !same(callers.cells(it).1, second))
+            .unwrap();
+        let twin = (1..10_000)
+            .find(|&it| same(callers.cells(it).0, first) && same(callers.cells(it).1, second))
+            .unwrap();
+        let other = (1..10_000).find(|&it| !same(callers.cells(it).0, first)).unwrap();
+        let mut now = Nanos::ZERO;
+        for _ in 0..20 {
+            for _ in 0..1000 {
+                now = now.plus(Nanos(100_000));
+                let _ = callers.ask(now, noisy, 400_000);
+            }
+            let _ = callers.ask(now, other, 1_000);
+            callers.tick(&mut shares, WINDOW, 1.0);
+        }
+        assert_eq!(callers.ask(now, neighbour, 1_000), Queue::First);
+        assert_ne!(callers.ask(now, twin, 1_000), Queue::First, "the documented collision");
+    }
+}

@@ -1,0 +1,197 @@
+//! Every 100 ms: what the window showed becomes the rules of the next.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::admit::Admission;
+use super::callers::{Callers, Shares};
+use super::cost::CostHistory;
+use super::cutoff::CutoffShare;
+use super::histogram::Counts;
+use super::limiter::{Limiter, Signals};
+use super::pressure::{Ladder, Signs};
+use super::settings::{Mode, Settings, TIERS};
+use super::standing::Standing;
+use super::time::Nanos;
+
+/// How often [`Admission::tick`] is to be called.
+pub const WINDOW: Nanos = Nanos::from_millis(100);
+/// A window this long was not one: the process stood still, or the clock jumped.
+const STOOD_STILL: Nanos = Nanos::from_millis(300);
+/// Windows for which a checkpoint counts as in use after its last request.
+const IN_USE: u32 = 10;
+/// Smoothing of the average cost per window.
+const SMOOTH: f64 = 0.3;
+/// A queue is never thought to wait longer than this many times what it looks like.
+const MOST_STRETCH: f64 = 4.0;
+
+/// Everything that only ticks touch.
+#[derive(Debug)]
+pub(super) struct Ticker {
+    last: Option<Nanos>,
+    delays: Counts,
+    costs: Vec<CostHistory>,
+    /// Windows since each checkpoint's last request.
+    unused: Vec<u32>,
+    limiter: Limiter,
+    standing: Standing,
+    cutoff: CutoffShare,
+    shares: Shares,
+    ladder: Ladder,
+    unit: f64,
+    /// Limit in force, requests of average cost.
+    limit: f64,
+}
+
+impl Ticker {
+    pub(super) fn new(settings: &Settings, callers: &Callers) -> Ticker {
+        Ticker {
+            last: None,
+            delays: Counts::new(),
+            costs: settings.checkpoints.iter().map(|_| CostHistory::new()).collect(),
+            unused: vec![u32::MAX; settings.checkpoints.len()],
+            limiter: Limiter::new(settings.workers),
+            standing: Standing::default(),
+            cutoff: CutoffShare::new(),
+            shares: Shares::new(callers),
+            ladder: Ladder::default(),
+            unit: 0.0,
+            limit: f64::INFINITY,
+        }
+    }
+}
+
+impl Admission {
+    /// Ends a window. Call it every [`WINDOW`] from one thread; a second caller at the same time does nothing.
+    pub fn tick(&self, now: Nanos) {
+        let mut ticker = match self.ticker.try_lock() {
+            Ok(ticker) => ticker,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return,
+        };
+        let elapsed = ticker.last.map_or(WINDOW, |last| now.since(last));
+        if elapsed.0 < WINDOW.0 / 2 {
+            return;
+        }
+        ticker.last = Some(now);
+        self.end_window(&mut ticker, elapsed);
+    }
+
+    /// A bundle is about to take requests at a checkpoint: what its warm-up said one row takes.
+    pub fn expect(&self, checkpoint: usize, bundle: u64, row: Nanos) {
+        let mut ticker = self.ticker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(point), Some(history)) =
+            (self.checkpoints.get(checkpoint), ticker.costs.get_mut(checkpoint))
+        {
+            point.costs.expect(history, bundle, row);
+        }
+    }
+
+    /// A bundle takes no requests at a checkpoint any more.
+    pub fn forget(&self, checkpoint: usize, bundle: u64) {
+        let _ticker = self.ticker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(point) = self.checkpoints.get(checkpoint) {
+            point.costs.forget(bundle);
+        }
+    }
+
+    fn end_window(&self, ticker: &mut Ticker, elapsed: Nanos) {
+        let window = &self.window;
+        for (point, history) in self.checkpoints.iter().zip(&mut ticker.costs) {
+            point.costs.tick(history);
+        }
+        let budget = self.budget_in_use(&mut ticker.unused);
+        let workers = self.settings.workers as f64;
+        let stood_still = elapsed > STOOD_STILL;
+        let capacity = workers * elapsed.0.min(STOOD_STILL.0) as f64;
+
+        let demand = self.demand.take();
+        if demand.count > 0 {
+            let unit = demand.nanos as f64 / demand.count as f64;
+            ticker.unit = if ticker.unit == 0.0 { unit } else { ticker.unit + (unit - ticker.unit) * SMOOTH };
+        }
+        ticker.delays.clear();
+        window.delays.drain(&mut ticker.delays);
+        let shortest = window.shortest.swap(u64::MAX, Relaxed);
+        let answered = window.answered.swap(0, Relaxed);
+        let missed = window.missed.swap(0, Relaxed);
+        let peak = window.peak.swap(0, Relaxed);
+        let fallbacks = window.fallbacks.swap(0, Relaxed);
+        let top_lost = self.top_lost();
+        let stuck = self.queued[0].read().count > 0;
+
+        let shortest = (shortest != u64::MAX).then_some(Nanos(shortest));
+        // What a stopped process shows is that it was stopped.
+        let standing = !stood_still && ticker.standing.update(elapsed, shortest, stuck, budget);
+        let delay_p99 = ticker.delays.quantile(0.99);
+        let mut cut = false;
+        if !stood_still {
+            let signals = Signals {
+                samples: f64::from(ticker.delays.count),
+                delay_p99,
+                miss_share: missed as f64 / answered.max(1) as f64,
+                peak: peak as f64 / ticker.unit.max(1.0),
+                budget,
+                unit: ticker.unit,
+            };
+            (ticker.limit, cut) = ticker.limiter.update(&signals);
+        }
+        self.cutoff.tick(&mut ticker.cutoff, standing, capacity);
+        self.callers.tick(&mut ticker.shares, elapsed, workers);
+        let load = demand.nanos as f64 / capacity;
+        let pressure = ticker.ladder.update(&Signs {
+            demand: load,
+            standing,
+            delay: if stood_still { 0.0 } else { delay_p99 / budget.0 as f64 },
+            cut,
+            top_lost,
+            fallbacks: fallbacks as f64 * self.settings.fallback_cost.0 as f64 / capacity,
+        });
+
+        let rules = &self.rules;
+        rules.limit.store((ticker.limit * ticker.unit.max(1.0)).min(u64::MAX as f64) as u64, Relaxed);
+        rules.unit.store(ticker.unit as u64 + 1, Relaxed);
+        rules.pressure.store(pressure as u8, Relaxed);
+        let stretch = ((1.0 / (1.0 - load.min(0.999))).min(MOST_STRETCH) * 256.0) as u64;
+        rules.stretch[1].store(stretch, Relaxed);
+        rules.stretch[2].store(stretch, Relaxed);
+        rules.door.store(self.door(ticker.unit), Relaxed);
+    }
+
+    /// The tightest promise among the checkpoints in use.
+    fn budget_in_use(&self, unused: &mut [u32]) -> Nanos {
+        let mut tightest = None;
+        for (point, unused) in self.checkpoints.iter().zip(unused) {
+            let asked = point.asked.swap(0, Relaxed);
+            *unused = if asked > 0 { 0 } else { unused.saturating_add(1) };
+            if *unused <= IN_USE && point.settings.tier < 3 {
+                tightest = Some(tightest.map_or(point.settings.p99, |it: Nanos| it.min(point.settings.p99)));
+            }
+        }
+        let any = || self.checkpoints.iter().map(|it| it.settings.p99).min();
+        tightest.or_else(any).unwrap_or(WINDOW)
+    }
+
+    /// Part of the highest tier in use that was lost.
+    fn top_lost(&self) -> f64 {
+        let mut lost = None;
+        for tier in &self.window.tiers[..TIERS - 1] {
+            let (asked, shed) = (tier[0].swap(0, Relaxed), tier[1].swap(0, Relaxed));
+            if asked > 0 && lost.is_none() {
+                lost = Some(shed as f64 / asked as f64);
+            }
+        }
+        self.window.tiers[TIERS - 1][0].store(0, Relaxed);
+        lost.unwrap_or(0.0)
+    }
+
+    /// As many requests as can wait unread for the loosest promise, if every checkpoint enforces one.
+    fn door(&self, unit: f64) -> u64 {
+        if self.checkpoints.iter().any(|it| it.settings.mode != Mode::Enforce) || unit == 0.0 {
+            return u64::MAX;
+        }
+        let loosest = self.checkpoints.iter().map(|it| it.settings.p99.max(it.settings.budget(2)).0).max();
+        (loosest.unwrap_or(0) as f64 * self.settings.workers as f64 / unit) as u64
+            + self.settings.workers as u64
+    }
+}

@@ -1,0 +1,133 @@
+//! What an admitted request holds, and that it gives it back exactly once.
+
+use std::ops::Deref;
+
+use super::admit::{Admission, Hold};
+use super::time::Nanos;
+use super::verdict::{Place, Queue, Served, ShedReason, Start};
+
+/// The cost that one admitted request holds. Not `Clone`: it ends in [`Admission::finish`] or
+/// [`Admission::cancel`], both of which take it away. Wrap it in a [`Permit`] and no path can forget it.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a dropped ticket never gives its cost back; wrap it in a Permit"]
+pub struct Ticket {
+    pub(super) checkpoint: u32,
+    pub(super) rows: u32,
+    /// Which cost estimate this request adds to.
+    pub(super) slot: u16,
+    pub(super) bundle: u64,
+    pub(super) queue: Queue,
+    pub(super) place: Place,
+    pub(super) enforced: bool,
+    pub(super) held: Hold,
+    pub(super) would_shed: Option<ShedReason>,
+    /// Rows between two looks at the clock.
+    pub(super) chunk: u32,
+    pub(super) done: u32,
+    /// Expected work not yet done, in the account of the queue it waits in.
+    pub(super) cost: u64,
+    /// The longest stretch of it that nobody can interrupt.
+    pub(super) span: u64,
+    /// A cautious expectation of the service time.
+    pub(super) cautious: u64,
+    pub(super) arrived: Nanos,
+    /// Until when an answer keeps the SLA, whatever the mode.
+    pub(super) promise: Nanos,
+    pub(super) deadline: Nanos,
+    pub(super) finish_by: Nanos,
+}
+
+/// A [`Ticket`] that cannot be lost: dropped, it is cancelled. `A` is whatever the caller shares the
+/// admission by: `&Admission`, `Arc<Admission>`, or a handle that derefs to one.
+#[derive(Debug)]
+pub struct Permit<A: Deref<Target = Admission>> {
+    admission: A,
+    /// Present until finished.
+    ticket: Option<Ticket>,
+}
+
+// === impl Ticket ===
+
+impl Ticket {
+    /// Where it runs.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// In which order, where it runs on the pool.
+    #[must_use]
+    pub fn queue(&self) -> Queue {
+        self.queue
+    }
+
+    /// When the evaluation has to be done; stop it then. [`Nanos::MAX`] if nothing is enforced and the caller
+    /// set no deadline.
+    #[must_use]
+    pub fn finish_by(&self) -> Nanos {
+        self.finish_by
+    }
+
+    /// When the reply has to be out; [`Nanos::MAX`] as above.
+    #[must_use]
+    pub fn deadline(&self) -> Nanos {
+        self.deadline
+    }
+
+    /// Rows to evaluate before others get their turn; at least 1.
+    #[must_use]
+    pub fn chunk_rows(&self) -> u32 {
+        self.chunk
+    }
+
+    /// In mode observe: why enforcing would have shed this request.
+    #[must_use]
+    pub fn would_shed(&self) -> Option<ShedReason> {
+        self.would_shed
+    }
+}
+
+// === impl Permit ===
+
+impl<A: Deref<Target = Admission>> Permit<A> {
+    /// Keeps `ticket` safe.
+    pub fn new(admission: A, ticket: Ticket) -> Permit<A> {
+        Permit { admission, ticket: Some(ticket) }
+    }
+
+    /// What is held; `None` only while it is being given back.
+    #[must_use]
+    pub fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.as_ref()
+    }
+
+    /// See [`Admission::start`].
+    pub fn start(&mut self, now: Nanos) -> Start {
+        match &mut self.ticket {
+            Some(ticket) => self.admission.start(now, ticket),
+            None => Start::TooLate,
+        }
+    }
+
+    /// See [`Admission::progress`].
+    pub fn progress(&mut self, rows: u32) {
+        if let Some(ticket) = &mut self.ticket {
+            self.admission.progress(ticket, rows);
+        }
+    }
+
+    /// See [`Admission::finish`].
+    pub fn finish(mut self, now: Nanos, served: Served) {
+        if let Some(ticket) = self.ticket.take() {
+            self.admission.finish(now, ticket, served);
+        }
+    }
+}
+
+impl<A: Deref<Target = Admission>> Drop for Permit<A> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.admission.cancel(ticket);
+        }
+    }
+}
