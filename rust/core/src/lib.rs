@@ -3,8 +3,8 @@
 //! Pure computation: no I/O, no async runtime, no clock, no Python. Everything is loaded and validated once, is
 //! then immutable and `Send + Sync`, and is evaluated without allocating.
 
-pub mod budget;
 pub mod admission;
+pub mod budget;
 pub mod bundle;
 pub mod forest;
 pub mod policy;

@@ -30,14 +30,18 @@
 //! Parameters, their defaults and the reasons: `docs/admission.md`.
 
 mod admit;
+mod breaker;
 mod callers;
 mod cost;
 mod cutoff;
+mod error_budget;
+mod exposure;
 mod histogram;
 mod limiter;
 mod load;
 mod pressure;
 mod reply_cell;
+mod ring;
 mod settings;
 mod snapshot;
 mod standing;
@@ -47,6 +51,9 @@ mod time;
 mod verdict;
 
 pub use admit::Admission;
+pub use breaker::{Breaker, BreakerSettings, BreakerState, Evaluation};
+pub use error_budget::{Alarm, BurnRates, ErrorBudget};
+pub use exposure::{CapHit, Caps, Exposure, ExposureCaps};
 pub use pressure::Pressure;
 pub use reply_cell::{Byte, Reply, ReplyCell};
 pub use settings::{CheckpointSettings, MAX_CHECKPOINTS, Mode, Settings, SettingsError, TIERS};

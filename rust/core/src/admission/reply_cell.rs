@@ -98,3 +98,103 @@ impl Byte for AtomicU8 {
         self.compare_exchange(0, value, AcqRel, Acquire).map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    const ALL: [Reply; 3] = [Reply::Model, Reply::Fallback, Reply::Cancelled];
+
+    #[test]
+    fn the_first_answers_and_the_others_are_told_who_did() {
+        for first in ALL {
+            let cell: ReplyCell = ReplyCell::new();
+            assert_eq!(cell.state(), Reply::Pending);
+            assert_eq!(cell.claim(Reply::Pending), Err(Reply::Pending));
+            assert_eq!(cell.claim(first), Ok(()));
+            for late in ALL {
+                assert_eq!(cell.claim(late), Err(first));
+            }
+            assert_eq!(cell.claim(Reply::Pending), Err(first));
+            assert_eq!(cell.state(), first);
+        }
+    }
+
+    #[test]
+    fn threads_race_and_one_wins() {
+        for _ in 0..2_000 {
+            let cell: ReplyCell = ReplyCell::new();
+            let won = Mutex::new(Vec::new());
+            std::thread::scope(|scope| {
+                for who in ALL {
+                    let (cell, won) = (&cell, &won);
+                    scope.spawn(move || {
+                        if cell.claim(who).is_ok() {
+                            won.lock().unwrap().push(who);
+                        }
+                    });
+                }
+            });
+            assert_eq!(*won.lock().unwrap(), [cell.state()]);
+        }
+    }
+
+    /// loom's byte: every interleaving, and every reordering that the memory model allows.
+    impl Byte for loom::sync::atomic::AtomicU8 {
+        fn new(value: u8) -> Self {
+            loom::sync::atomic::AtomicU8::new(value)
+        }
+
+        fn read(&self) -> u8 {
+            self.load(Acquire)
+        }
+
+        fn claim(&self, value: u8) -> Result<(), u8> {
+            self.compare_exchange(0, value, AcqRel, Acquire).map(drop)
+        }
+    }
+
+    #[test]
+    fn in_every_interleaving_one_wins_and_losers_see_what_it_wrote() {
+        use loom::cell::UnsafeCell;
+        use loom::sync::Arc;
+
+        /// Stands for what the winner leaves: its reply. Unsynchronised on purpose, so that loom objects to any
+        /// access that the cell's order does not cover.
+        struct Request {
+            cell: ReplyCell<loom::sync::atomic::AtomicU8>,
+            reply: [UnsafeCell<u8>; 3],
+        }
+        // loom checks every access of its UnsafeCell at run time.
+        #[expect(unsafe_code, reason = "loom's cell is shared to let loom judge the accesses")]
+        unsafe impl Sync for Request {}
+
+        loom::model(|| {
+            let request = Arc::new(Request {
+                cell: ReplyCell::new(),
+                reply: std::array::from_fn(|_| UnsafeCell::new(0)),
+            });
+            let race = |who: Reply| {
+                let request = Arc::clone(&request);
+                loom::thread::spawn(move || {
+                    let mine = &request.reply[who as usize - 1];
+                    mine.with_mut(|_| ());
+                    match request.cell.claim(who) {
+                        Ok(()) => 1,
+                        Err(winner) => {
+                            // The winner's reply was written before it won.
+                            request.reply[winner as usize - 1].with(|_| ());
+                            0
+                        }
+                    }
+                })
+            };
+            let threads = [race(Reply::Model), race(Reply::Fallback)];
+            let mine = usize::from(request.cell.claim(Reply::Cancelled).is_ok());
+            let won: usize = threads.into_iter().map(|it| it.join().unwrap()).sum();
+            assert_eq!(won + mine, 1);
+        });
+    }
+}

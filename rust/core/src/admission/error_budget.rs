@@ -1,0 +1,225 @@
+//! How fast the promise is being broken, and how much breaking is left.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+use super::time::Nanos;
+
+/// Parts of a window.
+const PARTS: usize = 60;
+const MINUTE: Nanos = Nanos::from_secs(60);
+const HOUR: Nanos = Nanos::from_secs(3_600);
+const DAY: Nanos = Nanos::from_secs(86_400);
+/// The windows, shortest first; the last is the period that the budget is for.
+const WINDOWS: [Nanos; 6] =
+    [Nanos(5 * MINUTE.0), Nanos(30 * MINUTE.0), HOUR, Nanos(6 * HOUR.0), Nanos(3 * DAY.0), Nanos(30 * DAY.0)];
+
+/// One checkpoint's error budget: good and bad answers over sliding windows.
+#[derive(Debug)]
+pub struct ErrorBudget {
+    /// Part of the answers that must be good.
+    objective: f64,
+    good: AtomicU64,
+    bad: AtomicU64,
+    windows: Mutex<Windows>,
+}
+
+#[derive(Debug)]
+struct Windows {
+    /// What has been moved into the windows, of all that was ever counted.
+    seen: [u64; 2],
+    sliding: [Sliding; WINDOWS.len()],
+}
+
+/// Good and bad of the last window, exact to a part.
+#[derive(Debug)]
+struct Sliding {
+    part_length: u64,
+    part: u64,
+    parts: [[u64; 2]; PARTS],
+    sums: [u64; 2],
+}
+
+/// Burn rates: 1 uses the budget up in exactly its period of 30 days.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BurnRates {
+    /// Over 5 minutes.
+    pub m5: f64,
+    /// Over 30 minutes.
+    pub m30: f64,
+    /// Over 1 hour.
+    pub h1: f64,
+    /// Over 6 hours.
+    pub h6: f64,
+    /// Over 3 days.
+    pub d3: f64,
+    /// Part of the period's budget that is left; negative: overdrawn. 1 without traffic.
+    pub remaining: f64,
+}
+
+/// What burn rates ask for (the SRE workbook's pairs of windows: the long one proves it, the short one ends it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Alarm {
+    /// None.
+    Quiet,
+    /// 1 over 3 days and 6 hours: somebody should look.
+    Ticket,
+    /// 14.4 over 1 hour and 5 minutes, or 6 over 6 hours and 30 minutes: somebody must look now.
+    Page,
+}
+
+// === impl ErrorBudget ===
+
+impl ErrorBudget {
+    /// A budget for `objective`, such as 0.99: part of the answers that have to be good. Clamped to 0 to
+    /// 0.999999.
+    #[must_use]
+    pub fn new(objective: f64) -> ErrorBudget {
+        let windows = Windows { seen: [0; 2], sliding: WINDOWS.map(Sliding::new) };
+        ErrorBudget {
+            objective: objective.clamp(0.0, 0.999_999),
+            good: AtomicU64::new(0),
+            bad: AtomicU64::new(0),
+            windows: Mutex::new(windows),
+        }
+    }
+
+    /// Counts one answer: good if it came within the promise. No lock.
+    pub fn record(&self, good: bool) {
+        // Relaxed: two counters, read together only to the accuracy of a tick.
+        if good { &self.good } else { &self.bad }.fetch_add(1, Relaxed);
+    }
+
+    /// Moves what was counted into the windows. Call it every few seconds at most.
+    pub fn tick(&self, now: Nanos) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = [self.good.load(Relaxed), self.bad.load(Relaxed)];
+        let new = [counted[0] - windows.seen[0], counted[1] - windows.seen[1]];
+        windows.seen = counted;
+        for sliding in &mut windows.sliding {
+            sliding.add(now, new);
+        }
+    }
+
+    /// The rates as of the last tick.
+    #[must_use]
+    pub fn rates(&self) -> BurnRates {
+        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let rate = |at: usize| {
+            let [good, bad] = windows.sliding[at].sums;
+            let all = good + bad;
+            if all == 0 { 0.0 } else { bad as f64 / all as f64 / (1.0 - self.objective) }
+        };
+        BurnRates {
+            m5: rate(0),
+            m30: rate(1),
+            h1: rate(2),
+            h6: rate(3),
+            d3: rate(4),
+            remaining: 1.0 - rate(5),
+        }
+    }
+
+    /// Good and bad since the start.
+    #[must_use]
+    pub fn counted(&self) -> (u64, u64) {
+        (self.good.load(Relaxed), self.bad.load(Relaxed))
+    }
+}
+
+// === impl Sliding ===
+
+impl Sliding {
+    fn new(window: Nanos) -> Sliding {
+        Sliding { part_length: window.0 / PARTS as u64, part: 0, parts: [[0; 2]; PARTS], sums: [0; 2] }
+    }
+
+    fn add(&mut self, now: Nanos, new: [u64; 2]) {
+        let part = now.0 / self.part_length;
+        for _ in 0..part.saturating_sub(self.part).min(PARTS as u64) {
+            self.part += 1;
+            let old = std::mem::take(&mut self.parts[self.part as usize % PARTS]);
+            for (sum, old) in self.sums.iter_mut().zip(old) {
+                *sum -= old;
+            }
+        }
+        // All parts are empty if the clock went further than they reach.
+        self.part = self.part.max(part);
+        let at = self.part as usize % PARTS;
+        for (kind, new) in new.into_iter().enumerate() {
+            self.parts[at][kind] += new;
+            self.sums[kind] += new;
+        }
+    }
+}
+
+// === impl BurnRates ===
+
+impl BurnRates {
+    /// What they ask for.
+    #[must_use]
+    pub fn alarm(&self) -> Alarm {
+        if (self.h1 > 14.4 && self.m5 > 14.4) || (self.h6 > 6.0 && self.m30 > 6.0) {
+            Alarm::Page
+        } else if self.d3 > 1.0 && self.h6 > 1.0 {
+            Alarm::Ticket
+        } else {
+            Alarm::Quiet
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One tick every ten seconds, 1,000 answers each, of which `bad` are bad.
+    fn run(budget: &ErrorBudget, from: u64, minutes: u64, bad: u64) -> u64 {
+        let until = from + minutes * 60;
+        for now in (from..until).step_by(10) {
+            for answer in 0..1_000 {
+                budget.record(answer >= bad);
+            }
+            budget.tick(Nanos::from_secs(now));
+        }
+        until
+    }
+
+    #[test]
+    fn a_rate_of_one_is_the_budget_spent_evenly() {
+        let budget = ErrorBudget::new(0.99);
+        assert_eq!(budget.rates(), BurnRates { remaining: 1.0, ..BurnRates::default() });
+        run(&budget, 1_000_000, 120, 10);
+        let rates = budget.rates();
+        for rate in [rates.m5, rates.m30, rates.h1, rates.h6, rates.d3] {
+            assert!((rate - 1.0).abs() < 1e-9, "{rates:?}");
+        }
+        assert!(rates.remaining.abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_outage_pages_within_minutes_and_stops_soon_after_it_ends() {
+        let budget = ErrorBudget::new(0.99);
+        let now = run(&budget, 1_000_000, 360, 1);
+        assert_eq!(budget.rates().alarm(), Alarm::Quiet);
+        let now = run(&budget, now, 5, 500);
+        assert_eq!(budget.rates().alarm(), Alarm::Quiet, "4 % of an hour is not yet 14.4");
+        let now = run(&budget, now, 14, 500);
+        assert_eq!(budget.rates().alarm(), Alarm::Page, "{:?}", budget.rates());
+        run(&budget, now, 6, 1);
+        let rates = budget.rates();
+        assert!(rates.m5 < 1.0 && rates.h1 > 10.0, "{rates:?}");
+    }
+
+    #[test]
+    fn old_answers_leave_every_window_but_the_longest() {
+        let budget = ErrorBudget::new(0.9);
+        let now = run(&budget, 1_000_000, 10, 1_000);
+        run(&budget, now + 4 * 86_400, 10, 0);
+        let rates = budget.rates();
+        assert_eq!((rates.m5, rates.h1, rates.d3), (0.0, 0.0, 0.0));
+        assert!((rates.remaining - (1.0 - 0.5 / 0.1)).abs() < 1e-9, "overdrawn: {}", rates.remaining);
+        assert_eq!(budget.counted(), (60_000, 60_000));
+    }
+}
