@@ -104,11 +104,34 @@ def test_what_crosses_to_the_data_plane() -> None:
             "fraud.checkout": {
                 "kind": "score",
                 "p99_ms": 10.0,
+                "tier": 0,
+                "mode": "enforce",
                 "durability": "async",
                 "max_batch_rows": 1000,
                 "fallback": {"decision": "review", "score": 0.5},
+                "caps": None,
             }
         },
+    }
+
+
+FALLBACK = 'fallback = { decision = "review", score = 0.5 }\n'
+
+
+def test_what_caps_cross() -> None:
+    settings = parse(
+        f"{CHECKPOINT}{FALLBACK}tier = 2\nmode = 'observe'\n"
+        "caps = { max_count = 7, max_single_amount = 9.5, "
+        'amount_feature = "amount", on_cap = { decision = "decline", score = 1.0 } }\n'
+    )
+    crossing = server_config(settings)["checkpoints"]["c"]
+    assert (crossing["tier"], crossing["mode"]) == (2, "observe")
+    assert crossing["caps"] == {
+        "window_seconds": 60.0,
+        "max_count": 7,
+        "max_single_amount": 9.5,
+        "amount_feature": "amount",
+        "on_cap": {"decision": "decline", "score": 1.0},
     }
 
 
@@ -163,6 +186,24 @@ MISTAKES: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
         [(2, "server.drain_seconds", "not a finite number")],
     ),
     "nan": (f"{CHECKPOINT}p99_ms = nan\n", [(4, "checkpoints.c.p99_ms", "not a finite number")]),
+    "tier": (f"{CHECKPOINT}tier = 4\n", [(4, "checkpoints.c.tier", "at most 3")]),
+    "mode": (f'{CHECKPOINT}mode = "on"\n', [(4, "checkpoints.c.mode", '"on" is not one of')]),
+    "caps without a fallback": (
+        f"{CHECKPOINT}caps = {{ max_count = 1 }}\n",
+        [(4, "checkpoints.c.caps", "there is none")],
+    ),
+    "caps that limit nothing": (
+        f'{CHECKPOINT}{FALLBACK}caps = {{ amount_feature = "amount" }}\n',
+        [(5, "checkpoints.c.caps", "no limit is set")],
+    ),
+    "caps on an unknown amount": (
+        f"{CHECKPOINT}{FALLBACK}caps = {{ max_total_amount = 5.0 }}\n",
+        [(5, "checkpoints.c.caps", "need amount_feature")],
+    ),
+    "caps of the other kind": (
+        f'{CHECKPOINT}{FALLBACK}caps = {{ max_count = 1, on_cap = {{ action = "a" }} }}\n',
+        [(5, "checkpoints.c.caps", "on_cap of a checkpoint of kind")],
+    ),
     "no port": (f'[server]\nlisten = "127.0.0.1"\n{CHECKPOINT}', [(2, "server.listen", "is not an address")]),
     "port too high": (
         f'[server]\nlisten = "127.0.0.1:65536"\n{CHECKPOINT}',

@@ -18,6 +18,7 @@ from pydantic import (
     StringConstraints,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 OFF = "off"
@@ -227,6 +228,51 @@ class Fallback(Section):
     action: str | None = Field(default=None, min_length=1)
 
 
+def _answer_fits(answer: Fallback, kind: str, what: str) -> None:
+    wanted = {"decision", "score"} if kind == "score" else {"action"}
+    if answer.model_fields_set != wanted:
+        raise ValueError(
+            f'{what} of a checkpoint of kind "{kind}" has exactly: {" and ".join(sorted(wanted))}'
+        )
+
+
+class Caps(Section):
+    """How much may be decided by the fallback: an overload must not become a way around the model."""
+
+    window_seconds: float = Field(
+        default=60.0, ge=1, le=86_400, description="The limits hold for each window of this length."
+    )
+    max_count: int | None = Field(default=None, ge=0, description="Most fallback answers per window.")
+    max_total_amount: float | None = Field(
+        default=None, ge=0, description="Largest sum of their amounts per window."
+    )
+    max_single_amount: float | None = Field(default=None, ge=0, description="Largest amount of one of them.")
+    amount_feature: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The feature that holds the amount. Where it is missing, limits on amounts "
+        "count as reached.",
+    )
+    on_cap: Literal["refuse"] | Fallback = Field(
+        default="refuse",
+        description='What is answered beyond the caps: a stricter answer of the same form, or "refuse".',
+    )
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Caps:
+        by_amount = self.max_total_amount is not None or self.max_single_amount is not None
+        wrong = []
+        if self.max_count is None and not by_amount:
+            wrong.append("no limit is set: set max_count, max_total_amount or max_single_amount")
+        if by_amount and self.amount_feature is None:
+            wrong.append("limits on amounts need amount_feature")
+        if self.amount_feature is not None and not by_amount:
+            wrong.append("amount_feature is set and no limit on amounts is: set one or remove it")
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return self
+
+
 class CheckpointSettings(Section):
     """A named decision point."""
 
@@ -240,6 +286,18 @@ class CheckpointSettings(Section):
     )
     p99_ms: float = Field(
         default=10.0, gt=0, le=60_000, description="The promise: 99 % of answers within this, milliseconds."
+    )
+    tier: int = Field(
+        default=0,
+        ge=0,
+        le=3,
+        description="How much it matters under overload: 0 is shed last, 3 first. ScoreBatch always "
+        "counts as 3.",
+    )
+    mode: Literal["off", "observe", "enforce"] = Field(
+        default="enforce",
+        description="What happens to requests that cannot be answered within `p99_ms`: `enforce` sheds "
+        "them or answers with the fallback, `observe` only counts them, `off` does nothing.",
     )
     durability: Literal["async", "written", "sync"] | None = Field(
         default=None,
@@ -256,17 +314,30 @@ class CheckpointSettings(Section):
         "Action: { action }. Without it such a request fails.",
     )
 
+    caps: Caps | None = Field(
+        default=None,
+        description="How much the fallback may decide: { window_seconds, max_count, max_total_amount, "
+        "max_single_amount, amount_feature, on_cap }. Beyond it, on_cap is answered (a stricter answer), "
+        "or the request refused.",
+        examples=[{"window_seconds": 60.0, "max_count": 1000, "on_cap": "refuse"}],
+    )
+
+    @field_validator("caps")
+    @classmethod
+    def _caps_fit(cls, value: Caps | None, info: ValidationInfo) -> Caps | None:
+        if value is None:
+            return value
+        if "fallback" in info.data and info.data["fallback"] is None:
+            raise ValueError("caps limit the fallback, and there is none: add fallback or remove caps")
+        if "kind" in info.data and isinstance(value.on_cap, Fallback):
+            _answer_fits(value.on_cap, info.data["kind"], "on_cap")
+        return value
+
     @field_validator("fallback")
     @classmethod
     def _fallback_fits(cls, value: Fallback | None, info: ValidationInfo) -> Fallback | None:
-        if value is None or "kind" not in info.data:
-            return value
-        wanted = {"decision", "score"} if info.data["kind"] == "score" else {"action"}
-        if value.model_fields_set != wanted:
-            keys = " and ".join(sorted(wanted))
-            raise ValueError(
-                f'the fallback of a checkpoint of kind "{info.data["kind"]}" has exactly: {keys}'
-            )
+        if value is not None and "kind" in info.data:
+            _answer_fits(value, info.data["kind"], "the fallback")
         return value
 
     @property

@@ -129,9 +129,12 @@ def server_config(settings: Settings) -> dict[str, Any]:
             name: {
                 "kind": checkpoint.kind,
                 "p99_ms": checkpoint.p99_ms,
+                "tier": checkpoint.tier,
+                "mode": checkpoint.mode,
                 "durability": checkpoint.effective_durability,
                 "max_batch_rows": checkpoint.max_batch_rows,
                 "fallback": checkpoint.fallback and checkpoint.fallback.model_dump(exclude_none=True),
+                "caps": checkpoint.caps and checkpoint.caps.model_dump(exclude_none=True),
             }
             for name, checkpoint in settings.checkpoints.items()
         },

@@ -1,5 +1,7 @@
 //! What the server is told once, at start.
 
+mod sla;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
+pub use sla::{CapsConfig, Mode, OnCap, Refuse};
 
 /// The longest checkpoint name, in bytes. Names are metric labels and file keys.
 const MAX_NAME: usize = 64;
@@ -73,6 +76,12 @@ pub struct CheckpointConfig {
     /// Its promise, milliseconds.
     #[serde(default = "default_p99_ms")]
     pub p99_ms: f64,
+    /// How much it matters: 0 is shed last, 3 first. `ScoreBatch` is shed first at any checkpoint.
+    #[serde(default)]
+    pub tier: u8,
+    /// What happens to requests that cannot be on time.
+    #[serde(default)]
+    pub mode: Mode,
     /// When a decision counts as recorded. Default: `written` for actions, `async` for scores.
     #[serde(default)]
     pub durability: Option<DurabilityClass>,
@@ -82,6 +91,9 @@ pub struct CheckpointConfig {
     /// The answer when the model cannot give one.
     #[serde(default)]
     pub fallback: Option<FallbackConfig>,
+    /// How much may be decided by the fallback.
+    #[serde(default)]
+    pub caps: Option<CapsConfig>,
     /// A candidate whose warm-up takes more than so many times the live bundle's is refused.
     #[serde(default = "default_warmup_max_ratio")]
     pub warmup_max_ratio: f64,
@@ -213,20 +225,14 @@ impl CheckpointConfig {
         if self.max_batch_rows == 0 {
             wrong.push(format!("checkpoint {name:?}: \"max_batch_rows\" is 0; use at least 1"));
         }
-        match (&self.fallback, self.kind) {
-            (None, _) | (Some(FallbackConfig::Action { .. }), Kind::Action) => {}
-            (Some(FallbackConfig::Score { score, decision }), Kind::Score) => {
-                if !(0.0..=1.0).contains(score) || decision.is_empty() {
-                    wrong.push(format!(
-                        "checkpoint {name:?}: the fallback needs a \"decision\" and a \"score\" from 0 to 1"
-                    ));
-                }
-            }
-            (Some(_), Kind::Score) => wrong.push(format!(
-                "checkpoint {name:?} is of kind score: its fallback is {{\"decision\": .., \"score\": ..}}"
-            )),
-            (Some(_), Kind::Action) => wrong
-                .push(format!("checkpoint {name:?} is of kind action: its fallback is {{\"action\": ..}}")),
+        if self.tier > 3 {
+            wrong.push(format!("checkpoint {name:?}: \"tier\" is {}; use 0 to 3", self.tier));
+        }
+        if let Some(fallback) = &self.fallback {
+            fallback.check("the fallback", name, self.kind, wrong);
+        }
+        if let Some(caps) = &self.caps {
+            caps.check(name, self.kind, self.fallback.is_some(), wrong);
         }
     }
 }
@@ -303,6 +309,43 @@ mod tests {
     }
 
     #[test]
+    fn caps_are_read_and_every_mistake_in_them_is_named_at_once() {
+        let with = |caps: &str| {
+            let more = format!(r#""score":0.5}},"tier":1,"mode":"observe","caps":{caps}}}"#);
+            GOOD.replacen(r#""score":0.5}}"#, &more, 1)
+        };
+        let good = with(
+            r#"{"window_seconds":10,"max_count":5,"max_total_amount":100,"amount_feature":"amount",
+                "on_cap":{"decision":"decline","score":1.0}}"#,
+        );
+        let config = ServerConfig::from_json(&good).unwrap();
+        let checkpoint = &config.checkpoints["fraud.checkout"];
+        assert_eq!((checkpoint.tier, checkpoint.mode), (1, Mode::Observe));
+        let caps = checkpoint.caps.as_ref().unwrap();
+        assert_eq!((caps.max_count, caps.max_total_amount), (Some(5), Some(100.0)));
+        assert!(caps.answer().is_some());
+        let refusing = ServerConfig::from_json(&with(r#"{"max_count":1,"on_cap":"refuse"}"#)).unwrap();
+        let caps = refusing.checkpoints["fraud.checkout"].caps.clone().unwrap();
+        assert_eq!((caps.window_seconds, caps.answer()), (60.0, None));
+
+        let bad = with(r#"{"window_seconds":0,"max_single_amount":-1,"on_cap":{"action":"a"}}"#);
+        let error = ServerConfig::from_json(&bad).unwrap_err().to_string();
+        for says in [
+            "\"window_seconds\" is 0",
+            "\"max_single_amount\" is -1",
+            "need \"amount_feature\"",
+            "\"on_cap\" is",
+        ] {
+            assert!(error.contains(says), "{says:?} not in {error:?}");
+        }
+        let error = ServerConfig::from_json(&with(r#"{"amount_feature":"amount"}"#)).unwrap_err().to_string();
+        assert!(error.contains("no limit is set") && error.contains("no limit on amounts is"), "{error}");
+        let alone = GOOD.replacen(r#""fallback":{"action":"a"}"#, r#""caps":{"max_count":1}"#, 1);
+        let error = ServerConfig::from_json(&alone).unwrap_err().to_string();
+        assert!(error.contains("\"caps\" limit the fallback, and there is none"), "{error}");
+    }
+
+    #[test]
     fn names_every_mistake() {
         for (from, to, says) in [
             (r#""listen":"127.0.0.1:0","#, "", "neither \"listen\" nor \"uds\""),
@@ -310,6 +353,8 @@ mod tests {
             (r#""max_batch_rows":1000"#, r#""max_batch_rows":0"#, "\"max_batch_rows\" is 0"),
             (r#""score":0.5"#, r#""score":1.5"#, "from 0 to 1"),
             (r#"{"action":"a"}"#, r#"{"decision":"review","score":0.5}"#, "is of kind action"),
+            (r#""p99_ms":10.0"#, r#""tier":4"#, "\"tier\" is 4"),
+            (r#""p99_ms":10.0"#, r#""mode":"enforced""#, "unknown variant `enforced`"),
             (r#"{"decision":"review","score":0.5}"#, r#"{"action":"a"}"#, "is of kind score"),
             (r#""kind":"score""#, r#""kind":"rank""#, "unknown variant `rank`"),
             (r#""listen""#, r#""lisen""#, "unknown field `lisen`"),

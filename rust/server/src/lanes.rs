@@ -10,7 +10,7 @@ use scorer_core::policy::unit;
 use serde::{Deserialize, Serialize};
 
 use crate::bundles::{Loaded, Store};
-use crate::config::{CheckpointConfig, FallbackConfig, ServerConfig};
+use crate::config::{CapsConfig, CheckpointConfig, FallbackConfig, ServerConfig};
 use crate::error::SwapError;
 
 /// How far the shares may be from 1 in sum.
@@ -251,13 +251,23 @@ fn check_fit(config: &CheckpointConfig, loaded: &Loaded) -> Result<(), String> {
             config.kind.as_str()
         ));
     }
-    match &config.fallback {
-        Some(FallbackConfig::Action { action }) if loaded.bundle.catalogue().index_of(action).is_none() => {
-            Err(format!(
-                "the checkpoint's fallback action {action:?} is not in the catalogue of bundle {}; correct the fallback",
+    let caps = config.caps.as_ref();
+    let answers = [("fallback", config.fallback.as_ref()), ("on_cap", caps.and_then(CapsConfig::answer))];
+    for (what, answer) in answers {
+        if let Some(FallbackConfig::Action { action }) = answer
+            && loaded.bundle.catalogue().index_of(action).is_none()
+        {
+            return Err(format!(
+                "the checkpoint's {what} action {action:?} is not in the catalogue of bundle {}; correct it",
                 loaded.digest_text
-            ))
+            ));
         }
+    }
+    match caps.and_then(|caps| caps.amount_feature.as_deref()) {
+        Some(amount) if loaded.bundle.schema().index_of(amount).is_none() => Err(format!(
+            "the checkpoint's caps: amount_feature {amount:?} is not a feature of bundle {}; correct it",
+            loaded.digest_text
+        )),
         Some(_) | None => Ok(()),
     }
 }

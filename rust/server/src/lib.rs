@@ -28,7 +28,10 @@ mod transport;
 
 pub use bundles::{LoadFor, LoadReport, Stages, WarmUpReport};
 pub use condition::{BundleStatus, LogStatus, Status};
-pub use config::{CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, ServerConfig};
+pub use config::{
+    CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap, Refuse,
+    ServerConfig,
+};
 pub use error::{LoadError, ServerError, SwapError, UnloadError};
 #[cfg(feature = "fault-injection")]
 pub use fault::Fault;
