@@ -160,6 +160,13 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$part.in --output-file $$part.txt; done
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt bench.in --output-file bench.txt
+	@cd requirements && $(LOCK) $(UPGRADE) clients.in --output-file clients.txt
+
+.PHONY: clients
+clients: $(VENV)/.packages ## Other people's inference clients into .build/clients, for the tests that call us with them
+	$(call say,'Inference clients')
+	@[ -x .build/clients/bin/python ] || '$(BIN)/uv' venv --quiet --python '$(RUN)' .build/clients
+	@'$(BIN)/uv' pip sync --python .build/clients/bin/python --require-hashes requirements/clients.txt
 
 .PHONY: wheel
 wheel: $(VENV)/.packages | cargo ## Build the wheel into target/wheels

@@ -1,0 +1,288 @@
+"""The Open Inference Protocol with the clients that people have: NVIDIA's, KServe's and grpcurl."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import ACTIONS, FEATURES, rows
+from servers import ROOT, RunningServer, start_server
+from waiting import PATIENCE
+
+from scorer.registry import Registry
+from scorer.v1 import scoring_pb2 as pb
+from scorer.v1 import scoring_pb2_grpc
+
+PYTHON = ROOT / ".build/clients/bin/python"
+SCRIPTS = ROOT / "tests/support/clients"
+FRAUD, ACTION = "fraud.checkout", "action.authorise"
+INVALID, NOT_FOUND, LATE, UNIMPLEMENTED = (
+    f"StatusCode.{name}" for name in ("INVALID_ARGUMENT", "NOT_FOUND", "DEADLINE_EXCEEDED", "UNIMPLEMENTED")
+)
+
+
+@functools.cache
+def has(package: str) -> bool:
+    """Whether the clients' environment has a package."""
+    if not PYTHON.exists():
+        return False
+    return (
+        subprocess.run([PYTHON, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
+    )
+
+
+@pytest.fixture(scope="module")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]
+) -> Iterator[RunningServer]:
+    """One server for every client: what they do leaves nothing that another could trip over."""
+    directory = tmp_path_factory.mktemp("open-inference")
+    registry = Registry(directory / "registry")
+    registry.alias("fraud-checkout", "live", registry.push(built_bundles["score-1"]))
+    registry.alias("action-authorise", "live", registry.push(built_bundles["action-1"]))
+    with start_server(directory) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def triton(server: RunningServer) -> dict[str, Any]:
+    """What `tritonclient` got."""
+    return call(server, "call_triton", "tritonclient.grpc")
+
+
+@pytest.fixture(scope="module")
+def kserve(server: RunningServer) -> dict[str, Any]:
+    """What KServe's client got."""
+    return call(server, "call_kserve", "kserve")
+
+
+@pytest.fixture(scope="module")
+def ours(server: RunningServer) -> Ours:
+    """What our own protocol says."""
+    return Ours(server)
+
+
+def call(server: RunningServer, script: str, package: str) -> dict[str, Any]:
+    """What another client gets from this server for four rows."""
+    if not has(package):
+        pytest.skip(f"{package} is not installed (make clients installs it)")
+    plan = {
+        "address": server.address,
+        "rows": rows(4, seed=9).tolist(),
+        "features": FEATURES,
+        "action": ACTIONS[3],
+    }
+    done = subprocess.run(
+        [PYTHON, "-W", "ignore", SCRIPTS / f"{script}.py"],
+        input=json.dumps(plan),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * 4,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stderr}\n{server.story()}"
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+class Ours:
+    """What our own protocol says about the same rows."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self.stub = scoring_pb2_grpc.ScoringServiceStub(server.channel())
+        self.described = self.stub.Describe(pb.DescribeRequest(checkpoint=FRAUD)).checkpoints[0]
+        self.version = self.described.bundle.removeprefix("sha256:")[:12]
+        replies = [self.stub.Score(self.request(row)) for row in rows(4, seed=9)]
+        self.scores = [reply.score for reply in replies]
+        self.margins = [reply.margin for reply in replies]
+        self.decisions = [reply.decision for reply in replies]
+
+    def request(self, row: Any) -> pb.ScoreRequest:
+        dense = pb.DenseFeatures(schema_fingerprint=self.described.schema_fingerprint, values=row)
+        return pb.ScoreRequest(checkpoint=FRAUD, dense=dense)
+
+    def select(self, request_id: str) -> pb.SelectActionResponse:
+        """The same decision once more, by our own protocol."""
+        found = self.stub.Describe(pb.DescribeRequest(checkpoint=ACTION)).checkpoints[0]
+        dense = pb.DenseFeatures(schema_fingerprint=found.schema_fingerprint, values=rows(4, seed=9)[0])
+        return self.stub.SelectAction(
+            pb.SelectActionRequest(checkpoint=ACTION, request_id=request_id, dense=dense)
+        )
+
+
+def floats(values: list[float]) -> str:
+    return struct.pack(f"<{len(values)}f", *values).hex()
+
+
+def doubles(values: list[float]) -> str:
+    return struct.pack(f"<{len(values)}d", *values).hex()
+
+
+def test_tritonclient_gets_our_scores_bit_for_bit(triton: dict[str, Any], ours: Ours) -> None:
+    found = triton
+    assert len(set(ours.scores)) > 1, "the comparison must compare something"
+
+    # Triton's FIL backend answers float32 [rows] under this name, and so do we.
+    assert found["fil"] == floats(ours.scores)
+    assert found["fil_shape"] == [4]
+    assert found["fil_response"] == ["drop-in", ours.version, 1]
+    assert found["outputs"] == {
+        "score": doubles(ours.scores),
+        "margin": doubles(ours.margins),
+        "decision": ours.decisions,
+        "output__0": floats(ours.scores),
+    }
+    assert found["single"] == doubles(ours.scores[:1])
+    assert found["columns"] == doubles(ours.scores)
+    said = found["single_parameters"]
+    assert said["bundle"] == ours.described.bundle
+    assert said["lane"] == ours.described.lanes[0].name
+    assert said["decision_id"]
+    assert "fallback_reason" not in said
+
+    first, bad, *rest = found["stream"]
+    assert [first, *rest] == [floats([score]) for score in ours.scores[:3]]
+    assert bad.startswith('[NOT_FOUND] checkpoint "nope"')
+
+
+def test_tritonclient_selects_an_action_once(triton: dict[str, Any], ours: Ours) -> None:
+    found = triton
+    again = ours.select("order-1")
+    assert again.replayed
+    assert found["action"] == {
+        "action": [again.action],
+        "propensity": doubles([again.propensity]),
+        "expected_reward": doubles([again.expected_reward]),
+    }
+    said = found["action_parameters"]
+    assert float(said["propensity"]) == again.propensity
+    assert said["decision_id"] == "order-1"
+    assert said["logged"] is True
+    assert found["eligible"] == [ACTIONS[3]]
+
+
+def test_tritonclient_learns_what_is_served(triton: dict[str, Any], ours: Ours) -> None:
+    found = triton
+    assert found["live"] is True
+    assert found["ready"] is True
+    assert found["models_ready"] == [True, True, False]
+    assert found["server"]["name"] == "scorer"
+    metadata = found["metadata"]
+    assert metadata["versions"] == [ours.version]
+    assert metadata["inputs"] == [{"name": "input__0", "datatype": "FP32", "shape": ["-1", "4"]}]
+    assert [output["name"] for output in metadata["outputs"]] == ["output__0", "score", "margin", "decision"]
+    assert found["action_metadata"]["outputs"][-1] == {"name": "pmf", "datatype": "FP32", "shape": ["1", "6"]}
+    config = found["config"]["config"]
+    assert (config["backend"], config["max_batch_size"]) == ("scorer", ours.described.max_batch_rows)
+    assert config["input"] == [{"name": "input__0", "data_type": "TYPE_FP32", "dims": ["4"]}]
+    features = json.loads(config["parameters"]["features"]["string_value"])
+    assert tuple(feature["name"] for feature in features) == FEATURES
+    assert (
+        int(config["parameters"]["schema_fingerprint"]["string_value"], 16)
+        == ours.described.schema_fingerprint
+    )
+    assert [(model["name"], model["state"]) for model in found["index"]["models"]] == [
+        (ACTION, "READY"),
+        (FRAUD, "READY"),
+    ]
+    statistics = found["statistics"]["model_stats"][0]
+    # Batches of 4: as FIL, with every output, by columns; rows: the single one, three of the stream.
+    assert int(statistics["inference_count"]) == 3 * 4 + 1 + 3
+    assert int(statistics["inference_stats"]["success"]["count"]) == 3 + 1 + 3
+
+
+def test_tritonclient_is_refused_with_the_right_code(triton: dict[str, Any]) -> None:
+    refused = triton["refused"]
+    codes = {name: status for name, (status, _) in refused.items()}
+    assert codes == {
+        "dtype": INVALID,
+        "shape": INVALID,
+        "name": INVALID,
+        "output": INVALID,
+        "model": NOT_FOUND,
+        "version": NOT_FOUND,
+        "timeout": LATE,
+        "unload": UNIMPLEMENTED,
+        "load": "OK",
+        "load_unknown": NOT_FOUND,
+        "load_config": UNIMPLEMENTED,
+        "shared_memory": UNIMPLEMENTED,
+        "trace": UNIMPLEMENTED,
+    }
+    for name, says in {
+        "dtype": '"FP16" is not taken here',
+        "shape": "shape [4, 2] does not fit; send [rows, 4]",
+        "name": 'did you mean "amount"?',
+        "output": "fraud.checkout",
+        "model": "fraud.checkout",
+        "version": 'no version "1" now',
+        "unload": "control service",
+        "shared_memory": "SystemSharedMemoryStatus is not offered here",
+    }.items():
+        assert says in refused[name][1]
+
+
+def test_kserves_client_gets_our_scores_bit_for_bit(kserve: dict[str, Any], ours: Ours) -> None:
+    found = kserve
+    assert found["live"] is True
+    assert found["ready"] is True
+    assert found["models_ready"] == [True, True, False]
+    assert found["typed_names"] == ["output__0"]
+    assert found["typed"] == found["raw"] == [floats(ours.scores)]
+    assert found["outputs"] == {
+        "score": doubles(ours.scores),
+        "margin": doubles(ours.margins),
+        "decision": ours.decisions,
+    }
+    assert found["typed_decisions"] == ours.decisions
+    assert found["version"] == ours.version
+    again = ours.select("order-2")
+    assert again.replayed
+    assert found["action"]["action"] == [again.action]
+    assert found["action"]["propensity"] == doubles([again.propensity])
+    assert found["loaded"] == [FRAUD, True]
+    assert found["refused"] == {
+        "shape": INVALID,
+        "model": NOT_FOUND,
+        "unload": UNIMPLEMENTED,
+        "unload_unknown": NOT_FOUND,
+    }
+
+
+def test_grpcurl_infers_from_reflection_alone(server: RunningServer, ours: Ours) -> None:
+    grpcurl = shutil.which("grpcurl")
+    if grpcurl is None:
+        pytest.skip("grpcurl is not installed (.ci/run fetches it)")
+    request = {
+        "model_name": FRAUD,
+        "inputs": [
+            {
+                "name": "input__0",
+                "datatype": "FP32",
+                "shape": [4, 4],
+                "contents": {"fp32_contents": rows(4, seed=9).ravel().tolist()},
+            }
+        ],
+        "outputs": [{"name": "score"}],
+    }
+    done = subprocess.run(
+        [grpcurl, "-plaintext", "-d", json.dumps(request), server.address,
+         "inference.GRPCInferenceService/ModelInfer"],
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    reply = json.loads(done.stdout)
+    assert reply["outputs"][0]["contents"]["fp64Contents"] == ours.scores
+
+
+def test_the_package_describes_none_of_their_messages() -> None:
+    """Stubs of ours would collide with theirs in a process that imports both."""
+    found = [path.name for path in (ROOT / "python").rglob("*_pb2*.py") if "v1" not in path.parts]
+    assert found == []
