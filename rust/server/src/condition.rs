@@ -1,5 +1,6 @@
 //! The server's condition, as the control plane and operators ask for it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use serde::Serialize;
@@ -25,6 +26,10 @@ pub struct Status {
     pub lane_table: u64,
     /// Bundles in memory.
     pub bundles: Vec<BundleStatus>,
+    /// By checkpoint: the digest of the bundle before the live one, ready to take over.
+    pub previous: BTreeMap<String, String>,
+    /// By checkpoint: how its promise was kept since the start.
+    pub promises: BTreeMap<String, PromiseStatus>,
     /// Absent if no log is configured.
     pub log: Option<LogStatus>,
     /// Requests in flight.
@@ -33,6 +38,17 @@ pub struct Status {
     pub connections: u64,
     /// Panics caught since the start.
     pub panics: u64,
+}
+
+/// How a checkpoint's promise was kept since the start.
+#[derive(Clone, Debug, Serialize)]
+pub struct PromiseStatus {
+    /// The promise, milliseconds.
+    pub p99_ms: f64,
+    /// Requests that it is for.
+    pub requests: u64,
+    /// Those among them that were late, shed or failed.
+    pub missed: u64,
 }
 
 /// One bundle in memory.
@@ -72,6 +88,15 @@ impl Status {
     pub(crate) fn of(shared: &Shared) -> Status {
         let table = shared.lanes.load_full();
         let directory = |log: &crate::decisions::Decisions| log.dir.display().to_string();
+        let previous = shared.checkpoints.iter().filter_map(|it| {
+            let lane = table.previous(it.index)?;
+            Some((it.name.clone(), lane.loaded.digest_text.to_string()))
+        });
+        let promises = shared.checkpoints.iter().map(|it| {
+            let (requests, missed) = shared.metrics.checkpoint(it.index).sla.totals();
+            let p99_ms = shared.config.checkpoints.get(&it.name).map_or(0.0, |config| config.p99_ms);
+            (it.name.clone(), PromiseStatus { p99_ms, requests, missed })
+        });
         Status {
             version: env!("CARGO_PKG_VERSION"),
             build_profile: if cfg!(debug_assertions) { "debug" } else { "release" },
@@ -84,6 +109,8 @@ impl Status {
             ready_after_ms: shared.ready_after_us.load(Relaxed) as f64 / 1e3,
             lane_table: table.version,
             bundles: shared.bundles.all().iter().map(|loaded| BundleStatus::of(loaded, &table)).collect(),
+            previous: previous.collect(),
+            promises: promises.collect(),
             log: shared.log.as_ref().map(|log| LogStatus { directory: directory(log), status: log.status() }),
             inflight: shared.admission.inflight(),
             connections: shared.metrics.connections.open.load(Relaxed),

@@ -27,7 +27,7 @@ mod status;
 mod transport;
 
 pub use bundles::{LoadFor, LoadReport, Stages, WarmUpReport};
-pub use condition::{BundleStatus, LogStatus, Status};
+pub use condition::{BundleStatus, LogStatus, PromiseStatus, Status};
 pub use config::{
     CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap, Refuse,
     ServerConfig,

@@ -166,7 +166,16 @@ async fn metrics_count_what_happened_and_carry_no_ids() {
     assert_eq!(latency("_bucket", "le=\"+Inf\","), 6.0);
     assert!(latency("_bucket", "le=\"0.01\",") <= 6.0, "the promise is an edge");
     assert!(latency("_bucket", "le=\"0.015\",") <= 6.0, "1.5 times the promise is an edge");
-    assert_eq!(of("scorer_queue_delay_seconds_count{method=\"Score\"}"), 7.0);
+    let delays =
+        |checkpoint: &str| of(&format!("scorer_queue_delay_seconds_count{{checkpoint=\"{checkpoint}\"}}"));
+    assert_eq!([FRAUD, ACTION, ""].map(delays), [6.0, 2.0, 1.0]);
+    let answers =
+        |by: &str| of(&format!("scorer_answer_seconds_count{{checkpoint=\"{FRAUD}\",by=\"{by}\"}}"));
+    assert_eq!(["model", "fallback", "refused"].map(answers), [5.0, 0.0, 1.0]);
+    let promised = of(&format!("scorer_sla_requests_total{{checkpoint=\"{FRAUD}\"}}"));
+    assert_eq!(promised, 5.0, "what the caller got wrong is not promised");
+    assert_eq!(of("scorer_requests_arrived_total"), 9.0);
+    assert_eq!((of("scorer_requests_replied_total"), of("scorer_requests_cancelled_total")), (9.0, 0.0));
     assert_eq!(of(&format!("scorer_decisions_total{{checkpoint=\"{ACTION}\"}}")), 1.0);
     assert_eq!(
         (of("scorer_replays_total"), of("scorer_swaps_total"), of("scorer_loads_total")),
@@ -176,6 +185,52 @@ async fn metrics_count_what_happened_and_carry_no_ids() {
     assert_eq!(of("scorer_log_available"), 1.0);
     let (status, _) = get(setup.server.addresses().metrics.as_deref().unwrap(), "/nope").await;
     assert_eq!(status, 404);
+}
+
+/// `docs/metrics.md` lists what `/metrics` has, no more and no less, with the right types.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_metric_is_documented_and_every_documented_metric_is_there() {
+    let setup = start();
+    setup.client().await.score(score("s", 1.0)).await.unwrap();
+    let page = setup.metrics().await;
+    let found: std::collections::BTreeMap<&str, &str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .map(|line| line.split_once(' ').unwrap())
+        .collect();
+    let documented: std::collections::BTreeMap<&str, &str> = include_str!("../../../docs/metrics.md")
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `scorer_"))
+        .map(|line| {
+            let mut cells = line.split('|').map(str::trim);
+            (cells.next().unwrap().trim_end_matches('`'), cells.next().unwrap())
+        })
+        .collect();
+    let prefixed: std::collections::BTreeMap<String, &str> =
+        documented.iter().map(|(name, kind)| (format!("scorer_{name}"), *kind)).collect();
+    let found: std::collections::BTreeMap<String, &str> =
+        found.into_iter().map(|(name, kind)| (name.to_owned(), kind)).collect();
+    assert_eq!(found, prefixed);
+    // Every sample's labels are those that the page lists for it.
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let Some((name, rest)) = line.split_once('{') else { continue };
+        let base = ["_total", "_bucket", "_count", "_sum"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(name);
+        let row = include_str!("../../../docs/metrics.md")
+            .lines()
+            .find(|row| row.starts_with(&format!("| `{base}` |")))
+            .unwrap_or_else(|| panic!("{base} has no row"));
+        let labels = row.split('|').nth(3).unwrap();
+        for label in rest.split('}').next().unwrap().split("\",").map(|pair| pair.split('=').next().unwrap())
+        {
+            assert!(
+                label == "le" || labels.contains(&format!("`{label}`")),
+                "{base}: label {label} is not documented"
+            );
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Stage 1: when the request came, and until when its caller waits.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
@@ -24,6 +24,10 @@ pub(crate) struct Arrival {
     allowed: AtomicU64,
     /// Filled by the decode stage, read by the counters.
     checkpoint: AtomicU32,
+    /// Arrival to first poll, nanoseconds; [`UNLIMITED`] before it.
+    queued: AtomicU64,
+    /// The answer is a fallback's.
+    fallback: AtomicBool,
 }
 
 // === impl Arrival ===
@@ -45,6 +49,8 @@ impl Arrival {
             method,
             allowed: AtomicU64::new(timeout.map_or(UNLIMITED, nanos)),
             checkpoint: AtomicU32::new(NONE),
+            queued: AtomicU64::new(UNLIMITED),
+            fallback: AtomicBool::new(false),
         };
         (arrival, verdict)
     }
@@ -58,6 +64,26 @@ impl Arrival {
     /// The message itself may set a limit too; the shorter one holds.
     pub(crate) fn tighten(&self, timeout: Duration) {
         self.allowed.fetch_min(nanos(timeout), Relaxed);
+    }
+
+    /// The request is polled for the first time.
+    pub(crate) fn started(&self) {
+        self.queued.store(nanos(self.at.elapsed()), Relaxed);
+    }
+
+    /// How long it waited for that; `None` where it never came to it.
+    pub(crate) fn queue_delay(&self) -> Option<Duration> {
+        let queued = self.queued.load(Relaxed);
+        (queued != UNLIMITED).then(|| Duration::from_nanos(queued))
+    }
+
+    /// What is answered is not the model's own, in whole or in part.
+    pub(crate) fn fell_back(&self) {
+        self.fallback.store(true, Relaxed);
+    }
+
+    pub(crate) fn has_fallen_back(&self) -> bool {
+        self.fallback.load(Relaxed)
     }
 
     /// Refuses to start work for a caller that has given up.

@@ -59,6 +59,9 @@ pub(crate) async fn answer(
     counters.rows.fetch_add(rows.len() as u64, Relaxed);
     loaded.answered(rows.len() as u64);
 
+    if rows.iter().any(|(_, fallback)| fallback.is_some()) {
+        arrival.fell_back();
+    }
     let batch = Batch { checkpoint, lane, id: &id, entity, times };
     batch.record(shared, values, width, &rows).await;
     let mut response = batch.reply(&rows);

@@ -54,6 +54,9 @@ pub(crate) async fn answer(
     let id = decode::request_id(std::mem::take(&mut request.request_id))?;
     if !id.given {
         let scored = decide(shared, checkpoint, &id.text, &request)?;
+        if scored.fallback.is_some() {
+            arrival.fell_back();
+        }
         return Ok(reply::score(id.text, &scored));
     }
     let key = shared.scores.key(checkpoint.index, &id.text);
@@ -62,6 +65,9 @@ pub(crate) async fn answer(
     let (scored, replayed) = shared.scores.once(key, content, checkpoint, decide).await?;
     if replayed {
         shared.metrics.replays.fetch_add(1, Relaxed);
+    }
+    if scored.fallback.is_some() {
+        arrival.fell_back();
     }
     Ok(reply::score(id.text, &scored))
 }

@@ -59,6 +59,9 @@ pub(crate) async fn answer(
     if replayed {
         shared.metrics.replays.fetch_add(1, Relaxed);
     }
+    if selected.fallback.is_some() {
+        arrival.fell_back();
+    }
     Ok(reply::selection(id, &selected, replayed))
 }
 

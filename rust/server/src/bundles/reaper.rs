@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::thread::yield_to_requests;
+
 /// The reaper's thread, as debuggers and events show it.
 pub(crate) const THREAD: &str = "scorer-reaper";
 /// How often it looks again at what is still in use.
@@ -52,6 +54,7 @@ impl Reaper {
 }
 
 fn run(retired: &Receiver<Retired>) {
+    yield_to_requests();
     let mut waiting: Vec<Retired> = Vec::new();
     loop {
         let next = if waiting.is_empty() {
@@ -60,7 +63,12 @@ fn run(retired: &Receiver<Retired>) {
             retired.recv_timeout(LOOK_AGAIN)
         };
         match next {
-            Ok(it) => waiting.push(it),
+            // Given twice, it would be waiting for itself.
+            Ok(it) => {
+                if !waiting.iter().any(|known| Arc::ptr_eq(known, &it)) {
+                    waiting.push(it);
+                }
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -97,6 +105,7 @@ mod tests {
         // The inner one first: it is freed only after the outer one.
         reaper.retire(inner);
         reaper.retire(Arc::clone(&in_use));
+        reaper.retire(Arc::clone(&outer));
         reaper.retire(outer);
         assert_eq!(told.recv().unwrap().as_deref(), Some(THREAD));
         assert_eq!(Arc::strong_count(&in_use), 2, "freed while in use");

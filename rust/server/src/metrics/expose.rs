@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::{CheckpointMetrics, Histogram, Method, Reason, code_name};
+use super::{By, Cap, CheckpointMetrics, Histogram, Method, Miss, Reason, code_name};
 use crate::error::Refused;
 use crate::state::Shared;
 
@@ -35,6 +35,7 @@ impl fmt::Debug for Snapshot {
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         requests(&self.0, &mut encoder)?;
+        promises(&self.0, &mut encoder)?;
         answers(&self.0, &mut encoder)?;
         transport(&self.0, &mut encoder)?;
         bundles(&self.0, &mut encoder)?;
@@ -71,26 +72,88 @@ fn requests(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let labels = [("method", method.as_str()), ("checkpoint", it.name.as_str())];
         histogram(&mut family, &labels, &it.latency[method as usize])?;
     }
+    // Read first what ends a request, so that a request in mid-count is in flight and not twice.
+    let (replied, cancelled) = (metrics.replied.load(Relaxed), metrics.cancelled.load(Relaxed));
+    single(encoder, "requests_replied", "Requests that got a reply, an error included", replied)?;
+    single(encoder, "requests_cancelled", "Requests that their caller gave up", cancelled)?;
+    single(encoder, "requests_arrived", "Requests that came in", metrics.arrived.load(Relaxed))
+}
+
+/// What is held against each checkpoint's promise.
+fn promises(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let checkpoints = &shared.metrics.checkpoints;
+    let mut family = encoder.encode_descriptor(
+        "sla_promise_seconds",
+        "What 99 % of answers are promised within",
+        None,
+        MetricType::Gauge,
+    )?;
+    for it in named(checkpoints) {
+        let promise = it.sla.promise().unwrap_or_default().as_secs_f64();
+        ConstGauge::new(promise).encode(family.encode_family(&[("checkpoint", it.name.as_str())])?)?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "answer_seconds",
+        "From the HEADERS of a request for an answer to the reply handed over, by who answered",
+        None,
+        MetricType::Histogram,
+    )?;
+    for it in named(checkpoints) {
+        for by in By::ALL {
+            let labels = [("checkpoint", it.name.as_str()), ("by", by.as_str())];
+            histogram(&mut family, &labels, &it.sla.latency[by as usize])?;
+        }
+    }
     let mut family = encoder.encode_descriptor(
         "queue_delay_seconds",
         "From the request's HEADERS to its first poll",
         None,
         MetricType::Histogram,
     )?;
-    for method in Method::ALL {
-        let delay = &metrics.queue_delay[method as usize];
-        if delay.read().1 > 0 {
-            histogram(&mut family, &[("method", method.as_str())], delay)?;
-        }
+    for it in checkpoints.iter().filter(|it| !it.name.is_empty() || it.sla.queue_delay.read().1 > 0) {
+        histogram(&mut family, &[("checkpoint", it.name.as_str())], &it.sla.queue_delay)?;
     }
     let mut family = encoder.encode_descriptor(
-        "late",
-        "Requests that took longer than the checkpoint promises or their caller allowed",
+        "sla_misses",
+        "Requests whose promise was not kept, by reason",
         None,
         MetricType::Counter,
     )?;
-    for it in named(&metrics.checkpoints) {
-        counter(&mut family, &[("checkpoint", &it.name)], it.late.load(Relaxed))?;
+    for it in named(checkpoints) {
+        for miss in Miss::ALL {
+            let labels = [("checkpoint", it.name.as_str()), ("reason", miss.as_str())];
+            counter(&mut family, &labels, it.sla.misses[miss as usize].load(Relaxed))?;
+        }
+    }
+    let mut family = encoder.encode_descriptor(
+        "sla_requests",
+        "Requests that the promise is for",
+        None,
+        MetricType::Counter,
+    )?;
+    for it in named(checkpoints) {
+        counter(&mut family, &[("checkpoint", &it.name)], it.sla.requests.load(Relaxed))?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "late_results",
+        "Results that came when another reply had been given, and were thrown away",
+        None,
+        MetricType::Counter,
+    )?;
+    for it in named(checkpoints) {
+        counter(&mut family, &[("checkpoint", &it.name)], it.sla.late_results())?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "exposure_caps_hit",
+        "Fallbacks not given as configured because a cap was reached",
+        None,
+        MetricType::Counter,
+    )?;
+    for it in named(checkpoints) {
+        for cap in Cap::ALL {
+            let labels = [("checkpoint", it.name.as_str()), ("cap", cap.as_str())];
+            counter(&mut family, &labels, it.sla.caps(cap))?;
+        }
     }
     Ok(())
 }

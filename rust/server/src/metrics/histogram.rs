@@ -18,6 +18,9 @@ const EDGES_US: [u64; 16] = [
     1_000_000,
 ];
 
+/// Edges in parts of a promise.
+const AROUND_PROMISE: [f64; 8] = [0.1, 0.25, 0.5, 0.8, 1.0, 1.5, 2.0, 4.0];
+
 /// Edges that suit the way from an alias change to the first answer.
 const EDGES_OF_LOADS_US: [u64; 12] = [
     10_000,
@@ -37,13 +40,13 @@ const EDGES_OF_LOADS_US: [u64; 12] = [
 // === impl Histogram ===
 
 impl Histogram {
-    /// The common edges and, where there is a promise, edges at 0.5, 0.8, 1, 1.5 and 4 times of it: the
-    /// share of answers within the promise is then exact, not interpolated.
+    /// The common edges and, where there is a promise, edges around it and at it: the share of answers within
+    /// the promise is then exact, not interpolated.
     pub(crate) fn new(promise: Option<Duration>) -> Histogram {
         let mut edges = EDGES_US.to_vec();
         if let Some(promise) = promise {
             let promise = promise.as_micros() as f64;
-            edges.extend([0.5, 0.8, 1.0, 1.5, 4.0].map(|factor| (promise * factor).round() as u64));
+            edges.extend(AROUND_PROMISE.map(|factor| (promise * factor).round().max(1.0) as u64));
         }
         Histogram::with_edges(edges)
     }

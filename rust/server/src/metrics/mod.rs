@@ -5,6 +5,7 @@
 mod expose;
 mod histogram;
 pub(crate) mod http;
+mod sla;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +18,7 @@ use crate::config::ServerConfig;
 use crate::error::Refused;
 pub(crate) use expose::render;
 pub(crate) use histogram::Histogram;
+pub(crate) use sla::{By, Cap, Miss, Sla};
 
 /// The methods that are counted: those of the scoring service, and inference by the open protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,10 @@ pub(crate) struct Metrics {
     began: Instant,
     /// Index 0 is for requests that reached no configured checkpoint.
     checkpoints: Box<[CheckpointMetrics]>,
-    queue_delay: [Histogram; Method::COUNT],
+    /// Requests that came in; each of them is replied to or cancelled, or still in flight.
+    arrived: AtomicU64,
+    replied: AtomicU64,
+    cancelled: AtomicU64,
     pub(crate) connections: Connections,
     pub(crate) panics: AtomicU64,
     pub(crate) swaps: AtomicU64,
@@ -72,9 +77,7 @@ pub(crate) struct Metrics {
 #[derive(Debug)]
 pub(crate) struct CheckpointMetrics {
     name: String,
-    promise: Option<Duration>,
-    /// Requests that took longer than the promise, or than their caller allowed if that was less.
-    late: AtomicU64,
+    pub(crate) sla: Sla,
     codes: [[AtomicU64; CODES]; Method::COUNT],
     latency: [Histogram; Method::COUNT],
     /// Nanoseconds that inference took, where it succeeded and where it failed.
@@ -121,7 +124,9 @@ impl Metrics {
         Metrics {
             began: Instant::now(),
             checkpoints: std::iter::once(none).chain(named).collect(),
-            queue_delay: std::array::from_fn(|_| Histogram::new(None)),
+            arrived: AtomicU64::new(0),
+            replied: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
             connections: Connections::default(),
             panics: AtomicU64::new(0),
             swaps: AtomicU64::new(0),
@@ -149,11 +154,14 @@ impl Metrics {
         let latency = arrival.at.elapsed();
         it.codes[arrival.method as usize][code as usize].fetch_add(1, Relaxed);
         it.latency[arrival.method as usize].record(latency);
-        let budget = [it.promise, arrival.timeout()].into_iter().flatten().min();
-        if budget.is_some_and(|budget| latency > budget) {
-            it.late.fetch_add(1, Relaxed);
+        let end = if code == Code::Cancelled { &self.cancelled } else { &self.replied };
+        end.fetch_add(1, Relaxed);
+        if let Some(delay) = arrival.queue_delay() {
+            it.sla.queue_delay.record(delay);
         }
         if arrival.method.infers() {
+            let promised = arrival.method != Method::ScoreBatch;
+            it.sla.finished(code, latency, arrival.timeout(), arrival.has_fallen_back(), promised);
             let took = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
             it.took_ns[usize::from(code != Code::Ok)].fetch_add(took, Relaxed);
             let ended = (arrival.at + latency).saturating_duration_since(self.began);
@@ -161,9 +169,9 @@ impl Metrics {
         }
     }
 
-    /// A request was polled for the first time, so long after it arrived.
-    pub(crate) fn started(&self, method: Method, queue_delay: Duration) {
-        self.queue_delay[method as usize].record(queue_delay);
+    /// A request has come in; [`Metrics::finished`] is its other half.
+    pub(crate) fn arrived(&self) {
+        self.arrived.fetch_add(1, Relaxed);
     }
 }
 
@@ -173,8 +181,7 @@ impl CheckpointMetrics {
     fn new(name: String, promise: Option<Duration>) -> CheckpointMetrics {
         CheckpointMetrics {
             name,
-            promise,
-            late: AtomicU64::new(0),
+            sla: Sla::new(promise),
             codes: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
             latency: std::array::from_fn(|_| Histogram::new(promise)),
             took_ns: Default::default(),

@@ -99,7 +99,7 @@ async fn guarded(
     request: ModelInferRequest,
 ) -> Result<ModelInferResponse, Refusal> {
     let arrival = &*probe.arrival;
-    shared.metrics.started(arrival.method, arrival.at.elapsed());
+    arrival.started();
     let mut answering = pin!(infer::answer(shared, arrival, request));
     let caught = std::future::poll_fn(|context| {
         match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {

@@ -229,7 +229,7 @@ impl Running {
         let Running { answering, probe, polled, timer } = self;
         let Probe { shared, arrival, .. } = probe;
         if !std::mem::replace(polled, true) {
-            shared.metrics.started(arrival.method, arrival.at.elapsed());
+            arrival.started();
         }
         match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
             Ok(Poll::Ready(Ok(response))) => Poll::Ready(response),
@@ -325,6 +325,7 @@ impl Probe {
         headers: &HeaderMap,
     ) -> (Probe, Result<(), Refusal>) {
         let (arrival, verdict) = Arrival::stamp(method, headers);
+        shared.metrics.arrived();
         let arrival = Arc::new(arrival);
         let mut probe = Probe { shared: Arc::clone(shared), arrival, code: Code::Cancelled, _permit: None };
         let verdict = verdict.and_then(|()| shared.admission.admit());

@@ -1,0 +1,192 @@
+//! Bringing a bundle in: who is refused and why, what that does to the live one, and what is kept.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
+
+mod support;
+
+use scorer_core::bundle::testing;
+use scorer_server::{LaneTable, LoadError, LoadFor};
+use serde_json::Value;
+use support::*;
+
+fn for_fraud() -> LoadFor {
+    LoadFor { checkpoint: Some(FRAUD.to_owned()), ..LoadFor::default() }
+}
+
+/// What the server answers at the fraud checkpoint now: bundle and score.
+async fn answered(setup: &Setup) -> (String, f64) {
+    let response = setup.client().await.score(score("", 250.0)).await.unwrap().into_inner();
+    (response.served.unwrap().bundle, response.score)
+}
+
+fn next(setup: &Setup) -> (std::path::PathBuf, String) {
+    write(setup.directory.path(), &testing::score_files("next", 0.5))
+}
+
+async fn refused_for(setup: &Setup, reason: &str) -> f64 {
+    let page = setup.metrics().await;
+    let name = format!("scorer_loads_refused_total{{reason=\"{reason}\"}} ");
+    page.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+}
+
+fn event(setup: &Setup, name: &str) -> Value {
+    setup.events().into_iter().find(|event| event["event"] == name).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_candidate_slower_than_the_live_bundle_allows_is_refused_by_its_figures() {
+    // A thousandth of a millisecond promised: every evaluation matters. No candidate is a thousand times faster.
+    let setup = start_with(|config| {
+        config["checkpoints"][FRAUD]["warmup_max_ratio"] = 0.001.into();
+        config["checkpoints"][FRAUD]["p99_ms"] = 0.00001.into();
+    });
+    let (path, digest) = next(&setup);
+    let before = answered(&setup).await;
+    let error = setup.server.load_for(&path, &digest, &for_fraud()).unwrap_err();
+    assert!(
+        matches!(error, LoadError::Slower { max_ratio: 0.001, p99_us, live_us, ratio, .. }
+            if ratio > 0.001 && p99_us > 0.0 && live_us > 0.0),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("times the live bundle's") && error.to_string().contains("--allow-slower")
+    );
+    assert_eq!(answered(&setup).await, before);
+    assert_eq!(setup.server.status().bundles.len(), 2);
+    assert_eq!(refused_for(&setup, "warm_up").await, 1.0);
+    let told = event(&setup, "bundle_refused");
+    assert_eq!((&told["reason"], &told["bundle"]), (&"warm_up".into(), &digest.as_str().into()));
+
+    // A deliberate release: the comparison is waived, the promise is not.
+    let allowed = LoadFor { allow_slower: true, ..for_fraud() };
+    let error = setup.server.load_for(&path, &digest, &allowed).unwrap_err();
+    assert!(matches!(error, LoadError::TooSlow { promise_ms: 0.00001, .. }), "{error}");
+    // For no checkpoint there is no promise: so the last known good table boots whatever the machine does.
+    setup.server.load(&path, &digest).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slower_bundle_that_takes_next_to_nothing_is_let_in() {
+    let setup = start_with(|config| {
+        config["checkpoints"][FRAUD]["warmup_max_ratio"] = 0.001.into();
+        config["checkpoints"][FRAUD]["p99_ms"] = 60000.into();
+    });
+    let (path, digest) = next(&setup);
+    let report = setup.server.load_for(&path, &digest, &for_fraud()).unwrap();
+    assert_eq!(report.warm_up.rows, 1000);
+    assert!(0.0 < report.warm_up.p50_us && report.warm_up.p50_us <= report.warm_up.p99_us);
+    let stages = report.stages;
+    let sum = stages.read_ms + stages.verify_ms + stages.assemble_ms + stages.golden_ms + stages.warm_up_ms;
+    assert!(0.0 < stages.golden_ms && sum <= report.load_ms, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_candidate_is_refused_before_it_is_read_where_there_is_no_memory_for_it() {
+    let setup = start_with(|config| config["memory_budget_bytes"] = (1_u64 << 40).into());
+    let before = answered(&setup).await;
+    let (path, digest) = next(&setup);
+    setup.server.load(&path, &digest).unwrap();
+
+    // A process that holds anything at all holds more than a byte.
+    let config = {
+        let mut config = config(setup.directory.path());
+        config["memory_budget_bytes"] = 1.into();
+        config["log"] = Value::Null;
+        scorer_server::ServerConfig::from_json(&config.to_string()).unwrap()
+    };
+    let server = scorer_server::Server::start(config).unwrap();
+    let error = server.load(&path, &digest).unwrap_err();
+    let LoadError::Memory { needed_mib, resident_mib, budget_mib, ref source_of_budget, .. } = error else {
+        panic!("{error}")
+    };
+    assert!(needed_mib >= 1 && resident_mib >= 1 && budget_mib == 0);
+    assert_eq!(source_of_budget, "memory_budget_mb");
+    assert!(error.to_string().contains("MiB"), "{error}");
+    assert!(server.status().bundles.is_empty());
+    assert_eq!(answered(&setup).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_golden_case_that_differs_is_told_apart_from_a_damaged_file() {
+    let setup = start();
+    let before = answered(&setup).await;
+    let mut files = testing::score_files("next", 0.5);
+    let other = testing::score_files("other", 1.0);
+    files.insert("golden.bin".to_owned(), other["golden.bin"].clone());
+    testing::reseal(&mut files).unwrap();
+    let (path, digest) = write(setup.directory.path(), &files);
+    let error = setup.server.load_for(&path, &digest, &for_fraud()).unwrap_err().to_string();
+    assert!(error.contains("golden"), "{error}");
+    assert_eq!(refused_for(&setup, "golden").await, 1.0);
+    let (path, digest) = next(&setup);
+    let forest = path.join("forest.bin");
+    let mut bytes = std::fs::read(&forest).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&forest, bytes).unwrap();
+    let error = setup.server.load_for(&path, &digest, &for_fraud()).unwrap_err().to_string();
+    assert!(error.contains("forest.bin"), "{error}");
+    assert_eq!((refused_for(&setup, "golden").await, refused_for(&setup, "verification").await), (1.0, 1.0));
+    assert_eq!(answered(&setup).await, before);
+    let unknown = LoadFor { checkpoint: Some("nowhere".to_owned()), ..LoadFor::default() };
+    let error = setup.server.load_for(&path, &digest, &unknown).unwrap_err();
+    assert!(matches!(error, LoadError::UnknownCheckpoint { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_way_from_the_alias_to_the_first_answer_is_told_once() {
+    let setup = start();
+    answered(&setup).await;
+    setup.events();
+    let (path, digest) = next(&setup);
+    let wanted = LoadFor {
+        changed_at_us: Some(1_000_000),
+        noticed_at_us: Some(1_400_000),
+        fetch_us: 2_000,
+        ..for_fraud()
+    };
+    setup.server.load_for(&path, &digest, &wanted).unwrap();
+    setup.server.swap(&table(2, &digest, &setup.action)).unwrap();
+    assert!(setup.events().iter().all(|event| event["event"] != "first_answer"), "nobody has asked yet");
+    assert_eq!(answered(&setup).await.0, digest);
+    answered(&setup).await;
+    let told: Vec<Value> =
+        setup.events().into_iter().filter(|event| event["event"] == "first_answer").collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let told = &told[0];
+    assert_eq!((&told["checkpoint"], &told["bundle"]), (&FRAUD.into(), &digest.as_str().into()));
+    assert_eq!((&told["notice_ms"], &told["fetch_ms"]), (&400.0.into(), &2.0.into()));
+    assert!(told["total_ms"].as_f64() > told["golden_ms"].as_f64());
+    let page = setup.metrics().await;
+    let notice = format!("scorer_data_load_stage_seconds{{checkpoint=\"{FRAUD}\",stage=\"notice\"}} 0.4");
+    assert!(page.lines().any(|line| line == notice), "{page}");
+    // The table before it counts too: one journey each.
+    let count = format!("scorer_data_load_seconds_count{{checkpoint=\"{FRAUD}\"}} 2");
+    assert!(page.lines().any(|line| line == count), "{page}");
+    // Back to the bundle before, which is in memory: another way, another first answer.
+    setup.server.swap(&table(3, &setup.fraud, &setup.action)).unwrap();
+    answered(&setup).await;
+    assert_eq!(event(&setup, "first_answer")["bundle"], setup.fraud.as_str());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bundle_before_is_offered_until_memory_is_short_or_it_is_let_go() {
+    let setup = start();
+    let (path, digest) = next(&setup);
+    setup.server.load_for(&path, &digest, &for_fraud()).unwrap();
+    let with_previous = |version: u64, previous: &str| -> LaneTable {
+        let mut table = table(version, &digest, &setup.action);
+        table.previous.insert(FRAUD.to_owned(), previous.to_owned());
+        table
+    };
+    setup.server.swap(&with_previous(2, &setup.fraud)).unwrap();
+    assert_eq!(setup.server.status().previous.get(FRAUD), Some(&setup.fraud));
+    // One that does not fit, or is not in memory, is no offer; the swap goes through.
+    setup.server.swap(&with_previous(3, &setup.action)).unwrap();
+    assert!(setup.server.status().previous.is_empty());
+    setup.server.swap(&with_previous(4, &setup.fraud)).unwrap();
+    assert!(setup.server.status().previous.contains_key(FRAUD));
+    setup.server.unload(&setup.fraud).unwrap();
+    assert!(setup.server.status().previous.is_empty());
+    assert_eq!(setup.server.status().lane_table, 4, "the table is the same");
+    assert_eq!(answered(&setup).await.0, digest);
+}
