@@ -83,6 +83,13 @@ impl CalibrationMap {
         }
     }
 
+    /// [`CalibrationMap::apply`] in place, to each of many values.
+    pub fn apply_all(&self, values: &mut [f64]) {
+        for value in values {
+            *value = self.apply(*value);
+        }
+    }
+
     /// The calibrated value; NaN stays NaN.
     #[must_use]
     pub fn apply(&self, value: f64) -> f64 {

@@ -196,11 +196,14 @@ fn evaluate_actions(
 ) -> Result<Seen, EvalError> {
     let out = bundle.select(row, eligible, CHECKPOINT, &format!("golden-{number}"), &Unlimited, scratch)?;
     let actions = bundle.catalogue.len();
-    let width = scratch.margins.len() / actions;
-    let each = |action: usize| scratch.margins[action * width..(action + 1) * width].iter().copied();
+    let columns = &scratch.columns;
+    let each = |at: usize| {
+        let values = bundle.program.margins.iter().flat_map(Clone::clone);
+        values.map(move |value| columns.of(value)[at])
+    };
     let voter = |action: usize| (0..=policy.voters()).map(move |voter| voter * actions + action);
     Ok(Seen {
-        margins: eligible.iter().flat_map(each).collect(),
+        margins: (0..columns.eligible.len()).flat_map(each).collect(),
         scores: eligible.iter().flat_map(voter).map(|at| scratch.scores[at]).collect(),
         pmf: eligible.iter().map(|action| scratch.pmf[action]).collect(),
         choice: u32::try_from(out.index).unwrap_or(u32::MAX),

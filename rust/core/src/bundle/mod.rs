@@ -43,6 +43,7 @@ use crate::forest::Forest;
 use crate::policy::{Action, ActionCatalogue, CatalogueError, Policy};
 use crate::schema::{FeatureSpec, Schema, SchemaError};
 use node::Node;
+use oracle::Oracle;
 use program::{End, Parts, Program};
 
 /// Reads one file of a bundle by its plain name.
@@ -71,6 +72,8 @@ pub struct Bundle {
     action_rows: Vec<f32>,
     action_width: usize,
     program: Program,
+    /// Of an action bundle whose program can run for all actions at once.
+    oracle: Option<Oracle>,
     reference: Option<Reference>,
 }
 
@@ -183,6 +186,10 @@ impl Bundle {
         let parts =
             Parts { kind: manifest.kind, features: &features, forests, calibration, catalogue: &catalogue };
         let program = Program::compile(&nodes, parts)?;
+        let oracle = match manifest.kind {
+            Kind::Action => Oracle::new(&program, schema.len(), catalogue.len(), &action_rows),
+            Kind::Score => None,
+        };
         Ok(Bundle {
             digest: manifest.digest,
             action_width: action_schema.len(),
@@ -192,6 +199,7 @@ impl Bundle {
             catalogue,
             action_rows,
             program,
+            oracle,
             reference: None,
         })
     }
@@ -284,6 +292,13 @@ impl Bundle {
     pub fn fill_action(&self, action: usize, row: &mut [f32]) {
         let own = &self.action_rows[action * self.action_width..(action + 1) * self.action_width];
         row[self.schema.len()..self.schema.len() + self.action_width].copy_from_slice(own);
+    }
+
+    /// Bytes that the forests keep on the heap, with what the catalogue made of them.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let forests: usize = self.forests().iter().map(Forest::heap_bytes).sum();
+        forests + self.oracle.as_ref().map_or(0, Oracle::heap_bytes)
     }
 
     /// Bytes of all listed files.

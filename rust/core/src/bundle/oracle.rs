@@ -1,13 +1,139 @@
 //! Scores of all eligible actions in one context.
 //!
-//! This is the one place that knows how: today the program runs once per action; an evaluator that settles the
-//! action features at load would replace [`fill_scores`] and nothing else.
+//! The program runs once for the whole eligible set: a value of the program is a column with one entry per eligible
+//! action. Forests evaluate all actions at once where the catalogue could be settled in them at load, else row by
+//! row. A program that cannot run that way at all runs once per action.
 
+use super::program::{Program, Step};
+use super::scratch::{Buffers, Columns};
 use super::{Bundle, EvalError, EvalScratch};
 use crate::budget::Budget;
+use crate::forest::actions::{ActionForest, Catalogue, Isa};
 use crate::policy::Mask;
 
-/// Fills `scratch.scores` (and the margins behind them) for every eligible action; NaN for all others.
+/// A program specialised to the bundle's catalogue.
+#[derive(Debug)]
+pub(super) struct Oracle {
+    /// Per forest; `None` for one that is evaluated row by row.
+    pub(super) forests: Vec<Option<ActionForest>>,
+    /// Per row slot the actions' own features as that slot holds them, `[actions, action features]`; kept where
+    /// some forest is evaluated row by row.
+    own: Vec<Vec<f32>>,
+    context: usize,
+}
+
+impl Oracle {
+    /// `None` where a transform of an action's own feature does not stay finite: then the row says so, once it is
+    /// asked for.
+    pub(super) fn new(program: &Program, context: usize, actions: usize, rows: &[f32]) -> Option<Oracle> {
+        let mut own = vec![Vec::new(); program.rows];
+        own[0] = rows.to_vec();
+        let mut forests = Vec::with_capacity(program.forests.len());
+        for step in &program.steps {
+            match step {
+                Step::Transform { transform, from, to } => {
+                    let width = program.width - context;
+                    let mut row = vec![f32::NAN; program.width];
+                    let mut changed = own[*from].clone();
+                    for own in changed.chunks_exact_mut(width.max(1)) {
+                        // Features that are missing stay so: the context's are, here.
+                        row[context..].copy_from_slice(own);
+                        transform.apply(&mut row).ok()?;
+                        own.copy_from_slice(&row[context..]);
+                    }
+                    own[*to] = changed;
+                }
+                Step::Forest { forest, row } => {
+                    let catalogue = Catalogue { context, actions, rows: &own[*row] };
+                    forests.push(ActionForest::new(&program.forests[*forest], &catalogue, Isa::best()));
+                }
+                Step::Link { .. } | Step::Calibrate { .. } => {}
+            }
+        }
+        if forests.iter().all(Option::is_some) {
+            own = Vec::new();
+        }
+        Some(Oracle { forests, own, context })
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let forests: usize = self.forests.iter().flatten().map(ActionForest::heap_bytes).sum();
+        let own: usize = self.own.iter().map(|rows| size_of::<Vec<f32>>() + 4 * rows.len()).sum();
+        forests + own + size_of::<Option<ActionForest>>() * self.forests.len()
+    }
+
+    fn run(
+        &self,
+        program: &Program,
+        eligible: &Mask,
+        budget: &dyn Budget,
+        buffers: &mut Buffers,
+        columns: &mut Columns,
+    ) -> Result<(), EvalError> {
+        let Columns { actions, eligible: members, values, together, forests } = columns;
+        let (count, stride) = (members.len(), *actions);
+        let place = |value: usize| value * stride..value * stride + count;
+        buffers.rows[self.context..program.width].fill(f32::NAN);
+        for step in &program.steps {
+            match step {
+                Step::Transform { transform, from, to } => {
+                    program.transform(transform, *from, *to, &mut buffers.rows)?;
+                }
+                Step::Forest { forest: number, row: slot } => {
+                    let forest = &program.forests[*number];
+                    let range = program.margins[*number].clone();
+                    let row = &mut buffers.rows[slot * program.width..(slot + 1) * program.width];
+                    if let (Some(factored), Some(scratch)) = (&self.forests[*number], &mut forests[*number]) {
+                        let together = &mut together[..range.len() * stride];
+                        factored.margins(forest, row, eligible.words(), budget, scratch, together)?;
+                        for (value, all) in range.zip(together.chunks_exact(stride)) {
+                            for (to, &action) in values[place(value)].iter_mut().zip(&*members) {
+                                *to = all[action as usize];
+                            }
+                        }
+                        continue;
+                    }
+                    let own = &self.own[*slot];
+                    let width = program.width - self.context;
+                    for (at, &action) in members.iter().enumerate() {
+                        let action = action as usize;
+                        row[self.context..].copy_from_slice(&own[action * width..(action + 1) * width]);
+                        let out = &mut buffers.linked[..range.len()];
+                        forest.margins_within(row, budget, &mut buffers.forests[*number], out)?;
+                        for (value, &margin) in range.clone().zip(&*out) {
+                            values[value * stride + at] = margin;
+                        }
+                    }
+                    row[self.context..].fill(f32::NAN);
+                }
+                Step::Link { forest: number, index, to } => {
+                    let (forest, range) = (&program.forests[*number], program.margins[*number].clone());
+                    if forest.link().is_elementwise() {
+                        values.copy_within(place(range.start + index), to * stride);
+                        forest.transform(&mut values[place(*to)]);
+                        continue;
+                    }
+                    let linked = &mut buffers.linked[..range.len()];
+                    for at in 0..count {
+                        for (linked, value) in linked.iter_mut().zip(range.clone()) {
+                            *linked = values[value * stride + at];
+                        }
+                        forest.transform(linked);
+                        values[to * stride + at] = linked[*index];
+                    }
+                }
+                Step::Calibrate { map, from, to } => {
+                    values.copy_within(place(*from), to * stride);
+                    map.apply_all(&mut values[place(*to)]);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fills `scratch.scores` (and the columns behind them) for every eligible action; NaN for all others.
 pub(super) fn fill_scores(
     bundle: &Bundle,
     context: &[f32],
@@ -15,26 +141,39 @@ pub(super) fn fill_scores(
     budget: &dyn Budget,
     scratch: &mut EvalScratch,
 ) -> Result<(), EvalError> {
-    let (program, actions) = (&bundle.program, bundle.catalogue.len());
-    let EvalScratch { buffers, scores, margins, .. } = scratch;
-    scores.fill(f64::NAN);
+    let program = &bundle.program;
+    let EvalScratch { buffers, scores, columns, .. } = scratch;
+    columns.eligible.clear();
+    columns.eligible.extend(eligible.iter().map(|action| action as u32));
     buffers.rows[..context.len()].copy_from_slice(context);
-    let per_action = margins.len() / actions;
-    for action in eligible.iter() {
-        let own = &bundle.action_rows[action * bundle.action_width..(action + 1) * bundle.action_width];
-        buffers.rows[context.len()..program.width].copy_from_slice(own);
-        program.run(budget, buffers)?;
-        scores[action] = buffers.values[program.score];
-        for (voter, &at) in program.voters.iter().enumerate() {
-            scores[(voter + 1) * actions + action] = buffers.values[at];
+    match &bundle.oracle {
+        Some(oracle) => oracle.run(program, eligible, budget, buffers, columns)?,
+        None => by_rows(bundle, budget, buffers, columns)?,
+    }
+    scores.fill(f64::NAN);
+    let of_voters = std::iter::once(&program.score).chain(&program.voters);
+    for (scores, &value) in scores.chunks_exact_mut(columns.actions).zip(of_voters) {
+        for (&action, &score) in columns.eligible.iter().zip(columns.of(value)) {
+            scores[action as usize] = score;
         }
-        let mut kept = margins[action * per_action..(action + 1) * per_action].iter_mut();
-        for range in &program.margins {
-            // In this order: the other way round, zip takes one place too many.
-            buffers.values[range.clone()]
-                .iter()
-                .zip(kept.by_ref())
-                .for_each(|(&margin, kept)| *kept = margin);
+    }
+    Ok(())
+}
+
+/// Runs the program once per eligible action.
+fn by_rows(
+    bundle: &Bundle,
+    budget: &dyn Budget,
+    buffers: &mut Buffers,
+    columns: &mut Columns,
+) -> Result<(), EvalError> {
+    let program = &bundle.program;
+    let Columns { actions, eligible, values, .. } = columns;
+    for (at, &action) in eligible.iter().enumerate() {
+        bundle.fill_action(action as usize, &mut buffers.rows);
+        program.run(budget, buffers)?;
+        for (column, &value) in values.chunks_exact_mut(*actions).zip(&buffers.values) {
+            column[at] = value;
         }
     }
     Ok(())

@@ -30,7 +30,7 @@ pub(super) struct Parts<'a> {
 /// A compiled program.
 #[derive(Debug)]
 pub(super) struct Program {
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     pub(super) forests: Vec<Forest>,
     /// Length of one row.
     pub(super) width: usize,
@@ -56,8 +56,9 @@ pub(super) enum End {
     Policy(Box<Policy>),
 }
 
+/// One compiled node.
 #[derive(Debug)]
-enum Step {
+pub(super) enum Step {
     Transform { transform: Transform, from: usize, to: usize },
     Forest { forest: usize, row: usize },
     Link { forest: usize, index: usize, to: usize },
@@ -248,17 +249,28 @@ impl Program {
         self.values - 1
     }
 
+    /// Fills row slot `to` with the transformed row of slot `from`.
+    pub(super) fn transform(
+        &self,
+        transform: &Transform,
+        from: usize,
+        to: usize,
+        rows: &mut [f32],
+    ) -> Result<(), EvalError> {
+        let (from, to) = (from * self.width, to * self.width);
+        rows.copy_within(from..from + self.width, to);
+        transform
+            .apply(&mut rows[to..to + self.width])
+            .map_err(|value| EvalError::NotFinite { what: "a transformed feature", value })
+    }
+
     /// Runs every step on the row in slot 0; margins and scores are left in the buffers.
     pub(super) fn run(&self, budget: &dyn Budget, buffers: &mut Buffers) -> Result<(), EvalError> {
         let Buffers { rows, values, linked, forests } = buffers;
         for step in &self.steps {
             match step {
                 Step::Transform { transform, from, to } => {
-                    let (from, to) = (from * self.width, to * self.width);
-                    rows.copy_within(from..from + self.width, to);
-                    transform
-                        .apply(&mut rows[to..to + self.width])
-                        .map_err(|value| EvalError::NotFinite { what: "a transformed feature", value })?;
+                    self.transform(transform, *from, *to, rows)?;
                 }
                 Step::Forest { forest, row } => {
                     let row = &rows[row * self.width..(row + 1) * self.width];

@@ -3,6 +3,7 @@
 use super::program::End;
 use super::{Bundle, Digest};
 use crate::forest::Scratch;
+use crate::forest::actions::ActionScratch;
 use crate::policy::PolicyScratch;
 
 /// Working memory for one bundle.
@@ -12,8 +13,7 @@ pub struct EvalScratch {
     pub(super) buffers: Buffers,
     /// `[1 + voters, actions]`: the oracle's scores, then each voter's. NaN where not eligible.
     pub(super) scores: Vec<f64>,
-    /// `[actions, margins]`.
-    pub(super) margins: Vec<f64>,
+    pub(super) columns: Columns,
     pub(super) pmf: Vec<f64>,
     pub(super) policy: Option<PolicyScratch>,
 }
@@ -27,23 +27,54 @@ pub(super) struct Buffers {
     pub(super) forests: Vec<Scratch>,
 }
 
+/// The program's values of every eligible action.
+#[derive(Debug, Clone)]
+pub(super) struct Columns {
+    /// Actions in the catalogue.
+    pub(super) actions: usize,
+    /// The eligible ones, in the catalogue's order.
+    pub(super) eligible: Vec<u32>,
+    /// Per value of the program `actions` places, of which the first ones are those of the eligible actions.
+    pub(super) values: Vec<f64>,
+    /// `[outputs, actions]`: what one forest gives.
+    pub(super) together: Vec<f64>,
+    pub(super) forests: Vec<Option<ActionScratch>>,
+}
+
+impl Columns {
+    /// One value of the program, of each eligible action.
+    pub(super) fn of(&self, value: usize) -> &[f64] {
+        &self.values[value * self.actions..][..self.eligible.len()]
+    }
+}
+
 impl EvalScratch {
     /// Allocates everything that evaluating this bundle needs.
     #[must_use]
     pub fn new(bundle: &Bundle) -> EvalScratch {
         let program = &bundle.program;
-        let margins: usize = program.margins.iter().map(ExactSizeIterator::len).sum();
+        let outputs = program.margins.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
         let actions = bundle.catalogue.len();
+        let factored = bundle.oracle.iter().flat_map(|oracle| &oracle.forests);
+        let forests = program.forests.iter().zip(factored);
         EvalScratch {
             bundle: bundle.digest,
             buffers: Buffers {
                 rows: vec![0.0; program.rows * program.width],
                 values: vec![0.0; program.values],
-                linked: vec![0.0; program.margins.iter().map(ExactSizeIterator::len).max().unwrap_or(0)],
+                linked: vec![0.0; outputs],
                 forests: program.forests.iter().map(Scratch::new).collect(),
             },
             scores: vec![f64::NAN; actions * (1 + program.voters.len())],
-            margins: vec![f64::NAN; actions * margins],
+            columns: Columns {
+                actions,
+                eligible: Vec::with_capacity(actions),
+                values: vec![0.0; actions * program.values],
+                together: vec![0.0; actions * outputs],
+                forests: forests
+                    .map(|(forest, own)| own.as_ref().map(|own| ActionScratch::new(forest, own)))
+                    .collect(),
+            },
             pmf: vec![0.0; actions],
             policy: match &program.end {
                 End::Policy(policy) => Some(PolicyScratch::new(policy)),

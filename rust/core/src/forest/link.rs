@@ -36,6 +36,13 @@ pub enum Link {
 }
 
 impl Link {
+    /// Whether each output is a function of its own margin alone, so that outputs of several rows may be passed
+    /// to [`super::Forest::transform`] together.
+    #[must_use]
+    pub fn is_elementwise(self) -> bool {
+        !matches!(self, Self::Softmax | Self::ArgMax | Self::Normalize)
+    }
+
     /// Applies the link in place.
     pub(super) fn apply(self, precision: Precision, outputs: &mut [f64]) {
         match precision {

@@ -92,6 +92,12 @@ impl Mask {
         bytes
     }
 
+    /// A bit per action, least significant bit of the first word first; bits beyond the last action are 0.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     /// Actions covered, eligible or not.
     #[must_use]
     pub fn len(&self) -> usize {
