@@ -7,6 +7,10 @@ use std::cell::Cell;
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
 use scorer_core::bundle::testing::{action_recipe, assemble, score_files};
+use scorer_core::forest::actions::{ActionForest, ActionScratch, Catalogue, Isa};
+use scorer_core::forest::{
+    BaseOrder, Forest, Link, Missing, Model, NanRule, Node, Precision, Split, Target, Test, Tree, ZeroRule,
+};
 use scorer_core::policy::Mask;
 use scorer_core::schema::Value;
 use serde_json::json;
@@ -59,6 +63,84 @@ fn features_and_scores() {
         bundle.score(&row, &Unlimited, &mut scratch).unwrap();
     });
     assert_eq!(count, 0);
+}
+
+/// An ensemble one of whose members has vector leaves, and is therefore evaluated row by row.
+#[test]
+fn forests_of_both_kinds() {
+    let mut recipe = action_recipe("authorise", 0.0, json!({"rule": "bagging", "voters": 2}));
+    recipe.forests.get_mut("member-01.bin").unwrap().trees[0].target = Target::All;
+    let bundle = assemble(&recipe.build().unwrap()).unwrap();
+    let mut scratch = EvalScratch::new(&bundle);
+    let eligible = Mask::all(bundle.catalogue().len());
+    let count = allocations(|| {
+        let row = [50.0, 1.0, 0.0];
+        bundle.select(&row, &eligible, "action.authorise", "order-1", &Unlimited, &mut scratch).unwrap();
+    });
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn all_actions_at_once() {
+    let (model, rows) = tall();
+    let forest = Forest::compile(&model).unwrap();
+    let catalogue = Catalogue { context: 1, actions: 400, rows: &rows };
+    for isa in Isa::available() {
+        let actions = ActionForest::new(&forest, &catalogue, isa).unwrap();
+        assert_eq!((actions.shape().specialised, actions.shape().split), (1, 1), "both ways are taken");
+        let mut scratch = ActionScratch::new(&forest, &actions);
+        let mut out = vec![0.0; 400];
+        let count = allocations(|| {
+            let eligible = [u64::MAX, 1, 0, 0, 0, 0, 1];
+            let row = [1.0, f32::NAN];
+            actions.margins(&forest, &row, &eligible, &Unlimited, &mut scratch, &mut out).unwrap();
+        });
+        assert_eq!(count, 0);
+    }
+}
+
+/// Two trees under a test of the context: one with a leaf for each of 400 actions, one with two.
+fn tall() -> (Model, Vec<f32>) {
+    let chain = |leaves: u32| {
+        let split = |feature, threshold: u32, at| {
+            let missing = Missing { nan: NanRule::Left, zero: ZeroRule::Keep };
+            let test = Test::Less(f64::from(threshold));
+            Node::Split(Split { feature, test, missing, left: at + 1, right: at + 2 })
+        };
+        fn grow(low: u32, high: u32, nodes: &mut Vec<Node>, split: &dyn Fn(u32, u32, u32) -> Node) -> u32 {
+            let at = nodes.len() as u32;
+            nodes.push(Node::Leaf(low));
+            if high - low > 1 {
+                let middle = (low + high) / 2;
+                let left = grow(low, middle, nodes, split);
+                let right = grow(middle, high, nodes, split);
+                nodes[at as usize] = split(1, middle, 0);
+                if let Node::Split(split) = &mut nodes[at as usize] {
+                    (split.left, split.right) = (left, right);
+                }
+            }
+            at
+        }
+        let mut nodes = vec![split(0, 0, 0), Node::Leaf(leaves)];
+        grow(0, leaves, &mut nodes, &split);
+        Tree {
+            target: Target::Output(0),
+            nodes,
+            leaves: (0..=leaves).map(f64::from).collect(),
+            sets: Vec::new(),
+        }
+    };
+    let model = Model {
+        num_features: 2,
+        num_outputs: 1,
+        precision: Precision::F32,
+        base: vec![0.0],
+        base_order: BaseOrder::First,
+        divisor: Vec::new(),
+        link: Link::Identity,
+        trees: vec![chain(400), chain(2)],
+    };
+    (model, (0..400).map(|action| action as f32).collect())
 }
 
 #[test]

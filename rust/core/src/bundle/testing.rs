@@ -151,6 +151,21 @@ pub fn action_files(name: &str, base: f32) -> Files {
 impl Recipe {
     /// Builds the bundle; golden margins come from the engine itself.
     pub fn build(&self) -> Result<Files, BundleError> {
+        let (mut files, mut manifest, draft) = self.start()?;
+        let golden = golden::build(&draft, &golden_cases(&draft))?;
+        files.insert("golden.bin".to_owned(), golden);
+        files.insert("reference.json".to_owned(), reference().to_string().into_bytes());
+        manifest.files = file_entries(&files);
+        files.insert(MANIFEST.to_owned(), manifest.seal()?);
+        Ok(files)
+    }
+
+    /// The bundle without golden cases, which only hold the models' margins on rows that no node transforms.
+    pub fn draft(&self) -> Result<Bundle, BundleError> {
+        self.start().map(|(_, _, draft)| draft)
+    }
+
+    fn start(&self) -> Result<(Files, Manifest, Bundle), BundleError> {
         let mut files = Files::new();
         let text = |value: &Value| value.to_string().into_bytes();
         files.insert("schema.json".to_owned(), text(&self.schema));
@@ -167,12 +182,7 @@ impl Recipe {
             serde_json::from_value(manifest).map_err(|error| BundleError::Manifest(error.to_string()))?;
         let read = |name: &str| files.get(name).cloned().ok_or(ReadError::Missing);
         let draft = Bundle::draft(&manifest.seal()?, &read)?;
-        let golden = golden::build(&draft, &golden_cases(&draft))?;
-        files.insert("golden.bin".to_owned(), golden);
-        files.insert("reference.json".to_owned(), text(&reference()));
-        manifest.files = file_entries(&files);
-        files.insert(MANIFEST.to_owned(), manifest.seal()?);
-        Ok(files)
+        Ok((files, manifest, draft))
     }
 }
 

@@ -66,3 +66,4 @@ fn ensemble_members_vote() {
 
 mod bad_input;
 mod parts;
+mod together;
