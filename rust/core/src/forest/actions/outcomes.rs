@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 
 use super::Isa;
 
+/// The outcome of a test that goes right; 0 is left. A walk of eight trees side by side adds it to its position as
+/// it is.
+pub(super) const RIGHT: u8 = 8;
+
 /// Distinct tests, ordered by slot and key. Test 0 is the sentinel, which always goes right.
 #[derive(Debug)]
 pub(super) struct Tests {
@@ -41,7 +45,7 @@ impl Tests {
         8 * self.runs.len() + 4 * self.keys.len()
     }
 
-    /// 1 where a test goes right. `outcomes` is as long as [`Tests::len`] says.
+    /// [`RIGHT`] where a test goes right, else 0. `outcomes` is as long as [`Tests::len`] says.
     pub(super) fn fill(&self, isa: Isa, slots: &[i32], outcomes: &mut [u8]) {
         match isa {
             #[cfg(target_arch = "x86_64")]
@@ -59,13 +63,13 @@ impl Tests {
     #[inline(always)]
     fn fill_with(&self, slots: &[i32], outcomes: &mut [u8]) {
         let Some((sentinel, outcomes)) = outcomes.split_first_mut() else { return };
-        *sentinel = 1;
+        *sentinel = RIGHT;
         let mut start = 0;
         for &(slot, end) in &self.runs {
             let value = slots[slot as usize];
             let end = end as usize;
             for (outcome, &key) in outcomes[start..end].iter_mut().zip(&self.keys[start..end]) {
-                *outcome = u8::from(value >= key);
+                *outcome = if value >= key { RIGHT } else { 0 };
             }
             start = end;
         }

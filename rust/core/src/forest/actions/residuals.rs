@@ -7,6 +7,7 @@
 
 use super::super::layout::PackedNode;
 use super::super::sum::Real;
+use super::outcomes::RIGHT;
 use super::specialise::{Made, Part, Size, Specialiser};
 use crate::budget::{Budget, OutOfTime};
 
@@ -48,9 +49,9 @@ impl Number for u32 {
 /// Complete trees of one depth.
 #[derive(Debug, Default)]
 struct Padded<I, T> {
-    /// `[residuals][2^depth]` tests in heap order: entry 0 unused, the root is 1.
+    /// Per group `[2^depth][GROUP]` tests in heap order: row 0 unused, the root is in row 1.
     tests: Vec<I>,
-    /// `[residuals][2^depth]`.
+    /// Per group `[2^depth][GROUP]`.
     leaves: Vec<T>,
     /// Where each residual's leaf goes.
     places: Vec<u32>,
@@ -113,12 +114,16 @@ impl<T: Real> Residuals<u32, T> {
         if is_padded(size) {
             let depth = usize::from(size.depth);
             let group = &mut self.padded[depth - 1];
-            let first = group.tests.len();
-            group.tests.resize(first + (1 << depth), 0);
-            group.leaves.resize(first + (1 << depth), T::default());
+            let lane = group.places.len() % GROUP;
+            let size = GROUP << depth;
+            if lane == 0 {
+                group.tests.resize(group.tests.len() + size, 0);
+                group.leaves.resize(group.leaves.len() + size, T::default());
+            }
+            let first = group.tests.len() - size;
             group.places.push(place);
             let (tests, leaves) = (&mut group.tests[first..], &mut group.leaves[first..]);
-            copy.complete(part, 1, depth, 0, tests, leaves);
+            copy.complete(part, 1, depth, lane, tests, leaves);
         } else {
             let root = self.linked.nodes.len() as u32;
             self.linked.roots.push((size.depth, root, place));
@@ -129,12 +134,8 @@ impl<T: Real> Residuals<u32, T> {
 
     /// Fills the groups up with residuals that go to `spare`, renumbers the tests and orders the deep trees.
     pub(super) fn finish<I: Number>(mut self, renumbered: &[u32], spare: u32) -> Residuals<I, T> {
-        for (i, group) in self.padded.iter_mut().enumerate() {
-            while group.places.len() % GROUP != 0 {
-                group.tests.resize(group.tests.len() + (2 << i), 0);
-                group.leaves.resize(group.leaves.len() + (2 << i), T::default());
-                group.places.push(spare);
-            }
+        for group in &mut self.padded {
+            group.places.resize(group.places.len().next_multiple_of(GROUP), spare);
         }
         for node in &mut self.linked.nodes {
             node.test = renumbered[node.test as usize];
@@ -184,25 +185,28 @@ impl<T: Real> Copier<'_, '_, '_, T> {
         }
     }
 
+    /// Fills one lane of a group below row `at`, from which `levels` are left.
     fn complete(
         &mut self,
         part: Part,
         at: usize,
-        depth: usize,
-        level: usize,
+        levels: usize,
+        lane: usize,
         tests: &mut [u32],
         leaves: &mut [T],
     ) {
         match self.split(part) {
             Ok(made) => {
-                tests[at] = made.test;
-                self.complete(made.left, 2 * at, depth, level + 1, tests, leaves);
-                self.complete(made.right, 2 * at + 1, depth, level + 1, tests, leaves);
+                tests[at * GROUP + lane] = made.test;
+                self.complete(made.left, 2 * at, levels - 1, lane, tests, leaves);
+                self.complete(made.right, 2 * at + 1, levels - 1, lane, tests, leaves);
             }
             // Every way from here leads to a copy of this leaf, so the tests do not matter.
             Err(value) => {
-                let first = (at << (depth - level)) - (1 << depth);
-                leaves[first..first + (1 << (depth - level))].fill(value);
+                let first = (at << levels) - tests.len() / GROUP;
+                for row in first..first + (1 << levels) {
+                    leaves[row * GROUP + lane] = value;
+                }
             }
         }
     }
@@ -268,21 +272,9 @@ impl<I: Number, T: Real> Residuals<I, T> {
                 if budget.spent() {
                     return Err(OutOfTime);
                 }
-                let part = Complete { tests, leaves, to };
-                // SAFETY: `new` made and `finish` completed whole groups of this depth, with tests and places
-                // below the numbers that `Factored::new` sizes `outcomes` and `places` by.
-                unsafe {
-                    match i + 1 {
-                        1 => part.walk::<1>(outcomes, places),
-                        2 => part.walk::<2>(outcomes, places),
-                        3 => part.walk::<3>(outcomes, places),
-                        4 => part.walk::<4>(outcomes, places),
-                        5 => part.walk::<5>(outcomes, places),
-                        6 => part.walk::<6>(outcomes, places),
-                        7 => part.walk::<7>(outcomes, places),
-                        _ => part.walk::<8>(outcomes, places),
-                    }
-                }
+                // SAFETY: `push` made whole groups of this depth, with tests and places below the numbers that
+                // `Factored::new` sizes `outcomes` and `places` by.
+                unsafe { walk(i + 1, (tests, leaves, to), outcomes, places) };
             }
         }
         for roots in self.linked.roots.chunks(GROUP * CHECK_EVERY) {
@@ -298,43 +290,44 @@ impl<I: Number, T: Real> Residuals<I, T> {
     }
 }
 
-/// Whole groups of one depth.
-struct Complete<'a, I, T> {
-    tests: &'a [I],
-    leaves: &'a [T],
-    to: &'a [u32],
-}
-
-impl<I: Number, T: Real> Complete<'_, I, T> {
-    /// # Safety
-    /// There are `2^DEPTH` tests and leaves for each of `to`, which is a multiple of `GROUP`; tests are below
-    /// `outcomes.len()` and `to` is below `places.len()`.
-    #[inline(never)]
-    unsafe fn walk<const DEPTH: usize>(&self, outcomes: &[u8], places: &mut [T]) {
-        let size = GROUP << DEPTH;
-        let groups = self.tests.chunks_exact(size).zip(self.leaves.chunks_exact(size));
-        for ((tests, leaves), to) in groups.zip(self.to.chunks_exact(GROUP)) {
-            let mut at = [1_usize; GROUP];
-            for _ in 0..DEPTH {
-                for (lane, at) in at.iter_mut().enumerate() {
-                    let index = (lane << DEPTH) + *at;
-                    debug_assert!(index < tests.len());
-                    // SAFETY: `at` starts at 1 and has doubled fewer than DEPTH times, so it is below 2^DEPTH
-                    // and the index below GROUP << DEPTH, the length of the chunk.
-                    let test = unsafe { tests.get_unchecked(index) }.index();
-                    debug_assert!(test < outcomes.len());
-                    // SAFETY: the caller's promise.
-                    let outcome = unsafe { *outcomes.get_unchecked(test) };
-                    *at = 2 * *at + usize::from(outcome);
-                }
+/// Walks whole groups of one depth: tests, leaves and places.
+///
+/// The depth is no constant on purpose: with the levels unrolled, the compiler takes the sums of a walk apart until
+/// there are more of them than registers.
+///
+/// # Safety
+/// There are `2^depth` tests and leaves for each place, of which there are a multiple of `GROUP`; tests are below
+/// `outcomes.len()`, places below `places.len()`; outcomes are 0 or `RIGHT`.
+#[inline(never)]
+unsafe fn walk<I: Number, T: Real>(
+    depth: usize,
+    (tests, leaves, to): (&[I], &[T], &[u32]),
+    outcomes: &[u8],
+    places: &mut [T],
+) {
+    const { assert!(RIGHT as usize == GROUP) };
+    let size = GROUP << depth;
+    let groups = tests.chunks_exact(size).zip(leaves.chunks_exact(size));
+    for ((tests, leaves), to) in groups.zip(to.chunks_exact(GROUP)) {
+        // Eight times the row.
+        let mut at = [GROUP; GROUP];
+        for _ in 0..depth {
+            for (lane, at) in at.iter_mut().enumerate() {
+                debug_assert!(*at + lane < tests.len());
+                // SAFETY: a row starts at 1 and has doubled fewer than `depth` times, so it is below 2^depth.
+                let test = unsafe { tests.get_unchecked(*at + lane) }.index();
+                debug_assert!(test < outcomes.len());
+                // SAFETY: the caller's promise.
+                let outcome = unsafe { *outcomes.get_unchecked(test) };
+                *at = 2 * *at + usize::from(outcome);
             }
-            for (lane, (at, &to)) in at.iter().zip(to).enumerate() {
-                let index = (lane << DEPTH) + at - (1 << DEPTH);
-                debug_assert!(index < leaves.len() && (to as usize) < places.len());
-                // SAFETY: an outcome is 0 or 1, so `at` is now between 2^DEPTH and 2^(DEPTH + 1), and leaves
-                // are as many as tests; the place is the caller's promise.
-                unsafe { *places.get_unchecked_mut(to as usize) = *leaves.get_unchecked(index) };
-            }
+        }
+        for (lane, (at, &to)) in at.iter().zip(to).enumerate() {
+            let index = at + lane - size;
+            debug_assert!(index < leaves.len() && (to as usize) < places.len());
+            // SAFETY: outcomes being 0 or GROUP, `at` is now a row between 2^depth and 2^(depth + 1), and leaves are
+            // as many as tests; the place is the caller's promise.
+            unsafe { *places.get_unchecked_mut(to as usize) = *leaves.get_unchecked(index) };
         }
     }
 }
@@ -352,13 +345,13 @@ impl<T: Real> Linked<T> {
         for _ in 0..steps {
             for at in &mut at[..roots.len()] {
                 debug_assert!((*at as usize) < self.nodes.len());
-                // SAFETY: roots are nodes, both sides of a split are, and a leaf leads to itself, as the outcome
-                // of test 0 is 1.
+                // SAFETY: roots are nodes, both sides of a split are, and a leaf leads to itself, as test 0
+                // goes right.
                 let node = unsafe { *self.nodes.get_unchecked(*at as usize) };
                 debug_assert!((node.test as usize) < outcomes.len());
                 // SAFETY: the caller's promise.
                 let outcome = unsafe { *outcomes.get_unchecked(node.test as usize) };
-                *at = node.left.wrapping_add(u32::from(outcome));
+                *at = node.left.wrapping_add(u32::from(outcome / RIGHT));
             }
         }
         for (&at, &(_, _, to)) in at.iter().zip(roots) {

@@ -5,6 +5,7 @@
 
 use super::super::layout::PackedNode;
 use super::super::sum::Real;
+use super::outcomes::RIGHT;
 use super::set;
 use super::settle::Settled;
 use super::specialise::Specialiser;
@@ -127,7 +128,7 @@ impl<T: Real> SplitTrees<T> {
         let mut node = self.nodes[at as usize];
         loop {
             let next = match node.question {
-                Question::Context(test) => node.left + u32::from(outcomes[test as usize]),
+                Question::Context(test) => node.left + u32::from(outcomes[test as usize] / RIGHT),
                 Question::Leaf(value) => {
                     let value = self.values[value as usize];
                     set::members(here).for_each(|profile| leaves[profile] = value);
