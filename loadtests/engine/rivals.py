@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from loadtests.models import FEATURES, Rows
+from loadtests.engine.models import FEATURES, Rows
 from loadtests.options import WORK
 
 Predict = Callable[[Rows], Any]
@@ -101,7 +101,13 @@ def lleaves(model: Any, folder: Path = WORK / "compiled") -> Predict:
     return lambda rows: compiled.predict(rows, n_jobs=1)
 
 
-def agrees(predict: Predict, rows: Rows, expected: Any) -> bool:
-    """Whether a peer means the same model; some answer with both classes' probabilities."""
-    found = np.asarray(predict(rows), dtype=np.float64).reshape(len(rows), -1)[:, -1]
-    return bool(np.max(np.abs(found - expected)) <= TOLERANCE)
+def check(peers: Mapping[str, Predict], rows: Rows, expected: Any, model: str) -> None:
+    """Holds peers' answers against ours; some give the probabilities of both classes.
+
+    Raises:
+        RuntimeError: A peer means another model.
+    """
+    for name, predict in peers.items():
+        found = np.asarray(predict(rows), dtype=np.float64).reshape(len(rows), -1)[:, -1]
+        if not np.max(np.abs(found - expected.reshape(-1))) <= TOLERANCE:
+            raise RuntimeError(f"{model}: {name} answered for another model")

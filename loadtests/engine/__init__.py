@@ -1,0 +1,16 @@
+"""Forests and actions beside their peers: same model, same rows, one thread, in turns, answers checked."""
+
+from __future__ import annotations
+
+from loadtests.engine import actions, forests, loading
+from loadtests.figures import Figures
+from loadtests.options import Options
+
+
+def run(figures: Figures, options: Options) -> None:
+    """Everything; the quick run leaves out what takes long or guards nothing."""
+    forests.run(figures, options)
+    actions.run(figures, options)
+    if not options.quick:
+        loading.run(figures)
+        forests.curves(figures)

@@ -1,0 +1,45 @@
+"""Loading a bundle: bytes read and hashed, the forest validated, every golden case scored again."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from typing import Final
+
+from loadtests.engine.models import FEATURES, Spec, booster, sample
+from loadtests.engine.race import race
+from loadtests.figures import Figures
+from loadtests.options import WORK
+
+COMMAND: Final = "make bench ARGS=engine"
+SPEC: Final = Spec(1000, 8)
+MOST_MS: Final = 150.0
+
+
+def run(figures: Figures) -> None:
+    """Builds the bundle once, then loads it again and again."""
+    from scorer.bundle import Band, Bundle, Feature, Lineage, SchemaFile, build_score_bundle
+
+    model, (rows, _) = booster(SPEC), sample(SPEC)
+    model.feature_names = [f"f{i}" for i in range(FEATURES)]
+    path = WORK / "given/bundle"
+    shutil.rmtree(path, ignore_errors=True)
+    build_score_bundle(
+        path,
+        name="bench",
+        model=model,
+        schema=SchemaFile(features=[Feature(name=name) for name in model.feature_names]),
+        bands=[Band(start=0, label="approve"), Band(start=0.5, label="decline")],
+        training=rows[:10_000],
+        validation=rows[10_000:],
+        lineage=Lineage(data_digest="sha256:simulated", code_version="bench", run_id="bench", metrics={}),
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    lap = race({"ours": [lambda: Bundle.load(path)]}, seconds=5.0)["ours"]
+    figures.add(
+        name=f"{SPEC.words}, load from its bundle, validated and golden-checked",
+        ours=lap.best * 1e3,
+        unit="ms",
+        target=MOST_MS,
+        command=COMMAND,
+    )
