@@ -1,117 +1,219 @@
 //! Chooses the walk of each group of trees and copies what it needs out of the layout.
 
+use super::kernel::{GROUP, LINE_DEPTH, Line, MAX_DEPTH, MIN_DEPTH, Nodes};
 use super::layout::{Layout, Leaves, PackedNode, Span};
 use super::model::Target;
-use super::plan::{Engine, Group, PADDED_DEPTH, Plan, Walk};
+use super::plan::{Engine, Plan, RUN, Run, Walk};
+use super::rank::Ranker;
 use super::sum::Real;
-use super::walk::{GROUP, PaddedNode};
+use super::walk::PaddedNode;
 
-/// A group is padded where that takes at most this many complete leaves per real one. Keeps the loaded
-/// forest within twice the size of its UBJ file.
-const PADDING: usize = 4;
-
-pub(super) fn plan(layout: &Layout) -> Plan {
-    plan_with(layout, PADDING)
+/// What a plan may do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Choices {
+    /// Trees deeper than a line are padded where that takes at most this many complete leaves per real one.
+    /// Together with six bytes per position this keeps the loaded forest within twice the size of its UBJ file.
+    pub(super) padding: usize,
+    /// Whether byte ranks may be used.
+    pub(super) ranked: bool,
 }
 
-/// A plan with another limit of padding: 0 pads nothing.
-pub(super) fn plan_with(layout: &Layout, padding: usize) -> Plan {
-    match &layout.leaves {
-        Leaves::F32(leaves) => Plan::F32(engine(layout, leaves, padding)),
-        Leaves::F64(leaves) => Plan::F64(engine(layout, leaves, padding)),
+impl Default for Choices {
+    fn default() -> Self {
+        Self { padding: 4, ranked: true }
     }
 }
 
-fn engine<T: Real>(layout: &Layout, leaves: &[T], padding: usize) -> Engine<T> {
-    let vectors = layout.trees.iter().any(|tree| tree.target == Target::All);
-    let mut engine = Engine { groups: Vec::new(), nodes: Vec::new(), leaves: Vec::new(), rows: Vec::new() };
-    for (g, trees) in layout.trees.chunks(GROUP).enumerate() {
+pub(super) fn plan(layout: &Layout, choices: Choices) -> Plan {
+    match &layout.leaves {
+        Leaves::F32(leaves) => Plan::F32(Builder::new(layout, leaves, choices).build()),
+        Leaves::F64(leaves) => Plan::F64(Builder::new(layout, leaves, choices).build()),
+    }
+}
+
+struct Builder<'a, T> {
+    layout: &'a Layout,
+    leaves: &'a [T],
+    choices: Choices,
+    /// Whether some leaf is a vector.
+    vectors: bool,
+    ranker: Option<Ranker>,
+    engine: Engine<T>,
+}
+
+impl<'a, T: Real> Builder<'a, T> {
+    fn new(layout: &'a Layout, leaves: &'a [T], choices: Choices) -> Self {
+        let vectors = layout.trees.iter().any(|tree| tree.target == Target::All);
+        let ranker = if choices.ranked { Ranker::new(layout) } else { None };
+        let engine = Engine {
+            runs: Vec::new(),
+            ranks: None,
+            needs_slots: false,
+            lines: Vec::new(),
+            nodes: Vec::new(),
+            leaves: Vec::new(),
+            rows: Vec::new(),
+            exits: Vec::new(),
+        };
+        Self { layout, leaves, choices, vectors, ranker, engine }
+    }
+
+    fn build(mut self) -> Engine<T> {
+        for (g, trees) in self.layout.trees.chunks(GROUP).enumerate() {
+            let walk = self.walk(trees);
+            self.push(Run { first_tree: g * GROUP, trees: trees.len(), ask: false, walk });
+        }
+        let Self { mut engine, ranker, .. } = self;
+        let mut since = RUN;
+        for run in &mut engine.runs {
+            run.ask = since + run.trees > RUN;
+            since = if run.ask { run.trees } else { since + run.trees };
+        }
+        engine.needs_slots = engine.runs.iter().any(|run| !matches!(run.walk, Walk::Ranked { .. }));
+        engine.ranks = ranker.map(Ranker::finish);
+        engine.runs.shrink_to_fit();
+        engine.lines.shrink_to_fit();
+        engine.nodes.shrink_to_fit();
+        engine.leaves.shrink_to_fit();
+        engine.rows.shrink_to_fit();
+        engine.exits.shrink_to_fit();
+        engine
+    }
+
+    /// Appends a group's run, or lengthens the last one where they walk alike.
+    fn push(&mut self, run: Run) {
+        if let Some(last) = self.engine.runs.last_mut()
+            && last.trees + run.trees <= RUN
+        {
+            match (&mut last.walk, &run.walk) {
+                (Walk::Ranked { depth, .. }, Walk::Ranked { depth: own, .. }) if depth == own => {
+                    last.trees += run.trees;
+                    return;
+                }
+                (Walk::Tipped { steps, .. }, Walk::Tipped { steps: own, .. }) => {
+                    *steps = (*steps).max(*own);
+                    last.trees += run.trees;
+                    return;
+                }
+                _ => {}
+            }
+        }
+        self.engine.runs.push(run);
+    }
+
+    fn walk(&mut self, trees: &[Span]) -> Walk {
         let depth = trees.iter().map(|tree| usize::from(tree.depth)).max().unwrap_or(0);
         let real: usize = trees.iter().map(Span::leaves).sum();
         // Rows of vector leaves are addressed in 32 bits.
-        let addressable = !vectors || u32::try_from(leaves.len()).is_ok();
-        let walk = if depth <= PADDED_DEPTH && GROUP << depth <= padding * real && addressable {
-            let walk = Walk::Padded {
-                depth: depth as u8,
-                first_node: engine.nodes.len(),
-                first_leaf: engine.leaf_count(),
-            };
-            pad(layout, leaves, trees, depth, vectors, &mut engine);
-            walk
-        } else {
-            Walk::Linked { steps: depth as u8 }
-        };
-        engine.groups.push(Group { first_tree: g * GROUP, trees: trees.len(), walk });
+        let addressable = !self.vectors || u32::try_from(self.leaves.len()).is_ok();
+        let dense = depth <= MAX_DEPTH && GROUP << depth <= self.choices.padding.saturating_mul(real);
+        if self.ranker.is_some() && addressable && (depth <= LINE_DEPTH || dense) {
+            let depth = depth.max(MIN_DEPTH);
+            let (first_line, first_leaf) = (self.engine.lines.len(), self.leaf_count());
+            self.rank(trees, depth);
+            return Walk::Ranked { depth: depth as u8, first_line, first_leaf };
+        }
+        if self.ranker.is_some() && depth > LINE_DEPTH {
+            let (first_line, first_exit) = (self.engine.lines.len(), self.engine.exits.len());
+            self.tip(trees);
+            return Walk::Tipped { first_line, first_exit, steps: (depth - LINE_DEPTH) as u8 };
+        }
+        if dense && addressable {
+            let (first_node, first_leaf) = (self.engine.nodes.len(), self.leaf_count());
+            self.pad(trees, depth);
+            return Walk::Padded { depth: depth as u8, first_node, first_leaf };
+        }
+        Walk::Linked { steps: depth as u8 }
     }
-    engine.nodes.shrink_to_fit();
-    engine.leaves.shrink_to_fit();
-    engine.rows.shrink_to_fit();
-    engine
-}
 
-impl<T: Real> Engine<T> {
     fn leaf_count(&self) -> usize {
-        self.leaves.len().max(self.rows.len())
+        self.engine.leaves.len().max(self.engine.rows.len())
     }
-}
 
-fn pad<T: Real>(
-    layout: &Layout,
-    leaves: &[T],
-    trees: &[Span],
-    depth: usize,
-    vectors: bool,
-    engine: &mut Engine<T>,
-) {
-    let size = 1 << depth;
-    let mut heap = vec![PaddedNode::default(); size];
-    let mut values = vec![0_usize; size];
-    for lane in 0..GROUP {
-        if let Some(tree) = trees.get(lane) {
-            let nodes = &layout.nodes[tree.first_node..tree.first_node + tree.nodes];
-            let width = layout.width(tree.target);
-            let mut copy = Complete { nodes, depth, heap: &mut heap, numbers: &mut values };
-            copy.subtree(0, 1, 0);
-            for value in &mut values {
-                *value = tree.first_value + *value * width;
+    fn rank(&mut self, trees: &[Span], depth: usize) {
+        let half = GROUP << depth;
+        let mut bytes = vec![0_u8; 2 * half];
+        for (lane, tree) in trees.iter().enumerate() {
+            let ends = self.top(tree, depth, &mut bytes[lane << depth..], half);
+            self.push_leaves(tree, &ends);
+        }
+        self.push_lines(&bytes, depth);
+    }
+
+    fn tip(&mut self, trees: &[Span]) {
+        let half = GROUP << LINE_DEPTH;
+        let mut bytes = vec![0_u8; 2 * half];
+        for (lane, tree) in trees.iter().enumerate() {
+            let ends = self.top(tree, LINE_DEPTH, &mut bytes[lane << LINE_DEPTH..], half);
+            self.engine.exits.extend(&ends);
+        }
+        self.push_lines(&bytes, LINE_DEPTH);
+    }
+
+    fn push_lines(&mut self, bytes: &[u8], depth: usize) {
+        debug_assert_eq!(bytes.len(), 64 * Nodes::lines_per_group(depth));
+        self.engine.lines.extend(bytes.as_chunks::<64>().0.iter().map(|&line| Line(line)));
+    }
+
+    /// Writes the byte slots of a tree's upper levels to `bytes` and their cuts `half` bytes further on; the node
+    /// that is reached at each position.
+    fn top(&self, tree: &Span, depth: usize, bytes: &mut [u8], half: usize) -> Vec<u32> {
+        complete(self.nodes(tree), depth, |position, node| {
+            if let Some(ranker) = &self.ranker {
+                (bytes[position], bytes[half + position]) = ranker.test(node);
             }
+        })
+    }
+
+    fn nodes(&self, tree: &Span) -> &'a [PackedNode] {
+        &self.layout.nodes[tree.first_node..tree.first_node + tree.nodes]
+    }
+
+    /// Copies the leaves that a complete tree ends in.
+    fn push_leaves(&mut self, tree: &Span, ends: &[u32]) {
+        let (nodes, width) = (self.nodes(tree), self.layout.width(tree.target));
+        let rows = ends.iter().map(|&end| tree.first_value + nodes[end as usize].leaf_number() * width);
+        if self.vectors {
+            self.engine.rows.extend(rows.map(|row| row as u32));
         } else {
-            heap.fill(PaddedNode::default());
-            values.fill(0);
+            self.engine.leaves.extend(rows.map(|row| self.leaves[row]));
         }
-        engine.nodes.extend_from_slice(&heap);
-        if vectors {
-            engine.rows.extend(values.iter().map(|&row| row as u32));
-        } else {
-            engine.leaves.extend(values.iter().map(|&row| leaves.get(row).copied().unwrap_or_default()));
+    }
+
+    fn pad(&mut self, trees: &[Span], depth: usize) {
+        for tree in trees {
+            let first = self.engine.nodes.len();
+            self.engine.nodes.resize(first + (1 << depth), PaddedNode::default());
+            let heap = &mut self.engine.nodes[first..];
+            let nodes = &self.layout.nodes[tree.first_node..tree.first_node + tree.nodes];
+            let ends = complete(nodes, depth, |position, node| {
+                heap[position] = PaddedNode { key: node.key, slot: node.slot };
+            });
+            self.push_leaves(tree, &ends);
         }
+        // The last group is filled up with trees whose leaves nobody adds.
+        let missing = GROUP - trees.len();
+        self.engine.nodes.resize(self.engine.nodes.len() + (missing << depth), PaddedNode::default());
     }
 }
 
-/// Copies a tree into a complete one; recursion is bounded by the padded depth.
-struct Complete<'a> {
-    nodes: &'a [PackedNode],
-    depth: usize,
-    heap: &'a mut [PaddedNode],
-    numbers: &'a mut [usize],
-}
-
-impl Complete<'_> {
-    fn subtree(&mut self, node: usize, position: usize, level: usize) {
-        let source = self.nodes[node];
-        if level == self.depth {
-            self.numbers[position - (1 << self.depth)] = source.leaf_number();
-            return;
+/// Visits the splits of a tree's upper levels by heap position and gives the node reached at each position of
+/// the level below them. Below a leaf that ends early every position is that leaf, whatever is tested there.
+fn complete(nodes: &[PackedNode], depth: usize, mut split: impl FnMut(usize, PackedNode)) -> Vec<u32> {
+    let mut level = vec![0_u32];
+    for _ in 0..depth {
+        let first = level.len();
+        let mut next = Vec::with_capacity(2 * first);
+        for (at, &index) in level.iter().enumerate() {
+            let node = nodes[index as usize];
+            if node.is_leaf() {
+                next.extend([index, index]);
+            } else {
+                split(first + at, node);
+                next.extend([node.left, node.left + 1]);
+            }
         }
-        let (left, right) = if source.is_leaf() {
-            // Both ways lead to copies of this leaf, so the test does not matter.
-            self.heap[position] = PaddedNode::default();
-            (node, node)
-        } else {
-            self.heap[position] = PaddedNode { key: source.key, slot: source.slot };
-            (source.left as usize, source.left as usize + 1)
-        };
-        self.subtree(left, 2 * position, level + 1);
-        self.subtree(right, 2 * position + 1, level + 1);
+        level = next;
     }
+    level
 }

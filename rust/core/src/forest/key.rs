@@ -27,6 +27,18 @@ pub(super) const fn of_bits(bits: u32) -> i32 {
     signed ^ ((signed >> 31) & 0x7fff_ffff)
 }
 
+/// Whether these are the bits of NaN.
+#[inline]
+pub(super) const fn is_nan(bits: u32) -> bool {
+    bits & 0x7fff_ffff > f32::INFINITY.to_bits()
+}
+
+/// Whether these are the bits of a value that LightGBM takes for zero.
+#[inline]
+pub(super) const fn is_zero(bits: u32) -> bool {
+    bits & 0x7fff_ffff <= ZERO_BOUND.to_bits()
+}
+
 /// The key for `x < threshold`, where `x` is a float32: the smallest float32 that is not below the threshold.
 pub(super) fn less(threshold: f64) -> i32 {
     let nearest = narrow(threshold);

@@ -1,18 +1,20 @@
-//! How the trees of one forest are evaluated: groups of consecutive trees, each with its own walk.
+//! How the trees of one forest are evaluated: runs of consecutive trees, each with its own walk.
 //!
-//! Groups keep the order of the trees, so that leaves are added exactly in the library's order.
+//! Runs keep the order of the trees, so that leaves are added exactly in the library's order.
 
 use crate::budget::{Budget, OutOfTime};
 
+use super::cpu::Isa;
+use super::kernel::{self, GROUP, LINE_DEPTH, Line, Nodes};
 use super::layout::{Layout, Span};
 use super::model::{BaseOrder, Target};
+use super::rank::Ranks;
+use super::scratch::Scratch;
 use super::sum::Real;
-use super::walk::{self, GROUP, PaddedNode};
+use super::walk::{self, PaddedNode};
 
-/// Deepest tree that is padded to a complete one.
-pub(super) const PADDED_DEPTH: usize = 8;
-/// Groups between two looks at the budget: 64 trees.
-const CHECK_EVERY: usize = 64 / GROUP;
+/// Most trees of a run, and between two looks at the budget.
+pub(super) const RUN: usize = kernel::RUN * GROUP;
 
 #[derive(Debug)]
 pub(super) enum Plan {
@@ -27,110 +29,223 @@ impl Plan {
             Self::F64(engine) => engine.heap_bytes(),
         }
     }
+
+    /// Least rows of a block that is evaluated as one.
+    pub(super) fn least_rows(&self, isa: Isa) -> usize {
+        let ranked = match self {
+            Self::F32(engine) => engine.ranks.is_some(),
+            Self::F64(engine) => engine.ranks.is_some(),
+        };
+        kernel::least_rows(isa).filter(|_| ranked).unwrap_or(usize::MAX)
+    }
 }
 
-/// The trees of one group: at most [`GROUP`] consecutive ones.
+/// At most [`RUN`] consecutive trees with one walk.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct Run {
     pub(super) first_tree: usize,
     pub(super) trees: usize,
+    /// Whether the budget is asked before it.
+    pub(super) ask: bool,
     pub(super) walk: Walk,
 }
 
 #[derive(Debug)]
 pub(super) enum Walk {
-    /// Complete trees of one depth, their nodes and leaf values copied into the engine.
+    /// Complete trees of one depth on byte ranks; leaf values copied into the engine.
+    Ranked { depth: u8, first_line: usize, first_leaf: usize },
+    /// The upper levels on byte ranks, the rest in the layout itself for as many steps as the deepest needs.
+    Tipped { first_line: usize, first_exit: usize, steps: u8 },
+    /// At most [`GROUP`] complete trees of one depth on 32-bit keys, for forests that need too many byte slots.
     Padded { depth: u8, first_node: usize, first_leaf: usize },
-    /// Walked in the layout itself, all for as many steps as the deepest needs.
+    /// At most [`GROUP`] trees, walked in the layout itself.
     Linked { steps: u8 },
 }
 
-/// Groups, and what their padded trees need.
+/// Runs, and what they need beside the layout.
 #[derive(Debug)]
 pub(super) struct Engine<T> {
-    pub(super) groups: Vec<Group>,
+    pub(super) runs: Vec<Run>,
+    /// How rows become byte ranks, where some run uses them.
+    pub(super) ranks: Option<Ranks>,
+    /// Whether some run needs the layout's 32-bit slots.
+    pub(super) needs_slots: bool,
+    /// Per group of [`GROUP`] ranked trees: their byte slots, then their cut numbers.
+    pub(super) lines: Vec<Line>,
     /// Per padded group `[GROUP][2^depth]` in heap order: node 0 unused, the root is 1.
     pub(super) nodes: Vec<PaddedNode>,
-    /// Per padded group `[GROUP][2^depth]` leaf values (of vector leaves: none, see `rows`).
+    /// Per complete tree `[2^depth]` leaf values (of vector leaves: none, see `rows`).
     pub(super) leaves: Vec<T>,
     /// Like `leaves`, in forests with vector leaves: index of the first value in the layout.
     pub(super) rows: Vec<u32>,
+    /// Per tipped tree `[2^LINE_DEPTH]`: the node of its layout, counted from its root, to go on from.
+    pub(super) exits: Vec<u32>,
 }
 
 impl<T: Real> Engine<T> {
     fn heap_bytes(&self) -> usize {
-        size_of::<Group>() * self.groups.len()
-            + size_of::<PaddedNode>() * self.nodes.len()
-            + size_of::<T>() * self.leaves.len()
-            + 4 * self.rows.len()
+        size_of::<Run>() * self.runs.capacity()
+            + self.ranks.as_ref().map_or(0, Ranks::heap_bytes)
+            + size_of::<Line>() * self.lines.capacity()
+            + size_of::<PaddedNode>() * self.nodes.capacity()
+            + size_of::<T>() * self.leaves.capacity()
+            + size_of::<u32>() * (self.rows.capacity() + self.exits.capacity())
     }
 
-    /// Margins of the row that `slots` describe.
+    /// Margins of one row.
     pub(super) fn margins<B: Budget + ?Sized>(
         &self,
-        layout: &Layout,
-        leaves: &[T],
-        slots: &[i32],
+        isa: Isa,
+        (layout, leaves): (&Layout, &[T]),
+        row: &[f32],
         budget: &B,
-        sums: &mut [T],
+        scratch: &mut Scratch,
         out: &mut [f64],
     ) -> Result<(), OutOfTime> {
-        match layout.base_order {
-            BaseOrder::First => {
-                for (sum, &base) in sums.iter_mut().zip(&layout.base) {
-                    *sum = T::from_f64(base);
-                }
-            }
-            BaseOrder::Last => sums.fill(T::default()),
+        if self.needs_slots {
+            layout.slots.fill(row, &mut scratch.slots);
         }
-        for (g, group) in self.groups.iter().enumerate() {
-            if g % CHECK_EVERY == 0 && budget.spent() {
+        if let Some(ranks) = &self.ranks {
+            kernel::rank_row(isa, ranks, layout, row, &mut scratch.ranks);
+        }
+        let sums = T::sums(&mut scratch.sums);
+        start(layout, sums);
+        for run in &self.runs {
+            if run.ask && budget.spent() {
                 return Err(OutOfTime);
             }
-            let trees = &layout.trees[group.first_tree..group.first_tree + group.trees];
-            match group.walk {
+            let trees = &layout.trees[run.first_tree..run.first_tree + run.trees];
+            match run.walk {
+                Walk::Ranked { depth, first_line, first_leaf } => {
+                    let nodes = self.ranked(usize::from(depth), first_line, run.trees);
+                    kernel::find(isa, nodes, self.byte_slots(), &scratch.ranks, &mut scratch.positions);
+                    self.add(leaves, trees, usize::from(depth), first_leaf, &scratch.positions, sums);
+                }
+                Walk::Tipped { first_line, first_exit, steps } => {
+                    let nodes = self.ranked(LINE_DEPTH, first_line, run.trees);
+                    kernel::find(isa, nodes, self.byte_slots(), &scratch.ranks, &mut scratch.positions);
+                    for (g, trees) in trees.chunks(GROUP).enumerate() {
+                        let mut at = [0; GROUP];
+                        for (lane, at) in at.iter_mut().enumerate().take(trees.len()) {
+                            let tree = GROUP * g + lane;
+                            let position = usize::from(scratch.positions[tree]);
+                            *at = self.exits[first_exit + (tree << LINE_DEPTH) + position];
+                        }
+                        add_linked(layout, leaves, trees, usize::from(steps), at, &scratch.slots, sums);
+                    }
+                }
                 Walk::Padded { depth, first_node, first_leaf } => {
                     let nodes = &self.nodes[first_node..first_node + (GROUP << depth)];
                     #[expect(unsafe_code, reason = "the layout has been validated")]
                     // SAFETY: `build::plan` copied GROUP complete trees of this depth from a validated layout,
                     // and `Scratch::check` proved that there are as many slots as that layout has.
-                    let found = unsafe { walk::padded(usize::from(depth), nodes, slots) };
-                    if self.rows.is_empty() {
-                        let values = &self.leaves[first_leaf..first_leaf + (GROUP << depth)];
-                        for (lane, tree) in trees.iter().enumerate() {
-                            add_scalar(tree, values[(lane << depth) + found[lane]], sums);
-                        }
-                    } else {
-                        let rows = &self.rows[first_leaf..first_leaf + (GROUP << depth)];
-                        for (lane, tree) in trees.iter().enumerate() {
-                            add_row(tree, &leaves[rows[(lane << depth) + found[lane]] as usize..], sums);
-                        }
-                    }
+                    let found = unsafe { walk::padded(usize::from(depth), nodes, &scratch.slots) };
+                    self.add(leaves, trees, usize::from(depth), first_leaf, &found, sums);
                 }
                 Walk::Linked { steps } => {
-                    #[expect(unsafe_code, reason = "the layout has been validated")]
-                    // SAFETY: `Forest` holds validated layouts only; slots as above.
-                    let found = unsafe { walk::linked(usize::from(steps), &layout.nodes, trees, slots) };
-                    for (lane, tree) in trees.iter().enumerate() {
-                        let number = layout.nodes[tree.first_node + found[lane]].leaf_number();
-                        let first = tree.first_value + number * layout.width(tree.target);
-                        add_row(tree, &leaves[first..], sums);
-                    }
+                    let at = [0; GROUP];
+                    add_linked(layout, leaves, trees, usize::from(steps), at, &scratch.slots, sums);
                 }
             }
         }
-        for (sum, &divisor) in sums.iter_mut().zip(&layout.divisor) {
-            *sum /= T::from_f64(divisor);
-        }
-        if layout.base_order == BaseOrder::Last {
-            for (sum, &base) in sums.iter_mut().zip(&layout.base) {
-                *sum = T::from_f64(sum.to_f64() + base);
-            }
-        }
+        finish(layout, sums);
         for (out, &sum) in out.iter_mut().zip(sums.iter()) {
             *out = sum.to_f64();
         }
         Ok(())
+    }
+
+    fn byte_slots(&self) -> usize {
+        self.ranks.as_ref().map_or(0, Ranks::len)
+    }
+
+    pub(super) fn ranked(&self, depth: usize, first_line: usize, trees: usize) -> Nodes<'_> {
+        let lines = trees.div_ceil(GROUP) * Nodes::lines_per_group(depth);
+        Nodes::new(depth, &self.lines[first_line..first_line + lines])
+    }
+
+    /// Adds the leaves at `positions` of complete trees.
+    #[inline]
+    fn add(
+        &self,
+        leaves: &[T],
+        trees: &[Span],
+        depth: usize,
+        first_leaf: usize,
+        positions: &[u8],
+        sums: &mut [T],
+    ) {
+        if self.rows.is_empty() {
+            let values = &self.leaves[first_leaf..first_leaf + (trees.len() << depth)];
+            let found = values.chunks_exact(1 << depth).zip(positions).map(|(values, &position)| {
+                debug_assert!(usize::from(position) < values.len());
+                #[expect(unsafe_code, reason = "a check per tree costs as much as the addition")]
+                // SAFETY: kernels give positions below 2^depth.
+                unsafe {
+                    *values.get_unchecked(usize::from(position))
+                }
+            });
+            if let [sum] = sums {
+                // All leaves are scalars and there is one output to add them to.
+                let mut own = *sum;
+                found.for_each(|value| own += value);
+                *sum = own;
+            } else {
+                for (tree, value) in trees.iter().zip(found) {
+                    add_scalar(tree, value, sums);
+                }
+            }
+        } else {
+            let rows = &self.rows[first_leaf..first_leaf + (trees.len() << depth)];
+            for (t, (tree, &position)) in trees.iter().zip(positions).enumerate() {
+                let row = rows[(t << depth) + usize::from(position)] as usize;
+                add_row(tree, &leaves[row..], sums);
+            }
+        }
+    }
+}
+
+/// Walks at most [`GROUP`] trees on from `at` and adds their leaves.
+#[inline]
+fn add_linked<T: Real>(
+    layout: &Layout,
+    leaves: &[T],
+    trees: &[Span],
+    steps: usize,
+    at: [u32; GROUP],
+    slots: &[i32],
+    sums: &mut [T],
+) {
+    #[expect(unsafe_code, reason = "the layout has been validated")]
+    // SAFETY: `Forest` holds validated layouts only, of which exits are nodes, and `Scratch::check` proved that
+    // there are as many slots as the layout has.
+    let found = unsafe { walk::linked(steps, &layout.nodes, trees, at, slots) };
+    for (lane, tree) in trees.iter().enumerate() {
+        let number = layout.nodes[tree.first_node + found[lane]].leaf_number();
+        let first = tree.first_value + number * layout.width(tree.target);
+        add_row(tree, &leaves[first..], sums);
+    }
+}
+
+fn start<T: Real>(layout: &Layout, sums: &mut [T]) {
+    match layout.base_order {
+        BaseOrder::First => {
+            for (sum, &base) in sums.iter_mut().zip(&layout.base) {
+                *sum = T::from_f64(base);
+            }
+        }
+        BaseOrder::Last => sums.fill(T::default()),
+    }
+}
+
+fn finish<T: Real>(layout: &Layout, sums: &mut [T]) {
+    for (sum, &divisor) in sums.iter_mut().zip(&layout.divisor) {
+        *sum /= T::from_f64(divisor);
+    }
+    if layout.base_order == BaseOrder::Last {
+        for (sum, &base) in sums.iter_mut().zip(&layout.base) {
+            *sum = T::from_f64(sum.to_f64() + base);
+        }
     }
 }
 

@@ -1,15 +1,27 @@
 //! Working memory of one evaluating thread.
 
-use super::layout::Layout;
-use super::model::Precision;
-use super::{Forest, key};
+use super::Forest;
+use super::block::Block;
+use super::kernel::Positions;
+use super::plan::{Plan, RUN};
+use super::rank::{MAX_SLOTS, RowRanks};
+use super::sum::Sums;
 
 /// Working memory for [`Forest::margins`]: one per thread, reused for every row.
 #[derive(Debug, Clone)]
 pub struct Scratch {
     pub(super) slots: Vec<i32>,
-    pub(super) sums_f32: Vec<f32>,
-    pub(super) sums_f64: Vec<f64>,
+    pub(super) ranks: RowRanks,
+    pub(super) positions: Positions,
+    pub(super) sums: Sums,
+    pub(super) block: Blocks,
+}
+
+/// Memory for blocks of rows, in the precision of the forest.
+#[derive(Debug, Clone)]
+pub(super) enum Blocks {
+    F32(Block<f32>),
+    F64(Block<f64>),
 }
 
 impl Scratch {
@@ -17,19 +29,28 @@ impl Scratch {
     #[must_use]
     pub fn new(forest: &Forest) -> Self {
         let layout = &forest.layout;
-        let mut slots = vec![0; layout.slots.len()];
-        slots[0] = key::HIGH;
-        let width = |precision| if layout.precision() == precision { layout.num_outputs } else { 0 };
-        Self { slots, sums_f32: vec![0.0; width(Precision::F32)], sums_f64: vec![0.0; width(Precision::F64)] }
+        Self {
+            slots: layout.slots.sentinels(1),
+            ranks: RowRanks([0; MAX_SLOTS]),
+            positions: [0; RUN],
+            sums: Sums::new(layout.precision(), layout.num_outputs),
+            block: match &forest.plan {
+                Plan::F32(engine) => Blocks::F32(Block::new(engine, layout)),
+                Plan::F64(engine) => Blocks::F64(Block::new(engine, layout)),
+            },
+        }
     }
 
     /// The evaluators index slots without checks: a scratch of another forest must not get that far.
-    pub(super) fn check(&self, layout: &Layout) {
-        assert_eq!(self.slots.len(), layout.slots.len(), "the scratch belongs to another forest");
-        let sums = match layout.precision() {
-            Precision::F32 => self.sums_f32.len(),
-            Precision::F64 => self.sums_f64.len(),
+    pub(super) fn check(&self, forest: &Forest) {
+        let layout = &forest.layout;
+        let block = match (&forest.plan, &self.block) {
+            (Plan::F32(engine), Blocks::F32(block)) => block.fits(engine, layout),
+            (Plan::F64(engine), Blocks::F64(block)) => block.fits(engine, layout),
+            _ => false,
         };
-        assert_eq!(sums, layout.num_outputs, "the scratch belongs to another forest");
+        let own =
+            self.slots.len() == layout.slots.len() && self.sums.len(layout.precision()) == layout.num_outputs;
+        assert!(own && block, "the scratch belongs to another forest");
     }
 }

@@ -61,12 +61,13 @@ impl CategoryTable {
         self.categories.binary_search(&number).map_or(OTHER_ROW, |i| FIXED_ROWS + i)
     }
 
-    fn fill(&self, value: f32, slots: &mut [i32]) {
+    /// Writes 1 for "right" and 0 for "left" into one slot per column.
+    pub(super) fn fill<T: From<bool>>(&self, value: f32, slots: &mut [T]) {
         let words = Self::words(self.columns);
         let start = self.row_of(value) * words;
         for (chunk, word) in slots.chunks_mut(64).zip(&self.rows[start..start + words]) {
             for (bit, slot) in chunk.iter_mut().enumerate() {
-                *slot = i32::from(word >> bit & 1 == 1);
+                *slot = T::from(word >> bit & 1 == 1);
             }
         }
     }
@@ -93,6 +94,13 @@ impl SlotTable {
     /// First slot of the categorical columns.
     pub(super) fn first_column(&self) -> usize {
         1 + self.numeric.len()
+    }
+
+    /// Slots of `rows` rows, of which only the sentinels have their value.
+    pub(super) fn sentinels(&self, rows: usize) -> Vec<i32> {
+        let mut slots = vec![0; rows * self.len()];
+        slots.iter_mut().step_by(self.len()).for_each(|slot| *slot = key::HIGH);
+        slots
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -194,11 +202,10 @@ impl SlotTable {
 fn fill_run(run: &[Numeric], row: &[f32], out: &mut [i32], nan: i32, zero: Option<i32>) {
     for (slot, out) in run.iter().zip(out) {
         let bits = row[slot.feature as usize].to_bits();
-        let magnitude = bits & 0x7fff_ffff;
         let number = match zero {
-            Some(zero) if magnitude <= key::ZERO_BOUND.to_bits() => zero,
+            Some(zero) if key::is_zero(bits) => zero,
             _ => key::of_bits(bits),
         };
-        *out = if magnitude > f32::INFINITY.to_bits() { nan } else { number };
+        *out = if key::is_nan(bits) { nan } else { number };
     }
 }

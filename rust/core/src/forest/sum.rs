@@ -2,10 +2,58 @@
 
 use std::ops::{AddAssign, DivAssign};
 
+use super::Precision;
+use super::cpu::Isa;
+use super::kernel::{self, Nodes};
+use super::rank::{Column, ROWS};
+
 /// f32 or f64: the precision in which the library itself adds leaves.
 pub(super) trait Real: Copy + Default + AddAssign + DivAssign {
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
+    /// The sums of this type; the others are empty.
+    fn sums(sums: &mut Sums) -> &mut [Self];
+    /// Adds the leaves of one tree with scalar leaves to the sums of a block's first `rows` rows; what becomes of the
+    /// others does not matter.
+    ///
+    /// # Safety
+    /// As [`kernel::positions`].
+    #[expect(unsafe_code, reason = "kernels trust the tables")]
+    unsafe fn add_block(
+        isa: Isa,
+        nodes: Nodes<'_>,
+        tree: usize,
+        columns: &[Column],
+        rows: usize,
+        leaves: &[Self],
+        sums: &mut [Self; ROWS],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { add_found(isa, nodes, tree, columns, rows, leaves, sums) };
+    }
+}
+
+/// One sum per output, in the precision of the forest.
+#[derive(Debug, Clone)]
+pub(super) struct Sums {
+    f32: Vec<f32>,
+    f64: Vec<f64>,
+}
+
+impl Sums {
+    pub(super) fn new(precision: Precision, outputs: usize) -> Self {
+        match precision {
+            Precision::F32 => Self { f32: vec![0.0; outputs], f64: Vec::new() },
+            Precision::F64 => Self { f32: Vec::new(), f64: vec![0.0; outputs] },
+        }
+    }
+
+    pub(super) fn len(&self, precision: Precision) -> usize {
+        match precision {
+            Precision::F32 => self.f32.len(),
+            Precision::F64 => self.f64.len(),
+        }
+    }
 }
 
 impl Real for f32 {
@@ -16,6 +64,28 @@ impl Real for f32 {
     fn to_f64(self) -> f64 {
         f64::from(self)
     }
+
+    fn sums(sums: &mut Sums) -> &mut [Self] {
+        &mut sums.f32
+    }
+
+    #[expect(unsafe_code, reason = "kernels trust the tables")]
+    unsafe fn add_block(
+        isa: Isa,
+        nodes: Nodes<'_>,
+        tree: usize,
+        columns: &[Column],
+        rows: usize,
+        leaves: &[Self],
+        sums: &mut [Self; ROWS],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !kernel::add(isa, nodes, tree, columns, leaves, sums) {
+                add_found(isa, nodes, tree, columns, rows, leaves, sums);
+            }
+        }
+    }
 }
 
 impl Real for f64 {
@@ -25,5 +95,29 @@ impl Real for f64 {
 
     fn to_f64(self) -> f64 {
         self
+    }
+
+    fn sums(sums: &mut Sums) -> &mut [Self] {
+        &mut sums.f64
+    }
+}
+
+/// # Safety
+/// As [`kernel::positions`].
+#[expect(unsafe_code, reason = "kernels trust the tables")]
+unsafe fn add_found<T: Real>(
+    isa: Isa,
+    nodes: Nodes<'_>,
+    tree: usize,
+    columns: &[Column],
+    rows: usize,
+    leaves: &[T],
+    sums: &mut [T; ROWS],
+) {
+    let mut found = [0; ROWS];
+    // SAFETY: the caller's promise.
+    unsafe { kernel::positions(isa, nodes, tree, columns, rows, &mut found) };
+    for (sum, &position) in sums.iter_mut().zip(&found).take(rows) {
+        *sum += leaves[usize::from(position)];
     }
 }

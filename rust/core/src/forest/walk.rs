@@ -7,10 +7,8 @@
 //! checked them all. In debug builds, which the tests are, they are.
 #![expect(unsafe_code, reason = "bounds checks would double the work per node")]
 
+use super::kernel::GROUP;
 use super::layout::{PackedNode, Span};
-
-/// Trees walked at once.
-pub(super) const GROUP: usize = 8;
 
 /// A node of a complete tree in heap order: children of node i are 2i and 2i+1.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,7 +23,7 @@ pub(super) struct PaddedNode {
 /// # Safety
 /// `nodes` holds `GROUP` trees of `2^depth` nodes each, whose slots are below `slots.len()`.
 #[inline]
-pub(super) unsafe fn padded(depth: usize, nodes: &[PaddedNode], slots: &[i32]) -> [usize; GROUP] {
+pub(super) unsafe fn padded(depth: usize, nodes: &[PaddedNode], slots: &[i32]) -> [u8; GROUP] {
     // SAFETY: the caller's promise, with the depth as a constant.
     match depth {
         0 => [0; GROUP],
@@ -43,7 +41,7 @@ pub(super) unsafe fn padded(depth: usize, nodes: &[PaddedNode], slots: &[i32]) -
 /// # Safety
 /// As `padded`.
 #[inline(never)]
-unsafe fn padded_to<const DEPTH: usize>(nodes: &[PaddedNode], slots: &[i32]) -> [usize; GROUP] {
+unsafe fn padded_to<const DEPTH: usize>(nodes: &[PaddedNode], slots: &[i32]) -> [u8; GROUP] {
     assert_eq!(nodes.len(), GROUP << DEPTH);
     let mut at = [1_usize; GROUP];
     for _ in 0..DEPTH {
@@ -59,25 +57,26 @@ unsafe fn padded_to<const DEPTH: usize>(nodes: &[PaddedNode], slots: &[i32]) -> 
             *at = 2 * *at + usize::from(value >= node.key);
         }
     }
-    at.map(|at| at - (1 << DEPTH))
+    at.map(|at| (at - (1 << DEPTH)) as u8)
 }
 
-/// Leaf node of each tree, counted from its root; trees that end early wait in their leaf.
+/// Leaf node of each tree, `steps` below its node `at`, counted from its root; trees that end early wait in their
+/// leaf.
 ///
 /// # Safety
-/// `nodes` and `trees` are those of a validated layout and `slots` belong to it, with the sentinel in slot 0.
+/// `at` are nodes of their trees; `nodes` and `trees` are those of a validated layout and `slots` belong to it, with the sentinel in slot 0.
 #[inline(never)]
 pub(super) unsafe fn linked(
     steps: usize,
     nodes: &[PackedNode],
     trees: &[Span],
+    mut at: [u32; GROUP],
     slots: &[i32],
 ) -> [usize; GROUP] {
     let mut roots = [0_usize; GROUP];
     for (root, tree) in roots.iter_mut().zip(trees) {
         *root = tree.first_node;
     }
-    let mut at = [0_u32; GROUP];
     for _ in 0..steps {
         for (at, root) in at[..trees.len()].iter_mut().zip(&roots) {
             let index = *root + *at as usize;

@@ -6,25 +6,36 @@ use proptest::prelude::*;
 
 use super::super::build;
 use super::{models, reference};
-use crate::budget::{Budget, OutOfTime};
+use crate::budget::{Budget, OutOfTime, Unlimited};
 use crate::forest::*;
 
 fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
+/// Margins of all rows, one by one and then in blocks of several lengths, which must agree.
 fn all_margins(forest: &Forest, rows: &[f32]) -> Vec<u64> {
-    let count = rows.len() / forest.num_features();
-    let mut out = vec![f64::NAN; count * forest.num_outputs()];
-    forest.predict(rows, count, true, &mut out).unwrap();
-    bits(&out)
+    let (features, outputs) = (forest.num_features(), forest.num_outputs());
+    let mut scratch = Scratch::new(forest);
+    let mut single = vec![f64::NAN; rows.len() / features * outputs];
+    for (row, out) in rows.chunks(features).zip(single.chunks_mut(outputs)) {
+        forest.margins(row, &mut scratch, out);
+    }
+    for length in [rows.len() / features, 64, 37, 21, 8] {
+        let mut block = vec![f64::NAN; single.len()];
+        for (rows, out) in rows.chunks(length * features).zip(block.chunks_mut(length * outputs)) {
+            forest.margins_rows(rows, &Unlimited, &mut scratch, out).unwrap();
+        }
+        assert_eq!(bits(&block), bits(&single), "blocks of {length} rows, {}", forest.isa());
+    }
+    bits(&single)
 }
 
-/// The same forest with every group padded as far as depth allows, or none.
-fn planned(forest: &Forest, padding: usize) -> Forest {
+/// The same forest, walked as `choices` say.
+fn planned(forest: &Forest, isa: Isa, padding: usize, ranked: bool) -> Forest {
     let layout = forest.layout.clone();
-    let plan = build::plan_with(&layout, padding);
-    Forest { layout, plan }
+    let plan = build::plan(&layout, build::Choices { padding, ranked });
+    Forest { layout, plan, isa }
 }
 
 proptest! {
@@ -33,12 +44,16 @@ proptest! {
     #[test]
     fn margins_are_the_references(model in models::model(), seed in any::<u64>()) {
         let forest = Forest::compile(&model).unwrap();
-        let rows = models::rows(&model, seed, 60);
+        let rows = models::rows(&model, seed, 130);
         let expected: Vec<u64> =
             rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
         prop_assert_eq!(&all_margins(&forest, &rows), &expected);
-        prop_assert_eq!(&all_margins(&planned(&forest, 0), &rows), &expected, "linked");
-        prop_assert_eq!(&all_margins(&planned(&forest, usize::MAX >> 32), &rows), &expected, "padded");
+        for isa in Isa::available() {
+            for (padding, ranked) in [(0, false), (usize::MAX, false), (0, true), (4, true), (usize::MAX, true)] {
+                let planned = planned(&forest, isa, padding, ranked);
+                prop_assert_eq!(&all_margins(&planned, &rows), &expected, "{} {} {}", isa, padding, ranked);
+            }
+        }
         let bytes = forest.to_bytes();
         let again = Forest::from_bytes(&bytes).unwrap();
         prop_assert_eq!(again.to_bytes(), bytes);

@@ -1,0 +1,140 @@
+//! AVX2: searches, and blocks of rows in registers of 32. One row walks as `portable` does, with these instructions.
+
+use std::arch::x86_64::*;
+
+use super::super::rank::{Block, Column, Count, ROWS, Ranks, RowRanks};
+use super::super::slots::CategoryTable;
+use super::Nodes;
+use super::lanes::{Lanes, Tree};
+
+#[derive(Clone, Copy)]
+struct Wide;
+
+impl Count for Wide {
+    #[inline(always)]
+    fn below(self, block: &Block, value: i32) -> usize {
+        // SAFETY: used in functions of this file alone, whose callers have AVX2.
+        unsafe {
+            let value = _mm256_set1_epi32(value);
+            let half =
+                |at: usize| _mm256_cmpgt_epi32(value, _mm256_load_si256(block.0.as_ptr().add(at).cast()));
+            let both = _mm256_packs_epi32(half(0), half(8));
+            (_mm256_movemask_epi8(both).count_ones() / 2) as usize
+        }
+    }
+}
+
+/// # Safety
+/// The machine has [`super::Isa::Avx2`].
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(in super::super) unsafe fn rank_row(
+    ranks: &Ranks,
+    tables: &[CategoryTable],
+    row: &[f32],
+    out: &mut RowRanks,
+) {
+    ranks.fill_row(tables, row, Wide, out);
+}
+
+/// # Safety
+/// The machine has [`super::Isa::Avx2`].
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(in super::super) unsafe fn rank_rows(
+    ranks: &Ranks,
+    tables: &[CategoryTable],
+    rows: &[f32],
+    width: usize,
+    out: &mut [Column],
+) {
+    ranks.fill_rows(tables, rows, width, Wide, out);
+}
+
+/// Leaf positions of the first `rows` rows of a block; of those that fill up the last register, too.
+///
+/// # Safety
+/// The machine has [`super::Isa::Avx2`], and every slot of the nodes is below the number of columns.
+pub(in super::super) unsafe fn positions(
+    nodes: Nodes<'_>,
+    tree: usize,
+    columns: &[Column],
+    rows: usize,
+    out: &mut [u8; ROWS],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match nodes.depth {
+            3 => positions_in::<3>(nodes, tree, columns, rows, out),
+            4 => positions_in::<4>(nodes, tree, columns, rows, out),
+            5 => positions_in::<5>(nodes, tree, columns, rows, out),
+            6 => positions_in::<6>(nodes, tree, columns, rows, out),
+            7 => positions_in::<7>(nodes, tree, columns, rows, out),
+            _ => positions_in::<8>(nodes, tree, columns, rows, out),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+unsafe fn positions_in<const DEPTH: usize>(
+    nodes: Nodes<'_>,
+    tree: usize,
+    columns: &[Column],
+    rows: usize,
+    out: &mut [u8; ROWS],
+) {
+    let (slots, cuts) = nodes.tree(tree);
+    for (half, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        if half * 32 < rows {
+            let tree = Tree {
+                slots: slots.as_ptr(),
+                cuts: cuts.as_ptr(),
+                columns: columns.as_ptr(),
+                first_row: half * 32,
+            };
+            // SAFETY: 32 of 64 rows; the rest is the caller's promise.
+            unsafe {
+                _mm256_storeu_si256(out.as_mut_ptr().cast(), tree.positions::<Bytes, DEPTH>().0);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Bytes(__m256i);
+
+impl Lanes for Bytes {
+    /// The rounded mean of 255 - rank and cut is at least 128 exactly where rank <= cut.
+    #[inline(always)]
+    unsafe fn left(column: *const u8, cut: u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self(_mm256_avg_epu8(_mm256_loadu_si256(column.cast()), _mm256_set1_epi8(cut.cast_signed())))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn select(self, yes: Self, no: Self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self(_mm256_blendv_epi8(no.0, yes.0, self.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn outcome(self, bit: u32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let top = _mm256_and_si256(self.0, _mm256_set1_epi8(i8::MIN));
+            Self(_mm256_srl_epi16(top, _mm_cvtsi32_si128((7 - bit).cast_signed())))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn or(self, other: Self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self(_mm256_or_si256(self.0, other.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn taken_from(self, mask: u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self(_mm256_andnot_si256(self.0, _mm256_set1_epi8(mask.cast_signed()))) }
+    }
+}

@@ -1,0 +1,167 @@
+//! The inner loops over byte-ranked trees, one set per instruction set.
+//!
+//! Trees are complete, in heap order (the root is node 1, the children of node i are 2i and 2i + 1), and lie in
+//! groups of [`GROUP`]: the byte slots of all their nodes, then the cut numbers of all their nodes. A test goes
+//! right where the rank in its slot is above its cut number.
+//!
+//! What is unsafe here relies on three facts. A byte slot is a byte and [`RowRanks`] has 256 of them, so a row's
+//! ranks need no check at all. The columns of a block of rows are as many as the forest has byte slots, and every
+//! slot in the tables is below that number: `ranked::build` writes no others. A position doubles once per level
+//! from 1, so that it stays below the size of its tree.
+
+#![expect(unsafe_code, reason = "bounds checks would double the work per node, and instructions are unsafe")]
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+pub(super) mod portable;
+
+use super::cpu::Isa;
+use super::layout::Layout;
+use super::rank::{Column, Plain, ROWS, Ranks, RowRanks};
+
+/// Trees in a group.
+pub(super) const GROUP: usize = 8;
+/// Groups of one run: what a kernel is called for.
+pub(super) const RUN: usize = 8;
+/// Least and most levels of a padded tree. Three levels of eight trees fill a cache line.
+pub(super) const MIN_DEPTH: usize = 3;
+pub(super) const MAX_DEPTH: usize = 8;
+/// Levels whose nodes fill one cache line.
+pub(super) const LINE_DEPTH: usize = 6;
+
+/// A cache line of nodes.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub(super) [u8; 64]);
+
+/// Nodes of up to [`RUN`] groups of trees of one depth.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Nodes<'a> {
+    depth: usize,
+    lines: &'a [Line],
+}
+
+impl<'a> Nodes<'a> {
+    /// `lines` hold whole groups of that depth.
+    pub(super) fn new(depth: usize, lines: &'a [Line]) -> Self {
+        assert!((MIN_DEPTH..=MAX_DEPTH).contains(&depth), "no kernel for this depth");
+        assert!(lines.len().is_multiple_of(Self::lines_per_group(depth)), "no whole groups");
+        assert!(lines.len() <= RUN * Self::lines_per_group(depth), "too many groups");
+        Self { depth, lines }
+    }
+
+    pub(super) const fn lines_per_group(depth: usize) -> usize {
+        2 * (GROUP << depth) / 64
+    }
+
+    /// Byte slots and cuts of one tree.
+    fn tree(self, tree: usize) -> (&'a [u8], &'a [u8]) {
+        let (group, lane, size) = (tree / GROUP, tree % GROUP, 1 << self.depth);
+        let first = (2 * GROUP * group + lane) * size;
+        let bytes = bytes(self.lines);
+        (&bytes[first..first + size], &bytes[first + GROUP * size..][..size])
+    }
+}
+
+/// Lines as what they are.
+fn bytes(lines: &[Line]) -> &[u8] {
+    // SAFETY: a line is 64 bytes without padding.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), 64 * lines.len()) }
+}
+
+/// Leaf positions of one row in the trees of a run.
+pub(super) type Positions = [u8; RUN * GROUP];
+
+/// Ranks one row.
+pub(super) fn rank_row(isa: Isa, ranks: &Ranks, layout: &Layout, row: &[f32], out: &mut RowRanks) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a forest's instruction set is available, see `Forest::with_isa`.
+        Isa::Avx512 => unsafe { avx512::rank_row(ranks, &layout.slots.tables, row, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx2 => unsafe { avx2::rank_row(ranks, &layout.slots.tables, row, out) },
+        _ => portable::rank_row(ranks, &layout.slots.tables, row, out),
+    }
+}
+
+/// Finds the leaves of one row. `slots` is the number of byte slots.
+pub(super) fn find(isa: Isa, nodes: Nodes<'_>, slots: usize, ranks: &RowRanks, out: &mut Positions) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a forest's instruction set is available, see `Forest::with_isa`.
+        Isa::Avx512 => unsafe { avx512::find(nodes, slots, ranks, out) },
+        _ => portable::find(nodes, ranks, out),
+    }
+}
+
+/// Least rows that are worth a block, where this instruction set evaluates blocks.
+pub(super) fn least_rows(isa: Isa) -> Option<usize> {
+    match isa {
+        Isa::Avx512 => Some(20),
+        Isa::Avx2 => Some(8),
+        Isa::Portable | Isa::Neon => None,
+    }
+}
+
+/// Ranks a block of rows.
+pub(super) fn rank_rows(isa: Isa, ranks: &Ranks, layout: &Layout, rows: &[f32], out: &mut [Column]) {
+    let (tables, width) = (&layout.slots.tables, layout.num_features);
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a forest's instruction set is available, see `Forest::with_isa`.
+        Isa::Avx512 => unsafe { avx512::rank_rows(ranks, tables, rows, width, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx2 => unsafe { avx2::rank_rows(ranks, tables, rows, width, out) },
+        _ => ranks.fill_rows(tables, rows, width, Plain, out),
+    }
+}
+
+/// Leaf positions of the first `rows` rows of a block in one tree of a run.
+///
+/// # Safety
+/// Every slot of the nodes is below the number of columns.
+pub(super) unsafe fn positions(
+    isa: Isa,
+    nodes: Nodes<'_>,
+    tree: usize,
+    columns: &[Column],
+    rows: usize,
+    out: &mut [u8; ROWS],
+) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a forest's instruction set is available; the slots are the caller's promise.
+        Isa::Avx512 => unsafe { avx512::positions(nodes, tree, columns, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx2 => unsafe { avx2::positions(nodes, tree, columns, rows, out) },
+        _ => portable::positions(nodes, tree, columns, rows, out),
+    }
+}
+
+/// Adds the leaves of one tree with scalar float32 leaves; false where there is no instruction for it.
+///
+/// # Safety
+/// As [`positions`].
+pub(super) unsafe fn add(
+    isa: Isa,
+    nodes: Nodes<'_>,
+    tree: usize,
+    columns: &[Column],
+    leaves: &[f32],
+    sums: &mut [f32; ROWS],
+) -> bool {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a forest's instruction set is available; the slots are the caller's promise.
+        Isa::Avx512 => unsafe { avx512::add(nodes, tree, columns, leaves, sums) },
+        _ => return false,
+    }
+    true
+}

@@ -1,0 +1,66 @@
+//! A walk of several trees at once, on bytes and without a branch that depends on the data.
+
+use super::super::rank::{Column, Plain, ROWS, Ranks, RowRanks};
+use super::super::slots::CategoryTable;
+use super::{GROUP, Nodes, Positions};
+
+/// Trees walked at once: more positions and outcomes do not fit into x86-64's registers.
+const HALF: usize = GROUP / 2;
+
+pub(in super::super) fn rank_row(ranks: &Ranks, tables: &[CategoryTable], row: &[f32], out: &mut RowRanks) {
+    ranks.fill_row(tables, row, Plain, out);
+}
+
+pub(in super::super) fn find(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Positions) {
+    match nodes.depth {
+        3 => walk::<3>(nodes, ranks, out),
+        4 => walk::<4>(nodes, ranks, out),
+        5 => walk::<5>(nodes, ranks, out),
+        6 => walk::<6>(nodes, ranks, out),
+        7 => walk::<7>(nodes, ranks, out),
+        _ => walk::<8>(nodes, ranks, out),
+    }
+}
+
+fn walk<const DEPTH: usize>(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Positions) {
+    let bytes = super::bytes(nodes.lines);
+    let size = GROUP << DEPTH;
+    // No constant to the compiler, which would unroll the levels and run out of registers.
+    let levels = std::hint::black_box(DEPTH);
+    for (group, out) in bytes.chunks_exact(2 * size).zip(out.as_chunks_mut::<GROUP>().0) {
+        for (half, out) in out.as_chunks_mut::<HALF>().0.iter_mut().enumerate() {
+            let trees = &group[(half * HALF) << DEPTH..];
+            let mut at = [1_usize; HALF];
+            for _ in 0..levels {
+                for (lane, at) in at.iter_mut().enumerate() {
+                    let node = (lane << DEPTH) + *at;
+                    // SAFETY: there are DEPTH levels: `at` has doubled fewer than DEPTH times, so it is below
+                    // 2^DEPTH; a group has that many nodes for each lane, twice.
+                    let (slot, cut) =
+                        unsafe { (*trees.get_unchecked(node), *trees.get_unchecked(size + node)) };
+                    *at = 2 * *at + usize::from(cut < ranks.0[usize::from(slot)]);
+                }
+            }
+            *out = at.map(|at| (at - (1 << DEPTH)) as u8);
+        }
+    }
+}
+
+/// Leaf positions of a block of rows, one by one: the twin that other sets are held against.
+pub(in super::super) fn positions(
+    nodes: Nodes<'_>,
+    tree: usize,
+    columns: &[Column],
+    rows: usize,
+    out: &mut [u8; ROWS],
+) {
+    let size = 1 << nodes.depth;
+    let (slots, cuts) = nodes.tree(tree);
+    for (row, out) in out.iter_mut().enumerate().take(rows) {
+        let mut at = 1;
+        for _ in 0..nodes.depth {
+            at = 2 * at + usize::from(cuts[at] < 255 - columns[usize::from(slots[at])].0[row]);
+        }
+        *out = (at - size) as u8;
+    }
+}

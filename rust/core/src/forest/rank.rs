@@ -1,0 +1,353 @@
+//! Values as ranks among a forest's own thresholds, so that a test needs one byte on each side.
+//!
+//! The thresholds of one feature, sorted, are its *cuts*; the rank of a value is the number of cuts that are not
+//! above it. For the i-th cut `value < cut` is exactly `rank <= i`: nothing is rounded. Histogram-trained
+//! models have at most 256 cuts per feature, so ranks are bytes. A byte slot serves 255 cuts under one
+//! missing-value rule; a feature with more cuts gets several slots, each of which sees its own window of the ranks.
+//!
+//! A rank is found by a search in blocks of 16 cuts, a fixed number of comparisons without a branch.
+
+use std::collections::BTreeMap;
+
+use super::key;
+use super::layout::{Layout, PackedNode};
+use super::model::{NanRule, ZeroRule};
+use super::slots::CategoryTable;
+
+/// Most byte slots: their numbers are bytes, too.
+pub(super) const MAX_SLOTS: usize = 256;
+/// Cuts that one byte slot serves.
+const WINDOW: usize = 255;
+/// Rows that are ranked at a time.
+pub(super) const ROWS: usize = 64;
+/// Levels of blocks: 16^4 cuts are more than `MAX_SLOTS` windows.
+const LEVELS: usize = 4;
+
+/// The ranks of one row, by byte slot.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct RowRanks(pub(super) [u8; MAX_SLOTS]);
+
+/// 255 minus the ranks of [`ROWS`] rows in one byte slot.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Column(pub(super) [u8; ROWS]);
+
+/// 16 numbers, each one below a cut, ascending, filled up with the largest number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub(super) struct Block(pub(super) [i32; 16]);
+
+impl Block {
+    const EMPTY: Self = Self([i32::MAX; 16]);
+}
+
+/// How many numbers of a block are below a value; implemented per instruction set.
+pub(super) trait Count: Copy {
+    fn below(self, block: &Block, value: i32) -> usize;
+}
+
+/// Counts with what the target guarantees.
+#[derive(Clone, Copy)]
+pub(super) struct Plain;
+
+impl Count for Plain {
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline(always)]
+    fn below(self, block: &Block, value: i32) -> usize {
+        block.0.iter().map(|&cut| u32::from(value > cut)).sum::<u32>() as usize
+    }
+
+    /// With SSE2, which every x86-64 has: what the compiler makes of the sum takes four times as long.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "loads into registers")]
+    fn below(self, block: &Block, value: i32) -> usize {
+        use std::arch::x86_64::*;
+        // SAFETY: a block is four aligned registers.
+        unsafe {
+            let value = _mm_set1_epi32(value);
+            let above = |at: usize| _mm_cmpgt_epi32(value, _mm_load_si128(block.0.as_ptr().add(at).cast()));
+            let low = _mm_packs_epi32(above(0), above(4));
+            let high = _mm_packs_epi32(above(8), above(12));
+            // Cuts ascend: the ones are the lowest bits.
+            _mm_movemask_epi8(_mm_packs_epi16(low, high)).trailing_ones() as usize
+        }
+    }
+}
+
+/// Cuts of one feature and the byte slots that are filled from its rank.
+#[derive(Debug)]
+struct Search {
+    feature: u32,
+    /// First block of each level, from the root; the last `levels` are used.
+    first_block: [u32; LEVELS],
+    levels: u8,
+    slots: u32,
+    first_slot: u32,
+}
+
+/// What a byte slot makes of its feature's rank.
+#[derive(Debug, Clone, Copy)]
+struct ByteSlot {
+    /// Rank at which its window starts.
+    start: i32,
+    nan: u8,
+    /// Its rank where the value is as good as zero; as any other, where that is not special.
+    zero: Option<u8>,
+}
+
+impl ByteSlot {
+    #[inline(always)]
+    fn rank(self, rank: i32, is_nan: bool, is_zero: bool) -> u8 {
+        let rank = (rank - self.start).clamp(0, 255) as u8;
+        let rank = match self.zero {
+            Some(zero) if is_zero => zero,
+            _ => rank,
+        };
+        if is_nan { self.nan } else { rank }
+    }
+}
+
+/// How rows become ranks.
+#[derive(Debug)]
+pub(super) struct Ranks {
+    blocks: Vec<Block>,
+    searches: Vec<Search>,
+    slots: Vec<ByteSlot>,
+    /// Number of each category table's first byte slot, tables being those of the layout.
+    first_columns: Vec<u32>,
+    len: usize,
+}
+
+impl Ranks {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of::<Block>() * self.blocks.capacity()
+            + size_of::<Search>() * self.searches.capacity()
+            + size_of::<ByteSlot>() * self.slots.capacity()
+            + size_of::<u32>() * self.first_columns.capacity()
+    }
+
+    /// Ranks of one row in every byte slot.
+    #[inline(always)]
+    pub(super) fn fill_row<C: Count>(
+        &self,
+        tables: &[CategoryTable],
+        row: &[f32],
+        count: C,
+        ranks: &mut RowRanks,
+    ) {
+        for search in &self.searches {
+            let bits = row[search.feature as usize].to_bits();
+            let rank = self.rank(search, key::of_bits(bits), count) as i32;
+            let first = search.first_slot as usize;
+            let slots = &self.slots[first..first + search.slots as usize];
+            for (out, slot) in ranks.0[first..].iter_mut().zip(slots) {
+                *out = slot.rank(rank, key::is_nan(bits), key::is_zero(bits));
+            }
+        }
+        for (table, &first) in tables.iter().zip(&self.first_columns) {
+            let out = &mut ranks.0[first as usize..first as usize + table.columns];
+            table.fill(row[table.feature as usize], out);
+        }
+    }
+
+    /// 255 minus the ranks of up to [`ROWS`] rows, by byte slot. Lanes without a row keep what they hold.
+    #[inline(always)]
+    pub(super) fn fill_rows<C: Count>(
+        &self,
+        tables: &[CategoryTable],
+        rows: &[f32],
+        width: usize,
+        count: C,
+        columns: &mut [Column],
+    ) {
+        let mut found = [(0_i32, false, false); ROWS];
+        for search in &self.searches {
+            for (row, found) in rows.chunks_exact(width).zip(&mut found) {
+                let bits = row[search.feature as usize].to_bits();
+                let rank = self.rank(search, key::of_bits(bits), count) as i32;
+                *found = (rank, key::is_nan(bits), key::is_zero(bits));
+            }
+            let first = search.first_slot as usize;
+            let slots = &self.slots[first..first + search.slots as usize];
+            for (column, slot) in columns[first..].iter_mut().zip(slots) {
+                for (out, &(rank, is_nan, is_zero)) in column.0.iter_mut().zip(&found) {
+                    *out = 255 - slot.rank(rank, is_nan, is_zero);
+                }
+            }
+        }
+        let mut bits = [0; MAX_SLOTS];
+        for (table, &first) in tables.iter().zip(&self.first_columns) {
+            let columns = &mut columns[first as usize..first as usize + table.columns];
+            for (lane, row) in rows.chunks_exact(width).take(ROWS).enumerate() {
+                table.fill(row[table.feature as usize], &mut bits[..table.columns]);
+                for (column, bit) in columns.iter_mut().zip(&bits) {
+                    column.0[lane] = 255 - bit;
+                }
+            }
+        }
+    }
+
+    /// Number of cuts that are not above `value`.
+    #[inline(always)]
+    fn rank<C: Count>(&self, search: &Search, value: i32, count: C) -> usize {
+        let mut at = 0;
+        for &first in &search.first_block[LEVELS - usize::from(search.levels)..] {
+            at = 16 * at + count.below(&self.blocks[first as usize + at], value);
+        }
+        at
+    }
+}
+
+/// Builds [`Ranks`] and translates tests.
+pub(super) struct Ranker {
+    ranks: Ranks,
+    /// By slot of the layout less the sentinel: where its feature's cuts lie, and its first byte slot.
+    places: Vec<Place>,
+    cuts: Vec<i32>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    first_cut: u32,
+    cuts: u32,
+    /// First byte slot; that of window w is this plus w.
+    first: u32,
+}
+
+impl Ranker {
+    /// `None` where the forest would need more than [`MAX_SLOTS`] byte slots.
+    pub(super) fn new(layout: &Layout) -> Option<Self> {
+        let numeric = &layout.slots.numeric;
+        let columns: usize = layout.slots.tables.iter().map(|table| table.columns).sum();
+        if numeric.len() + columns > MAX_SLOTS {
+            return None;
+        }
+        // Slots of one feature under different rules share one search.
+        let mut features: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (i, slot) in numeric.iter().enumerate() {
+            features.entry(slot.feature).or_default().push(i);
+        }
+        let mut feature_of = vec![0; numeric.len()];
+        for (f, members) in features.values().enumerate() {
+            for &slot in members {
+                feature_of[slot] = f;
+            }
+        }
+        let mut cuts: Vec<Vec<i32>> = vec![Vec::new(); features.len()];
+        for node in layout.nodes.iter().filter(|node| !node.is_leaf()) {
+            if let Some(&f) = feature_of.get(node.slot as usize - 1) {
+                cuts[f].push(node.key);
+            }
+        }
+        let mut ranks = Ranks {
+            blocks: Vec::new(),
+            searches: Vec::with_capacity(features.len()),
+            slots: Vec::new(),
+            first_columns: Vec::with_capacity(layout.slots.tables.len()),
+            len: 0,
+        };
+        let mut places = vec![Place::default(); numeric.len() + columns];
+        let mut all_cuts = Vec::new();
+        for ((&feature, members), mut cuts) in features.iter().zip(cuts) {
+            cuts.sort_unstable();
+            cuts.dedup();
+            let windows = cuts.len().div_ceil(WINDOW).max(1);
+            let first_slot = ranks.slots.len() as u32;
+            if first_slot as usize + windows * members.len() + columns > MAX_SLOTS {
+                return None;
+            }
+            let zero = cuts.partition_point(|&cut| cut <= 0) as i32;
+            for &slot in members {
+                places[slot] = Place {
+                    first_cut: all_cuts.len() as u32,
+                    cuts: cuts.len() as u32,
+                    first: ranks.slots.len() as u32,
+                };
+                for window in 0..windows {
+                    let start = (window * WINDOW) as i32;
+                    let zero = (zero - start).clamp(0, 255) as u8;
+                    let nan = match numeric[slot].nan {
+                        NanRule::Left => 0,
+                        NanRule::Right => 255,
+                        NanRule::Zero => zero,
+                    };
+                    let zero = match numeric[slot].zero {
+                        ZeroRule::Keep => None,
+                        ZeroRule::Flush => Some(zero),
+                        ZeroRule::Missing => Some(nan),
+                    };
+                    ranks.slots.push(ByteSlot { start, nan, zero });
+                }
+            }
+            let slots = ranks.slots.len() as u32 - first_slot;
+            let (first_block, levels) = blocks(&cuts, &mut ranks.blocks);
+            ranks.searches.push(Search { feature, first_block, levels, slots, first_slot });
+            all_cuts.append(&mut cuts);
+        }
+        ranks.len = ranks.slots.len();
+        let mut slot = numeric.len();
+        for table in &layout.slots.tables {
+            ranks.first_columns.push(ranks.len as u32);
+            for _ in 0..table.columns {
+                places[slot].first = ranks.len as u32;
+                slot += 1;
+                ranks.len += 1;
+            }
+        }
+        ranks.blocks.shrink_to_fit();
+        ranks.slots.shrink_to_fit();
+        Some(Self { ranks, places, cuts: all_cuts })
+    }
+
+    /// Byte slot and number of the cut: the test of `node` fails exactly where the slot's rank is above it.
+    pub(super) fn test(&self, node: PackedNode) -> (u8, u8) {
+        let place = self.places[node.slot as usize - 1];
+        let first = place.first_cut as usize;
+        let cuts = &self.cuts[first..first + place.cuts as usize];
+        // A categorical slot has no cuts: its rank is 1 where the test fails.
+        let cut = cuts.partition_point(|&cut| cut < node.key);
+        ((place.first as usize + cut / WINDOW) as u8, (cut % WINDOW) as u8)
+    }
+
+    pub(super) fn finish(self) -> Ranks {
+        self.ranks
+    }
+}
+
+/// Appends the levels of one feature's search. The last number of a child is its parent's pivot, but for the last
+/// child of all: whatever the value, a search stays inside.
+fn blocks(cuts: &[i32], blocks: &mut Vec<Block>) -> ([u32; LEVELS], u8) {
+    // No cut is the smallest integer, so that `value >= cut` is `value > cut - 1`.
+    let mut level: Vec<i32> = cuts.iter().map(|&cut| cut - 1).collect();
+    let mut levels: Vec<Vec<Block>> = Vec::new();
+    loop {
+        let own: Vec<Block> = level
+            .chunks(16)
+            .map(|numbers| {
+                let mut block = Block::EMPTY;
+                block.0[..numbers.len()].copy_from_slice(numbers);
+                block
+            })
+            .collect();
+        let last = own.len() <= 1;
+        level = own.iter().map(|block| block.0[15]).collect();
+        level.pop();
+        levels.push(if own.is_empty() { vec![Block::EMPTY] } else { own });
+        if last {
+            break;
+        }
+    }
+    let mut first = [0; LEVELS];
+    let count = levels.len();
+    for (level, own) in levels.into_iter().rev().enumerate() {
+        first[LEVELS - count + level] = blocks.len() as u32;
+        blocks.extend(own);
+    }
+    (first, count as u8)
+}
