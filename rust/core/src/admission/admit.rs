@@ -10,7 +10,7 @@ use super::cutoff::{self, CEILINGS, Cutoff};
 use super::histogram::Histogram;
 use super::load::{Load, rounded};
 use super::pressure::Pressure;
-use super::settings::{CheckpointSettings, Mode, Settings, SettingsError};
+use super::settings::{CheckpointSettings, Mode, Settings, SettingsError, TIERS};
 use super::tick::Ticker;
 use super::ticket::Ticket;
 use super::time::Nanos;
@@ -86,7 +86,7 @@ pub(super) struct Window {
     /// Requests answered without the model because they were shed.
     pub(super) fallbacks: AtomicU64,
     /// Of each tier: asked, and shed or too late.
-    pub(super) tiers: [[AtomicU64; 2]; super::settings::TIERS],
+    pub(super) tiers: [[AtomicU64; 2]; TIERS],
 }
 
 /// What a tick decides and requests read.
@@ -97,6 +97,8 @@ pub(super) struct Rules {
     /// Average cost of a request.
     pub(super) unit: AtomicU64,
     pub(super) pressure: AtomicU8,
+    /// The highest tier in use: there is nobody to keep room for above it.
+    pub(super) top: AtomicU8,
     /// How much longer than it looks the wait of each queue is, because those before it are served first:
     /// times 256.
     pub(super) stretch: [AtomicU64; 3],
@@ -121,6 +123,7 @@ impl Admission {
             limit: AtomicU64::new(u64::MAX),
             unit: AtomicU64::new(1),
             pressure: AtomicU8::new(Pressure::Normal as u8),
+            top: AtomicU8::new(0),
             stretch: std::array::from_fn(|_| AtomicU64::new(256)),
             door: AtomicU64::new(u64::MAX),
         };
@@ -179,7 +182,7 @@ impl Admission {
         if short {
             self.cutoff.arrive(level, cost);
             self.demand.add(1, cost);
-            queue = self.callers.ask(now, ask.caller, cost);
+            queue = self.callers.ask(now, ask.caller, it.tier, cost);
             if !enforced {
                 queue = Queue::First;
             }
@@ -253,10 +256,10 @@ impl Admission {
                 return Some(ShedReason::Tier);
             }
             let unread = waiting.saturating_mul(self.rules.unit.load(Relaxed));
-            let inflight = queued[0].nanos + queued[1].nanos + running.nanos + unread + cost;
+            let admitted = queued[0].nanos + queued[1].nanos + running.nanos;
+            let inflight = admitted.saturating_add(unread).saturating_add(cost);
             let limit = self.rules.limit.load(Relaxed);
-            let ceiling =
-                if limit == u64::MAX { limit } else { (limit as f64 * CEILINGS[usize::from(tier)]) as u64 };
+            let ceiling = if limit == u64::MAX { limit } else { (limit as f64 * self.ceiling(tier)) as u64 };
             if inflight > ceiling {
                 return Some(ShedReason::Limit);
             }
@@ -270,6 +273,12 @@ impl Admission {
         let wait = (u128::from(ahead.1 + running.nanos) * stretch / 256 / u128::from(workers)) as u64;
         let done = now.0.saturating_add(wait).saturating_add(estimate.cautious);
         (done > finish_by.0).then_some(ShedReason::Wait)
+    }
+
+    /// Part of the limit that a tier may fill, given which tiers there are.
+    fn ceiling(&self, tier: u8) -> f64 {
+        let below = tier.saturating_sub(self.rules.top.load(Relaxed));
+        CEILINGS[usize::from(below).min(TIERS - 1)]
     }
 
     fn shed(
@@ -306,10 +315,13 @@ impl Admission {
     }
 
     /// A worker takes the request up. Call it just before the evaluation; [`Start::TooLate`] means that no work
-    /// is to be spent on it: answer, and finish or cancel the ticket.
+    /// is to be spent on it: answer, and finish or cancel the ticket. Long work asks again before each chunk.
     pub fn start(&self, now: Nanos, ticket: &mut Ticket) -> Start {
-        if ticket.held != Hold::Queued {
-            return if ticket.held == Hold::Running { Start::Run } else { Start::TooLate };
+        match ticket.held {
+            Hold::Queued => {}
+            // Long work that comes back for its next chunk.
+            Hold::Running if now < ticket.finish_by => return Start::Run,
+            Hold::Running | Hold::Nothing => return Start::TooLate,
         }
         let delay = now.since(ticket.arrived);
         if ticket.queue == Queue::First {
@@ -336,7 +348,9 @@ impl Admission {
         self.running.add(1, ticket.span);
         ticket.cost -= ticket.span;
         ticket.held = Hold::Running;
-        let inflight = self.queued[0].read().nanos + self.queued[1].read().nanos + self.running.read().nanos;
+        let unread = self.waiting.load(Relaxed).saturating_mul(self.rules.unit.load(Relaxed));
+        let admitted = self.queued[0].read().nanos + self.queued[1].read().nanos + self.running.read().nanos;
+        let inflight = admitted.saturating_add(unread);
         if inflight > self.window.peak.load(Relaxed) {
             self.window.peak.fetch_max(inflight, Relaxed);
         }

@@ -13,7 +13,7 @@ pub(super) const LEVELS: usize = TIERS * COHORTS;
 const DOWN: f64 = 0.95;
 const UP: f64 = 0.01;
 
-/// Part of the limit that a tier may fill: the rest stays free for the tiers above.
+/// Part of the limit that a tier may fill, counted from the highest in use: the rest stays free for those above.
 pub(super) const CEILINGS: [f64; TIERS] = [1.0, 0.9, 0.7, 0.5];
 
 /// The cut-off and the arrivals it is computed from. Relaxed: sums and a threshold, each good by itself.

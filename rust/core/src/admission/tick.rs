@@ -100,7 +100,7 @@ impl Admission {
         for (point, history) in self.checkpoints.iter().zip(&mut ticker.costs) {
             point.costs.tick(history);
         }
-        let budget = self.budget_in_use(&mut ticker.unused);
+        let (budget, top) = self.in_use(&mut ticker.unused);
         let workers = self.settings.workers as f64;
         let stood_still = elapsed > STOOD_STILL;
         let capacity = workers * elapsed.0.min(STOOD_STILL.0) as f64;
@@ -137,7 +137,7 @@ impl Admission {
             (ticker.limit, cut) = ticker.limiter.update(&signals);
         }
         self.cutoff.tick(&mut ticker.cutoff, standing, capacity);
-        self.callers.tick(&mut ticker.shares, elapsed, workers);
+        self.callers.tick(&mut ticker.shares, elapsed, workers, ticker.unit);
         let load = demand.nanos as f64 / capacity;
         let pressure = ticker.ladder.update(&Signs {
             demand: load,
@@ -152,24 +152,26 @@ impl Admission {
         rules.limit.store((ticker.limit * ticker.unit.max(1.0)).min(u64::MAX as f64) as u64, Relaxed);
         rules.unit.store(ticker.unit as u64 + 1, Relaxed);
         rules.pressure.store(pressure as u8, Relaxed);
+        rules.top.store(top, Relaxed);
         let stretch = ((1.0 / (1.0 - load.min(0.999))).min(MOST_STRETCH) * 256.0) as u64;
         rules.stretch[1].store(stretch, Relaxed);
         rules.stretch[2].store(stretch, Relaxed);
         rules.door.store(self.door(ticker.unit), Relaxed);
     }
 
-    /// The tightest promise among the checkpoints in use.
-    fn budget_in_use(&self, unused: &mut [u32]) -> Nanos {
-        let mut tightest = None;
+    /// The tightest promise and the highest tier among the checkpoints in use.
+    fn in_use(&self, unused: &mut [u32]) -> (Nanos, u8) {
+        let (mut tightest, mut top) = (None, TIERS as u8 - 1);
         for (point, unused) in self.checkpoints.iter().zip(unused) {
             let asked = point.asked.swap(0, Relaxed);
             *unused = if asked > 0 { 0 } else { unused.saturating_add(1) };
             if *unused <= IN_USE && point.settings.tier < 3 {
                 tightest = Some(tightest.map_or(point.settings.p99, |it: Nanos| it.min(point.settings.p99)));
+                top = top.min(point.settings.tier);
             }
         }
         let any = || self.checkpoints.iter().map(|it| it.settings.p99).min();
-        tightest.or_else(any).unwrap_or(WINDOW)
+        (tightest.or_else(any).unwrap_or(WINDOW), top)
     }
 
     /// Part of the highest tier in use that was lost.
