@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scorer.control.dataplane import Addresses
+from scorer.control.dataplane import Addresses, LoadFor
 from scorer.control.lanes import LaneTable
 from scorer.errors import BundleError, LoadError, SwapError
 
@@ -72,11 +72,15 @@ class FakeDataPlane:
         """Digest to reason: what `load` refuses."""
         self.refuse_swaps: str | None = None
         self.drained: list[float] = []
+        self.wanted: dict[str, LoadFor | None] = {}
+        self.previous: dict[str, str] = {}
+        self.registry: tuple[bool, int] | None = None
         self.entered = threading.Event()
         self.may_load = threading.Event()
         self.may_load.set()
 
-    def load(self, path: Path, digest: str) -> Mapping[str, Any]:
+    def load(self, path: Path, digest: str, wanted: LoadFor | None = None) -> Mapping[str, Any]:
+        self.wanted[digest] = wanted
         self.calls.append(f"load {digest[7:11]}")
         self.entered.set()
         assert self.may_load.wait(20)
@@ -91,7 +95,10 @@ class FakeDataPlane:
         self.loaded[digest] = path
         return {"name": "fraud-checkout", "load_ms": 1.5, "bytes": 10}
 
-    def swap(self, table: LaneTable) -> None:
+    def swap(self, table: LaneTable, previous: Mapping[str, str] | None = None) -> None:
+        if self.tables and table == self.tables[-1]:
+            self.previous = dict(previous or {})
+            return
         self.calls.append(f"swap {table.version}")
         if self.refuse_swaps is not None:
             raise SwapError(self.refuse_swaps)
@@ -101,11 +108,15 @@ class FakeDataPlane:
         if self.tables and table.version <= self.tables[-1].version:
             raise SwapError(f"version {table.version} is not newer")
         self.tables.append(table)
+        self.previous = dict(previous or {})
 
     def unload(self, digest: str) -> None:
         self.calls.append(f"unload {digest[7:11]}")
         assert not self.tables or digest not in self.tables[-1].bundles(), "unloaded what is served"
         self.loaded.pop(digest, None)
+
+    def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
+        self.registry = (reachable, last_seen_ms)
 
     def status(self) -> Mapping[str, Any]:
         return {"bundles": [{"digest": digest, "decisions": 3} for digest in self.loaded]}

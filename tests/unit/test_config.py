@@ -99,11 +99,13 @@ def test_what_crosses_to_the_data_plane() -> None:
         "threads": 1,
         "max_message_bytes": 1048576,
         "max_connections": 1024,
+        "memory_budget_bytes": None,
         "log": {"dir": "/srv/scorer/decisions", "segment_bytes": 67108864, "sync_ms": 50, "queue": 65536},
         "checkpoints": {
             "fraud.checkout": {
                 "kind": "score",
                 "p99_ms": 10.0,
+                "warmup_max_ratio": 3.0,
                 "tier": 0,
                 "mode": "enforce",
                 "durability": "async",

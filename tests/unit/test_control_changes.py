@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import shutil
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,6 +135,52 @@ async def test_boots_from_the_registry_then_follows_it(world: World) -> None:
     assert set(world.plane.loaded) == {second, third, world.served(ACTION)}
     assert controller.state.digests() == set(world.plane.loaded), "copies that nothing needs are deleted"
     assert world.registry.resolve(first).path.is_dir(), "the registry's own are not"
+
+
+@runs
+async def test_the_data_plane_learns_for_whom_since_when_and_what_was_before(world: World) -> None:
+    controller, watcher = await world.booted()
+    first = world.served()
+    assert world.plane.previous == {}
+    before_us = time.time_ns() // 1000
+    second = world.push("b", live=True)
+    await watcher.poll()
+    wanted = world.plane.wanted[second]
+    assert wanted is not None
+    assert wanted.checkpoint == FRAUD
+    assert wanted.changed_at_us is not None and wanted.noticed_at_us is not None
+    # The registry's clock counts milliseconds.
+    assert before_us - 1000 <= wanted.changed_at_us
+    assert wanted.noticed_at_us <= time.time_ns() // 1000
+    assert wanted.fetch_us > 0
+    assert not wanted.allow_slower
+    assert world.plane.previous == {FRAUD: first}
+    third = world.push("c")
+    await controller.set_lanes(FRAUD, [Lane("live", third, 1.0)], reason="", allow_slower=True)
+    wanted = world.plane.wanted[third]
+    assert wanted is not None and wanted.allow_slower and wanted.changed_at_us is None
+    assert world.plane.previous == {FRAUD: second}
+    await controller.rollback(FRAUD, reason="")
+    assert world.plane.previous == {}, "what was rolled back must not come back by itself"
+
+
+@runs
+async def test_a_start_offers_the_bundle_before_again_and_want_of_memory_costs_a_load(world: World) -> None:
+    await world.booted()
+    first = world.served()
+    second = world.push("b", live=True)
+    controller, watcher = await world.booted()
+    await watcher.poll()
+    assert world.served() == second
+    controller, watcher = await world.booted()
+    assert first not in world.plane.loaded, "what is served comes first"
+    await controller.load_previous()
+    assert first in world.plane.loaded
+    assert world.plane.previous == {FRAUD: first}
+    # The data plane let it go for another bundle: a rollback loads its copy again.
+    del world.plane.loaded[first]
+    await controller.rollback(FRAUD, reason="")
+    assert world.served() == first
 
 
 @runs

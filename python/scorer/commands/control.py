@@ -126,6 +126,12 @@ def swap(
     ],
     address: Address = None,
     reason: Reason = "",
+    allow_slower: Annotated[
+        bool,
+        typer.Option(
+            "--allow-slower", help="Release a larger model: `warmup_max_ratio` is not asked this time."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Send all traffic of a checkpoint to another bundle, now. The alias is not followed until it moves."""
@@ -134,9 +140,10 @@ def swap(
 
     target = _address(address)
     with client.connected(target) as stub:
-        done = client.call(
-            stub.Swap, pb.SwapRequest(checkpoint=checkpoint, bundle=bundle, reason=reason), target
+        wanted = pb.SwapRequest(
+            checkpoint=checkpoint, bundle=bundle, reason=reason, allow_slower=allow_slower
         )
+        done = client.call(stub.Swap, wanted, target)
     if json:
         _print_message(done)
     elif done.previous_bundle == done.bundle:

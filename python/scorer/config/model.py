@@ -126,6 +126,14 @@ class ServerSettings(Section):
     max_connections: int = Field(
         default=1024, ge=1, le=65_536, description="Further connections are closed at once."
     )
+    memory_budget_mb: int | None = Field(
+        default=None,
+        ge=1,
+        le=67_108_864,
+        description="What the process may hold once a further bundle is loaded; one that does not fit is "
+        "refused before it is read. Default: 85 % of the container's limit, or of the machine's memory.",
+        examples=[2048],
+    )
     drain_seconds: float = Field(
         default=5.0,
         ge=0,
@@ -298,6 +306,13 @@ class CheckpointSettings(Section):
         default="enforce",
         description="What happens to requests that cannot be answered within `p99_ms`: `enforce` sheds "
         "them or answers with the fallback, `observe` only counts them, `off` does nothing.",
+    )
+    warmup_max_ratio: float = Field(
+        default=3.0,
+        gt=0,
+        le=1e6,
+        description="A candidate whose warm-up takes more than so many times the live bundle's, measured in "
+        "turns, is refused. `scorer swap --allow-slower` releases a larger model all the same.",
     )
     durability: Literal["async", "written", "sync"] | None = Field(
         default=None,

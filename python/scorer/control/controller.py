@@ -8,13 +8,14 @@ what is served. One lock makes changes wait for each other.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scorer.config import Settings
-from scorer.control.dataplane import DataPlane
+from scorer.control.dataplane import DataPlane, LoadFor
 from scorer.control.lanes import Lane, Lanes, LaneTable, bundles_of, check_lanes, only
 from scorer.control.state import Following, Remembered, StateDirectory, StateError
 from scorer.errors import (
@@ -127,6 +128,24 @@ class Controller:
             self._tell_if_ready()
             self.events.info("restored", lane_table=table.version, checkpoints=_shown(lanes))
 
+    async def load_previous(self) -> None:
+        """Loads the bundles before the live ones again after a start, so that a rollback is instant again.
+
+        Requests are served meanwhile, and where a bundle cannot be loaded a rollback loads its copy.
+        """
+        async with self._lock:
+            missing = bundles_of(self._now.before) - self.load_reports.keys()
+            for digest in sorted(missing):
+                try:
+                    await self._load_copy(digest)
+                except (ScorerError, OSError) as error:
+                    self.events.warning("previous_not_loaded", bundle=digest, error=str(error))
+            if missing & self.load_reports.keys():
+                try:
+                    await asyncio.to_thread(self.plane.swap, self.table, _previous(self._now.before))
+                except ScorerError as error:
+                    self.events.warning("previous_not_offered", error=str(error))
+
     async def _loads(self, checkpoint: str, lanes: Lanes) -> bool:
         """Loads the own copies behind some lanes; says why where it cannot."""
         try:
@@ -144,8 +163,8 @@ class Controller:
 
     # --- changes ---
 
-    async def follow(self, checkpoint: str, target: Resolved) -> Changed:
-        """Serves what the checkpoint's alias points to.
+    async def follow(self, checkpoint: str, target: Resolved, *, noticed_at_us: int | None = None) -> Changed:
+        """Serves what the checkpoint's alias points to, seen to have moved at `noticed_at_us` (Unix epoch).
 
         Raises:
             BundleError, LoadError, SwapError: The candidate is refused.
@@ -158,17 +177,31 @@ class Controller:
             if self.table.checkpoints[checkpoint] == only(target.digest):
                 await self._note(following)
                 return Changed(self.table.version)
+            noticed_at_us = time.time_ns() // 1000 if noticed_at_us is None else noticed_at_us
+            changed_at_us = None if target.changed_at_ms is None else target.changed_at_ms * 1000
             return await self._change(
                 {checkpoint: only(target.digest)},
                 {target.digest: target.path},
                 following,
                 event={"cause": f"alias {alias}"},
+                wanted=LoadFor(changed_at_us=changed_at_us, noticed_at_us=noticed_at_us),
             )
 
     async def set_lanes(
-        self, checkpoint: str, lanes: Sequence[Lane], *, reason: str, cause: str = "set lanes"
+        self,
+        checkpoint: str,
+        lanes: Sequence[Lane],
+        *,
+        reason: str,
+        cause: str = "set lanes",
+        allow_slower: bool = False,
     ) -> Changed:
-        """Serves these lanes. Every bundle is loaded first; on any failure nothing changes."""
+        """Serves these lanes. Every bundle is loaded first; on any failure nothing changes.
+
+        With `allow_slower` a bundle that is slower than the live one by more than the checkpoint's
+        `warmup_max_ratio` is served all the same.
+        """
+        asked_at_us = time.time_ns() // 1000
         self._check_checkpoint(checkpoint)
         check_lanes(checkpoint, lanes)
         async with self._lock:
@@ -190,6 +223,7 @@ class Controller:
                 {target.digest: target.path for target in resolved},
                 following,
                 event={"cause": cause, "reason": reason},
+                wanted=LoadFor(noticed_at_us=asked_at_us, allow_slower=allow_slower),
             )
 
     async def rollback(self, checkpoint: str, *, reason: str) -> Changed:
@@ -210,7 +244,13 @@ class Controller:
                 )
             following = {name: await self._pinned(name) for name in restored}
             return await self._change(
-                restored, {}, following, event={"cause": "rollback", "reason": reason}, is_rollback=True
+                restored,
+                {},
+                following,
+                event={"cause": "rollback", "reason": reason},
+                is_rollback=True,
+                # The way back is never barred by the speed of what is come back to.
+                wanted=LoadFor(noticed_at_us=time.time_ns() // 1000, allow_slower=True),
             )
 
     async def save_if_needed(self) -> None:
@@ -228,28 +268,32 @@ class Controller:
         following: Mapping[str, Following],
         *,
         event: Mapping[str, Any],
+        wanted: LoadFor,
         is_rollback: bool = False,
     ) -> Changed:
         """Makes a new table in which some checkpoints have other lanes."""
         was_loaded = set(self.load_reports)
         try:
             load_ms = 0.0
-            for digest in sorted(bundles_of(lanes)):
-                load_ms += await self._stage_and_load(digest, origins.get(digest))
+            for checkpoint, wanted_lanes in lanes.items():
+                for digest in sorted({lane.bundle for lane in wanted_lanes}):
+                    wanted = replace(wanted, checkpoint=checkpoint)
+                    load_ms += await self._stage_and_load(digest, origins.get(digest), wanted)
             old = self._now
+            before = {name: old.table.checkpoints[name] for name in lanes if old.table.checkpoints[name]}
+            kept = {name: value for name, value in old.before.items() if name not in lanes}
+            offered = kept if is_rollback else {**kept, **before}
             version = self._next_version()
             await self._remember(replace(old, reserved=version))
             table = LaneTable(version, {**old.table.checkpoints, **lanes})
-            await asyncio.to_thread(self.plane.swap, table)
+            await asyncio.to_thread(self.plane.swap, table, _previous(offered))
         except BaseException:
             await self._let_go(set(self.load_reports) - was_loaded)
             await asyncio.to_thread(self._collect, self._needed())
             raise
-        before = {name: old.table.checkpoints[name] for name in lanes if old.table.checkpoints[name]}
-        kept = {name: value for name, value in old.before.items() if name not in lanes}
         self._now = Remembered(
             table,
-            before=kept if is_rollback else {**kept, **before},
+            before=offered,
             changed_last=() if is_rollback else tuple(before),
             following={**old.following, **following},
             reserved=version,
@@ -263,16 +307,20 @@ class Controller:
         )
         return Changed(version, load_ms, next(iter(before.values()), ()) if len(lanes) == 1 else ())
 
-    async def _stage_and_load(self, digest: str, origin: Path | None) -> float:
+    async def _stage_and_load(self, digest: str, origin: Path | None, wanted: LoadFor) -> float:
         """Loads a bundle from the own copy, made first where there is none; the milliseconds it took."""
         if digest in self.load_reports:
-            return 0.0
+            if await asyncio.to_thread(self._is_loaded, digest):
+                return 0.0
+            # The data plane let it go for want of memory.
+            del self.load_reports[digest]
         started = asyncio.get_running_loop().time()
         had_copy = self.state.bundle(digest).is_dir()
         if origin is not None:
             await asyncio.to_thread(self.state.stage, origin, digest)
+        wanted = replace(wanted, fetch_us=round((asyncio.get_running_loop().time() - started) * 1e6))
         try:
-            await self._load_copy(digest)
+            await self._load_copy(digest, wanted)
         except (LoadError, BundleError):
             await asyncio.to_thread(self.state.discard, digest)
             if not had_copy or origin is None:
@@ -280,17 +328,20 @@ class Controller:
             # The copy was damaged since it was made; the original may be sound.
             await asyncio.to_thread(self.state.stage, origin, digest)
             try:
-                await self._load_copy(digest)
+                await self._load_copy(digest, wanted)
             except (LoadError, BundleError):
                 await asyncio.to_thread(self.state.discard, digest)
                 raise
         return (asyncio.get_running_loop().time() - started) * 1e3
 
-    async def _load_copy(self, digest: str) -> None:
+    async def _load_copy(self, digest: str, wanted: LoadFor | None = None) -> None:
         if digest not in self.load_reports:
             self.load_reports[digest] = await asyncio.to_thread(
-                self.plane.load, self.state.bundle(digest), digest
+                self.plane.load, self.state.bundle(digest), digest, wanted
             )
+
+    def _is_loaded(self, digest: str) -> bool:
+        return any(entry.get("digest") == digest for entry in self.plane.status().get("bundles", ()))
 
     async def _let_go(self, digests: Iterable[str]) -> None:
         for digest in digests:
@@ -368,6 +419,11 @@ class Controller:
     def _check_running(self) -> None:
         if self.draining:
             raise ControlUnavailableError("the server is stopping; change its successor")
+
+
+def _previous(before: Mapping[str, Lanes]) -> dict[str, str]:
+    """By checkpoint: the bundle that answered most of its traffic before."""
+    return {name: max(lanes, key=lambda lane: lane.share).bundle for name, lanes in before.items()}
 
 
 def _shown(lanes: Mapping[str, Lanes]) -> dict[str, Any]:

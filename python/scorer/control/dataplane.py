@@ -7,7 +7,7 @@ import json
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,18 +23,34 @@ class Addresses:
     metrics: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class LoadFor:
+    """For whom a bundle is loaded, and since when; what the way to its first answer is measured by."""
+
+    checkpoint: str | None = None
+    """Its promise, and its live bundle, are what the warm-up is compared with. None: with nothing."""
+    changed_at_us: int | None = None
+    """When the alias was moved, microseconds since the Unix epoch."""
+    noticed_at_us: int | None = None
+    """When this server saw it."""
+    fetch_us: int = 0
+    """How long copying took."""
+    allow_slower: bool = False
+    """Take it although it is slower than `warmup_max_ratio` allows."""
+
+
 class DataPlane(Protocol):
     """What the control plane asks of the data plane. Blocking calls; none of them holds the GIL."""
 
-    def load(self, path: Path, digest: str) -> Mapping[str, Any]:
+    def load(self, path: Path, digest: str, wanted: LoadFor | None = None) -> Mapping[str, Any]:
         """Reads, verifies and warms a bundle, and keeps it ready.
 
         Raises:
             LoadError: With the reason; what is served is not touched.
         """
 
-    def swap(self, table: LaneTable) -> None:
-        """Serves by this table from the next request on.
+    def swap(self, table: LaneTable, previous: Mapping[str, str] | None = None) -> None:
+        """Serves by this table from the next request on; `previous` names, by checkpoint, the bundle before.
 
         Raises:
             SwapError: With the reason; the table in force stays.
@@ -42,6 +58,9 @@ class DataPlane(Protocol):
 
     def unload(self, digest: str) -> None:
         """Lets go of a bundle that no table names."""
+
+    def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
+        """Tells whether the registry could be read, and when it could last, for the metrics."""
 
     def status(self) -> Mapping[str, Any]:
         """Counters and states."""
@@ -70,18 +89,23 @@ class NativeDataPlane:
         # The runtime's threads are joined before the interpreter tears itself down.
         atexit.register(_drain_if_alive, weakref.ref(self))
 
-    def load(self, path: Path, digest: str) -> Mapping[str, Any]:
+    def load(self, path: Path, digest: str, wanted: LoadFor | None = None) -> Mapping[str, Any]:
         """See `DataPlane.load`."""
-        report: Mapping[str, Any] = json.loads(self._server.load(str(path), digest))
+        wanted_json = json.dumps(asdict(wanted or LoadFor()))
+        report: Mapping[str, Any] = json.loads(self._server.load(str(path), digest, wanted_json))
         return report
 
-    def swap(self, table: LaneTable) -> None:
+    def swap(self, table: LaneTable, previous: Mapping[str, str] | None = None) -> None:
         """See `DataPlane.swap`."""
-        self._server.swap(json.dumps(table.to_dict()))
+        self._server.swap(json.dumps({**table.to_dict(), "previous": dict(previous or {})}))
 
     def unload(self, digest: str) -> None:
         """See `DataPlane.unload`."""
         self._server.unload(digest)
+
+    def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
+        """See `DataPlane.note_registry`."""
+        self._server.note_registry(reachable, last_seen_ms)
 
     def status(self) -> Mapping[str, Any]:
         """See `DataPlane.status`."""
@@ -117,6 +141,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
         "threads": server.threads,
         "max_message_bytes": server.max_message_bytes,
         "max_connections": server.max_connections,
+        "memory_budget_bytes": None if server.memory_budget_mb is None else server.memory_budget_mb << 20,
         "log": None
         if log.dir is None
         else {
@@ -129,6 +154,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
             name: {
                 "kind": checkpoint.kind,
                 "p99_ms": checkpoint.p99_ms,
+                "warmup_max_ratio": checkpoint.warmup_max_ratio,
                 "tier": checkpoint.tier,
                 "mode": checkpoint.mode,
                 "durability": checkpoint.effective_durability,

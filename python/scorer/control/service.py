@@ -159,7 +159,11 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def Swap(self, request: pb.SwapRequest, context: Any) -> pb.SwapResponse:  # noqa: N802
         """Sends all of a checkpoint's traffic to one bundle."""
         changed = await self.controller.set_lanes(
-            request.checkpoint, [Lane(LIVE, request.bundle, 1.0)], reason=request.reason, cause="swap"
+            request.checkpoint,
+            [Lane(LIVE, request.bundle, 1.0)],
+            reason=request.reason,
+            cause="swap",
+            allow_slower=request.allow_slower,
         )
         (lane,) = self.controller.table.checkpoints[request.checkpoint]
         return pb.SwapResponse(

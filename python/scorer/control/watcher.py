@@ -54,6 +54,7 @@ class Watcher:
 
     async def run(self) -> None:
         """Polls until cancelled. No error ends it: the next pass may fare better."""
+        await self._controller.load_previous()
         while True:
             await asyncio.sleep(self.delay())
             try:
@@ -75,16 +76,17 @@ class Watcher:
         """One pass."""
         await self._controller.save_if_needed()
         try:
+            seen_at_us = self._now_ms() * 1000
             version = await asyncio.to_thread(self._source.version)
             if version != self._seen or await asyncio.to_thread(self._may_have_healed):
-                await self._follow_all()
+                await self._follow_all(seen_at_us)
         except RegistryUnavailableError as error:
             self._lost(str(error))
             return
         self._seen = version
         self._found()
 
-    async def _follow_all(self) -> None:
+    async def _follow_all(self, seen_at_us: int) -> None:
         for checkpoint, settings in self._controller.settings.checkpoints.items():
             try:
                 target = await asyncio.to_thread(self._source.resolve, settings.alias)
@@ -93,9 +95,9 @@ class Watcher:
             except ScorerError as error:
                 self._reject(Rejection(self._now_ms(), checkpoint, settings.alias, str(error)))
                 continue
-            await self._offer(checkpoint, target)
+            await self._offer(checkpoint, target, seen_at_us)
 
-    async def _offer(self, checkpoint: str, target: Resolved) -> None:
+    async def _offer(self, checkpoint: str, target: Resolved, seen_at_us: int) -> None:
         """Has the controller serve a candidate, unless it does already or refused these very bytes."""
         following = self._controller.following[checkpoint]
         if following.pinned and following.digest == target.digest:
@@ -114,7 +116,7 @@ class Watcher:
         ):
             return
         try:
-            await self._controller.follow(checkpoint, target)
+            await self._controller.follow(checkpoint, target, noticed_at_us=seen_at_us)
         except RegistryUnavailableError:
             raise
         except (ScorerError, OSError) as error:
@@ -157,6 +159,7 @@ class Watcher:
                 "registry_unavailable", error=error, serving=self._controller.is_ready()
             )
         self.reachable, self.error = False, error
+        self._controller.plane.note_registry(False, self.last_seen_ms)
         # Whatever the registry says when it is back must be looked at.
         self._seen = None
 
@@ -166,3 +169,4 @@ class Watcher:
         transient = any(rejection.transient for rejection in self.rejections.values())
         self._failures = self._failures + 1 if transient else 0
         self.reachable, self.error, self.last_seen_ms = True, "", self._now_ms()
+        self._controller.plane.note_registry(True, self.last_seen_ms)

@@ -15,6 +15,8 @@ class Resolved(NamedTuple):
     """``sha256:<hex>``."""
     path: Path
     """The bundle's directory, never to be written to."""
+    changed_at_ms: int | None = None
+    """When the alias was pointed here; None for a digest, or where the registry does not know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,15 +189,19 @@ class Registry:
 
     def resolve(self, reference: str) -> Resolved:
         """What ``name@alias``, a digest or a prefix of one stands for."""
+        parsed = parse_reference(reference)
         with self._database.reading() as connection:
             hexadecimal = self._digest_of(connection, reference)
+            changed_at_ms = (
+                rows.changed_at_ms(connection, parsed) if isinstance(parsed, AliasReference) else None
+            )
         path = self._bundles / hexadecimal
         if not path.is_dir():
             raise RegistryUnavailableError(
                 f'bundle sha256:{hexadecimal[:12]} is entered in "{self.path}" but its directory is gone; '
                 "push it again"
             )
-        return Resolved(f"sha256:{hexadecimal}", path)
+        return Resolved(f"sha256:{hexadecimal}", path, changed_at_ms)
 
     # --- watching ---
 

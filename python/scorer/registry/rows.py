@@ -41,6 +41,15 @@ def current(connection: sqlite3.Connection) -> Mapping[str, str]:
     return {f"{name}@{alias}": digest for name, alias, digest in connection.execute(_CURRENT)}
 
 
+def changed_at_ms(connection: sqlite3.Connection, alias: AliasReference) -> int | None:
+    """When an alias was last moved."""
+    row = connection.execute(
+        "SELECT at_ms FROM alias_history WHERE name = ? AND alias = ? ORDER BY sequence DESC LIMIT 1",
+        (alias.name, alias.alias),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
 def digests(connection: sqlite3.Connection) -> set[str]:
     """The hex digest of every bundle."""
     return {row[0] for row in connection.execute("SELECT digest FROM bundles")}

@@ -375,19 +375,23 @@ class SwapRequest(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     BUNDLE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ALLOW_SLOWER_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     bundle: _builtins.str
     reason: _builtins.str
+    allow_slower: _builtins.bool
+    """Serve it although its warm-up takes longer than the live bundle's by more than the checkpoint allows."""
     def __init__(
         self,
         *,
         checkpoint: _builtins.str = ...,
         bundle: _builtins.str = ...,
         reason: _builtins.str = ...,
+        allow_slower: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle", b"bundle", "checkpoint", b"checkpoint", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_slower", b"allow_slower", "bundle", b"bundle", "checkpoint", b"checkpoint", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

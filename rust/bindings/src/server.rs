@@ -29,16 +29,34 @@ impl Server {
         Ok(Server { inner, owner: std::process::id() })
     }
 
-    /// Loads, verifies and warms a bundle; returns the report as JSON.
-    fn load(&self, py: Python<'_>, path: PathBuf, digest: &str) -> PyResult<String> {
+    /// Loads, verifies and warms a bundle, for a checkpoint if `wanted_json` names one; returns the report as
+    /// JSON.
+    #[pyo3(signature = (path, digest, wanted_json = None))]
+    fn load(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        digest: &str,
+        wanted_json: Option<&str>,
+    ) -> PyResult<String> {
         let inner = self.here()?;
-        enter(py, || json(&inner.load(&path, digest)?))
+        let wanted = match wanted_json.map(serde_json::from_str).transpose() {
+            Ok(wanted) => wanted.unwrap_or_default(),
+            Err(error) => return Err(Failure::argument(format!("load: wanted_json: {error}")).into()),
+        };
+        enter(py, || json(&inner.load_for(&path, digest, &wanted)?))
     }
 
     /// Puts a lane table in force.
     fn swap(&self, py: Python<'_>, table_json: &str) -> PyResult<()> {
         let inner = self.here()?;
         enter(py, || inner.swap(&core::LaneTable::from_json(table_json)?))
+    }
+
+    /// Notes whether the registry could be read, and when it could last, for the metrics.
+    fn note_registry(&self, reachable: bool, last_seen_ms: u64) -> PyResult<()> {
+        self.here()?.note_registry(reachable, last_seen_ms);
+        Ok(())
     }
 
     /// Lets go of a bundle that no lane names.

@@ -49,6 +49,10 @@ pub struct PromiseStatus {
     pub requests: u64,
     /// Those among them that were late, shed or failed.
     pub missed: u64,
+    /// Part of the last 30 days' error budget that is left; below 0: overdrawn.
+    pub budget_remaining: f64,
+    /// How fast it is spent, over the last hour: 1 uses it up in 30 days.
+    pub burn_rate_1h: f64,
 }
 
 /// One bundle in memory.
@@ -86,6 +90,7 @@ pub struct LogStatus {
 
 impl Status {
     pub(crate) fn of(shared: &Shared) -> Status {
+        shared.tick();
         let table = shared.lanes.load_full();
         let directory = |log: &crate::decisions::Decisions| log.dir.display().to_string();
         let previous = shared.checkpoints.iter().filter_map(|it| {
@@ -95,7 +100,15 @@ impl Status {
         let promises = shared.checkpoints.iter().map(|it| {
             let (requests, missed) = shared.metrics.checkpoint(it.index).sla.totals();
             let p99_ms = shared.config.checkpoints.get(&it.name).map_or(0.0, |config| config.p99_ms);
-            (it.name.clone(), PromiseStatus { p99_ms, requests, missed })
+            let rates = shared.metrics.checkpoint(it.index).sla.burn_rates();
+            let status = PromiseStatus {
+                p99_ms,
+                requests,
+                missed,
+                budget_remaining: rates.remaining,
+                burn_rate_1h: rates.h1,
+            };
+            (it.name.clone(), status)
         });
         Status {
             version: env!("CARGO_PKG_VERSION"),

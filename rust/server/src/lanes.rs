@@ -173,6 +173,12 @@ impl LanesInForce {
         lanes(self) == lanes(other)
     }
 
+    /// Whether both offer the same bundles from before.
+    pub(crate) fn same_previous(&self, other: &LanesInForce) -> bool {
+        let digest = |lane: &Option<LaneInForce>| lane.as_ref().map(|lane| lane.loaded.digest);
+        self.previous.iter().map(digest).eq(other.previous.iter().map(digest))
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &LaneInForce)> {
         self.checkpoints.iter().enumerate().flat_map(|(at, lanes)| lanes.iter().map(move |lane| (at, lane)))
     }

@@ -199,6 +199,11 @@ impl Server {
         let current = shared.lanes.load_full();
         if table.version <= current.version {
             if table.version == current.version && lanes.same_as(&current) {
+                // The bundles before may have come to memory, or gone from it, since.
+                if !lanes.same_previous(&current) {
+                    shared.reaper.retire(current);
+                    shared.put_in_force(lanes);
+                }
                 return Ok(());
             }
             return Err(SwapError::Version { version: table.version, current: current.version });
@@ -249,6 +254,13 @@ impl Server {
         Ok(())
     }
 
+    /// The control plane looked at the registry: whether it could be read, and when it could last, milliseconds
+    /// since the Unix epoch. For the metrics alone.
+    pub fn note_registry(&self, reachable: bool, last_seen_ms: u64) {
+        self.shared.metrics.registry_reachable.store(reachable, Relaxed);
+        self.shared.metrics.registry_seen_ms.store(last_seen_ms, Relaxed);
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn addresses(&self) -> &Addresses {
@@ -264,6 +276,8 @@ impl Server {
     /// What happened since the last call, as JSON lines.
     #[must_use]
     pub fn events(&self) -> Vec<String> {
+        // Whoever collects events does so often: as good a clock as any for the error budgets' windows.
+        self.shared.tick();
         self.shared.events.take()
     }
 

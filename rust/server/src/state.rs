@@ -95,6 +95,12 @@ impl Shared {
         Refusal::Internal { id }
     }
 
+    /// Brings what is counted over windows of time up to date.
+    pub(crate) fn tick(&self) {
+        let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.metrics.tick(scorer_core::admission::Nanos(now));
+    }
+
     /// Puts a lane table in force and lets the one before go.
     pub(crate) fn put_in_force(&self, lanes: LanesInForce) {
         let lanes = Arc::new(lanes);

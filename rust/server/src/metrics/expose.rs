@@ -11,12 +11,13 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::{By, Cap, CheckpointMetrics, Histogram, Method, Miss, Reason, code_name};
+use super::{By, CheckpointMetrics, Histogram, Method, Miss, Reason, code_name};
 use crate::error::Refused;
 use crate::state::Shared;
 
 /// Everything that is counted, as text. Made at each scrape from what the atomics hold then.
 pub(crate) fn render(shared: &Arc<Shared>) -> Result<String, fmt::Error> {
+    shared.tick();
     let mut registry = Registry::with_prefix("scorer");
     registry.register_collector(Box::new(Snapshot(Arc::clone(shared))));
     let mut text = String::with_capacity(16 << 10);
@@ -40,6 +41,7 @@ impl Collector for Snapshot {
         transport(&self.0, &mut encoder)?;
         bundles(&self.0, &mut encoder)?;
         journeys(&self.0, &mut encoder)?;
+        registry(&self.0, &mut encoder)?;
         log(&self.0, &mut encoder)
     }
 }
@@ -132,7 +134,32 @@ fn promises(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         MetricType::Counter,
     )?;
     for it in named(checkpoints) {
-        counter(&mut family, &[("checkpoint", &it.name)], it.sla.requests.load(Relaxed))?;
+        counter(&mut family, &[("checkpoint", &it.name)], it.sla.totals().0)?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "error_budget_remaining",
+        "Part of the last 30 days' error budget that is left; below 0: overdrawn",
+        None,
+        MetricType::Gauge,
+    )?;
+    for it in named(checkpoints) {
+        let left = it.sla.budget.rates().remaining;
+        ConstGauge::new(left).encode(family.encode_family(&[("checkpoint", it.name.as_str())])?)?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "error_budget_burn_rate",
+        "Misses in parts of what is allowed: 1 uses up the budget in 30 days",
+        None,
+        MetricType::Gauge,
+    )?;
+    for it in named(checkpoints) {
+        let rates = it.sla.budget.rates();
+        for (window, rate) in
+            [("5m", rates.m5), ("30m", rates.m30), ("1h", rates.h1), ("6h", rates.h6), ("3d", rates.d3)]
+        {
+            let labels = [("checkpoint", it.name.as_str()), ("window", window)];
+            ConstGauge::new(rate).encode(family.encode_family(&labels)?)?;
+        }
     }
     let mut family = encoder.encode_descriptor(
         "late_results",
@@ -141,21 +168,56 @@ fn promises(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         MetricType::Counter,
     )?;
     for it in named(checkpoints) {
-        counter(&mut family, &[("checkpoint", &it.name)], it.sla.late_results())?;
+        counter(&mut family, &[("checkpoint", &it.name)], it.sla.late_results.load(Relaxed))?;
     }
     let mut family = encoder.encode_descriptor(
-        "exposure_caps_hit",
-        "Fallbacks not given as configured because a cap was reached",
+        "exposure_cap_hits",
+        "Fallbacks not given because of their exposure, by cap",
         None,
         MetricType::Counter,
     )?;
     for it in named(checkpoints) {
-        for cap in Cap::ALL {
-            let labels = [("checkpoint", it.name.as_str()), ("cap", cap.as_str())];
-            counter(&mut family, &labels, it.sla.caps(cap))?;
+        for (cap, count) in it.sla.caps() {
+            counter(&mut family, &[("checkpoint", it.name.as_str()), ("cap", cap.as_str())], count)?;
+        }
+    }
+    let mut family =
+        encoder.encode_descriptor("shed", "Requests not worked on, by reason", None, MetricType::Counter)?;
+    for it in named(checkpoints) {
+        for (reason, count, _) in it.sla.sheds() {
+            counter(&mut family, &[("checkpoint", it.name.as_str()), ("reason", reason.as_str())], count)?;
+        }
+    }
+    let mut family = encoder.encode_descriptor(
+        "would_shed",
+        "In mode observe: requests that enforcing would have shed",
+        None,
+        MetricType::Counter,
+    )?;
+    for it in named(checkpoints) {
+        for (reason, _, count) in it.sla.sheds() {
+            counter(&mut family, &[("checkpoint", it.name.as_str()), ("reason", reason.as_str())], count)?;
         }
     }
     Ok(())
+}
+
+/// What the control plane knows of the registry.
+fn registry(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let last_seen_ms = shared.metrics.registry_seen_ms.load(Relaxed);
+    let reachable = shared.metrics.registry_reachable.load(Relaxed);
+    gauge(
+        encoder,
+        "registry_reachable",
+        "1 while the registry could be read last time",
+        i64::from(reachable),
+    )?;
+    ConstGauge::new(last_seen_ms as f64 / 1e3).encode(encoder.encode_descriptor(
+        "registry_last_seen_timestamp_seconds",
+        "When it could be read last, since the Unix epoch; 0: never, or no registry is watched",
+        None,
+        MetricType::Gauge,
+    )?)
 }
 
 fn answers(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {

@@ -7,10 +7,11 @@ mod histogram;
 pub(crate) mod http;
 mod sla;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
+use scorer_core::admission::Nanos;
 use tonic::Code;
 
 use crate::answer::arrive::Arrival;
@@ -18,7 +19,7 @@ use crate::config::ServerConfig;
 use crate::error::Refused;
 pub(crate) use expose::render;
 pub(crate) use histogram::Histogram;
-pub(crate) use sla::{By, Cap, Miss, Sla};
+use sla::{By, Miss, Sla};
 
 /// The methods that are counted: those of the scoring service, and inference by the open protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,9 @@ pub(crate) struct Metrics {
     checkpoints: Box<[CheckpointMetrics]>,
     /// Requests that came in; each of them is replied to or cancelled, or still in flight.
     arrived: AtomicU64,
+    /// When the control plane could read the registry last, milliseconds since the Unix epoch, and whether it can.
+    pub(crate) registry_seen_ms: AtomicU64,
+    pub(crate) registry_reachable: AtomicBool,
     replied: AtomicU64,
     cancelled: AtomicU64,
     pub(crate) connections: Connections,
@@ -125,6 +129,8 @@ impl Metrics {
             began: Instant::now(),
             checkpoints: std::iter::once(none).chain(named).collect(),
             arrived: AtomicU64::new(0),
+            registry_seen_ms: AtomicU64::new(0),
+            registry_reachable: AtomicBool::new(false),
             replied: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
             connections: Connections::default(),
@@ -166,6 +172,13 @@ impl Metrics {
             it.took_ns[usize::from(code != Code::Ok)].fetch_add(took, Relaxed);
             let ended = (arrival.at + latency).saturating_duration_since(self.began);
             it.last_us.store(u64::try_from(ended.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        }
+    }
+
+    /// Moves what was counted into the error budgets' windows.
+    pub(crate) fn tick(&self, now: Nanos) {
+        for it in &self.checkpoints {
+            it.sla.budget.tick(now);
         }
     }
 

@@ -7,9 +7,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use scorer_core::admission::{BurnRates, CapHit, ErrorBudget, SHED_REASONS, ShedReason};
 use tonic::Code;
 
 use super::Histogram;
+
+/// The part of answers that are promised to be in time.
+pub(super) const OBJECTIVE: f64 = 0.99;
 
 /// Who gave an answer, as its histogram names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +38,9 @@ pub(crate) enum Miss {
     Failed,
 }
 
-/// A limit on what fallbacks may let through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cap {
-    /// Their number in the window.
-    Count,
-    /// The sum of their amounts.
-    Total,
-    /// One amount.
-    Single,
-}
+/// The caps on what fallbacks may let through, in the order of their counters.
+pub(super) const CAPS: [CapHit; 6] =
+    [CapHit::Single, CapHit::Count, CapHit::Total, CapHit::CallerCount, CapHit::CallerTotal, CapHit::Moving];
 
 /// One checkpoint's record.
 #[derive(Debug)]
@@ -54,11 +51,14 @@ pub(crate) struct Sla {
     /// HEADERS to first poll.
     pub(super) queue_delay: Histogram,
     /// Requests that the promise is for: single rows, without those that the caller got wrong or gave up early.
-    pub(super) requests: AtomicU64,
+    pub(super) budget: ErrorBudget,
     pub(super) misses: [AtomicU64; Miss::COUNT],
     /// Results that came after another had been given, and were thrown away.
-    late_results: AtomicU64,
-    caps: [AtomicU64; Cap::COUNT],
+    pub(crate) late_results: AtomicU64,
+    /// Requests that were not worked on, and those that would not have been had the checkpoint enforced its limits.
+    shed: [AtomicU64; SHED_REASONS.len()],
+    would_shed: [AtomicU64; SHED_REASONS.len()],
+    caps: [AtomicU64; CAPS.len()],
 }
 
 // === impl Sla ===
@@ -69,9 +69,11 @@ impl Sla {
             promise,
             latency: std::array::from_fn(|_| Histogram::new(promise)),
             queue_delay: Histogram::new(promise),
-            requests: AtomicU64::new(0),
+            budget: ErrorBudget::new(OBJECTIVE),
             misses: std::array::from_fn(|_| AtomicU64::new(0)),
             late_results: AtomicU64::new(0),
+            shed: Default::default(),
+            would_shed: Default::default(),
             caps: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -94,7 +96,7 @@ impl Sla {
         }
         let Some(promise) = self.promise.filter(|_| promised) else { return };
         if let Some(kept) = verdict(code, latency, promise, timeout) {
-            self.requests.fetch_add(1, Relaxed);
+            self.budget.record(kept.is_ok());
             if let Err(miss) = kept {
                 self.misses[miss as usize].fetch_add(1, Relaxed);
             }
@@ -107,29 +109,45 @@ impl Sla {
 
     /// Requests that count, and those among them that were missed: what an error budget is spent on.
     pub(crate) fn totals(&self) -> (u64, u64) {
-        // In this order: never more misses than requests.
-        let missed = self.misses.iter().map(|count| count.load(Relaxed)).sum();
-        (self.requests.load(Relaxed), missed)
+        let (good, bad) = self.budget.counted();
+        (good + bad, bad)
     }
 
-    /// A result came when the reply had been given already.
-    #[allow(dead_code, reason = "for the stages that enforce the promise")]
-    pub(crate) fn late_result(&self) {
-        self.late_results.fetch_add(1, Relaxed);
+    /// How fast the budget is spent.
+    pub(crate) fn burn_rates(&self) -> BurnRates {
+        self.budget.rates()
     }
 
-    /// A fallback was not given as configured, because a cap was reached.
-    #[allow(dead_code, reason = "for the stages that enforce the promise")]
-    pub(crate) fn capped(&self, cap: Cap) {
-        self.caps[cap as usize].fetch_add(1, Relaxed);
+    /// A request was not worked on.
+    #[allow(dead_code, reason = "for the stage that enforces the promise")]
+    pub(crate) fn shed(&self, reason: ShedReason) {
+        self.shed[reason as usize].fetch_add(1, Relaxed);
     }
 
-    pub(super) fn late_results(&self) -> u64 {
-        self.late_results.load(Relaxed)
+    /// It would not have been, had the checkpoint enforced its limits.
+    #[allow(dead_code, reason = "for the stage that enforces the promise")]
+    pub(crate) fn would_shed(&self, reason: ShedReason) {
+        self.would_shed[reason as usize].fetch_add(1, Relaxed);
     }
 
-    pub(super) fn caps(&self, cap: Cap) -> u64 {
-        self.caps[cap as usize].load(Relaxed)
+    /// A fallback was not given because of its exposure.
+    #[allow(dead_code, reason = "for the stage that enforces the promise")]
+    pub(crate) fn capped(&self, cap: CapHit) {
+        let at = CAPS.iter().position(|it| *it == cap).unwrap_or(CAPS.len() - 1);
+        self.caps[at].fetch_add(1, Relaxed);
+    }
+
+    /// Reason, sheds and would-have-been sheds.
+    pub(super) fn sheds(&self) -> impl Iterator<Item = (ShedReason, u64, u64)> {
+        let counts = self.shed.iter().zip(&self.would_shed);
+        SHED_REASONS
+            .into_iter()
+            .zip(counts)
+            .map(|(reason, (shed, would))| (reason, shed.load(Relaxed), would.load(Relaxed)))
+    }
+
+    pub(super) fn caps(&self) -> impl Iterator<Item = (CapHit, u64)> {
+        CAPS.into_iter().zip(self.caps.iter().map(|count| count.load(Relaxed)))
     }
 }
 
@@ -163,7 +181,7 @@ fn verdict(
     }
 }
 
-// === impl By, Miss, Cap ===
+// === impl By, Miss ===
 
 impl By {
     const COUNT: usize = 3;
@@ -187,19 +205,6 @@ impl Miss {
             Miss::Late => "late",
             Miss::Shed => "shed",
             Miss::Failed => "failed",
-        }
-    }
-}
-
-impl Cap {
-    const COUNT: usize = 3;
-    pub(super) const ALL: [Cap; Cap::COUNT] = [Cap::Count, Cap::Total, Cap::Single];
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Cap::Count => "count",
-            Cap::Total => "total",
-            Cap::Single => "single",
         }
     }
 }
