@@ -45,6 +45,8 @@ mod ring;
 mod settings;
 mod snapshot;
 mod standing;
+#[cfg(test)]
+mod tests;
 mod tick;
 mod ticket;
 mod time;
