@@ -160,6 +160,8 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$part.in --output-file $$part.txt; done
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt bench.in --output-file bench.txt
+	@cd requirements && for peer in peers-*.in; do \
+		$(LOCK) $(UPGRADE) --overrides overrides.txt $$peer --output-file $${peer%.in}.txt; done
 	@cd requirements && $(LOCK) $(UPGRADE) clients.in --output-file clients.txt
 
 .PHONY: clients

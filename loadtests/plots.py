@@ -44,6 +44,8 @@ class Curve:
     title: str
     across: str
     logarithmic: tuple[bool, bool] = (True, True)
+    # Names are servers, each with a colour, rather than works of ours.
+    servers: bool = False
 
 
 CURVES: Final = {
@@ -51,7 +53,8 @@ CURVES: Final = {
     "rows": Curve("Cost per row by number of rows (500 trees of depth 6)", "rows per call"),
     "actions": Curve("One context, many actions (500 trees of depth 6)", "actions"),
     "goodput": Curve("Goodput under overload", "offered load, multiple of capacity", (False, False)),
-    "rate": Curve("p99 by rate, open loop", "requests per second"),
+    "rate": Curve("p99 by rate, open loop (500 trees of depth 6)", "requests per second", servers=True),
+    "step": Curve("p99 across a step 0.5× → 0 → 5× → 0.5×", "seconds", (False, True)),
 }
 
 
@@ -133,7 +136,10 @@ def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
     for i, (name, values) in enumerate(ours.items()):
         style = ("-", "--", ":")[i % 3]
         label = f"scorer, {name}" if several else "scorer"
-        axes.plot(*zip(*sorted(values.items()), strict=True), f"o{style}", color=_COLOURS[0], label=label)
+        if curve.servers:
+            style, label = "-", name
+        colour = _COLOURS[i % len(_COLOURS)] if curve.servers else _COLOURS[0]
+        axes.plot(*zip(*sorted(values.items()), strict=True), f"o{style}", color=colour, label=label)
     for i, (peer, values) in enumerate(theirs.items()):
         colour = _COLOURS[1 + i % (len(_COLOURS) - 1)]
         axes.plot(*zip(*sorted(values.items()), strict=True), "o-", color=colour, label=peer)

@@ -120,4 +120,5 @@ class Progress(_Frozen):
     finished: int
     errors: int
     fallbacks: int
+    send_lag_p99_us: int
     latency_us: Summary

@@ -242,6 +242,8 @@ pub struct Progress {
     pub errors: u64,
     /// Answered by a fallback so far.
     pub fallbacks: u64,
+    /// 99th percentile so far of how late requests were sent, microseconds.
+    pub send_lag_p99_us: u64,
     /// Latency of the answers since the last report.
     pub latency_us: Summary,
 }

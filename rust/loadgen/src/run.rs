@@ -188,6 +188,7 @@ impl Workers {
             finished: 0,
             errors: 0,
             fallbacks: 0,
+            send_lag_p99_us: 0,
             latency_us: Summary::default(),
         };
         let mut recent = self.blank.recent.clone();
@@ -199,6 +200,8 @@ impl Workers {
             sum.finished += std::mem::take(&mut record.finished);
             sum.errors += record.errors.values().sum::<u64>();
             sum.fallbacks += record.fallbacks.values().sum::<u64>();
+            // Of the worst thread: merging histograms would keep the worker waiting.
+            sum.send_lag_p99_us = sum.send_lag_p99_us.max(record.send_lag.value_at_quantile(0.99));
             drop(record);
             let added = recent.add(&fresh);
             debug_assert!(added.is_ok(), "histograms of one run have one shape");

@@ -1,0 +1,1 @@
+"""Other servers, each in an environment of its own, serving the model that ours serves."""

@@ -1,0 +1,442 @@
+"""Every server that is measured: a context starts it on the server's core and ends it whatever happens.
+
+A server counts as started once it has answered the first row with XGBoost's own score.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from loadtests.figures import ROOT
+from loadtests.openloop import Load, Method, cores
+from loadtests.peers.environments import python_of
+from loadtests.peers.messages import INFER, infer_request, infer_score
+from loadtests.peers.subject import CHECKPOINT, NAME, Subject, bits
+
+PROGRAMS: Final = Path(__file__).parent / "programs"
+PYTHON: Final = ROOT / "python"
+START_SECONDS: Final = 120.0
+SCORE: Final = "/scorer.v1.ScoringService/Score"
+NOOP: Final = "/scorer.v1.ScoringService/Noop"
+# Ray finds an application by this header.
+RAY_APPLICATION: Final = {"application": "scoring"}
+
+
+class ServerError(Exception):
+    """A server did not start, or answers wrongly; its last words are in the message."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A server that answers."""
+
+    load: Load
+    process: Process
+    metrics: str | None = None
+
+
+@dataclass
+class Process:
+    """A child with all its own children, on the server's core."""
+
+    child: subprocess.Popen[str]
+    log: Path
+    command: str
+
+    @property
+    def pid(self) -> int:
+        """Of the process itself."""
+        return self.child.pid
+
+    def line(self) -> str:
+        """The next line that it prints.
+
+        Raises:
+            ServerError: It has ended.
+        """
+        assert self.child.stdout is not None
+        line = self.child.stdout.readline().strip()
+        if not line:
+            raise ServerError(self.story())
+        return line
+
+    def tell(self, line: str) -> None:
+        """Writes a line to its standard input."""
+        assert self.child.stdin is not None
+        self.child.stdin.write(line + "\n")
+        self.child.stdin.flush()
+
+    def story(self) -> str:
+        """What it said last."""
+        words = self.log.read_text(errors="replace").splitlines()[-20:]
+        return "\n".join([f"{self.command}: exit code {self.child.poll()}", *words])
+
+    def memory_mb(self) -> float:
+        """Resident memory."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        return 0.0
+
+
+@contextmanager
+def process(
+    command: Sequence[str | Path],
+    *,
+    directory: Path,
+    more: Mapping[str, str] | None = None,
+    end: signal.Signals = signal.SIGTERM,
+) -> Iterator[Process]:
+    """Runs a command, pinned; its whole process group is ended at the end."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SCORER_", "RAY_"))
+    }
+    # One core: a library's threads would only take turns.
+    environment = inherited | {"PYTHONPATH": str(PYTHON), "OMP_NUM_THREADS": "1"} | dict(more or {})
+    log = directory / "server.log"
+    with log.open("w") as sink:
+        child = subprocess.Popen(
+            ["taskset", "-c", str(cores()[0]), *map(str, command)],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=sink,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield Process(child, log, " ".join(map(str, command)))
+    finally:
+        _end(child, end)
+
+
+def _end(child: subprocess.Popen[str], by: signal.Signals) -> None:
+    if child.poll() is None:
+        child.send_signal(signal.SIGCONT)
+        child.send_signal(by)
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+    with suppress(ProcessLookupError):
+        # Whatever it started and left behind; the group is its own.
+        os.killpg(child.pid, signal.SIGKILL)
+    for stream in (child.stdin, child.stdout):
+        if stream is not None:
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+# --- ours ---
+
+
+def settings(*, metrics: bool = False, log: Path | None = None, **checkpoint: Any) -> dict[str, Any]:
+    """Of our data plane, as its own configuration has it."""
+    return {
+        "listen": "127.0.0.1:0",
+        **({"metrics_listen": "127.0.0.1:0"} if metrics else {}),
+        **({"log": {"dir": str(log)}} if log else {}),
+        "checkpoints": {CHECKPOINT: {"kind": "score", **checkpoint}},
+    }
+
+
+def lanes(digest: str) -> dict[str, Any]:
+    """One lane takes everything."""
+    return {"version": 1, "checkpoints": {CHECKPOINT: [{"name": "live", "bundle": digest, "share": 1.0}]}}
+
+
+def standalone(*features: str) -> Path:
+    """The binary without Python, built from this tree."""
+    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "scorer-server"]
+    binary = ROOT / "target/release/scorer-server"
+    if not features:
+        subprocess.run(command, cwd=ROOT, check=True)
+        return binary
+    subprocess.run([*command, "--features", ",".join(features)], cwd=ROOT, check=True)
+    # The next build without them puts another binary in its place.
+    kept = ROOT / ".build" / "-".join(["scorer-server", *features])
+    shutil.copy(binary, kept)
+    return kept
+
+
+@contextmanager
+def rust(
+    subject: Subject, *, config: Mapping[str, Any] | None = None, features: Sequence[str] = (), **more: str
+) -> Iterator[Serving]:
+    """Our standalone binary."""
+    binary = standalone(*features)
+    with scratch() as directory:
+        (directory / "lanes.json").write_text(json.dumps(lanes(subject.digest)))
+        chosen = config or settings(log=directory / "decisions", p99_ms=1000.0)
+        (directory / "config.json").write_text(json.dumps(chosen))
+        command: list[str | Path] = [binary, "config.json", "lanes.json", subject.bundle]
+        with process(command, directory=directory, more=more) as running:
+            addresses = _event(running, "started")["addresses"]
+            target = addresses["grpc"][0]
+            _event(running, "lanes_swapped")
+            load = Load(target=target, methods=[_score(subject)])
+            verify(load, subject)
+            yield Serving(load, running, addresses.get("metrics"))
+
+
+@contextmanager
+def hosted(subject: Subject, *, checkpoint: str = "p99_ms = 1000.0", server: str = "") -> Iterator[Serving]:
+    """`scorer serve`: our server in a Python process, with registry, control plane and decision log."""
+    from scorer.registry import Registry
+
+    with scratch() as directory:
+        with ExitStack() as opened:
+            registry = Registry(directory / "registry")
+            opened.callback(registry.close)
+            registry.push(subject.bundle)
+            registry.alias(NAME, "live", subject.digest, reason="measured")
+        (directory / "scorer.toml").write_text(
+            '[server]\nlisten = "127.0.0.1:0"\ncontrol_listen = "127.0.0.1:0"\n'
+            f'metrics_listen = "127.0.0.1:0"\nuds = "s.sock"\n{server}\n'
+            f'[checkpoints."{CHECKPOINT}"]\nkind = "score"\nalias = "{NAME}@live"\n{checkpoint}\n'
+        )
+        command: list[str | Path] = [sys.executable, "-m", "scorer.cli", "serve", "--config", "scorer.toml"]
+        with process(command, directory=directory) as running:
+            said = _event(running, "serving")
+            addresses = said["grpc"]
+            target = next(address for address in addresses if not address.startswith("unix:"))
+            load = Load(target=target, methods=[_score(subject)])
+            verify(load, subject)
+            yield Serving(load, running, said.get("metrics"))
+
+
+@contextmanager
+def embedded(subject: Subject) -> Iterator[Serving]:
+    """Our server in a Python process that can be told to hold its lock."""
+    with scratch() as directory:
+        arguments = [json.dumps(settings(p99_ms=1000.0)), json.dumps(lanes(subject.digest))]
+        command: list[str | Path] = [
+            sys.executable,
+            PROGRAMS / "held.py",
+            *arguments,
+            subject.bundle,
+            subject.digest,
+        ]
+        with process(command, directory=directory) as running:
+            load = Load(target=running.line(), methods=[_score(subject)])
+            verify(load, subject)
+            yield Serving(load, running)
+
+
+def over_unix_socket(serving: Serving) -> Load:
+    """The same server through its Unix socket."""
+    # Relative to its own directory in the settings; short enough for a socket's name.
+    path = serving.process.log.parent / "s.sock"
+    return _at(serving.load, f"unix:{path}")
+
+
+def noop(load: Load) -> Load:
+    """The method that does nothing, on the same server."""
+    return Load(target=load.target, methods=[Method(name="noop", path=NOOP, requests=[b""])])
+
+
+def inference(load: Load, subject: Subject) -> Load:
+    """The same bytes that MLServer gets, on our server."""
+    return Load(target=load.target, methods=[_infer(subject)])
+
+
+def _at(load: Load, target: str) -> Load:
+    return Load(target=target, methods=load.methods, protocol=load.protocol, metadata=load.metadata)
+
+
+# --- peers ---
+
+
+@contextmanager
+def grpc_aio(subject: Subject, engine: str) -> Iterator[Serving]:
+    """grpc.aio written by hand, in front of XGBoost or of our engine."""
+    python = python_of("grpcaio") if engine == "xgboost" else Path(sys.executable)
+    with scratch() as directory:
+        command: list[str | Path] = [python, PROGRAMS / "grpc_aio.py", engine, subject.model]
+        with process(command, directory=directory) as running:
+            load = Load(target=running.line(), methods=[_score(subject)])
+            verify(load, subject)
+            yield Serving(load, running)
+
+
+@contextmanager
+def mlserver(subject: Subject) -> Iterator[Serving]:
+    """MLServer with its XGBoost runtime, gRPC."""
+    python = python_of("mlserver")
+    with scratch() as directory:
+        http, grpc, metrics = _free_ports(3)
+        server = {
+            "host": "127.0.0.1",
+            "http_port": http,
+            "grpc_port": grpc,
+            "metrics_port": metrics,
+            "debug": False,
+            # On one core a worker process would add a queue and a copy, and no parallelism.
+            "parallel_workers": 0,
+        }
+        model = {
+            "name": CHECKPOINT,
+            "implementation": "mlserver_xgboost.XGBoostModel",
+            "parameters": {"uri": str(subject.model)},
+        }
+        (directory / "settings.json").write_text(json.dumps(server))
+        (directory / "model-settings.json").write_text(json.dumps(model))
+        with process([python.with_name("mlserver"), "start", directory], directory=directory) as running:
+            load = Load(target=f"127.0.0.1:{grpc}", methods=[_infer(subject)])
+            wait(running, load, subject)
+            yield Serving(load, running)
+
+
+@contextmanager
+def bentoml(subject: Subject) -> Iterator[Serving]:
+    """BentoML over HTTP: its gRPC server went with version 1.4's services."""
+    python = python_of("bentoml")
+    with scratch() as directory:
+        (port,) = _free_ports(1)
+        shutil.copy(PROGRAMS / "bento_app.py", directory)
+        variables = {
+            "MODEL": str(subject.model),
+            "BENTOML_HOME": str(directory / "home"),
+            "BENTOML_DO_NOT_TRACK": "True",
+            "PATH": f"{python.parent}:{os.environ['PATH']}",
+        }
+        command: list[str | Path] = [python.with_name("bentoml"), "serve", "bento_app:Scoring"]
+        command += ["--host", "127.0.0.1", "--port", str(port)]
+        with process(command, directory=directory, more=variables, end=signal.SIGINT) as running:
+            method = Method(name="predict", path="/predict", requests=subject.json_requests())
+            load = Load(target=f"127.0.0.1:{port}", methods=[method], protocol="http", connections=64)
+            wait(running, load, subject)
+            yield Serving(load, running)
+
+
+@contextmanager
+def ray_serve(subject: Subject) -> Iterator[Serving]:
+    """Ray Serve with a gRPC ingress and one replica."""
+    python = python_of("ray")
+    with scratch() as directory:
+        grpc, http = _free_ports(2)
+        command: list[str | Path] = [python, PROGRAMS / "ray_app.py", subject.model, str(grpc), str(http)]
+        variables = {
+            "RAY_TMPDIR": str(directory),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "disabled",
+            # Its many processes take their time to come up on one core.
+            "RAY_raylet_start_wait_time_s": str(START_SECONDS),
+        }
+        with process(command, directory=directory, more=variables) as running:
+            target = f"127.0.0.1:{grpc}"
+            load = Load(target=target, methods=[_score(subject)], metadata=RAY_APPLICATION)
+            wait(running, load, subject)
+            yield Serving(load, running)
+
+
+# --- requests, and what must come back ---
+
+
+def _score(subject: Subject) -> Method:
+    return Method(name="score", path=SCORE, requests=subject.score_requests())
+
+
+def _infer(subject: Subject) -> Method:
+    requests = [infer_request(CHECKPOINT, row.tolist()) for row in subject.rows]
+    return Method(name="infer", path=INFER, requests=requests)
+
+
+def wait(running: Process, load: Load, subject: Subject) -> None:
+    """Until a server that does not say when it is ready has answered rightly.
+
+    Raises:
+        ServerError: It ended, or did not come up in time.
+    """
+    import grpc
+
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return verify(load, subject)
+        except (OSError, grpc.RpcError) as error:
+            if running.child.poll() is not None or time.monotonic() > deadline:
+                raise ServerError(f"{error}\n{running.story()}") from error
+            time.sleep(0.2)
+
+
+def verify(load: Load, subject: Subject) -> None:
+    """The first rows' scores are XGBoost's own, to the bit of a float32.
+
+    Raises:
+        ServerError: They are not.
+    """
+    (method,) = load.methods
+    for request, expected in list(zip(method.requests, subject.scores, strict=True))[:3]:
+        score = _ask(load, method, request)
+        if bits(score) != bits(float(expected)):
+            raise ServerError(f"{load.target}{method.path} answers {score}, XGBoost {expected}")
+
+
+def _ask(load: Load, method: Method, request: bytes) -> float:
+    import grpc
+
+    from scorer.v1 import scoring_pb2 as pb
+
+    if load.protocol == "http":
+        url = f"http://{load.target}{method.path}"
+        asked = urllib.request.Request(url, request, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=5) as reply:  # noqa: S310 - our own server
+            return float(json.load(reply)[0])
+    with grpc.insecure_channel(load.target) as channel:
+        reply = channel.unary_unary(method.path, None, None)(
+            request, timeout=5, metadata=tuple(load.metadata.items())
+        )
+    return infer_score(reply) if method.path == INFER else pb.ScoreResponse.FromString(reply).score
+
+
+# --- small things ---
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that is gone afterwards; its name is short enough for a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="b-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def _event(running: Process, name: str) -> dict[str, Any]:
+    """Waits for one of our server's events."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        for line in running.log.read_text().splitlines():
+            try:
+                event: dict[str, Any] = json.loads(line)
+            except ValueError:
+                continue
+            if event.get("event") == name:
+                return event
+        if running.child.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise ServerError(running.story())
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, for servers that cannot choose one themselves."""
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

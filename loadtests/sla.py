@@ -1,0 +1,397 @@
+"""Overload: what is promised must hold, or be refused in time, whatever the load does.
+
+Each part is a load case (loadtests/cases/sla) against `scorer serve` on one core, the generator on another;
+`scorer loadtest --case loadtests/cases/sla/step --rate CAPACITY` runs the same by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from loadtests.figures import ROOT, Figures
+from loadtests.openloop import Load, Probe, cores, highest_rate, on_generators_core
+from loadtests.options import Options
+from loadtests.peers import servers
+from loadtests.peers.servers import Serving
+from loadtests.peers.subject import Subject, heavy, subject
+from scorer.loadtest import Report, make_settings, run_load_test
+from scorer.loadtest.report import Progress, StepReport
+from scorer.loadtest.settings import case_file
+
+COMMAND: Final = "make bench ARGS=sla"
+CASES: Final = ROOT / "loadtests/cases/sla"
+SLA_MS: Final = 10.0
+CANCELLED: Final = 100_000
+CHECKPOINT: Final = (
+    f'p99_ms = {SLA_MS}\ntier = 0\nmode = "enforce"\nfallback = {{ decision = "review", score = 0.5 }}'
+)
+
+
+def run(figures: Figures, options: Options) -> None:
+    """Every case."""
+    with on_generators_core():
+        Bench(figures, options, heavy(), "heavy model").all()
+        Bench(figures, options, subject(), "500×6").small()
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The server's own accounts."""
+
+    values: dict[str, float]
+
+    @classmethod
+    def of(cls, serving: Serving) -> Counters:
+        """As they are now; labels are summed up, and kept as well."""
+        with urllib.request.urlopen(f"http://{serving.metrics}/metrics", timeout=10) as reply:
+            text = reply.read().decode()
+        values: dict[str, float] = {}
+        for line in text.splitlines():
+            if line.startswith("#") or not line:
+                continue
+            name, _, value = line.rpartition(" ")
+            values[name] = float(value)
+            if "{" in name:
+                bare = name.partition("{")[0]
+                values[bare] = values.get(bare, 0.0) + float(value)
+        return cls(values)
+
+    def __getitem__(self, name: str) -> float:
+        return self.values.get(name, 0.0)
+
+    def fallbacks(self, reason: str) -> int:
+        """Answers that the model did not give, for this reason."""
+        label = f'reason="{reason}"'
+        counted = (
+            value
+            for name, value in self.values.items()
+            if name.startswith("scorer_fallbacks_total{") and label in name
+        )
+        return int(sum(counted))
+
+    def since(self, before: Counters, name: str) -> int:
+        """How much a counter has grown."""
+        return int(self[name] - before[name])
+
+
+class Bench:
+    """The cases with one model."""
+
+    def __init__(self, figures: Figures, options: Options, it: Subject, words: str) -> None:
+        self.figures = figures
+        self.options = options
+        self.it = it
+        self.words = words
+        self.capacity = 0.0
+
+    def all(self) -> None:
+        """Every case."""
+        with self._server() as serving:
+            self._measure_capacity(serving)
+            self.overload(serving, CASES / "overload")
+            self.step(serving)
+            self.noisy(serving)
+            self.cancel(serving)
+            self.stolen(serving)
+        self.slow()
+
+    def small(self) -> None:
+        """What differs where a refusal costs about as much as an answer."""
+        with self._server() as serving:
+            self._measure_capacity(serving)
+            self.overload(serving, CASES / "overload", judged=False)
+            self.batches(serving)
+
+    # --- the cases ---
+
+    def _measure_capacity(self, serving: Serving) -> None:
+        load = Load(target=serving.load.target, methods=_scored(serving.load), connections=8)
+        found, _ = highest_rate(load, SLA_MS, start=1000.0, seconds=2.0, confirm=5.0, told=_tell)
+        if found.rate <= 0:
+            raise servers.ServerError(f"{self.words}: no rate keeps p99 within {SLA_MS:g} ms")
+        self.capacity = found.rate
+        self._add(
+            f"capacity: highest rate with p99 ≤ {SLA_MS:g} ms", found.rate, "req/s", higher_is_better=True
+        )
+
+    def overload(self, serving: Serving, case: Path, *, judged: bool = True) -> None:
+        """Goodput and p99 from one to ten times the capacity, and one reply to each request."""
+        before = Counters.of(serving)
+        report = self._run(serving, case)
+        after = Counters.of(serving)
+        (caller,) = report.callers
+        for step in caller.steps:
+            offered = step.rate / self.capacity
+            share = _by_model(step) / self.capacity * 100
+            self._add(
+                f"goodput at {offered:g}× capacity, of capacity",
+                share,
+                "%",
+                target=90.0 if judged else None,
+                higher_is_better=True,
+                note=f"{_by_model(step):,.0f}/s by the model, {step.fallbacks / step.seconds:,.0f}/s by a"
+                f" fallback, {step.errors / step.seconds:,.0f}/s refused{self._bound(report)}",
+            )
+            self._add(
+                f"p99 of what is answered at {offered:g}× capacity",
+                step.latency_us.p99 / 1000,
+                "ms",
+                target=SLA_MS if judged else None,
+            )
+            self._point("goodput", f"goodput, {self.words}", offered, share, "% of capacity")
+        self._exactly_one_reply(report, before, after)
+
+    def _exactly_one_reply(self, report: Report, before: Counters, after: Counters) -> None:
+        lost = {"client_timeout", "connection_lost", "stream_reset", "malformed_reply", "not_connected"}
+        without = sum(count for name, count in report.errors.items() if name in lost | {"overflow"})
+        arrived = after.since(before, "scorer_requests_arrived_total")
+        replied = after.since(before, "scorer_requests_replied_total")
+        self._add(
+            "overload: requests without exactly one reply",
+            without + abs(arrived - replied),
+            "requests",
+            target=0.0,
+            note=f"{report.requests:,} sent, server: {arrived:,} arrived, {replied:,} replied;"
+            f" endings other than answers: {dict(report.errors) or 'none'}",
+        )
+
+    def step(self, serving: Serving) -> None:
+        """From silence to five times the capacity and back to half of it."""
+        report = self._run(serving, CASES / "step")
+        starts = [step.start for step in report.callers[0].steps]
+        windows = [window for window in report.windows if window.latency_us.count]
+        normal = median(it.latency_us.p99 for it in windows if it.start < starts[1])
+        after = [it for it in windows if it.start >= starts[3]]
+        # Half a second's p99 is the mean of a few requests: twice the normal one is still normal.
+        late = [it.start for it in after if it.latency_us.p99 > 2 * normal]
+        length = report.windows[1].start - report.windows[0].start
+        self._add(
+            "step 0 → 5× → 0.5×: p99 back to normal after",
+            max(late) + length - starts[3] if late else 0.0,
+            "s",
+            target=2.0,
+            note=f"normal is a p99 of {normal / 1000:.2f} ms or up to twice that",
+        )
+        for window in windows:
+            words = f"p99, {self.words}"
+            self._point("step", words, window.start, window.latency_us.p99 / 1000, "ms")
+
+    def batches(self, serving: Serving) -> None:
+        """Single rows with and without batches of 1,000 beside them."""
+        report = self._run(serving, CASES / "batches", rate=1000.0)
+        alone, beside = _alternating(report.callers[0].steps)
+        self._add(
+            "p99 of single rows beside batches of 1,000",
+            beside / 1000,
+            "ms",
+            target=SLA_MS,
+            note=f"{alone / 1000:.2f} ms without batches",
+        )
+
+    def noisy(self, serving: Serving) -> None:
+        """Four callers while a fifth sends twenty times as much."""
+        report = self._run(serving, CASES / "noisy-caller")
+        changes = [_alternating(caller.steps) for caller in report.callers[:-1]]
+        calm, loud = median(it[0] for it in changes), median(it[1] for it in changes)
+        steps = [step for caller in report.callers[:-1] for step in caller.steps[1::2]]
+        missed = sum(step.misses + step.fallbacks for step in steps) / sum(step.requests for step in steps)
+        self._add(
+            "p99 of other callers beside one at 20×",
+            (loud / calm - 1) * 100,
+            "% more",
+            target=10.0,
+            note=f"{calm / 1000:.2f} and {loud / 1000:.2f} ms; {missed:.2%} of theirs late, refused or by"
+            " fallback meanwhile",
+        )
+
+    def cancel(self, serving: Serving) -> None:
+        """Requests called off at random, until there were 100,000."""
+        self._run(serving, CASES / "cancel", rate=self.capacity * 1.5, seconds=3.0)
+        before, memory = Counters.of(serving), serving.process.memory_mb()
+        cancelled = arrived = 0
+        wanted = CANCELLED if self.options.seconds is None else CANCELLED // 10
+        while cancelled < wanted:
+            report = self._run(serving, CASES / "cancel", rate=self.capacity * 1.5, seconds=10.0)
+            cancelled += report.cancelled
+            arrived += report.sent
+            if not report.cancelled:
+                raise servers.ServerError("nothing could be cancelled: every reply came first")
+        inflight = self._settled(serving)
+        after = Counters.of(serving)
+        ended = sum(after.since(before, f"scorer_requests_{how}_total") for how in ("replied", "cancelled"))
+        left = inflight + abs(after.since(before, "scorer_requests_arrived_total") - ended)
+        self._add(
+            "requests left behind by cancelled ones",
+            left,
+            "requests",
+            target=0.0,
+            note=f"{cancelled:,} cancelled",
+        )
+        self._add(
+            "memory grown by cancelled requests", serving.process.memory_mb() - memory, "MB", target=8.0
+        )
+
+    def stolen(self, serving: Serving) -> None:
+        """The server's core taken away, by a spinning process, then by SIGSTOP."""
+        before = Counters.of(serving)
+        stop = threading.Event()
+        thief = threading.Thread(target=_steal, args=(serving.process.pid, stop))
+        thief.start()
+        try:
+            report = self._run(serving, CASES / "stolen-cpu")
+        finally:
+            stop.set()
+            thief.join()
+        after = Counters.of(serving)
+        # Begun, not finished in time, thrown away; what expired while it waited is not among them.
+        wasted = after.since(before, "scorer_late_results_total")
+        late = after.fallbacks("late") - before.fallbacks("late")
+        self._add(
+            "expired work executed while the core is stolen or the server stopped, of all requests",
+            wasted / report.requests * 100,
+            "%",
+            target=0.1,
+            note=f"{wasted:,} results came too late; {late - wasted:,} requests expired unstarted and got the"
+            f" fallback; {report.answered:,} of {report.requests:,} answered",
+        )
+
+    def slow(self) -> None:
+        """The model ten times slower than when it was measured, in a server built to be made slow."""
+        limits: dict[str, Any] = {"p99_ms": SLA_MS, "tier": 0, "mode": "enforce"}
+        limits["fallback"] = {"decision": "review", "score": 0.5}
+        config = servers.settings(metrics=True, **limits)
+        started = threading.Event()
+        with servers.rust(
+            self.it, config=config, features=["fault-injection"], SCORER_FAULTS="faults.json"
+        ) as serving:
+            before = Counters.of(serving)
+
+            def slow_down() -> None:
+                # The first progress comes as the warm-up ends; the second step begins five seconds later.
+                started.wait()
+                if not ended.wait(self._seconds(CASES / "slow-model") / 3):
+                    (serving.process.log.parent / "faults.json").write_text('{"slow": 10}')
+
+            ended = threading.Event()
+            fault = threading.Thread(target=slow_down)
+            fault.start()
+            try:
+                report = self._run(serving, CASES / "slow-model", progress=lambda _: started.set())
+            finally:
+                started.set()
+                ended.set()
+                fault.join()
+            after = Counters.of(serving)
+        step = report.callers[0].steps[1]
+        self._add(
+            "p99 of answers, fallbacks included, while the model is ten times slower",
+            step.latency_us.p99 / 1000,
+            "ms",
+            target=SLA_MS,
+            note=f"{step.fallbacks / step.requests:.0%} by the fallback, {step.errors:,} of {step.requests:,}"
+            f" refused; {after.since(before, 'scorer_late_results_total'):,} late results thrown away",
+        )
+
+    # --- one run ---
+
+    @contextmanager
+    def _server(self) -> Iterator[Serving]:
+        with servers.hosted(self.it, checkpoint=CHECKPOINT) as serving:
+            yield serving
+
+    def _seconds(self, case: Path) -> float:
+        values = {"rate": 1.0, **case_file(case).load, "target": "none"}
+        own = make_settings(values).seconds
+        return own if self.options.seconds is None else self.options.seconds
+
+    def _run(
+        self,
+        serving: Serving,
+        case: Path,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        **settings: Any,
+    ) -> Report:
+        load = case_file(case).load
+        values: dict[str, Any] = {"rate": self.capacity, **load, "target": serving.load.target, **settings}
+        values["sla_ms"] = SLA_MS
+        if self.options.seconds is not None and "seconds" not in settings:
+            values["seconds"] = self.options.seconds
+        _say(f"{self.words}: {case.name} at {values['rate']:,.0f}/s")
+        _, report = run_load_test(make_settings(values), progress)
+        if report.send_lag_us.p99 > 1000:
+            _say(f"the generator was {report.send_lag_us.p99 / 1000:.1f} ms late at its p99")
+        return report
+
+    def _settled(self, serving: Serving) -> int:
+        """Requests in flight once they had time to end."""
+        for _ in range(100):
+            if not (left := int(Counters.of(serving)["scorer_inflight"])):
+                return 0
+            time.sleep(0.1)
+        return left
+
+    def _bound(self, report: Report) -> str:
+        late = report.send_lag_us.p99 / 1000
+        return f"; the generator itself was {late:.1f} ms late" if late > 1 else ""
+
+    def _add(self, name: str, ours: float, unit: str, **more: Any) -> None:
+        self.figures.add(name=f"{name}, {self.words}", ours=ours, unit=unit, command=COMMAND, **more)
+
+    def _point(self, plot: str, name: str, x: float, y: float, unit: str) -> None:
+        self.figures.add(name=name, ours=y, unit=unit, command=COMMAND, plot=plot, x=x)
+
+
+def _steal(pid: int, stop: threading.Event) -> None:
+    """Five seconds of peace, five of a spinning neighbour, then two stops of half a second."""
+    if stop.wait(6.0):
+        return
+    spin = ["taskset", "-c", str(cores()[0]), sys.executable, "-c", "while True: pass"]
+    spinning = subprocess.Popen(spin)
+    try:
+        stopped = stop.wait(5.0)
+    finally:
+        spinning.kill()
+        spinning.wait()
+    for _ in range(2):
+        if stopped or stop.wait(1.0):
+            return
+        os.kill(pid, signal.SIGSTOP)
+        stopped = stop.wait(0.5)
+        os.kill(pid, signal.SIGCONT)
+
+
+def _by_model(step: StepReport) -> float:
+    """Requests per second answered by the model within the promise."""
+    return (step.requests - step.misses - step.fallbacks) / step.seconds
+
+
+def _alternating(steps: tuple[StepReport, ...]) -> tuple[float, float]:
+    """The p99 of the even and of the odd steps, microseconds: of each the median."""
+    p99 = [step.latency_us.p99 for step in steps]
+    return median(p99[0::2]), median(p99[1::2])
+
+
+def _scored(load: Load) -> list[Any]:
+    return [replace(method, reply="score") for method in load.methods]
+
+
+def _tell(probe: Probe) -> None:
+    _say(f"{probe.rate:,.0f}/s p99 {probe.p99_ms:.2f} ms, {'holds' if probe.holds else 'does not hold'}")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"   {text}\n")
+    sys.stdout.flush()
