@@ -24,7 +24,7 @@ MODELS: Final = (
     Spec(300, 8),
     Spec(1000, 8),
     Spec(500, 6, categorical=True),
-    Spec(500, 6, library="lightgbm"),
+    Spec(100, 6, library="lightgbm"),
 )
 # One row at a time: so many different ones, that no branch predictor learns them.
 SINGLES: Final = 64
