@@ -2,7 +2,7 @@
 
 python -m loadtests.report                      the last run, as a Markdown table
 python -m loadtests.report A.jsonl B.jsonl      several runs on one machine; a figure's last line stands
-python -m loadtests.report --readme             README's table, docs/figures/*.png, docs/figures/figures.jsonl
+python -m loadtests.report --readme             the README's table, and everything in docs/figures
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ KEPT: Final = ROOT / "docs/figures"
 BEGIN: Final = "<!-- figures: begin (make figures writes these lines) -->"
 END: Final = "<!-- figures: end -->"
 MISSES: Final = "loadtests/README.md#what-misses-and-why"
+PICTURES: Final = {
+    "ratios": "Every ratio beside its target",
+    "trees": "Cost of one row by number of trees, with the ends of the caches",
+    "rows": "Cost per row by rows per call",
+    "actions": "One context, many actions",
+    "goodput": "Goodput under overload",
+}
 _HEAD: Final = ("figure", "ours", "peer", "theirs", "ratio", "target", "met")
 
 
@@ -62,10 +69,18 @@ def table_text(run: Run) -> str:
     )
 
 
-def table_markdown(run: Run) -> str:
-    """For the README: the machine, a table per group, each figure with the command that measures it."""
+def table_markdown(run: Run, *, judged_only: bool = False, root: str = "") -> str:
+    """The machine, then a table per group with the commands that measure it.
+
+    Args:
+        run: What was measured.
+        judged_only: Leave out figures without a target.
+        root: The way from the page to the repository's root, such as "../".
+    """
     parts = [machine_words(run)]
     shown = [figure for figure in run.figures if figure.plot is None]
+    if judged_only:
+        shown = [figure for figure in shown if figure.met is not None]
     misses = 0
     for group, members in groupby(shown, key=lambda figure: figure.group):
         found = list(members)
@@ -81,7 +96,7 @@ def table_markdown(run: Run) -> str:
             met = row[-1]
             if figure.met is False:
                 misses += 1
-                met = f"**missed** [¹]({MISSES})"
+                met = f"**missed** [¹]({root}{MISSES})"
             elif figure.met:
                 met = "✓"
             name = row[0] + (f" ({figure.note})" if figure.note else "")
@@ -90,9 +105,29 @@ def table_markdown(run: Run) -> str:
     judged = sum(figure.met is not None for figure in shown)
     parts.append(
         f"{judged - misses} of {judged} targets met."
-        + (f" ¹ Why a target was missed: [{MISSES.partition('#')[0]}]({MISSES})." if misses else "")
+        + (f" ¹ Why a target was missed: [{MISSES.partition('#')[0]}]({root}{MISSES})." if misses else "")
     )
     return "\n\n".join(parts)
+
+
+def section(run: Run) -> str:
+    """What stands in the README: figures with a target, and the plots."""
+    drawn = {"ratios", *(figure.plot for figure in run.figures)}
+    pictures = [f"![{about}](docs/figures/{name}.png)" for name, about in PICTURES.items() if name in drawn]
+    more = (
+        "All figures, also those without a target: [docs/figures](docs/figures/README.md); their lines:"
+        " [figures.jsonl](docs/figures/figures.jsonl)."
+    )
+    return "\n\n".join([table_markdown(run, judged_only=True) + " " + more, *pictures])
+
+
+def page_of_all(run: Run) -> str:
+    """docs/figures/README.md."""
+    return (
+        "# Figures\n\n"
+        "Made by `make figures` from [figures.jsonl](figures.jsonl), which `make bench` measured.\n\n"
+        f"{table_markdown(run, root='../../')}\n"
+    )
 
 
 def machine_words(run: Run) -> str:
@@ -136,17 +171,17 @@ def main() -> None:
     options = parser.parse_args()
     paths = options.lines or [newest()]
     run = read(*paths)
-    if options.readme:
-        KEPT.mkdir(parents=True, exist_ok=True)
-        README.write_text(with_table(README.read_text(), table_markdown(run)))
-        write(run, KEPT / "figures.jsonl")
-    else:
-        sys.stdout.write(table_markdown(run) + "\n")
     if folder := KEPT if options.readme else options.plots:
         from loadtests.plots import draw
 
         for path in draw(run, folder):
             sys.stderr.write(f"{path}\n")
+    if options.readme:
+        write(run, KEPT / "figures.jsonl")
+        (KEPT / "README.md").write_text(page_of_all(run))
+        README.write_text(with_table(README.read_text(), section(run)))
+    else:
+        sys.stdout.write(table_markdown(run) + "\n")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def enter(spec: Spec, *, quick: bool) -> Field:
         margins, expected = forest.predict(rows, margin=True), model.predict(rows, raw_score=True)
     else:
         forest, peers = Forest.from_xgboost(model), ["XGBoost", "Treelite GTIL"]
-        # The others' converters have no categories, or gcc needs a quarter of an hour for larger forests.
+        # Converters of the others have no categories; for larger forests gcc needs a quarter of an hour.
         peers += ["ONNX Runtime"] if not spec.categorical else []
         peers += ["TL2cgen"] if not spec.categorical and spec.depth <= 6 and not quick else []
         margins, expected = forest.predict(rows, margin=True), rivals.xgboost_margins(model, rows)
@@ -123,19 +123,14 @@ def one_row(field: Field, figures: Figures, options: Options) -> None:
     if not any(options.wants(f"{name} | {peer}") for name in (rust, python) for peer in field.peers):
         return
     turns, seconds = (3, 1.0) if options.quick else (4, 1.5)
-    if native.there("forest_cost"):
-        best, laps = native.in_turns(
-            lambda: through_rust(field), lambda: field.race(field.singles(), seconds), turns
-        )
-    else:
-        best, laps = {}, field.race(field.singles(), seconds * turns)
+    best, laps = native.in_turns(
+        lambda: through_rust(field), lambda: field.race(field.singles(), seconds), turns
+    )
     main = field.spec == MAIN
     for name, ours, least in (
-        (rust, best.get("min_ns", 0) / 1e3, LEAST_RUST),
+        (rust, best["min_ns"] / 1e3, LEAST_RUST),
         (python, laps["ours"].best * 1e6, LEAST_PYTHON),
     ):
-        if not ours:
-            continue
         for peer in field.peers:
             if options.wants(f"{name} | {peer}"):
                 figures.add(
@@ -147,7 +142,7 @@ def one_row(field: Field, figures: Figures, options: Options) -> None:
                     target=least.get(peer) if main else None,
                     command=COMMAND,
                 )
-    if field.spec.library != "lightgbm" and not options.only and best:
+    if field.spec.library != "lightgbm" and not options.only:
         figures.add(
             name=f"{field.spec.words}, memory of the loaded forest, its UBJ being 1",
             ours=best["heap_bytes"] / len(field.model.save_raw("ubj")),

@@ -7,18 +7,11 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from loadtests.engine.race import Lap
 from loadtests.figures import ROOT
 from loadtests.options import WORK
-
-SOURCES: Final = ROOT / "rust/core/examples"
-
-
-def there(name: str) -> bool:
-    """Whether the core has such a program."""
-    return (SOURCES / f"{name}.rs").exists()
 
 
 @functools.cache

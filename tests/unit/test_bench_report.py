@@ -67,6 +67,23 @@ def test_the_table_goes_between_its_markers() -> None:
         report.with_table("no place", "new")
 
 
+def test_a_table_of_judged_figures_leaves_the_others_out(tmp_path: Path) -> None:
+    figures = Figures(tmp_path, group="engine", machine=MACHINE)
+    figures.add(name="promised", ours=1, unit="ms", target=0.5, command="make bench")
+    figures.add(name="told", ours=1, unit="ms", command="make bench")
+    table = report.table_markdown(read(figures.path), judged_only=True, root="../../")
+    assert "promised" in table
+    assert "told" not in table
+    assert f"(../../{report.MISSES})" in table
+
+
+def test_the_pages_hold_what_their_lines_say() -> None:
+    run = read(report.KEPT / "figures.jsonl")
+    page = report.README.read_text()
+    assert report.with_table(page, report.section(run)) == page, "run `make figures`"
+    assert (report.KEPT / "README.md").read_text() == report.page_of_all(run), "run `make figures`"
+
+
 def test_plots_are_drawn_from_the_lines(run: Run, tmp_path: Path) -> None:
     drawn = list(draw(run, tmp_path / "plots"))
     assert [path.name for path in drawn] == ["ratios.png", "trees.png"]

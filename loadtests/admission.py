@@ -1,0 +1,51 @@
+"""Admission in simulated time: thousands of seeded scenarios through the server's own admission code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from loadtests.engine.native import program
+from loadtests.figures import ROOT, Figures
+from loadtests.options import Options
+
+COMMAND = "make bench ARGS=admission"
+SEEDS = 10_000
+
+
+def run(figures: Figures, _options: Options) -> None:
+    """Runs the simulator; it prints a line per case, and a line in words per seed that broke a promise.
+
+    Raises:
+        RuntimeError: It ended without having counted.
+    """
+    command = [str(program("admission_sim")), "--seeds", str(SEEDS)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    cases = []
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            cases.append(json.loads(line))
+        else:
+            sys.stdout.write(f"   {line}\n")
+    if not cases:
+        raise RuntimeError(f"the simulator counted nothing (exit code {done.returncode})")
+    requests = sum(case["requests"] for case in cases)
+    figures.add(
+        name=f"admission, simulated: seeds of {SEEDS:,} that broke an invariant",
+        ours=sum(case["failed"] for case in cases),
+        unit="",
+        target=0,
+        command=COMMAND,
+        note=f"{requests:,} requests in {len(cases)} kinds of scenario",
+    )
+    for case in cases:
+        if case["goodput_median"] > 0:
+            figures.add(
+                name=f"admission, simulated: median goodput, {case['case']}",
+                ours=100 * case["goodput_median"],
+                unit="% of capacity",
+                higher_is_better=True,
+                command=COMMAND,
+                note=f"{case['seeds']:,} seeds; the worst {100 * case['goodput_min']:.0f} %",
+            )
