@@ -198,7 +198,7 @@ def curves(figures: Figures) -> None:
     for count in ROWS:
         # No row twice within a call; several calls where they are short.
         calls = [field.rows[i * count : (i + 1) * count] for i in range(max(1, SINGLES // count))]
-        clock = time.perf_counter_ns if count <= 100 else time.process_time_ns
+        clock = time.perf_counter_ns if count <= 10 else time.process_time_ns
         laps = field.race(calls, 1.5, clock)
         for peer in field.peers:
             figures.add(
