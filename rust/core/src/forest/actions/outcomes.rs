@@ -11,7 +11,10 @@ use super::Isa;
 /// it is.
 pub(super) const RIGHT: u8 = 8;
 
-/// Distinct tests, ordered by slot and key. Test 0 is the sentinel, which always goes right.
+/// Tests that come before all others: one that always goes left, one that always goes right.
+pub(super) const KNOWN: usize = 2;
+
+/// Distinct tests, ordered by slot and key.
 #[derive(Debug)]
 pub(super) struct Tests {
     /// Per slot that is tested: the slot, and the end of its keys.
@@ -20,25 +23,26 @@ pub(super) struct Tests {
 }
 
 impl Tests {
-    /// Orders tests that are numbered from 1; the new number of each old one, 0 included.
+    /// Orders tests that are numbered from [`KNOWN`]; the new number of each old one.
     pub(super) fn new(tests: &[(u32, i32)]) -> (Self, Vec<u32>) {
         let mut order: Vec<u32> = (0..tests.len() as u32).collect();
         order.sort_unstable_by_key(|&test| tests[test as usize]);
-        let mut renumbered = vec![0; tests.len() + 1];
+        let mut renumbered = vec![0; KNOWN + tests.len()];
+        renumbered[1] = 1;
         let mut ends = BTreeMap::new();
         let mut keys = Vec::with_capacity(tests.len());
         for old in order {
             let (slot, key) = tests[old as usize];
+            renumbered[KNOWN + old as usize] = (KNOWN + keys.len()) as u32;
             keys.push(key);
-            renumbered[old as usize + 1] = keys.len() as u32;
             ends.insert(slot, keys.len() as u32);
         }
         (Self { runs: ends.into_iter().collect(), keys }, renumbered)
     }
 
-    /// Number of tests, the sentinel included.
+    /// Number of tests, the known ones included.
     pub(super) fn len(&self) -> usize {
-        1 + self.keys.len()
+        KNOWN + self.keys.len()
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -62,8 +66,8 @@ impl Tests {
 
     #[inline(always)]
     fn fill_with(&self, slots: &[i32], outcomes: &mut [u8]) {
-        let Some((sentinel, outcomes)) = outcomes.split_first_mut() else { return };
-        *sentinel = RIGHT;
+        let (known, outcomes) = outcomes.split_at_mut(KNOWN);
+        known.copy_from_slice(&[0, RIGHT]);
         let mut start = 0;
         for &(slot, end) in &self.runs {
             let value = slots[slot as usize];

@@ -1,10 +1,10 @@
 //! A forest specialised to a catalogue: what is walked, and how the leaves come together in the library's order.
 
-use super::super::layout::{Layout, Span};
+use super::super::layout::{Layout, PackedNode, Span};
 use super::super::model::{BaseOrder, Target};
 use super::lookup::{Lanes, NIBBLE, OVERHANG, PER_LANE, Packing, Trees};
 use super::outcomes::Tests;
-use super::residuals::Residuals;
+use super::residuals::{Family, Residuals};
 use super::settle::Settled;
 use super::specialise::{Part, Specialiser};
 use super::split::SplitTrees;
@@ -28,7 +28,7 @@ pub(super) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes_per_node: 64, free_bytes: 1 << 20, growth: 32, classes: super::specialise::MAX_CLASSES }
+        Self { bytes_per_node: 24, free_bytes: 1 << 20, growth: 128, classes: super::specialise::MAX_CLASSES }
     }
 }
 
@@ -134,7 +134,7 @@ impl<T: Lanes> Factored<T> {
                 Walks::Wide(walks) => walks.count(),
             },
             classes,
-            tests: tests.len() - 1,
+            tests: tests.len() - super::outcomes::KNOWN,
             profiles: settled.profiles,
         };
         let profile_of = if split.len() > 0 { settled.profile_of.clone() } else { Vec::new() };
@@ -293,7 +293,7 @@ struct Classes {
     numbers: Vec<u8>,
 }
 
-impl<T: Lanes> Build<'_, T> {
+impl<'a, T: Lanes> Build<'a, T> {
     /// Adds the trees of one output, in order.
     fn output(&mut self, output: usize) -> Option<()> {
         let mut pending: Vec<Classes> = Vec::new();
@@ -322,23 +322,29 @@ impl<T: Lanes> Build<'_, T> {
     fn specialise(&mut self, tree: &Span) -> Option<Result<Classes, u32>> {
         let nodes = &self.layout.nodes[tree.first_node..tree.first_node + tree.nodes];
         let leaves = &self.leaves[tree.first_value..tree.first_value + tree.leaves()];
-        let specialised = self.specialiser.tree(nodes).ok().filter(|(parts, _)| {
-            let sizes = parts.iter().map(|&part| self.specialiser.size(part));
-            let grown: usize = sizes.clone().map(|size| size.leaves as usize).sum();
-            let bytes: usize = sizes.map(Residuals::<u32, T>::cost).sum();
-            if parts.len() > self.limits.classes || grown > self.limits.growth * leaves.len() {
-                return false;
-            }
-            let rest = self.bytes.checked_sub(bytes);
-            self.bytes = rest.unwrap_or(self.bytes);
-            rest.is_some()
-        });
-        let Some((parts, sets)) = specialised else {
+        let first = u32::try_from(self.table.len()).ok()?;
+        let Some((numbers, count)) = self.residuals(nodes, leaves) else {
+            self.table.truncate(first as usize);
             let split = self.split.push(nodes, leaves, tree.depth, self.settled, &mut self.specialiser);
             return Some(Err(split));
         };
-        let first = u32::try_from(self.table.len()).ok()?;
+        let packing = match count {
+            count if count <= T::narrow(self.isa) => Packing::Narrow,
+            count if count <= NIBBLE => Packing::Nibbles,
+            _ => Packing::Bytes,
+        };
+        Some(Ok(Classes { packing, table: (first, count as u32), numbers }))
+    }
+
+    /// Adds the residuals of a tree and room for their leaves; the class of each profile, and how many there are.
+    fn residuals(&mut self, nodes: &'a [PackedNode], leaves: &[T]) -> Option<(Vec<u8>, usize)> {
+        let (parts, sets) = self.specialiser.tree(nodes).ok()?;
+        let grown: usize = parts.iter().map(|&part| self.specialiser.size(part).leaves as usize).sum();
+        if parts.len() > self.limits.classes || grown > self.limits.growth * leaves.len() {
+            return None;
+        }
         let mut numbers = vec![0; self.settled.profiles];
+        let mut members = Vec::new();
         for (class, (&part, set)) in parts.iter().zip(sets.chunks_exact(self.settled.words)).enumerate() {
             let place = self.table.len() as u32;
             match part {
@@ -347,17 +353,14 @@ impl<T: Lanes> Build<'_, T> {
                 }
                 _ => {
                     self.table.push(T::default());
-                    self.residuals.push(part, nodes, leaves, &mut self.specialiser, place);
+                    members.push((part, place));
                 }
             }
             set::members(set).for_each(|profile| numbers[profile] = class as u8);
         }
-        let packing = match parts.len() {
-            count if count <= T::narrow(self.isa) => Packing::Narrow,
-            count if count <= NIBBLE => Packing::Nibbles,
-            _ => Packing::Bytes,
-        };
-        Some(Ok(Classes { packing, table: (first, parts.len() as u32), numbers }))
+        let family = Family { source: nodes, leaves, members: &members };
+        self.bytes -= self.residuals.push(&family, &mut self.specialiser, self.bytes)?;
+        Some((numbers, parts.len()))
     }
 
     /// Packs the class numbers of trees that follow each other.

@@ -1,9 +1,14 @@
 //! The residual trees of a forest, and their walk on one context.
 //!
 //! A residual tests the context alone and each of its tests is one byte of [`super::outcomes`]. Residuals are
-//! walked in groups of one shape, whatever tree they come from: each writes its leaf to a place of its own, and
+//! walked in groups of one depth, whatever tree they come from: each writes its leaf to a place of its own, and
 //! the order of the sums is made later.
+//!
+//! The residuals of one tree have most of their subtrees in common. Where a padded copy of each takes little more
+//! memory than one graph of all, it is made, as its walk needs no links; else they share the graph.
 #![expect(unsafe_code, reason = "bounds checks would double the work per node")]
+
+use std::collections::HashMap;
 
 use super::super::layout::PackedNode;
 use super::super::sum::Real;
@@ -15,18 +20,30 @@ use crate::budget::{Budget, OutOfTime};
 const GROUP: usize = 8;
 /// Deepest residual that is padded to a complete tree.
 const PADDED_DEPTH: usize = 8;
-/// A residual is padded where that takes at most this many complete leaves per real one.
-const PADDING: usize = 8;
+/// Residuals are padded where that takes at most this many times the bytes of their graph.
+const PADDING: usize = 2;
+/// Most pairs of one graph: their numbers are stored in 16 bits.
+const MAX_PAIRS: usize = 1 << 16;
+/// The tests that always go left and right.
+const KNOWN: [u32; 2] = [0, 1];
 /// Groups between two looks at the budget.
 const CHECK_EVERY: usize = 64;
 
-/// A test number as stored: as narrow as the forest allows.
+/// A test number as stored, as narrow as the forest allows, and a graph's node with it.
 pub(super) trait Number: Copy + Default + std::fmt::Debug {
+    /// A test, and the number of the pair that its outcomes choose from.
+    type Link: Copy + Default + std::fmt::Debug;
+
     fn of(test: u32) -> Self;
     fn index(self) -> usize;
+    fn link(test: u32, pair: u32) -> Self::Link;
+    fn test(link: Self::Link) -> usize;
+    fn pair(link: Self::Link) -> usize;
 }
 
 impl Number for u16 {
+    type Link = u32;
+
     fn of(test: u32) -> Self {
         test as Self
     }
@@ -34,15 +51,41 @@ impl Number for u16 {
     fn index(self) -> usize {
         usize::from(self)
     }
+
+    fn link(test: u32, pair: u32) -> u32 {
+        pair << 16 | test
+    }
+
+    fn test(link: u32) -> usize {
+        (link & 0xffff) as usize
+    }
+
+    fn pair(link: u32) -> usize {
+        (link >> 16) as usize
+    }
 }
 
 impl Number for u32 {
+    type Link = u64;
+
     fn of(test: u32) -> Self {
         test
     }
 
     fn index(self) -> usize {
         self as usize
+    }
+
+    fn link(test: u32, pair: u32) -> u64 {
+        u64::from(pair) << 32 | u64::from(test)
+    }
+
+    fn test(link: u64) -> usize {
+        (link & 0xffff_ffff) as usize
+    }
+
+    fn pair(link: u64) -> usize {
+        (link >> 32) as usize
     }
 }
 
@@ -57,94 +100,99 @@ struct Padded<I, T> {
     places: Vec<u32>,
 }
 
-/// Where the test is false the walk goes on at `left`, else one further. A leaf has test 0, which is always
-/// true, and its own position minus one in `left`.
-#[derive(Debug, Clone, Copy)]
-struct LinkedNode {
-    test: u32,
-    left: u32,
+/// A node of a graph. Both outcomes of its test lead to one pair of nodes, 0 to the first of it. A leaf leads to
+/// itself, by a test whose outcome is known.
+#[derive(Debug, Clone, Copy, Default)]
+struct GraphNode<L, T> {
+    link: L,
+    /// Of a leaf.
+    value: T,
 }
 
-/// Trees that are too deep or too thin to pad.
-#[derive(Debug, Default)]
-struct Linked<T> {
-    nodes: Vec<LinkedNode>,
-    /// A leaf's value at the leaf's position; zero at splits.
-    values: Vec<T>,
+/// The residuals of consecutive trees, sharing what they have in common.
+#[derive(Debug)]
+struct Graph<L, T> {
+    /// Pairs of nodes, one behind the other.
+    nodes: Vec<GraphNode<L, T>>,
     /// Steps, root and place of each residual.
-    roots: Vec<(u8, u32, u32)>,
+    roots: Vec<(u8, L, u32)>,
 }
 
 /// All residuals of a forest.
 #[derive(Debug)]
-pub(super) struct Residuals<I, T> {
+pub(super) struct Residuals<I: Number, T> {
     /// By depth, from 1.
     padded: Vec<Padded<I, T>>,
-    linked: Linked<T>,
+    graphs: Vec<Graph<I::Link, T>>,
+}
+
+/// A tree's residuals, and where they go.
+pub(super) struct Family<'a, T> {
+    pub(super) source: &'a [PackedNode],
+    /// Of the source.
+    pub(super) leaves: &'a [T],
+    /// None of them a single leaf.
+    pub(super) members: &'a [(Part, u32)],
 }
 
 impl<T: Real> Residuals<u32, T> {
     pub(super) fn new() -> Self {
-        Self {
-            padded: (1..=PADDED_DEPTH).map(|_| Padded::default()).collect(),
-            linked: Linked { nodes: Vec::new(), values: Vec::new(), roots: Vec::new() },
-        }
+        Self { padded: (1..=PADDED_DEPTH).map(|_| Padded::default()).collect(), graphs: Vec::new() }
     }
 
-    /// Bytes that a residual of this size will take.
-    pub(super) fn cost(size: Size) -> usize {
-        if is_padded(size) {
-            (size_of::<u16>() + size_of::<T>()) << size.depth
-        } else {
-            (size_of::<LinkedNode>() + size_of::<T>()) * 2 * size.leaves as usize
-        }
-    }
-
-    /// Adds a residual whose leaf goes to `place`. It is no single leaf.
+    /// Adds a tree's residuals; the bytes that they take. `None`, and nothing is added, where that would be more
+    /// than `most`.
     pub(super) fn push(
         &mut self,
-        part: Part,
-        source: &[PackedNode],
-        leaves: &[T],
+        family: &Family<'_, T>,
         specialiser: &mut Specialiser<'_>,
-        place: u32,
-    ) {
-        let size = specialiser.size(part);
-        let mut copy = Copier { source, leaves, specialiser };
-        if is_padded(size) {
-            let depth = usize::from(size.depth);
-            let group = &mut self.padded[depth - 1];
-            let lane = group.places.len() % GROUP;
-            let size = GROUP << depth;
-            if lane == 0 {
-                group.tests.resize(group.tests.len() + size, 0);
-                group.leaves.resize(group.leaves.len() + size, T::default());
-            }
-            let first = group.tests.len() - size;
-            group.places.push(place);
-            let (tests, leaves) = (&mut group.tests[first..], &mut group.leaves[first..]);
-            copy.complete(part, 1, depth, lane, tests, leaves);
-        } else {
-            let root = self.linked.nodes.len() as u32;
-            self.linked.roots.push((size.depth, root, place));
-            self.linked.grow(1);
-            copy.link(part, root as usize, &mut self.linked);
+        most: usize,
+    ) -> Option<usize> {
+        let bound = specialiser.made_count() + family.source.len() / 2;
+        let is_full = |graph: &Graph<u64, T>| graph.nodes.len() / 2 + bound > MAX_PAIRS;
+        if bound > MAX_PAIRS {
+            return None;
         }
+        if self.graphs.last().is_none_or(is_full) {
+            self.graphs.push(Graph { nodes: Vec::new(), roots: Vec::new() });
+        }
+        let graph = self.graphs.last_mut()?;
+        let (nodes, roots) = (graph.nodes.len(), graph.roots.len());
+        let mut copy = Copier { family, specialiser, pairs: HashMap::new() };
+        for &(part, place) in family.members {
+            let depth = copy.specialiser.size(part).depth;
+            if let Ok(made) = copy.split(part) {
+                let pair = copy.pair(made, part, &mut graph.nodes);
+                graph.roots.push((depth, u32::link(made.test, pair), place));
+            }
+        }
+        let shared = size_of::<GraphNode<u32, T>>() * (graph.nodes.len() - nodes)
+            + size_of::<(u8, u32, u32)>() * (graph.roots.len() - roots);
+        let sizes = family.members.iter().map(|&(part, _)| copy.specialiser.size(part));
+        let is_shallow = sizes.clone().all(|size| usize::from(size.depth) <= PADDED_DEPTH);
+        let padded: usize = sizes.map(padded_bytes::<T>).fold(0, usize::saturating_add);
+        if is_shallow && padded <= PADDING * shared && padded <= most {
+            graph.nodes.truncate(nodes);
+            graph.roots.truncate(roots);
+            for &(part, place) in family.members {
+                let depth = usize::from(copy.specialiser.size(part).depth);
+                copy.pad(part, &mut self.padded[depth - 1], depth, place);
+            }
+            return Some(padded);
+        }
+        if shared > most {
+            graph.nodes.truncate(nodes);
+            graph.roots.truncate(roots);
+            return None;
+        }
+        Some(shared)
     }
 
-    /// Fills the groups up with residuals that go to `spare`, renumbers the tests and orders the deep trees.
+    /// Fills the groups up with residuals that go to `spare`, and renumbers the tests.
     pub(super) fn finish<I: Number>(mut self, renumbered: &[u32], spare: u32) -> Residuals<I, T> {
         for group in &mut self.padded {
             group.places.resize(group.places.len().next_multiple_of(GROUP), spare);
         }
-        for node in &mut self.linked.nodes {
-            node.test = renumbered[node.test as usize];
-        }
-        // Equal numbers of steps go together.
-        self.linked.roots.sort_unstable();
-        self.linked.nodes.shrink_to_fit();
-        self.linked.values.shrink_to_fit();
-        self.linked.roots.shrink_to_fit();
         let padded = self.padded.into_iter().map(|mut group| {
             group.leaves.shrink_to_fit();
             group.places.shrink_to_fit();
@@ -154,19 +202,30 @@ impl<T: Real> Residuals<u32, T> {
                 places: group.places,
             }
         });
-        Residuals { padded: padded.collect(), linked: self.linked }
+        let narrow = |link: u64| I::link(renumbered[u32::test(link)], u32::pair(link) as u32);
+        let graphs = self.graphs.into_iter().map(|graph| {
+            let mut roots: Vec<_> =
+                graph.roots.iter().map(|&(steps, root, place)| (steps, narrow(root), place)).collect();
+            // Equal numbers of steps go together; trees stay in order.
+            roots.sort_by_key(|&(steps, ..)| steps);
+            let node = |node: &GraphNode<u64, T>| GraphNode { link: narrow(node.link), value: node.value };
+            Graph { nodes: graph.nodes.iter().map(node).collect(), roots }
+        });
+        Residuals { padded: padded.collect(), graphs: graphs.collect() }
     }
 }
 
-fn is_padded(size: Size) -> bool {
-    usize::from(size.depth) <= PADDED_DEPTH && 1 << size.depth <= PADDING * size.leaves as usize
+fn padded_bytes<T>(size: Size) -> usize {
+    // What is deeper is never padded.
+    (size_of::<u16>() + size_of::<T>()) << usize::from(size.depth).min(PADDED_DEPTH)
 }
 
 /// Copies a residual out of its parts; recursion is bounded by the depth of a validated tree.
 struct Copier<'a, 'b, 's, T> {
-    source: &'a [PackedNode],
-    leaves: &'a [T],
+    family: &'a Family<'a, T>,
     specialiser: &'b mut Specialiser<'s>,
+    /// The pair of nodes below each part.
+    pairs: HashMap<Part, u32>,
 }
 
 impl<T: Real> Copier<'_, '_, '_, T> {
@@ -175,9 +234,9 @@ impl<T: Real> Copier<'_, '_, '_, T> {
         match part {
             Part::Made(made) => Ok(self.specialiser.made(made)),
             Part::Source(at) => {
-                let node = self.source[at as usize];
+                let node = self.family.source[at as usize];
                 if node.is_leaf() {
-                    return Err(self.leaves[node.leaf_number()]);
+                    return Err(self.family.leaves[node.leaf_number()]);
                 }
                 let test = self.specialiser.test(node);
                 Ok(Made { test, left: Part::Source(node.left), right: Part::Source(node.left + 1) })
@@ -211,50 +270,59 @@ impl<T: Real> Copier<'_, '_, '_, T> {
         }
     }
 
-    fn link(&mut self, part: Part, at: usize, linked: &mut Linked<T>) {
-        match self.split(part) {
-            Ok(made) => {
-                let left = linked.nodes.len();
-                linked.grow(2);
-                linked.nodes[at] = LinkedNode { test: made.test, left: left as u32 };
-                self.link(made.left, left, linked);
-                self.link(made.right, left + 1, linked);
-            }
-            Err(value) => {
-                linked.nodes[at] = LinkedNode { test: 0, left: (at as u32).wrapping_sub(1) };
-                linked.values[at] = value;
-            }
+    /// Adds a residual to the groups of its depth.
+    fn pad(&mut self, part: Part, group: &mut Padded<u32, T>, depth: usize, place: u32) {
+        let (lane, size) = (group.places.len() % GROUP, GROUP << depth);
+        if lane == 0 {
+            group.tests.resize(group.tests.len() + size, 0);
+            group.leaves.resize(group.leaves.len() + size, T::default());
         }
+        let first = group.tests.len() - size;
+        group.places.push(place);
+        self.complete(part, 1, depth, lane, &mut group.tests[first..], &mut group.leaves[first..]);
     }
-}
 
-impl<T: Real> Linked<T> {
-    fn grow(&mut self, by: usize) {
-        self.nodes.resize(self.nodes.len() + by, LinkedNode { test: 0, left: 0 });
-        self.values.resize(self.values.len() + by, T::default());
+    /// The pair below a part, whose test and sides are `made`.
+    fn pair(&mut self, made: Made, part: Part, nodes: &mut Vec<GraphNode<u64, T>>) -> u32 {
+        if let Some(&pair) = self.pairs.get(&part) {
+            return pair;
+        }
+        let first = nodes.len();
+        let pair = first as u32 / 2;
+        self.pairs.insert(part, pair);
+        nodes.resize(first + 2, GraphNode { link: 0, value: T::default() });
+        for (side, part) in [made.left, made.right].into_iter().enumerate() {
+            nodes[first + side] = match self.split(part) {
+                Ok(made) => {
+                    let below = self.pair(made, part, nodes);
+                    GraphNode { link: u32::link(made.test, below), value: T::default() }
+                }
+                Err(value) => GraphNode { link: u32::link(KNOWN[side], pair), value },
+            };
+        }
+        pair
     }
 }
 
 impl<I: Number, T: Real> Residuals<I, T> {
     /// Residuals that are walked for each context.
     pub(super) fn count(&self) -> usize {
-        self.padded.iter().map(|group| group.places.len()).sum::<usize>() + self.linked.roots.len()
+        self.padded.iter().map(|group| group.places.len()).sum::<usize>()
+            + self.graphs.iter().map(|graph| graph.roots.len()).sum::<usize>()
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        let padded: usize = self
-            .padded
-            .iter()
-            .map(|group| {
-                size_of::<I>() * group.tests.len()
-                    + size_of::<T>() * group.leaves.len()
-                    + 4 * group.places.len()
-            })
-            .sum();
+        let padded = self.padded.iter().map(|group| {
+            size_of::<I>() * group.tests.len() + size_of::<T>() * group.leaves.len() + 4 * group.places.len()
+        });
+        let graphs = self.graphs.iter().map(|graph| {
+            size_of::<GraphNode<I::Link, T>>() * graph.nodes.len()
+                + size_of::<(u8, I::Link, u32)>() * graph.roots.len()
+        });
         size_of::<Padded<I, T>>() * self.padded.len()
-            + padded
-            + (size_of::<LinkedNode>() + size_of::<T>()) * self.linked.nodes.len()
-            + size_of::<(u8, u32, u32)>() * self.linked.roots.len()
+            + padded.sum::<usize>()
+            + size_of::<Graph<I::Link, T>>() * self.graphs.len()
+            + graphs.sum::<usize>()
     }
 
     /// Writes the leaf that each residual gives to its place.
@@ -277,13 +345,15 @@ impl<I: Number, T: Real> Residuals<I, T> {
                 unsafe { walk(i + 1, (tests, leaves, to), outcomes, places) };
             }
         }
-        for roots in self.linked.roots.chunks(GROUP * CHECK_EVERY) {
-            if budget.spent() {
-                return Err(OutOfTime);
-            }
-            for roots in roots.chunks(GROUP) {
-                // SAFETY: as above; `link` made the links.
-                unsafe { self.linked.walk(roots, outcomes, places) };
+        for graph in &self.graphs {
+            for roots in graph.roots.chunks(GROUP * CHECK_EVERY) {
+                if budget.spent() {
+                    return Err(OutOfTime);
+                }
+                for roots in roots.chunks(GROUP) {
+                    // SAFETY: as above; `push` made the links of each graph.
+                    unsafe { graph.walk::<I>(roots, outcomes, places) };
+                }
             }
         }
         Ok(())
@@ -332,30 +402,30 @@ unsafe fn walk<I: Number, T: Real>(
     }
 }
 
-impl<T: Real> Linked<T> {
+impl<L: Copy + Default, T: Real> Graph<L, T> {
     /// # Safety
-    /// Tests of the nodes are below `outcomes.len()`, places below `places.len()`.
+    /// Tests of the nodes and roots are below `outcomes.len()`, which are 0 or `RIGHT`.
     #[inline(never)]
-    unsafe fn walk(&self, roots: &[(u8, u32, u32)], outcomes: &[u8], places: &mut [T]) {
+    unsafe fn walk<I: Number<Link = L>>(&self, roots: &[(u8, L, u32)], outcomes: &[u8], places: &mut [T]) {
         let steps = roots.last().map_or(0, |&(steps, ..)| steps);
-        let mut at = [0_u32; GROUP];
-        for (at, &(_, root, _)) in at.iter_mut().zip(roots) {
-            *at = root;
+        let mut here = [(L::default(), 0_usize); GROUP];
+        for (here, &(_, root, _)) in here.iter_mut().zip(roots) {
+            here.0 = root;
         }
+        // The lanes that fill up a group walk on the first node.
         for _ in 0..steps {
-            for at in &mut at[..roots.len()] {
-                debug_assert!((*at as usize) < self.nodes.len());
-                // SAFETY: roots are nodes, both sides of a split are, and a leaf leads to itself, as test 0
-                // goes right.
-                let node = unsafe { *self.nodes.get_unchecked(*at as usize) };
-                debug_assert!((node.test as usize) < outcomes.len());
+            for (link, at) in &mut here {
+                debug_assert!(I::test(*link) < outcomes.len());
                 // SAFETY: the caller's promise.
-                let outcome = unsafe { *outcomes.get_unchecked(node.test as usize) };
-                *at = node.left.wrapping_add(u32::from(outcome / RIGHT));
+                let outcome = unsafe { *outcomes.get_unchecked(I::test(*link)) };
+                *at = 2 * I::pair(*link) + usize::from(outcome / RIGHT);
+                debug_assert!(*at < self.nodes.len());
+                // SAFETY: a link's pair is one of this graph's, which is not empty where there are roots.
+                *link = unsafe { self.nodes.get_unchecked(*at) }.link;
             }
         }
-        for (&at, &(_, _, to)) in at.iter().zip(roots) {
-            places[to as usize] = self.values[at as usize];
+        for (&(_, at), &(_, _, to)) in here.iter().zip(roots) {
+            places[to as usize] = self.nodes[at].value;
         }
     }
 }

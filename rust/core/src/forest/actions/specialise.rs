@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use super::super::layout::PackedNode;
+use super::outcomes::KNOWN;
 use super::set;
 use super::settle::Settled;
 
@@ -61,7 +62,7 @@ struct Classes {
 #[derive(Debug)]
 pub(super) struct Specialiser<'a> {
     settled: &'a Settled,
-    /// Numbers of the context's tests, from 1.
+    /// Numbers of the context's tests, from [`KNOWN`].
     tests: HashMap<(u32, i32), u32>,
     nodes: &'a [PackedNode],
     /// Whether a settled test lies at or below a node.
@@ -117,15 +118,15 @@ impl<'a> Specialiser<'a> {
 
     /// Number of the context's test of a node.
     pub(super) fn test(&mut self, node: PackedNode) -> u32 {
-        let next = self.tests.len() as u32 + 1;
+        let next = (KNOWN + self.tests.len()) as u32;
         *self.tests.entry((node.slot, node.key)).or_insert(next)
     }
 
-    /// `(slot, key)` of each test number, from 1.
+    /// `(slot, key)` of each test number, from [`KNOWN`].
     pub(super) fn into_tests(self) -> Vec<(u32, i32)> {
         let mut tests = vec![(0, 0); self.tests.len()];
         for (test, number) in self.tests {
-            tests[number as usize - 1] = test;
+            tests[number as usize - KNOWN] = test;
         }
         tests
     }
@@ -135,6 +136,11 @@ impl<'a> Specialiser<'a> {
             Part::Source(node) => self.sizes[node as usize],
             Part::Made(made) => self.made_sizes[made as usize],
         }
+    }
+
+    /// Made nodes of the last tree.
+    pub(super) fn made_count(&self) -> usize {
+        self.made.len()
     }
 
     pub(super) fn made(&self, made: u32) -> Made {
