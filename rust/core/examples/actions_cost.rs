@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use scorer_core::budget::Unlimited;
-use scorer_core::forest::actions::{ActionForest, ActionScratch, Catalogue, Isa};
-use scorer_core::forest::{Forest, Scratch};
+use scorer_core::forest::actions::{ActionForest, ActionScratch, Catalogue};
+use scorer_core::forest::{Forest, Isa, Scratch};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -82,8 +82,7 @@ fn run(arguments: &[String]) -> Result<String, Failure> {
     let isa = match arguments.text("--isa") {
         None => Isa::best(),
         Some(name) => Isa::available()
-            .into_iter()
-            .find(|isa| format!("{isa:?}").to_lowercase() == name)
+            .find(|isa| isa.name() == name)
             .ok_or_else(|| format!("--isa {name} is not available"))?,
     };
     let catalogue = Catalogue { context, actions, rows: &rows };
@@ -123,7 +122,7 @@ fn run(arguments: &[String]) -> Result<String, Failure> {
     };
     let shape = factored.shape();
     Ok(format!(
-        r#"{{"trees":{},"depth":{},"features":{},"context":{context},"actions":{actions},"eligible":{},"isa":"{isa:?}","min_ns":{},"median_ns":{},"build_ms":{:.2},"specialised":{},"split":{},"residuals":{},"classes":{},"tests":{},"profiles":{},"forest_bytes":{},"bytes":{}{compared}}}"#,
+        r#"{{"trees":{},"depth":{},"features":{},"context":{context},"actions":{actions},"eligible":{},"isa":"{isa}","min_ns":{},"median_ns":{},"build_ms":{:.2},"specialised":{},"split":{},"residuals":{},"classes":{},"tests":{},"profiles":{},"forest_bytes":{},"bytes":{}{compared}}}"#,
         forest.num_trees(),
         forest.max_depth(),
         forest.num_features(),

@@ -7,9 +7,10 @@ use std::cell::Cell;
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
 use scorer_core::bundle::testing::{action_recipe, assemble, score_files};
-use scorer_core::forest::actions::{ActionForest, ActionScratch, Catalogue, Isa};
+use scorer_core::forest::actions::{ActionForest, ActionScratch, Catalogue};
 use scorer_core::forest::{
-    BaseOrder, Forest, Link, Missing, Model, NanRule, Node, Precision, Split, Target, Test, Tree, ZeroRule,
+    BaseOrder, Forest, Isa, Link, Missing, Model, NanRule, Node, Precision, Split, Target, Test, Tree,
+    ZeroRule,
 };
 use scorer_core::policy::Mask;
 use scorer_core::schema::Value;

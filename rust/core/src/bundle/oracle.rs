@@ -8,7 +8,8 @@ use super::program::{Program, Step};
 use super::scratch::{Buffers, Columns};
 use super::{Bundle, EvalError, EvalScratch};
 use crate::budget::Budget;
-use crate::forest::actions::{ActionForest, Catalogue, Isa};
+use crate::forest::Isa;
+use crate::forest::actions::{ActionForest, Catalogue};
 use crate::policy::Mask;
 
 /// A program specialised to the bundle's catalogue.

@@ -7,7 +7,6 @@
 //! ([`lookup`]): the sums are those of evaluating the forest on each action's full row, bit for bit. A tree of
 //! which the catalogue makes too many residuals is walked with the set of actions instead ([`split`]).
 
-mod isa;
 mod lookup;
 mod outcomes;
 mod plan;
@@ -19,8 +18,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub use isa::Isa;
-
+use super::cpu::Isa;
 use super::layout::Leaves;
 use super::{Forest, key};
 use crate::budget::{Budget, OutOfTime};
@@ -96,6 +94,8 @@ impl ActionForest {
     }
 
     fn within(forest: &Forest, catalogue: &Catalogue<'_>, isa: Isa, limits: Limits) -> Option<Self> {
+        // What the vector code relies on: it runs where its instructions are.
+        let isa = if isa.is_available() { isa } else { Isa::Portable };
         let Catalogue { context, actions, rows } = *catalogue;
         let width = forest.num_features().checked_sub(context)?;
         if actions == 0 || actions.checked_mul(width) != Some(rows.len()) {

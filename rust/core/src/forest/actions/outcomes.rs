@@ -54,7 +54,7 @@ impl Tests {
         match isa {
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "the same loop, compiled for wider registers")]
-            // SAFETY: an `Isa` exists only on a processor that has its instructions.
+            // SAFETY: `ActionForest::within` keeps an available `Isa` only.
             Isa::Avx512 => unsafe { x86::avx512(self, slots, outcomes) },
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "the same loop, compiled for wider registers")]

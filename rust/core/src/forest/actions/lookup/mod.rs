@@ -84,7 +84,6 @@ pub(super) trait Lanes: Real + std::fmt::Debug {
 impl Lanes for f32 {
     fn lanes(isa: Isa) -> usize {
         match isa {
-            #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => 16,
             _ => 8,
         }
@@ -92,7 +91,6 @@ impl Lanes for f32 {
 
     fn narrow(isa: Isa) -> usize {
         match isa {
-            #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => 8,
             _ => NIBBLE,
         }
@@ -103,7 +101,7 @@ impl Lanes for f32 {
         match isa {
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "in-register look-ups")]
-            // SAFETY: an `Isa` exists only on a processor that has its instructions; `check` proved the lengths.
+            // SAFETY: `ActionForest::within` keeps an available `Isa` only; `check` proved the lengths.
             Isa::Avx512 => unsafe { x86::avx512_f32(trees, rows, sums) },
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "in-register look-ups")]
@@ -128,7 +126,7 @@ impl Lanes for f64 {
         match isa {
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "in-register look-ups")]
-            // SAFETY: an `Isa` exists only on a processor that has its instructions; `check` proved the lengths.
+            // SAFETY: `ActionForest::within` keeps an available `Isa` only; `check` proved the lengths.
             Isa::Avx512 => unsafe { x86::avx512_f64(trees, rows, sums) },
             _ => portable::add(trees, Self::lanes(isa), rows, sums),
         }

@@ -65,7 +65,7 @@ fn shapes(forest: &Forest, actions: usize) -> Vec<Shape> {
     let rows = numbers(actions);
     let catalogue = Catalogue { context: 1, actions, rows: &rows };
     let eligible = set::first(actions);
-    let shapes = Isa::available().into_iter().map(|isa| {
+    let shapes = Isa::available().map(|isa| {
         let factored = ActionForest::new(forest, &catalogue, isa).unwrap();
         let mut scratch = ActionScratch::new(forest, &factored);
         for context in [-1.0, 0.0, 1.0, f32::NAN] {
