@@ -28,9 +28,14 @@ from waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SCORE = '[checkpoints."fraud.checkout"]\nkind = "score"\nalias = "fraud-checkout@live"\np99_ms = 1000.0\n'
+# Observed, not enforced: on a busy machine nothing else that a test is about may depend on being on time.
+SCORE = (
+    '[checkpoints."fraud.checkout"]\nkind = "score"\nalias = "fraud-checkout@live"\n'
+    'p99_ms = 1000.0\nmode = "observe"\n'
+)
 ACTION = (
-    '[checkpoints."action.authorise"]\nkind = "action"\nalias = "action-authorise@live"\np99_ms = 1000.0\n'
+    '[checkpoints."action.authorise"]\nkind = "action"\nalias = "action-authorise@live"\n'
+    'p99_ms = 1000.0\nmode = "observe"\n'
 )
 
 

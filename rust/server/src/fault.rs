@@ -1,9 +1,25 @@
-//! Faults that tests put into single requests; compiled with the feature `fault-injection` only.
+//! Faults for tests and benchmarks; compiled with the feature `fault-injection` only.
+//!
+//! Single requests: [`crate::Server::inject`]. A whole server, as `scorer-server` built with the feature: the
+//! environment variable `SCORER_FAULTS` names a JSON file that is read again ten times a second, such as
+//! `{"slow": 10, "add_us": 500}`: every evaluation takes `slow` times as long and `add_us` microseconds more,
+//! at the cost of the processor, and stops as a slow model would when its time is over. No file: no fault.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use scorer_core::budget::OutOfTime;
 use scorer_core::bundle::EvalError;
+use serde::Deserialize;
+
+use crate::answer::budget::Until;
+
+/// Names the file of the whole server's faults.
+const FILE: &str = "SCORER_FAULTS";
 
 /// What happens to a request while it is evaluated.
 #[derive(Clone, Debug)]
@@ -16,19 +32,69 @@ pub enum Fault {
     Meet(Arc<Barrier>),
 }
 
-/// Faults by decision id; each strikes every time.
-#[derive(Debug, Default)]
-pub(crate) struct Faults(Mutex<HashMap<String, Fault>>);
+/// Faults of all evaluations.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Slowness {
+    /// Every evaluation takes so many times as long; 1: as it is.
+    pub slow: f64,
+    /// And so much more, microseconds.
+    pub add_us: f64,
+}
+
+/// Faults by decision id, each strikes every time; and those of all.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    single: Mutex<HashMap<String, Fault>>,
+    slow: AtomicU64,
+    add_us: AtomicU64,
+    file: Option<PathBuf>,
+}
+
+impl Default for Slowness {
+    fn default() -> Slowness {
+        Slowness { slow: 1.0, add_us: 0.0 }
+    }
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        let none = Slowness::default();
+        Faults {
+            single: Mutex::default(),
+            slow: AtomicU64::new(none.slow.to_bits()),
+            add_us: AtomicU64::new(none.add_us.to_bits()),
+            file: std::env::var_os(FILE).map(PathBuf::from),
+        }
+    }
+}
 
 // === impl Faults ===
 
 impl Faults {
     pub(crate) fn set(&self, id: &str, fault: Fault) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), fault);
+        self.single.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), fault);
+    }
+
+    pub(crate) fn slow_down(&self, slowness: Slowness) {
+        self.slow.store(slowness.slow.to_bits(), Relaxed);
+        self.add_us.store(slowness.add_us.to_bits(), Relaxed);
+    }
+
+    /// Reads the file again.
+    pub(crate) fn tick(&self) {
+        let Some(file) = &self.file else { return };
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        // A file that is being written is read next time.
+        if let Ok(slowness) =
+            if text.is_empty() { Ok(Slowness::default()) } else { serde_json::from_str(&text) }
+        {
+            self.slow_down(slowness);
+        }
     }
 
     pub(crate) fn strike(&self, id: &str) -> Result<(), EvalError> {
-        let fault = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        let fault = self.single.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
         match fault {
             None => Ok(()),
             #[expect(clippy::panic, reason = "the fault is a panic")]
@@ -43,5 +109,23 @@ impl Faults {
                 Ok(())
             }
         }
+    }
+
+    /// Makes an evaluation that began then take as long as it is to take.
+    pub(crate) fn delay(&self, began: Instant, until: &Until<'_>) -> Result<(), EvalError> {
+        let (slow, add_us) =
+            (f64::from_bits(self.slow.load(Relaxed)), f64::from_bits(self.add_us.load(Relaxed)));
+        if slow <= 1.0 && add_us <= 0.0 {
+            return Ok(());
+        }
+        let end =
+            began + began.elapsed().mul_f64(slow.max(1.0)) + Duration::from_secs_f64(add_us.max(0.0) / 1e6);
+        while Instant::now() < end {
+            if until.is_over() {
+                return Err(OutOfTime.into());
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
     }
 }

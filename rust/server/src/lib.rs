@@ -17,6 +17,7 @@ mod health;
 mod lanes;
 mod metrics;
 mod oip;
+mod pool;
 mod refusal;
 mod replay;
 mod run;
@@ -34,7 +35,7 @@ pub use config::{
 };
 pub use error::{LoadError, ServerError, SwapError, UnloadError};
 #[cfg(feature = "fault-injection")]
-pub use fault::Fault;
+pub use fault::{Fault, Slowness};
 pub use lanes::{Lane, LaneTable};
 pub use oip::InferError;
 pub use refusal::Refusal;

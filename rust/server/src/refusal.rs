@@ -1,5 +1,6 @@
 //! Why one request gets no answer. [`crate::status`] says which gRPC status each becomes.
 
+use scorer_core::admission::{Shed, ShedReason};
 use scorer_core::policy::MaskError;
 use scorer_core::schema::SchemaError;
 
@@ -21,6 +22,23 @@ pub enum Refusal {
     Overloaded {
         /// The cap.
         limit: usize,
+    },
+    /// Not worked on, so that others can be on time.
+    #[error("shed ({reason}): {rule}", reason = .reason.as_str(), rule = rule(*.reason))]
+    Shed {
+        /// The rule that decided.
+        reason: ShedReason,
+        /// When a retry has a chance, milliseconds; none has where it is absent.
+        retry_after_ms: Option<u64>,
+    },
+    /// The fallback has decided as much as it may.
+    #[error("the model cannot answer, and the fallback has reached its exposure cap; decide by other means")]
+    Capped,
+    /// The bundle is out of service and there is nothing else to answer with.
+    #[error("bundle {bundle} is out of service after failing repeatedly; roll back or publish a working one")]
+    BreakerOpen {
+        /// The bundle's digest.
+        bundle: String,
     },
     /// The server is stopping.
     #[error("the server is stopping; retry on another replica")]
@@ -226,6 +244,46 @@ pub enum Refusal {
         /// A UUID.
         id: String,
     },
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// What a caller that is shed is told.
+    pub(crate) fn shed(shed: &Shed) -> Refusal {
+        match shed.reason {
+            ShedReason::Deadline => Refusal::Deadline,
+            reason => {
+                // Rounded up: a retry within the same millisecond would be shed again.
+                let millis = |after: scorer_core::admission::Nanos| after.0.div_ceil(1_000_000);
+                Refusal::Shed { reason, retry_after_ms: shed.retry_after.map(millis) }
+            }
+        }
+    }
+
+    /// `grpc-retry-pushback-ms`: when to retry, or -1 for never; nothing where the caller is to decide.
+    pub(crate) fn retry_pushback_ms(&self) -> Option<i64> {
+        match self {
+            Refusal::Shed { retry_after_ms, .. } => {
+                Some(retry_after_ms.and_then(|ms| i64::try_from(ms).ok()).unwrap_or(-1))
+            }
+            Refusal::Overloaded { .. } | Refusal::Capped => Some(-1),
+            _ => None,
+        }
+    }
+}
+
+/// Rule and remedy of a shed request.
+fn rule(reason: ShedReason) -> &'static str {
+    match reason {
+        ShedReason::Deadline => "the time allowed is shorter than the work takes; allow more",
+        ShedReason::Wait => {
+            "it would wait for longer than its deadline allows; send less load or add capacity"
+        }
+        ShedReason::Limit => "as much work is in flight as can be on time; send less load or add capacity",
+        ShedReason::Tier => "requests of higher tiers need the capacity; retry when the load is lower",
+        ShedReason::Bulk => "bulk work runs when nobody waits; retry when the load is lower",
+    }
 }
 
 /// At most 64 characters of what a caller sent: an error must not echo a megabyte.

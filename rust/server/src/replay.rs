@@ -42,6 +42,14 @@ pub(crate) enum Known<'a, A: Remembered> {
     ContentDiffers,
 }
 
+/// Whose turn it is.
+pub(crate) enum Claimed<'a, A: Remembered> {
+    /// Decide, then [`Claim::finish`].
+    Mine(Claim<'a, A>),
+    /// Nobody's: this is the answer.
+    Answered(A),
+}
+
 /// The right to decide one id. Dropped without an answer, it leaves no trace.
 pub(crate) struct Claim<'a, A: Remembered> {
     replay: &'a Replay<A>,
@@ -111,26 +119,21 @@ impl<A: Remembered> Replay<A> {
         }
     }
 
-    /// Decides once: calls `decide` if the id is new, else gives the answer that was or is being found,
-    /// and whether it is such a repetition. A failed attempt is not remembered.
-    pub(crate) async fn once(
+    /// The right to decide, if the id is new; else the answer that was or is being found. A failed attempt is
+    /// not remembered.
+    pub(crate) async fn claim(
         &self,
         key: u128,
         content: u128,
         checkpoint: &Checkpoint,
-        decide: impl Fn() -> Result<A, Refusal>,
-    ) -> Result<(A, bool), Refusal> {
+    ) -> Result<Claimed<'_, A>, Refusal> {
         loop {
             match self.begin(key, content) {
-                Known::New(claim) => {
-                    let answer = decide()?;
-                    claim.finish(&answer);
-                    return Ok((answer, false));
-                }
-                Known::Answered(answer) => return Ok((answer, true)),
+                Known::New(claim) => return Ok(Claimed::Mine(claim)),
+                Known::Answered(answer) => return Ok(Claimed::Answered(answer)),
                 Known::Deciding(told) => {
                     if let Ok(answer) = told.await {
-                        return Ok((answer, true));
+                        return Ok(Claimed::Answered(answer));
                     }
                 }
                 Known::ContentDiffers => {

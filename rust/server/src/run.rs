@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use scorer_core::admission::WINDOW;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
@@ -39,6 +40,9 @@ pub(crate) struct Running {
     runtime: JoinHandle<()>,
     stop: watch::Sender<bool>,
     metrics: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    /// The pool's and the watchdog's.
+    workers: Vec<JoinHandle<()>>,
     socket: Option<SocketFile>,
 }
 
@@ -128,7 +132,23 @@ impl Running {
             .name("scorer-runtime".to_owned())
             .spawn(move || keep(runtime, loops, &tell, stopped))
             .map_err(start("the runtime's thread"))?;
-        Ok(Running { draining, ended, runtime, stop, metrics, socket })
+        let mut running = Running {
+            draining,
+            ended,
+            runtime,
+            stop,
+            metrics,
+            shared: Arc::clone(shared),
+            workers: Vec::new(),
+            socket,
+        };
+        match workers(shared, &mut running.workers) {
+            Ok(()) => Ok(running),
+            Err(source) => {
+                running.stop(Duration::ZERO);
+                Err(ServerError::Start { what: "the evaluation pool", source })
+            }
+        }
     }
 
     /// Whether everything in flight ended in time.
@@ -136,14 +156,39 @@ impl Running {
         // The receivers live in the tasks that this is for; without them there is nothing to stop.
         let _ = self.draining.send(true);
         let complete = self.ended.recv_timeout(within).is_ok();
+        // What is evaluated now ends at its deadline; what waits is refused.
+        self.shared.pool.close();
+        self.shared.watchdog.close();
         let _ = self.stop.send(true);
         let _ = self.runtime.join();
+        for worker in self.workers {
+            let _ = worker.join();
+        }
         if let Some(metrics) = self.metrics {
             let _ = metrics.join();
         }
         drop(self.socket);
         complete
     }
+}
+
+/// Starts the threads beside the runtime.
+fn workers(shared: &Arc<Shared>, workers: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
+    for number in 0..shared.config.threads {
+        let shared = Arc::clone(shared);
+        let name = format!("scorer-eval-{number}");
+        workers.push(thread::Builder::new().name(name).spawn(move || shared.pool.serve(&shared))?);
+    }
+    let shared = Arc::clone(shared);
+    let run = move || {
+        shared.watchdog.run(WINDOW.duration(), || {
+            shared.admission.tick();
+            #[cfg(feature = "fault-injection")]
+            shared.faults.tick();
+        });
+    };
+    workers.push(thread::Builder::new().name("scorer-watchdog".to_owned()).spawn(run)?);
+    Ok(())
 }
 
 /// Owns the runtime, so that whoever stops the server may itself be on a runtime.

@@ -12,7 +12,7 @@ use scorer_core::bundle::Digest;
 use scorer_log::Env;
 use serde_json::json;
 
-use crate::answer::admit::Admission;
+use crate::answer::admit::Door;
 use crate::answer::features::FromRequest;
 use crate::bundles::{Budget, Live, LoadFor, LoadReport, Reaper, Store, Task};
 use crate::condition::Status;
@@ -23,6 +23,7 @@ use crate::events::{Events, Level};
 use crate::health::Health;
 use crate::lanes::{LaneTable, LanesInForce};
 use crate::metrics::Metrics;
+use crate::pool::{Pool, Watchdog};
 use crate::replay::Replay;
 use crate::run::{Addresses, Listeners, Running};
 use crate::state::{self, Shared};
@@ -311,6 +312,22 @@ impl Server {
         self.shared.faults.set(id, fault);
     }
 
+    /// Lets admission believe that one row takes this long at a checkpoint.
+    #[cfg(feature = "fault-injection")]
+    pub fn assume_cost(&self, checkpoint: &str, row: Duration) {
+        if let Some(checkpoint) = self.shared.checkpoint(checkpoint) {
+            for lane in self.shared.lanes.load().of(checkpoint.index) {
+                self.shared.admission.assume(checkpoint.index, &lane.loaded, row);
+            }
+        }
+    }
+
+    /// Makes every evaluation slower from now on.
+    #[cfg(feature = "fault-injection")]
+    pub fn slow_down(&self, slowness: crate::Slowness) {
+        self.shared.faults.slow_down(slowness);
+    }
+
     fn is_draining(&self) -> bool {
         self.shared.draining.load(Acquire)
     }
@@ -345,7 +362,9 @@ fn shared(config: ServerConfig, env: Env, started: Instant) -> Result<Shared, Se
             .map_err(|source| ServerError::Start { what: "the reaper's thread", source })?,
         log,
         features: Box::new(FromRequest),
-        admission: Admission::new(config.max_inflight),
+        admission: Door::new(&config, started)?,
+        pool: Pool::default(),
+        watchdog: Watchdog::default(),
         scores: Replay::new(REMEMBERED, REMEMBERED_BYTES),
         selections: Replay::new(REMEMBERED, REMEMBERED_BYTES),
         health: Health::new(config.checkpoints.keys()),

@@ -12,7 +12,8 @@ use scorer_log::Clock;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::answer::admit::Admission;
+use crate::answer::admit::Door;
+use crate::answer::exposure::Exposure;
 use crate::answer::features::FeatureSource;
 use crate::answer::score::Scored;
 use crate::answer::select::Selected;
@@ -23,6 +24,7 @@ use crate::events::{Events, Level};
 use crate::health::Health;
 use crate::lanes::LanesInForce;
 use crate::metrics::Metrics;
+use crate::pool::{Pool, Watchdog};
 use crate::refusal::{Refusal, shortened};
 use crate::replay::Replay;
 
@@ -38,7 +40,9 @@ pub(crate) struct Shared {
     pub(crate) reaper: Reaper,
     pub(crate) log: Option<Decisions>,
     pub(crate) features: Box<dyn FeatureSource>,
-    pub(crate) admission: Arc<Admission>,
+    pub(crate) admission: Arc<Door>,
+    pub(crate) pool: Pool,
+    pub(crate) watchdog: Watchdog,
     pub(crate) scores: Replay<Scored>,
     pub(crate) selections: Replay<Selected>,
     pub(crate) health: Health,
@@ -61,6 +65,7 @@ pub(crate) struct Checkpoint {
     pub(crate) kind: Kind,
     pub(crate) durability: DurabilityClass,
     pub(crate) fallback: Option<FallbackConfig>,
+    pub(crate) exposure: Option<Exposure>,
     pub(crate) max_batch_rows: u32,
 }
 
@@ -104,7 +109,20 @@ impl Shared {
     /// Puts a lane table in force and lets the one before go.
     pub(crate) fn put_in_force(&self, lanes: LanesInForce) {
         let lanes = Arc::new(lanes);
-        self.reaper.retire(self.lanes.swap(Arc::clone(&lanes)));
+        for (checkpoint, lane) in lanes.all() {
+            self.admission.expect(checkpoint, &lane.loaded);
+        }
+        for previous in self.checkpoints.iter().filter_map(|it| Some((it.index, lanes.previous(it.index)?))) {
+            self.admission.expect(previous.0, &previous.1.loaded);
+        }
+        let before = self.lanes.swap(Arc::clone(&lanes));
+        for (checkpoint, lane) in before.all() {
+            let kept = lanes.previous(checkpoint).is_some_and(|it| it.loaded.serial == lane.loaded.serial);
+            if !kept && !lanes.has(checkpoint, &lane.loaded.digest) {
+                self.admission.forget(checkpoint, &lane.loaded);
+            }
+        }
+        self.reaper.retire(before);
         let serving = self.checkpoints.iter().map(|it| (it.name.as_str(), !lanes.of(it.index).is_empty()));
         self.health.set(serving);
         if self.health.is_ready() {
@@ -127,6 +145,7 @@ pub(crate) fn checkpoints(config: &ServerConfig) -> (Box<[Checkpoint]>, HashMap<
             kind: it.kind,
             durability: it.durability(),
             fallback: it.fallback.clone(),
+            exposure: it.caps.as_ref().map(Exposure::new),
             max_batch_rows: it.max_batch_rows,
         })
         .collect();

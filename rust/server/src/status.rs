@@ -4,6 +4,9 @@ use tonic::{Code, Status};
 
 use crate::refusal::Refusal;
 
+/// Tells clients that retry by themselves when to, as gRPC's retry design has it.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
 /// The status code of a refusal. Exhaustive on purpose: a new refusal has to be placed here.
 #[must_use]
 pub(crate) fn code(refusal: &Refusal) -> Code {
@@ -31,8 +34,12 @@ pub(crate) fn code(refusal: &Refusal) -> Code {
         Refusal::UnknownCheckpoint { .. } => Code::NotFound,
         Refusal::ContentDiffers { .. } | Refusal::OutcomeConflict { .. } => Code::AlreadyExists,
         Refusal::Deadline => Code::DeadlineExceeded,
-        Refusal::Overloaded { .. } => Code::ResourceExhausted,
-        Refusal::Draining | Refusal::NoBundle { .. } | Refusal::NoLog | Refusal::Log(_) => Code::Unavailable,
+        Refusal::Overloaded { .. } | Refusal::Shed { .. } | Refusal::Capped => Code::ResourceExhausted,
+        Refusal::BreakerOpen { .. }
+        | Refusal::Draining
+        | Refusal::NoBundle { .. }
+        | Refusal::NoLog
+        | Refusal::Log(_) => Code::Unavailable,
         Refusal::Internal { .. } => Code::Internal,
         Refusal::Inference(error) => error.code(),
     }
@@ -45,7 +52,11 @@ pub(crate) fn name(code: Code) -> &'static str {
 
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
-        Status::new(code(&refusal), refusal.to_string())
+        let mut status = Status::new(code(&refusal), refusal.to_string());
+        if let Some(ms) = refusal.retry_pushback_ms() {
+            status.metadata_mut().insert(PUSHBACK, ms.into());
+        }
+        status
     }
 }
 
@@ -57,6 +68,8 @@ pub(crate) fn corrected(code: Code) -> Code {
 
 #[cfg(test)]
 mod tests {
+    use scorer_core::admission::ShedReason;
+
     use super::*;
 
     #[test]
@@ -66,6 +79,9 @@ mod tests {
             (Refusal::Timeout { value: text() }, Code::InvalidArgument),
             (Refusal::Deadline, Code::DeadlineExceeded),
             (Refusal::Overloaded { limit: 1 }, Code::ResourceExhausted),
+            (Refusal::Shed { reason: ShedReason::Wait, retry_after_ms: None }, Code::ResourceExhausted),
+            (Refusal::Capped, Code::ResourceExhausted),
+            (Refusal::BreakerOpen { bundle: text() }, Code::Unavailable),
             (Refusal::Draining, Code::Unavailable),
             (Refusal::UnknownCheckpoint { name: text(), known: text() }, Code::NotFound),
             (Refusal::Fingerprint { got: 1, expected: 2, bundle: text() }, Code::FailedPrecondition),
@@ -84,6 +100,18 @@ mod tests {
             assert_eq!(status.code(), expected, "{refusal:?}");
             assert_eq!(status.message(), refusal.to_string());
         }
+    }
+
+    #[test]
+    fn who_is_shed_is_told_when_to_retry() {
+        let pushback = |refusal: Refusal| {
+            Status::from(refusal).metadata().get(PUSHBACK).map(|ms| ms.to_str().unwrap().to_owned())
+        };
+        let shed = |retry_after_ms| Refusal::Shed { reason: ShedReason::Limit, retry_after_ms };
+        assert_eq!(pushback(shed(Some(7))).as_deref(), Some("7"));
+        assert_eq!(pushback(shed(None)).as_deref(), Some("-1"));
+        assert_eq!(pushback(Refusal::Overloaded { limit: 1 }).as_deref(), Some("-1"));
+        assert_eq!(pushback(Refusal::Deadline), None);
     }
 
     #[test]

@@ -150,7 +150,7 @@ async fn describe_tells_what_a_caller_needs() {
         fraud.thresholds.iter().map(|it| &*it.label).collect::<Vec<_>>(),
         ["approve", "review", "decline"]
     );
-    assert_eq!((fraud.sla_p99_ms, fraud.max_batch_rows, fraud.lane_table), (10.0, 1000, 1));
+    assert_eq!((fraud.sla_p99_ms, fraud.max_batch_rows, fraud.lane_table), (10_000.0, 1000, 1));
     assert_eq!((action.actions.len(), &*action.policy), (6, "squarecb"));
     assert_eq!(action.actions[5].factors["exemption"], "low");
 }

@@ -87,7 +87,10 @@ async fn a_client_that_cancels_thousands_at_once_keeps_its_connection() {
     writing.join().unwrap().unwrap();
     let mut client = setup.client().await;
     client.noop(scorer_proto::v1::NoopRequest::default()).await.unwrap();
-    assert!(setup.metrics().await.contains("scorer_inflight 0"));
+    // Those cancelled last may just be on their way out; the harness' own limit ends a test in which they stay.
+    while setup.server.status().inflight > 0 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// What a client still sends for requests that the server has answered is no reason to end the connection.

@@ -20,6 +20,10 @@ pub(crate) struct Arrival {
     /// Before the request's task was spawned: waiting for a thread counts.
     pub(crate) at: Instant,
     pub(crate) method: Method,
+    /// Who calls, hashed: shares of the capacity are per caller.
+    pub(crate) caller: u64,
+    /// It waits to be asked about.
+    waits: AtomicBool,
     /// What the caller allows, nanoseconds; [`UNLIMITED`] if it did not say.
     allowed: AtomicU64,
     /// Filled by the decode stage, read by the counters.
@@ -47,6 +51,8 @@ impl Arrival {
         let arrival = Arrival {
             at,
             method,
+            caller: 0,
+            waits: AtomicBool::new(false),
             allowed: AtomicU64::new(timeout.map_or(UNLIMITED, nanos)),
             checkpoint: AtomicU32::new(NONE),
             queued: AtomicU64::new(UNLIMITED),
@@ -92,6 +98,11 @@ impl Arrival {
             Some(timeout) if self.at.elapsed() >= timeout => Err(Refusal::Deadline),
             _ => Ok(()),
         }
+    }
+
+    /// Notes that it waits, or not any more; tells what it did before.
+    pub(crate) fn entered(&self, waits: bool) -> bool {
+        self.waits.swap(waits, Relaxed)
     }
 
     pub(crate) fn set_checkpoint(&self, index: usize) {

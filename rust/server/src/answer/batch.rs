@@ -4,16 +4,17 @@
 //! and recorded again; readers of the log keep the first row of an id.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use scorer_core::budget::Unlimited;
 use scorer_core::bundle::ScoreOut;
 use scorer_proto::v1::{ScoreBatchRequest, ScoreBatchResponse};
 
 use super::arrive::Arrival;
-use super::evaluate::{self, with_workspace};
+use super::evaluate::{Failed, with_workspace};
 use super::log::{self, Said};
+use super::rows::{self, Rows};
 use super::{Decision, Times, decode, features, micros, reply, route, score};
 use crate::bundles::Loaded;
 use crate::config::{DurabilityClass, Kind};
@@ -22,7 +23,7 @@ use crate::metrics::Reason;
 use crate::refusal::Refusal;
 use crate::state::{Checkpoint, Shared};
 
-/// Rows between two looks at the clock, after which other requests get their turn on this thread.
+/// Rows recorded at a time, after which other requests get their turn on this thread.
 const CHUNK: usize = 64;
 
 /// Answers one request.
@@ -41,20 +42,38 @@ pub(crate) async fn answer(
         return Err(Refusal::TooManyRows { rows: request.rows, max: checkpoint.max_batch_rows });
     }
     let id = decode::request_id(request.request_id)?.text;
-    let (entity, values) = (request.entity.as_str(), request.values.as_slice());
+    let (entity, values) = (request.entity.as_str(), Arc::new(request.values));
 
     let table = shared.lanes.load_full();
     let began = Instant::now();
     let lane = route::lane(&table, checkpoint, entity, &id)?;
+    let (lane, instead) = route::in_service(shared, &table, checkpoint, lane, &id, began);
     let loaded = &*lane.loaded;
-    let width = check(loaded, request.schema_fingerprint, values, request.rows)?;
+    if instead == Some(Reason::Breaker) {
+        return Err(Failed::out_of_service(loaded).refusal(shared, checkpoint));
+    }
+    let width = check(loaded, request.schema_fingerprint, &values, request.rows)?;
     let data_load_us = micros(began.elapsed());
 
-    let began = Instant::now();
-    let rows = run(shared, arrival, checkpoint, loaded, &id, values, width).await?;
-    let exec = began.elapsed();
+    let about = if entity.is_empty() { id.as_str() } else { entity };
+    let work = Rows {
+        loaded: Arc::clone(&lane.loaded),
+        id: id.clone(),
+        values: Arc::clone(&values),
+        width: width.max(1),
+    };
+    let (evaluated, exec) = rows::evaluate(shared, arrival, checkpoint, work, about).await?;
     let times = Times { data_load_us, exec_us: micros(exec) };
     let counters = shared.metrics.checkpoint(checkpoint.index);
+    let mut rows = Vec::with_capacity(evaluated.len());
+    for (row, evaluated) in values.chunks_exact(width.max(1)).zip(evaluated) {
+        let (out, fallback) = score::or_static(shared, arrival, checkpoint, loaded, row, evaluated)?;
+        let fallback = fallback.or(instead);
+        if let Some(reason) = fallback {
+            counters.fell_back(reason, 1);
+        }
+        rows.push((out, fallback));
+    }
     counters.exec.record(exec);
     counters.rows.fetch_add(rows.len() as u64, Relaxed);
     loaded.answered(rows.len() as u64);
@@ -63,7 +82,7 @@ pub(crate) async fn answer(
         arrival.fell_back();
     }
     let batch = Batch { checkpoint, lane, id: &id, entity, times };
-    batch.record(shared, values, width, &rows).await;
+    batch.record(shared, &values, width, &rows).await;
     let mut response = batch.reply(&rows);
     response.request_id = id;
     Ok(response)
@@ -92,36 +111,6 @@ fn check(loaded: &Loaded, fingerprint: u64, values: &[f32], rows: u32) -> Result
         schema.check_dense(values).map_err(|error| Refusal::Row { row, error })?;
     }
     Ok(width)
-}
-
-async fn run(
-    shared: &Shared,
-    arrival: &Arrival,
-    checkpoint: &Checkpoint,
-    loaded: &Loaded,
-    id: &str,
-    values: &[f32],
-    width: usize,
-) -> Result<Vec<Row>, Refusal> {
-    let mut rows = Vec::with_capacity(values.len() / width.max(1));
-    for chunk in values.chunks(width.max(1) * CHUNK) {
-        if !rows.is_empty() {
-            tokio::task::yield_now().await;
-        }
-        arrival.check_deadline()?;
-        with_workspace(|workspace| {
-            for row in chunk.chunks_exact(width.max(1)) {
-                workspace.row.clear();
-                workspace.row.extend_from_slice(row);
-                let evaluated = evaluate::evaluate(shared, loaded, workspace, id, |row, memory| {
-                    loaded.bundle.score(row, &Unlimited, &mut memory.eval)
-                });
-                rows.push(score::or_static(shared, checkpoint, evaluated)?);
-            }
-            Ok::<_, Refusal>(())
-        })?;
-    }
-    Ok(rows)
 }
 
 // === impl Batch ===

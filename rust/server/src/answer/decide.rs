@@ -6,8 +6,13 @@ use scorer_proto::v1::EligibleActions;
 
 use crate::bundles::Loaded;
 use crate::config::FallbackConfig;
+use crate::metrics::Reason;
 use crate::refusal::{Refusal, shortened};
-use crate::state::Checkpoint;
+
+/// In place of a band: the fallback.
+pub(crate) const STATIC: usize = usize::MAX;
+/// In place of a band: the answer beyond the exposure caps.
+pub(crate) const BEYOND: usize = usize::MAX - 1;
 
 /// Reads the eligible set into `mask`, which covers the bundle's catalogue.
 pub(crate) fn eligible(
@@ -55,23 +60,24 @@ fn by_id(ids: &[String], loaded: &Loaded, mask: &mut Mask) -> Result<(), Refusal
     Ok(())
 }
 
-/// The static answer of a score checkpoint. Its margin is 0: there is none.
-pub(crate) fn static_score(checkpoint: &Checkpoint) -> Option<ScoreOut> {
-    match checkpoint.fallback {
-        Some(FallbackConfig::Score { score, .. }) => Some(ScoreOut { margin: 0.0, score, band: usize::MAX }),
-        Some(FallbackConfig::Action { .. }) | None => None,
+/// A static score. Its margin is 0: there is none. Its band tells which static answer it is.
+pub(crate) fn static_score(answer: &FallbackConfig, reason: Reason) -> Option<ScoreOut> {
+    let band = if reason == Reason::Cap { BEYOND } else { STATIC };
+    match *answer {
+        FallbackConfig::Score { score, .. } => Some(ScoreOut { margin: 0.0, score, band }),
+        FallbackConfig::Action { .. } => None,
     }
 }
 
-/// The static answer of an action checkpoint, if this request allows it. Nothing is expected of it.
-pub(crate) fn static_action(checkpoint: &Checkpoint, loaded: &Loaded, eligible: &Mask) -> Option<SelectOut> {
-    match &checkpoint.fallback {
-        Some(FallbackConfig::Action { action }) => loaded
+/// A static action, if this request allows it. Nothing is expected of it.
+pub(crate) fn static_action(answer: &FallbackConfig, loaded: &Loaded, eligible: &Mask) -> Option<SelectOut> {
+    match answer {
+        FallbackConfig::Action { action } => loaded
             .bundle
             .catalogue()
             .index_of(action)
             .filter(|&index| eligible.contains(index))
             .map(|index| SelectOut { index, propensity: 1.0, expected_reward: 0.0 }),
-        Some(FallbackConfig::Score { .. }) | None => None,
+        FallbackConfig::Score { .. } => None,
     }
 }

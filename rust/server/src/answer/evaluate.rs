@@ -2,12 +2,19 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
+use scorer_core::admission::{Evaluation, Outcome, Served, Shed, Start};
 use scorer_core::bundle::{EvalError, EvalScratch};
 use scorer_core::policy::{Mask, PolicyError};
 use scorer_proto::v1::DecisionRecord;
+use serde_json::json;
 
+use super::admit::Ticket;
+use super::budget::Until;
 use crate::bundles::Loaded;
+use crate::events::Level;
 use crate::metrics::Reason;
 use crate::refusal::Refusal;
 use crate::state::{Checkpoint, Shared};
@@ -54,32 +61,77 @@ pub(crate) struct Failed {
     told: Option<Refusal>,
 }
 
+/// Runs an admitted evaluation on this thread, unless it is too late for it.
+pub(crate) fn inline<T>(
+    shared: &Shared,
+    checkpoint: &Checkpoint,
+    mut ticket: Ticket,
+    now: Instant,
+    work: impl FnOnce(&Until<'_>) -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    let finish_by = ticket.ticket().and_then(|it| shared.admission.instant(it.finish_by()));
+    if ticket.start(shared.admission.nanos(now)) == Start::TooLate {
+        return Err(Failed::late());
+    }
+    let result = work(&Until::new(finish_by, None));
+    let end = Instant::now();
+    if result.as_ref().is_err_and(|failed| failed.reason == Reason::Late) {
+        shared.metrics.checkpoint(checkpoint.index).sla.late_results.fetch_add(1, Relaxed);
+    }
+    let served = Served { exec: (end - now).into(), outcome: outcome(&result) };
+    ticket.finish(shared.admission.nanos(end), served);
+    result
+}
+
+/// Who answers after this evaluation.
+pub(crate) fn outcome<T>(result: &Result<T, Failed>) -> Outcome {
+    if result.is_ok() { Outcome::Model } else { Outcome::Fallback }
+}
+
 /// Runs `work` on the bundle's memory; a panic or an evaluation error is told to the operator and becomes
-/// the reason of a fallback.
+/// the reason of a fallback. The bundle's breaker hears of either.
 pub(crate) fn evaluate<T>(
     shared: &Shared,
     loaded: &Loaded,
     workspace: &mut Workspace,
     id: &str,
+    until: &Until<'_>,
+    now: Instant,
     work: impl FnOnce(&[f32], &mut ForBundle) -> Result<T, EvalError>,
 ) -> Result<T, Failed> {
     let result = catch_unwind(AssertUnwindSafe(|| {
         #[cfg(feature = "fault-injection")]
         shared.faults.strike(id)?;
-        let _ = id;
+        let _ = (id, until);
         let Workspace { row, kept, .. } = &mut *workspace;
-        work(row, for_bundle(kept, loaded))
+        let memory = for_bundle(kept, loaded);
+        #[cfg(feature = "fault-injection")]
+        let began = Instant::now();
+        let out = work(row, memory);
+        #[cfg(feature = "fault-injection")]
+        shared.faults.delay(began, until)?;
+        out
     }));
-    match result {
-        Ok(Ok(out)) => Ok(out),
-        Ok(Err(error)) => Err(failed(shared, loaded, &error)),
+    let (result, evaluation) = match result {
+        Ok(Ok(out)) => (Ok(out), Some(Evaluation::Good)),
+        Ok(Err(error)) => {
+            let failed = failed(shared, loaded, &error);
+            let evaluation = (failed.reason == Reason::NonFinite).then_some(Evaluation::NonFinite);
+            (Err(failed), evaluation)
+        }
         Err(panic) => {
             // Half-written working memory is not used again; the eligible set was not being written.
             for_bundle(&mut workspace.kept, loaded).eval = EvalScratch::new(&loaded.bundle);
             let told = shared.panicked("evaluation", panic.as_ref());
-            Err(Failed { reason: Reason::Panic, told: Some(told) })
+            (Err(Failed { reason: Reason::Panic, told: Some(told) }), Some(Evaluation::Panic))
         }
+    };
+    let opened = evaluation.is_some_and(|it| loaded.breaker.record(shared.admission.nanos(now), it));
+    if opened {
+        let fields = json!({"bundle": &*loaded.digest_text, "openings": loaded.breaker.openings()});
+        shared.events.push(Level::Error, "breaker_opened", fields);
     }
+    result
 }
 
 /// The working memory for a bundle; made at the first request that this thread answers with it.
@@ -107,11 +159,11 @@ fn failed(shared: &Shared, loaded: &Loaded, error: &EvalError) -> Failed {
         | EvalError::Policy(PolicyError::NonFiniteScore { .. } | PolicyError::ScoreAboveOne { .. }) => {
             Failed { reason: Reason::NonFinite, told: None }
         }
+        EvalError::OutOfTime(_) => Failed::late(),
         // Ruled out by the stages before: a defect of ours, not of the request.
         EvalError::RowLength { .. }
         | EvalError::Kind { .. }
         | EvalError::Scratch
-        | EvalError::OutOfTime(_)
         | EvalError::Policy(
             PolicyError::NoEligibleAction | PolicyError::MaskLength { .. } | PolicyError::Length { .. },
         ) => {
@@ -124,6 +176,22 @@ fn failed(shared: &Shared, loaded: &Loaded, error: &EvalError) -> Failed {
 // === impl Failed ===
 
 impl Failed {
+    /// Not done in time, or not begun because it could not have been.
+    pub(crate) fn late() -> Failed {
+        Failed { reason: Reason::Late, told: Some(Refusal::Deadline) }
+    }
+
+    /// Not worked on.
+    pub(crate) fn shed(shed: &Shed) -> Failed {
+        Failed { reason: Reason::Overload, told: Some(Refusal::shed(shed)) }
+    }
+
+    /// The bundle is out of service.
+    pub(crate) fn out_of_service(loaded: &Loaded) -> Failed {
+        let told = Refusal::BreakerOpen { bundle: loaded.digest_text.to_string() };
+        Failed { reason: Reason::Breaker, told: Some(told) }
+    }
+
     /// What the caller is told where no fallback is configured, or none that the request allows.
     pub(crate) fn refusal(self, shared: &Shared, checkpoint: &Checkpoint) -> Refusal {
         self.told.unwrap_or_else(|| {

@@ -9,15 +9,18 @@
 pub(crate) mod admit;
 pub(crate) mod arrive;
 pub(crate) mod batch;
+pub(crate) mod budget;
 pub(crate) mod decide;
 pub(crate) mod decode;
 pub(crate) mod describe;
 pub(crate) mod evaluate;
+pub(crate) mod exposure;
 pub(crate) mod features;
 pub(crate) mod log;
 pub(crate) mod outcome;
 pub(crate) mod reply;
 pub(crate) mod route;
+pub(crate) mod rows;
 pub(crate) mod score;
 pub(crate) mod select;
 

@@ -5,24 +5,28 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use scorer_core::budget::Unlimited;
+use scorer_core::admission::Place;
 use scorer_core::bundle::ScoreOut;
 use scorer_proto::v1::score_request::Features as Given;
 use scorer_proto::v1::{ScoreRequest, ScoreResponse};
 
+use super::admit::Ticket;
 use super::arrive::Arrival;
-use super::evaluate::{self, Failed, with_workspace};
+use super::budget::Until;
+use super::evaluate::{self, Failed, Workspace, with_workspace};
+use super::exposure::{self, Exposure};
 use super::features::{self, Features};
 use super::log::{self, Said};
 use super::{Decision, Times, decide, decode, micros, reply, route};
 use crate::bundles::Loaded;
 use crate::config::{FallbackConfig, Kind};
-use crate::lanes::Source;
+use crate::lanes::{LaneInForce, Source};
 use crate::metrics::Reason;
+use crate::pool::{self, Met};
 use crate::refusal::Refusal;
-use crate::replay::{Content, Remembered};
+use crate::replay::{Claimed, Content, Remembered};
 use crate::state::{Checkpoint, Shared};
 
 /// A score as it is remembered.
@@ -52,8 +56,9 @@ pub(crate) async fn answer(
     arrival.check_deadline()?;
     decode::entity(&request.entity)?;
     let id = decode::request_id(std::mem::take(&mut request.request_id))?;
+    let turn = Turn { shared, arrival, checkpoint, id: &id.text, entity: &request.entity };
     if !id.given {
-        let scored = decide(shared, checkpoint, &id.text, &request)?;
+        let scored = turn.decide(&request).await?;
         if scored.fallback.is_some() {
             arrival.fell_back();
         }
@@ -61,41 +66,144 @@ pub(crate) async fn answer(
     }
     let key = shared.scores.key(checkpoint.index, &id.text);
     let content = content(shared.scores.hasher(), &request);
-    let decide = || decide(shared, checkpoint, &id.text, &request);
-    let (scored, replayed) = shared.scores.once(key, content, checkpoint, decide).await?;
-    if replayed {
-        shared.metrics.replays.fetch_add(1, Relaxed);
-    }
+    let scored = match shared.scores.claim(key, content, checkpoint).await? {
+        Claimed::Mine(claim) => {
+            let scored = turn.decide(&request).await?;
+            claim.finish(&scored);
+            scored
+        }
+        Claimed::Answered(scored) => {
+            shared.metrics.replays.fetch_add(1, Relaxed);
+            scored
+        }
+    };
     if scored.fallback.is_some() {
         arrival.fell_back();
     }
     Ok(reply::score(id.text, &scored))
 }
 
-fn decide(
-    shared: &Shared,
-    checkpoint: &Checkpoint,
-    id: &str,
-    request: &ScoreRequest,
-) -> Result<Scored, Refusal> {
-    let entity = request.entity.as_str();
-    with_workspace(|workspace| {
+/// One score under way.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    shared: &'a Shared,
+    arrival: &'a Arrival,
+    checkpoint: &'a Checkpoint,
+    id: &'a str,
+    entity: &'a str,
+}
+
+/// Where the evaluation runs, as admission has it.
+enum Step {
+    Inline(Scored),
+    Pool(Pooled),
+}
+
+/// What the task keeps while the pool evaluates.
+struct Pooled {
+    lane: LaneInForce,
+    instead: Option<Reason>,
+    ticket: Ticket,
+    row: Vec<f32>,
+    data_load_us: u32,
+}
+
+// === impl Turn ===
+
+impl Turn<'_> {
+    async fn decide(self, request: &ScoreRequest) -> Result<Scored, Refusal> {
+        match with_workspace(|workspace| self.begin(request, workspace))? {
+            Step::Inline(scored) => Ok(scored),
+            Step::Pool(pooled) => self.on_pool(pooled).await,
+        }
+    }
+
+    fn begin(self, request: &ScoreRequest, workspace: &mut Workspace) -> Result<Step, Refusal> {
+        let Turn { shared, arrival, checkpoint, id, entity } = self;
         let table = shared.lanes.load();
         let began = Instant::now();
         let features = shared.features.fetch(entity, given(request))?;
         let lane = route::lane(&table, checkpoint, entity, id)?;
+        let (lane, instead) = route::in_service(shared, &table, checkpoint, lane, id, began);
         let loaded = &*lane.loaded;
         features::encode(&features, loaded, &mut workspace.row)?;
         let fetched = Instant::now();
+        let data_load_us = micros(fetched - began);
 
-        let evaluated = evaluate::evaluate(shared, loaded, workspace, id, |row, memory| {
-            loaded.bundle.score(row, &Unlimited, &mut memory.eval)
-        });
-        let (out, fallback) = or_static(shared, checkpoint, evaluated)?;
-        let exec = fetched.elapsed();
-        let times = Times { data_load_us: micros(fetched - began), exec_us: micros(exec) };
+        let ticket = match instead {
+            Some(Reason::Breaker) => Err(Failed::out_of_service(loaded)),
+            _ => admit(
+                shared,
+                arrival,
+                checkpoint,
+                loaded,
+                if entity.is_empty() { id } else { entity },
+                fetched,
+            ),
+        };
+        let evaluated = match ticket {
+            Err(failed) => Err(failed),
+            Ok(ticket) if ticket.ticket().is_some_and(|it| it.place() == Place::Pool) => {
+                let row = workspace.row.clone();
+                return Ok(Step::Pool(Pooled { lane: lane.clone(), instead, ticket, row, data_load_us }));
+            }
+            Ok(ticket) => evaluate::inline(shared, checkpoint, ticket, fetched, |until| {
+                evaluate::evaluate(shared, loaded, workspace, id, until, fetched, |row, memory| {
+                    loaded.bundle.score(row, until, &mut memory.eval)
+                })
+            }),
+        };
+        let times = Times { data_load_us, exec_us: micros(fetched.elapsed()) };
+        self.conclude(workspace, lane, evaluated, instead, times).map(Step::Inline)
+    }
+
+    async fn on_pool(self, pooled: Pooled) -> Result<Scored, Refusal> {
+        let Turn { shared, checkpoint, id, .. } = self;
+        let Pooled { lane, instead, ticket, row, data_load_us } = pooled;
+        let work = {
+            let (loaded, id, mut row) = (Arc::clone(&lane.loaded), id.to_owned(), row.clone());
+            move |shared: &Shared, until: &Until<'_>| {
+                let began = Instant::now();
+                let evaluated = with_workspace(|workspace| {
+                    std::mem::swap(&mut workspace.row, &mut row);
+                    evaluate::evaluate(shared, &loaded, workspace, &id, until, began, |row, memory| {
+                        loaded.bundle.score(row, until, &mut memory.eval)
+                    })
+                });
+                let outcome = evaluate::outcome(&evaluated);
+                ((evaluated, micros(began.elapsed())), outcome)
+            }
+        };
+        let met = pool::evaluate(shared, checkpoint.index, ticket, Box::new(work)).await?;
+        let (evaluated, exec_us) = match met {
+            Met::Done(done) => done,
+            Met::Late => (Err(Failed::late()), 0),
+        };
+        with_workspace(|workspace| {
+            workspace.row.clear();
+            workspace.row.extend_from_slice(&row);
+            self.conclude(workspace, &lane, evaluated, instead, Times { data_load_us, exec_us })
+        })
+    }
+
+    /// From the evaluation, or what went wrong with it, to the answer and its record.
+    fn conclude(
+        self,
+        workspace: &mut Workspace,
+        lane: &LaneInForce,
+        evaluated: Result<ScoreOut, Failed>,
+        instead: Option<Reason>,
+        times: Times,
+    ) -> Result<Scored, Refusal> {
+        let Turn { shared, arrival, checkpoint, id, entity } = self;
+        let loaded = &*lane.loaded;
+        let (out, fallback) = or_static(shared, arrival, checkpoint, loaded, &workspace.row, evaluated)?;
+        let fallback = fallback.or(instead);
         let counters = shared.metrics.checkpoint(checkpoint.index);
-        counters.exec.record(exec);
+        if let Some(reason) = fallback {
+            counters.fell_back(reason, 1);
+        }
+        counters.exec.record(Duration::from_micros(times.exec_us.into()));
         counters.rows.fetch_add(1, Relaxed);
         loaded.answered(1);
 
@@ -109,28 +217,60 @@ fn decide(
         }
         let source = Arc::clone(&lane.source);
         Ok(Scored { source, score: out.score, margin: out.margin, label, fallback, times })
-    })
+    }
+}
+
+/// The right to evaluate one row, or why not.
+pub(crate) fn admit(
+    shared: &Shared,
+    arrival: &Arrival,
+    checkpoint: &Checkpoint,
+    loaded: &Loaded,
+    about: &str,
+    now: Instant,
+) -> Result<Ticket, Failed> {
+    let counters = &shared.metrics.checkpoint(checkpoint.index).sla;
+    match shared.admission.ask(now, arrival, checkpoint, loaded, 1, about) {
+        Ok(ticket) => {
+            if let Some(reason) = ticket.ticket().and_then(|it| it.would_shed()) {
+                counters.would_shed(reason);
+            }
+            Ok(ticket)
+        }
+        Err(shed) => {
+            counters.shed(shed.reason);
+            Err(Failed::shed(&shed))
+        }
+    }
 }
 
 /// The model's score, or the checkpoint's static one with the reason.
 pub(crate) fn or_static(
     shared: &Shared,
+    arrival: &Arrival,
     checkpoint: &Checkpoint,
+    loaded: &Loaded,
+    row: &[f32],
     evaluated: Result<ScoreOut, Failed>,
 ) -> Result<(ScoreOut, Option<Reason>), Refusal> {
     let failed = match evaluated {
         Ok(out) => return Ok((out, None)),
         Err(failed) => failed,
     };
-    let reason = failed.reason;
-    let out = decide::static_score(checkpoint).ok_or_else(|| failed.refusal(shared, checkpoint))?;
-    shared.metrics.checkpoint(checkpoint.index).fell_back(reason, 1);
+    let allowed = |answer: &FallbackConfig| matches!(answer, FallbackConfig::Score { .. });
+    let (answer, reason) = exposure::take(shared, checkpoint, loaded, row, arrival.caller, failed, allowed)?;
+    // Only answers of this kind are allowed.
+    let out = decide::static_score(answer, reason).ok_or(Refusal::Capped)?;
     Ok((out, Some(reason)))
 }
 
 /// The band's label, or the static answer's.
 pub(crate) fn label(checkpoint: &Checkpoint, loaded: &Loaded, out: &ScoreOut) -> Arc<str> {
-    match (loaded.labels.get(out.band), &checkpoint.fallback) {
+    let answer = match out.band {
+        decide::BEYOND => checkpoint.exposure.as_ref().and_then(Exposure::beyond),
+        _ => checkpoint.fallback.as_ref(),
+    };
+    match (loaded.labels.get(out.band), answer) {
         (Some(label), _) => Arc::clone(label),
         (None, Some(FallbackConfig::Score { decision, .. })) => decision.as_str().into(),
         (None, Some(FallbackConfig::Action { .. }) | None) => "".into(),

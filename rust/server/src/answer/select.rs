@@ -2,24 +2,29 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use scorer_core::budget::Unlimited;
+use scorer_core::admission::Place;
 use scorer_core::bundle::SelectOut;
+use scorer_core::policy::Mask;
 use scorer_proto::v1::select_action_request::Features as Given;
 use scorer_proto::v1::{SelectActionRequest, SelectActionResponse};
 
+use super::admit::Ticket;
 use super::arrive::Arrival;
+use super::budget::Until;
 use super::evaluate::{self, Failed, Workspace, with_workspace};
 use super::features::{self, Features};
 use super::log::{self, Pmf, Said};
-use super::{Decision, Times, decide, decode, micros, reply, route};
-use crate::config::Kind;
+use super::{Decision, Times, decide, decode, exposure, micros, reply, route, score};
+use crate::bundles::Loaded;
+use crate::config::{FallbackConfig, Kind};
 use crate::decisions::{Decisions, unavailable};
 use crate::lanes::{LaneInForce, Source};
 use crate::metrics::Reason;
+use crate::pool::{self, Met};
 use crate::refusal::Refusal;
-use crate::replay::{Content, Remembered};
+use crate::replay::{Claimed, Content, Remembered};
 use crate::state::{Checkpoint, Shared};
 
 /// A selection as it is remembered.
@@ -54,73 +59,210 @@ pub(crate) async fn answer(
     let id = decode::request_id(std::mem::take(&mut request.request_id))?.text;
     let key = shared.selections.key(checkpoint.index, &id);
     let content = content(shared.selections.hasher(), &request);
-    let decide = || decide(shared, checkpoint, &id, &request);
-    let (selected, replayed) = shared.selections.once(key, content, checkpoint, decide).await?;
-    if replayed {
-        shared.metrics.replays.fetch_add(1, Relaxed);
-    }
+    let (selected, replayed) = match shared.selections.claim(key, content, checkpoint).await? {
+        Claimed::Mine(claim) => {
+            let turn = Turn { shared, arrival, checkpoint, id: &id, entity: &request.entity };
+            let selected = turn.decide(&request).await?;
+            claim.finish(&selected);
+            (selected, false)
+        }
+        Claimed::Answered(selected) => {
+            shared.metrics.replays.fetch_add(1, Relaxed);
+            (selected, true)
+        }
+    };
     if selected.fallback.is_some() {
         arrival.fell_back();
     }
     Ok(reply::selection(id, &selected, replayed))
 }
 
-fn decide(
-    shared: &Shared,
-    checkpoint: &Checkpoint,
-    id: &str,
-    request: &SelectActionRequest,
-) -> Result<Selected, Refusal> {
-    let entity = request.entity.as_str();
-    with_workspace(|workspace| {
+/// One selection under way.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    shared: &'a Shared,
+    arrival: &'a Arrival,
+    checkpoint: &'a Checkpoint,
+    id: &'a str,
+    entity: &'a str,
+}
+
+/// Where the evaluation runs, as admission has it.
+enum Step {
+    Inline(Selected),
+    Pool(Pooled),
+}
+
+/// What the task keeps while the pool evaluates.
+struct Pooled {
+    lane: LaneInForce,
+    instead: Option<Reason>,
+    ticket: Ticket,
+    row: Vec<f32>,
+    eligible: Mask,
+    explores: bool,
+    data_load_us: u32,
+}
+
+/// What the model chose.
+struct Drawn {
+    out: SelectOut,
+    /// The policy's probabilities, if it drew on another thread; else they are in the workspace.
+    pmf: Option<Vec<f64>>,
+}
+
+/// What is answered, and how it came about.
+#[derive(Clone, Copy)]
+struct Choice {
+    out: SelectOut,
+    fallback: Option<Reason>,
+    /// The policy drew it, and its probabilities are at hand.
+    explored: bool,
+}
+
+// === impl Turn ===
+
+impl Turn<'_> {
+    async fn decide(self, request: &SelectActionRequest) -> Result<Selected, Refusal> {
+        match with_workspace(|workspace| self.begin(request, workspace))? {
+            Step::Inline(selected) => Ok(selected),
+            Step::Pool(pooled) => self.on_pool(pooled, request.include_pmf).await,
+        }
+    }
+
+    fn begin(self, request: &SelectActionRequest, workspace: &mut Workspace) -> Result<Step, Refusal> {
+        let Turn { shared, arrival, checkpoint, id, entity } = self;
         let table = shared.lanes.load();
         let began = Instant::now();
         let features = shared.features.fetch(entity, given(request))?;
         let lane = route::lane(&table, checkpoint, entity, id)?;
+        let (lane, instead) = route::in_service(shared, &table, checkpoint, lane, id, began);
         let loaded = &*lane.loaded;
         features::encode(&features, loaded, &mut workspace.row)?;
         let (_, memory, _) = workspace.parts(loaded);
         decide::eligible(request.eligible.as_ref(), loaded, &mut memory.eligible)?;
         let fetched = Instant::now();
+        let data_load_us = micros(fetched - began);
 
-        let turn = Turn { shared, checkpoint, lane, id };
-        let log = shared.available_log();
-        let mut choice = match log {
-            Some(_) => turn.explore(workspace)?,
-            None => turn.exploit(workspace, unavailable(shared.log.as_ref()))?,
+        // A draw that is on no record could never be accounted for.
+        let explores = shared.available_log().is_some();
+        let ticket = match instead {
+            Some(Reason::Breaker) => Err(Failed::out_of_service(loaded)),
+            _ => {
+                let about = if entity.is_empty() { id } else { entity };
+                score::admit(shared, arrival, checkpoint, loaded, about, fetched)
+            }
         };
-        let exec = fetched.elapsed();
-        let times = Times { data_load_us: micros(fetched - began), exec_us: micros(exec) };
+        let drawn = match ticket {
+            Err(failed) => Err(failed),
+            Ok(ticket) if ticket.ticket().is_some_and(|it| it.place() == Place::Pool) => {
+                let (row, memory, _) = workspace.parts(loaded);
+                let (row, eligible) = (row.clone(), memory.eligible.clone());
+                let lane = lane.clone();
+                return Ok(Step::Pool(Pooled {
+                    lane,
+                    instead,
+                    ticket,
+                    row,
+                    eligible,
+                    explores,
+                    data_load_us,
+                }));
+            }
+            Ok(ticket) => evaluate::inline(shared, checkpoint, ticket, fetched, |until| {
+                let out = draw(shared, loaded, workspace, &checkpoint.name, id, explores, until, fetched)?;
+                Ok(Drawn { out, pmf: None })
+            }),
+        };
+        let times = Times { data_load_us, exec_us: micros(fetched.elapsed()) };
+        self.conclude(workspace, lane, drawn, explores, instead, times, request.include_pmf).map(Step::Inline)
+    }
+
+    async fn on_pool(self, pooled: Pooled, include_pmf: bool) -> Result<Selected, Refusal> {
+        let Turn { shared, checkpoint, id, .. } = self;
+        let Pooled { lane, instead, ticket, row, eligible, explores, data_load_us } = pooled;
+        let work = {
+            let (loaded, id, name) = (Arc::clone(&lane.loaded), id.to_owned(), checkpoint.name.clone());
+            let (row, eligible) = (row.clone(), eligible.clone());
+            move |shared: &Shared, until: &Until<'_>| {
+                let began = Instant::now();
+                let drawn = with_workspace(|workspace| {
+                    install(workspace, &loaded, &row, &eligible);
+                    let out = draw(shared, &loaded, workspace, &name, &id, explores, until, began)?;
+                    let (_, memory, _) = workspace.parts(&loaded);
+                    Ok(Drawn { out, pmf: explores.then(|| memory.eval.pmf().to_vec()) })
+                });
+                let outcome = evaluate::outcome(&drawn);
+                ((drawn, micros(began.elapsed())), outcome)
+            }
+        };
+        let met = pool::evaluate(shared, checkpoint.index, ticket, Box::new(work)).await?;
+        let (drawn, exec_us) = match met {
+            Met::Done(done) => done,
+            Met::Late => (Err(Failed::late()), 0),
+        };
+        with_workspace(|workspace| {
+            install(workspace, &lane.loaded, &row, &eligible);
+            let times = Times { data_load_us, exec_us };
+            self.conclude(workspace, &lane, drawn, explores, instead, times, include_pmf)
+        })
+    }
+
+    /// From the draw, or what went wrong with it, to the answer and its record.
+    #[expect(clippy::too_many_arguments, reason = "each is something else that the answer says")]
+    fn conclude(
+        self,
+        workspace: &mut Workspace,
+        lane: &LaneInForce,
+        drawn: Result<Drawn, Failed>,
+        explores: bool,
+        instead: Option<Reason>,
+        times: Times,
+        include_pmf: bool,
+    ) -> Result<Selected, Refusal> {
+        let Turn { shared, checkpoint, .. } = self;
+        let loaded = &*lane.loaded;
+        let (mut choice, pmf) = match drawn {
+            Ok(Drawn { out, pmf }) if explores => (Choice { out, fallback: instead, explored: true }, pmf),
+            Ok(Drawn { out, .. }) => {
+                let fallback = Some(unavailable(shared.log.as_ref()));
+                (Choice { out, fallback, explored: false }, None)
+            }
+            Err(failed) => (self.fixed(workspace, loaded, failed)?, None),
+        };
         let counters = shared.metrics.checkpoint(checkpoint.index);
-        counters.exec.record(exec);
+        counters.exec.record(Duration::from_micros(times.exec_us.into()));
         counters.rows.fetch_add(1, Relaxed);
         loaded.answered(1);
 
-        let logged = match log {
-            None => {
-                if shared.log.is_some() {
-                    log::unlogged(shared);
-                }
-                false
-            }
-            Some(log) => match turn.record(log, workspace, entity, choice, times) {
+        let logged = match shared.available_log() {
+            Some(log) => match self.record(log, lane, workspace, choice, pmf.as_deref(), times) {
                 Ok(()) => true,
                 Err(_) if choice.explored => {
-                    // Nobody could ever account for a draw that is on no record: the best action instead.
-                    choice = turn.exploit(workspace, Reason::Log)?;
+                    choice = self.exploit(workspace, loaded, Reason::Log)?;
                     false
                 }
                 Err(_) => false,
             },
+            None => {
+                if shared.log.is_some() {
+                    log::unlogged(shared);
+                }
+                if choice.explored {
+                    // The log went while the policy drew.
+                    choice = self.exploit(workspace, loaded, unavailable(shared.log.as_ref()))?;
+                }
+                false
+            }
         };
         if let Some(reason) = choice.fallback {
             counters.fell_back(reason, 1);
         }
-        let pmf = request.include_pmf.then(|| {
-            let mut pmf: Vec<f32> = Vec::with_capacity(loaded.actions.len());
+        let pmf = include_pmf.then(|| {
+            let mut to: Vec<f32> = Vec::with_capacity(loaded.actions.len());
             let (_, memory, _) = workspace.parts(loaded);
-            choice.pmf(memory.eval.pmf()).extend(&mut pmf, |p| p as f32);
-            pmf.into()
+            choice.pmf(pmf.as_deref().unwrap_or(memory.eval.pmf())).extend(&mut to, |p| p as f32);
+            to.into()
         });
         let SelectOut { index, propensity, expected_reward } = choice.out;
         Ok(Selected {
@@ -133,78 +275,47 @@ fn decide(
             fallback: choice.fallback,
             times,
         })
-    })
-}
-
-/// One selection under way.
-#[derive(Clone, Copy)]
-struct Turn<'a> {
-    shared: &'a Shared,
-    checkpoint: &'a Checkpoint,
-    lane: &'a LaneInForce,
-    id: &'a str,
-}
-
-/// What was chosen, and how.
-#[derive(Clone, Copy)]
-struct Choice {
-    out: SelectOut,
-    fallback: Option<Reason>,
-    /// The policy drew it, and the workspace holds the policy's probabilities.
-    explored: bool,
-}
-
-// === impl Turn ===
-
-impl Turn<'_> {
-    /// The policy draws.
-    fn explore(self, workspace: &mut Workspace) -> Result<Choice, Refusal> {
-        let bundle = &self.lane.loaded.bundle;
-        let drawn = evaluate::evaluate(self.shared, &self.lane.loaded, workspace, self.id, |row, memory| {
-            bundle.select(row, &memory.eligible, &self.checkpoint.name, self.id, &Unlimited, &mut memory.eval)
-        });
-        match drawn {
-            Ok(out) => Ok(Choice { out, fallback: None, explored: true }),
-            Err(failed) => self.fixed(workspace, failed),
-        }
     }
 
-    /// Exploration is stopped for `reason`: the best action, for certain.
-    fn exploit(self, workspace: &mut Workspace, reason: Reason) -> Result<Choice, Refusal> {
-        let bundle = &self.lane.loaded.bundle;
-        let best = evaluate::evaluate(self.shared, &self.lane.loaded, workspace, self.id, |row, memory| {
-            bundle.select_greedy(row, &memory.eligible, &Unlimited, &mut memory.eval)
-        });
-        match best {
+    /// Nobody could account for a draw that is on no record: the best action, for certain.
+    fn exploit(self, workspace: &mut Workspace, loaded: &Loaded, reason: Reason) -> Result<Choice, Refusal> {
+        let Turn { shared, checkpoint, id, .. } = self;
+        let until = Until::new(None, None);
+        match draw(shared, loaded, workspace, &checkpoint.name, id, false, &until, Instant::now()) {
             Ok(out) => Ok(Choice { out, fallback: Some(reason), explored: false }),
-            Err(failed) => self.fixed(workspace, failed),
+            Err(failed) => self.fixed(workspace, loaded, failed),
         }
     }
 
     /// The model cannot answer: the configured action, if this request allows it.
-    fn fixed(self, workspace: &mut Workspace, failed: Failed) -> Result<Choice, Refusal> {
-        let (_, memory, _) = workspace.parts(&self.lane.loaded);
-        let reason = failed.reason;
-        decide::static_action(self.checkpoint, &self.lane.loaded, &memory.eligible)
-            .map(|out| Choice { out, fallback: Some(reason), explored: false })
-            .ok_or_else(|| failed.refusal(self.shared, self.checkpoint))
+    fn fixed(self, workspace: &mut Workspace, loaded: &Loaded, failed: Failed) -> Result<Choice, Refusal> {
+        let Turn { shared, arrival, checkpoint, .. } = self;
+        let (row, memory, _) = workspace.parts(loaded);
+        let action = |answer: &FallbackConfig| decide::static_action(answer, loaded, &memory.eligible);
+        let allowed = |answer: &FallbackConfig| action(answer).is_some();
+        let (answer, reason) =
+            exposure::take(shared, checkpoint, loaded, row, arrival.caller, failed, allowed)?;
+        // Only what is eligible is allowed.
+        let out = action(answer).ok_or(Refusal::Capped)?;
+        Ok(Choice { out, fallback: Some(reason), explored: false })
     }
 
     fn record(
         self,
         log: &Decisions,
+        lane: &LaneInForce,
         workspace: &mut Workspace,
-        entity: &str,
         choice: Choice,
+        pmf: Option<&[f64]>,
         times: Times,
     ) -> Result<(), scorer_log::LogError> {
-        let Turn { shared, checkpoint, lane, id } = self;
+        let Turn { shared, checkpoint, id, entity, .. } = self;
         let (row, memory, record) = workspace.parts(&lane.loaded);
         let SelectOut { index, propensity, expected_reward } = choice.out;
         let eligible = if memory.eligible.is_full() { Vec::new() } else { memory.eligible.to_bytes() };
         let said = Said::Action {
             eligible: &eligible,
-            pmf: choice.pmf(memory.eval.pmf()),
+            pmf: choice.pmf(pmf.unwrap_or(memory.eval.pmf())),
             index,
             id: lane.loaded.actions.get(index).map_or("", |action| &action.id),
             propensity,
@@ -213,6 +324,35 @@ impl Turn<'_> {
         let decision = Decision { checkpoint, lane, id, entity, fallback: choice.fallback, times };
         log::append(shared, log, decision, row, said, checkpoint.durability, record)
     }
+}
+
+/// The policy draws, or plays its best action where it must not explore.
+#[expect(clippy::too_many_arguments, reason = "what a selection depends on, on whichever thread it runs")]
+fn draw(
+    shared: &Shared,
+    loaded: &Loaded,
+    workspace: &mut Workspace,
+    checkpoint: &str,
+    id: &str,
+    explores: bool,
+    until: &Until<'_>,
+    now: Instant,
+) -> Result<SelectOut, Failed> {
+    evaluate::evaluate(shared, loaded, workspace, id, until, now, |row, memory| {
+        if explores {
+            loaded.bundle.select(row, &memory.eligible, checkpoint, id, until, &mut memory.eval)
+        } else {
+            loaded.bundle.select_greedy(row, &memory.eligible, until, &mut memory.eval)
+        }
+    })
+}
+
+/// Puts a request that began on another thread into this one's memory.
+fn install(workspace: &mut Workspace, loaded: &Loaded, row: &[f32], eligible: &Mask) {
+    let (to, memory, _) = workspace.parts(loaded);
+    to.clear();
+    to.extend_from_slice(row);
+    memory.eligible.clone_from(eligible);
 }
 
 // === impl Choice ===

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use scorer_core::admission::{Breaker, BreakerSettings};
 use scorer_core::bundle::{Bundle, Digest, GoldenRow, Kind as BundleKind};
 use serde::Serialize;
 use serde_json::json;
@@ -46,6 +47,8 @@ pub(crate) struct Loaded {
     /// How fast one evaluation is on this machine: what admission starts from.
     pub(crate) warmup: WarmUp,
     pub(crate) decisions: AtomicU64,
+    /// Takes it out of service when it keeps failing.
+    pub(crate) breaker: Breaker,
     /// It has been in force: without that it may be waiting for the swap that it was loaded for.
     was_live: AtomicBool,
     /// The next answer is the first since a swap, and closes these.
@@ -174,6 +177,7 @@ impl Store {
             stages,
             warmup,
             decisions: AtomicU64::new(0),
+            breaker: Breaker::new(BreakerSettings::default()),
             was_live: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
             journeys: Mutex::default(),

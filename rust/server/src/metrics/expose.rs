@@ -42,6 +42,7 @@ impl Collector for Snapshot {
         bundles(&self.0, &mut encoder)?;
         journeys(&self.0, &mut encoder)?;
         registry(&self.0, &mut encoder)?;
+        super::enforced::encode(&self.0, &mut encoder)?;
         log(&self.0, &mut encoder)
     }
 }
@@ -377,11 +378,11 @@ fn used(checkpoints: &[CheckpointMetrics]) -> impl Iterator<Item = (&CheckpointM
         .filter(|(it, method)| it.codes[*method as usize].iter().any(|count| count.load(Relaxed) > 0))
 }
 
-fn named(checkpoints: &[CheckpointMetrics]) -> impl Iterator<Item = &CheckpointMetrics> {
+pub(super) fn named(checkpoints: &[CheckpointMetrics]) -> impl Iterator<Item = &CheckpointMetrics> {
     checkpoints.iter().filter(|it| !it.name.is_empty())
 }
 
-fn counter(family: &mut MetricEncoder, labels: &[(&str, &str)], value: u64) -> fmt::Result {
+pub(super) fn counter(family: &mut MetricEncoder, labels: &[(&str, &str)], value: u64) -> fmt::Result {
     ConstCounter::new(value).encode(family.encode_family(&labels)?)
 }
 
@@ -394,6 +395,6 @@ fn single(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -
     ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
 }
 
-fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: i64) -> fmt::Result {
+pub(super) fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: i64) -> fmt::Result {
     ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }

@@ -2,6 +2,7 @@
 //!
 //! Labels are methods, checkpoints, codes, reasons and digests; never an id.
 
+mod enforced;
 mod expose;
 mod histogram;
 pub(crate) mod http;
@@ -51,6 +52,16 @@ pub(crate) enum Reason {
     Log,
     /// No decision log is configured.
     LogOff,
+    /// The evaluation could not be done in time.
+    Late,
+    /// The request was shed.
+    Overload,
+    /// The bundle's breaker is open, and nothing else is in memory.
+    Breaker,
+    /// The same, and the bundle before it answered.
+    Previous,
+    /// The fallback has reached its exposure cap.
+    Cap,
 }
 
 /// Everything that is counted.
@@ -258,7 +269,7 @@ impl Method {
     }
 
     /// Whether it answers with the bundle.
-    fn infers(self) -> bool {
+    pub(crate) fn infers(self) -> bool {
         match self {
             Method::Score
             | Method::ScoreBatch
@@ -287,15 +298,32 @@ impl Method {
 // === impl Reason ===
 
 impl Reason {
-    const COUNT: usize = 5;
-    const ALL: [Reason; Reason::COUNT] =
-        [Reason::Panic, Reason::NonFinite, Reason::Error, Reason::Log, Reason::LogOff];
+    const COUNT: usize = 10;
+    const ALL: [Reason; Reason::COUNT] = [
+        Reason::Panic,
+        Reason::NonFinite,
+        Reason::Error,
+        Reason::Log,
+        Reason::LogOff,
+        Reason::Late,
+        Reason::Overload,
+        Reason::Breaker,
+        Reason::Previous,
+        Reason::Cap,
+    ];
 
     /// Who answered instead of the model's policy: its best action where only exploration is stopped, the
     /// checkpoint's static answer otherwise.
     pub(crate) fn source(self) -> &'static str {
         match self {
-            Reason::Panic | Reason::NonFinite | Reason::Error => "static",
+            Reason::Panic
+            | Reason::NonFinite
+            | Reason::Error
+            | Reason::Late
+            | Reason::Overload
+            | Reason::Breaker => "static",
+            Reason::Previous => "previous",
+            Reason::Cap => "on_cap",
             Reason::Log | Reason::LogOff => "greedy",
         }
     }
@@ -307,6 +335,10 @@ impl Reason {
             Reason::Error => "error",
             Reason::Log => "log_unavailable",
             Reason::LogOff => "log_off",
+            Reason::Late => "late",
+            Reason::Overload => "overload",
+            Reason::Breaker | Reason::Previous => "breaker_open",
+            Reason::Cap => "exposure_cap",
         }
     }
 }

@@ -119,19 +119,16 @@ impl Sla {
     }
 
     /// A request was not worked on.
-    #[allow(dead_code, reason = "for the stage that enforces the promise")]
     pub(crate) fn shed(&self, reason: ShedReason) {
         self.shed[reason as usize].fetch_add(1, Relaxed);
     }
 
     /// It would not have been, had the checkpoint enforced its limits.
-    #[allow(dead_code, reason = "for the stage that enforces the promise")]
     pub(crate) fn would_shed(&self, reason: ShedReason) {
         self.would_shed[reason as usize].fetch_add(1, Relaxed);
     }
 
     /// A fallback was not given because of its exposure.
-    #[allow(dead_code, reason = "for the stage that enforces the promise")]
     pub(crate) fn capped(&self, cap: CapHit) {
         let at = CAPS.iter().position(|it| *it == cap).unwrap_or(CAPS.len() - 1);
         self.caps[at].fetch_add(1, Relaxed);

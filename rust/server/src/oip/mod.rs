@@ -33,6 +33,7 @@ use crate::metrics::Method;
 use crate::refusal::{Refusal, shortened};
 use crate::service::open;
 use crate::state::{Checkpoint, Shared};
+use crate::transport::Peer;
 pub use error::InferError;
 use model::Model;
 
@@ -155,7 +156,10 @@ impl GrpcInferenceService for Inference {
         let (arrival, verdict) = Arrival::stamp(Method::ModelStreamInfer, &headers);
         verdict?;
         let until = arrival.timeout().and_then(|timeout| arrival.at.checked_add(timeout));
-        Ok(Response::new(stream::answers(Arc::clone(&self.shared), until, request.into_inner())))
+        let peer = request.extensions().get::<Peer>().map_or(0, |peer| peer.0);
+        let named = request.metadata().as_ref().get("x-caller");
+        let caller = named.map_or(peer, |name| self.shared.admission.caller(name.as_bytes()));
+        Ok(Response::new(stream::answers(Arc::clone(&self.shared), until, caller, request.into_inner())))
     }
 
     async fn model_config(&self, request: Request<ModelConfigRequest>) -> Answer<ModelConfigResponse> {

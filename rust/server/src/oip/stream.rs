@@ -32,6 +32,7 @@ pub(crate) type Answers = ReceiverStream<Result<ModelStreamInferResponse, Status
 pub(crate) fn answers(
     shared: Arc<Shared>,
     until: Option<Instant>,
+    caller: u64,
     mut requests: Streaming<ModelInferRequest>,
 ) -> Answers {
     let (tell, told) = mpsc::channel(AHEAD);
@@ -51,7 +52,7 @@ pub(crate) fn answers(
                 () = tell.closed() => return,
             };
             let answer = match next {
-                Ok(Some(request)) => Ok(one(&shared, until, request).await),
+                Ok(Some(request)) => Ok(one(&shared, until, caller, request).await),
                 Ok(None) => return,
                 Err(status) => Err(Status::new(status::corrected(status.code()), status.message())),
             };
@@ -67,9 +68,10 @@ pub(crate) fn answers(
 async fn one(
     shared: &Arc<Shared>,
     until: Option<Instant>,
+    caller: u64,
     request: ModelInferRequest,
 ) -> ModelStreamInferResponse {
-    let (probe, verdict) = Probe::begin(shared, Method::ModelStreamInfer, &HeaderMap::new());
+    let (probe, verdict) = Probe::begin(shared, Method::ModelStreamInfer, &HeaderMap::new(), caller);
     if let Some(until) = until {
         probe.arrival.tighten(until.saturating_duration_since(probe.arrival.at));
     }

@@ -24,25 +24,28 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) trait Accept: Send + 'static {
     type Io: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Io>> + Send;
+    /// A connection, and who is at its other end: an address without the port, or a user.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, String)>> + Send;
 }
 
 impl Accept for TcpListener {
     type Io = TcpStream;
 
-    async fn accept(&self) -> io::Result<TcpStream> {
-        let (stream, _) = TcpListener::accept(self).await?;
+    async fn accept(&self) -> io::Result<(TcpStream, String)> {
+        let (stream, peer) = TcpListener::accept(self).await?;
         // Nagle's algorithm against delayed acknowledgements costs 40 ms.
         stream.set_nodelay(true)?;
-        Ok(stream)
+        Ok((stream, peer.ip().to_string()))
     }
 }
 
 impl Accept for UnixListener {
     type Io = UnixStream;
 
-    async fn accept(&self) -> io::Result<UnixStream> {
-        UnixListener::accept(self).await.map(|(stream, _)| stream)
+    async fn accept(&self) -> io::Result<(UnixStream, String)> {
+        let (stream, _) = UnixListener::accept(self).await?;
+        let peer = stream.peer_cred().map_or_else(|_| "unix".to_owned(), |it| format!("uid {}", it.uid()));
+        Ok((stream, peer))
     }
 }
 
@@ -64,10 +67,10 @@ pub(crate) async fn run<A: Accept>(
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             _ = draining.wait_for(|draining| *draining) => break,
         };
-        let io = match accepted {
-            Ok(io) => {
+        let (io, peer) = match accepted {
+            Ok(accepted) => {
                 exhausted = false;
-                io
+                accepted
             }
             Err(error) => {
                 counters.accept_errors.fetch_add(1, Relaxed);
@@ -91,7 +94,8 @@ pub(crate) async fn run<A: Accept>(
         taken += 1;
         // The golden ratio spreads consecutive numbers evenly.
         let spread = (taken as f64 * 0.618_033_988_749_895).fract();
-        let (shared, dispatch, draining) = (Arc::clone(&shared), dispatch.clone(), draining.clone());
+        let (shared, dispatch, draining) =
+            (Arc::clone(&shared), dispatch.clone().of_peer(&peer), draining.clone());
         connections.spawn(async move {
             let counters = &shared.metrics.connections;
             counters.open.fetch_add(1, Relaxed);

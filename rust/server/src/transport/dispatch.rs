@@ -36,6 +36,8 @@ const WITHOUT_DEADLINE: Duration = Duration::from_secs(5);
 /// Health checks and reflection ask with a name.
 const SMALL: usize = 4 << 10;
 const GRPC_STATUS: &str = "grpc-status";
+/// Who calls, where one connection carries several callers; without it, the connection's peer.
+const CALLER: &str = "x-caller";
 /// The services whose requests are stamped, admitted and counted, as their paths begin.
 const SCORING: &str = "/scorer.v1.ScoringService/";
 const INFERENCE: &str = "/inference.GRPCInferenceService/";
@@ -46,6 +48,8 @@ type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>>
 #[derive(Clone)]
 pub(crate) struct Dispatch {
     shared: Arc<Shared>,
+    /// Who is at the other end, hashed; callers may name themselves per request.
+    peer: u64,
     scoring: ScoringServiceServer<Scoring>,
     inference: GrpcInferenceServiceServer<Inference>,
     health: HealthServer<Health>,
@@ -89,6 +93,10 @@ pub(crate) struct Reply {
     probe: Option<Probe>,
 }
 
+/// The connection's peer, for what is counted message by message.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer(pub(crate) u64);
+
 /// Counts one request exactly once, whatever becomes of it.
 pub(crate) struct Probe {
     shared: Arc<Shared>,
@@ -112,6 +120,7 @@ impl Dispatch {
             .max_decoding_message_size(SMALL);
         Ok(Dispatch {
             shared: Arc::clone(shared),
+            peer: 0,
             scoring,
             inference,
             health: HealthServer::new(shared.health.clone()).max_decoding_message_size(SMALL),
@@ -120,8 +129,14 @@ impl Dispatch {
         })
     }
 
+    /// The same for one connection's requests; `peer` is its address or user.
+    pub(crate) fn of_peer(mut self, peer: &str) -> Dispatch {
+        self.peer = self.shared.admission.caller(peer.as_bytes());
+        self
+    }
+
     fn counted(&self, method: Method, mut request: Request<Incoming>) -> Answer {
-        let (probe, verdict) = Probe::begin(&self.shared, method, request.headers());
+        let (probe, verdict) = Probe::begin(&self.shared, method, request.headers(), self.peer);
         if let Err(refusal) = verdict {
             return Answer { state: State::Ready(Some(refused(refusal, probe))) };
         }
@@ -133,7 +148,8 @@ impl Dispatch {
         Answer { state: State::Running(Running { answering, probe, polled: false, timer: None }) }
     }
 
-    fn plain(&self, request: Request<Incoming>) -> Answer {
+    fn plain(&self, mut request: Request<Incoming>) -> Answer {
+        request.extensions_mut().insert(Peer(self.peer));
         let path = request.uri().path();
         let state = if let Some(method) = path.strip_prefix(INFERENCE) {
             match oip::not_offered(method) {
@@ -230,6 +246,10 @@ impl Running {
         let Probe { shared, arrival, .. } = probe;
         if !std::mem::replace(polled, true) {
             arrival.started();
+            if let Err(late) = arrival.check_deadline() {
+                // Its body is not even read.
+                return Poll::Ready(Status::from(late).into_http());
+            }
         }
         match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
             Ok(Poll::Ready(Ok(response))) => Poll::Ready(response),
@@ -323,12 +343,14 @@ impl Probe {
         shared: &Arc<Shared>,
         method: Method,
         headers: &HeaderMap,
+        peer: u64,
     ) -> (Probe, Result<(), Refusal>) {
-        let (arrival, verdict) = Arrival::stamp(method, headers);
         shared.metrics.arrived();
+        let (mut arrival, verdict) = Arrival::stamp(method, headers);
+        arrival.caller = headers.get(CALLER).map_or(peer, |name| shared.admission.caller(name.as_bytes()));
         let arrival = Arc::new(arrival);
         let mut probe = Probe { shared: Arc::clone(shared), arrival, code: Code::Cancelled, _permit: None };
-        let verdict = verdict.and_then(|()| shared.admission.admit());
+        let verdict = verdict.and_then(|()| shared.admission.admit(&probe.arrival));
         let verdict = verdict.map(|permit| probe._permit = Some(permit));
         (probe, verdict)
     }
@@ -341,6 +363,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
+        self.shared.admission.left(&self.arrival);
         self.shared.metrics.finished(&self.arrival, self.code);
     }
 }

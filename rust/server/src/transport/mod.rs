@@ -11,4 +11,4 @@ pub(crate) mod dispatch;
 pub(crate) mod preface;
 pub(crate) mod turns;
 
-pub(crate) use dispatch::{Dispatch, Probe};
+pub(crate) use dispatch::{Dispatch, Peer, Probe};

@@ -46,9 +46,9 @@ pub fn config(directory: &Path) -> Value {
         "threads": 2,
         "log": {"dir": directory.join("log")},
         "checkpoints": {
-            FRAUD: {"kind": "score", "p99_ms": 10.0, "max_batch_rows": 1000,
+            FRAUD: {"kind": "score", "p99_ms": 10_000.0, "max_batch_rows": 1000,
                     "fallback": {"decision": "review", "score": 0.5}},
-            ACTION: {"kind": "action", "p99_ms": 10.0, "fallback": {"action": "3ds=none|exemption=none"}},
+            ACTION: {"kind": "action", "p99_ms": 10_000.0, "fallback": {"action": "3ds=none|exemption=none"}},
         },
     })
 }

@@ -1,0 +1,18 @@
+//! What admission holds now.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::encoding::DescriptorEncoder;
+
+use super::expose::gauge;
+use crate::state::Shared;
+
+/// Adds the gauges.
+pub(super) fn encode(shared: &Arc<Shared>, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let now = shared.admission.snapshot();
+    gauge(encoder, "pressure", "Step of the ladder: 0 normal to 5 refusing", now.pressure as i64)?;
+    gauge(encoder, "admitted_waiting", "Admitted requests that wait", now.queued.iter().sum::<u64>() as i64)?;
+    gauge(encoder, "admitted_running", "Admitted requests that are evaluated", now.running as i64)?;
+    gauge(encoder, "unread_waiting", "Requests taken in and not read yet", now.waiting as i64)
+}
