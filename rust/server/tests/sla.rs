@@ -240,7 +240,7 @@ async fn a_bundle_that_keeps_panicking_is_taken_out_of_service() {
 /// evaluation, or answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_requests_leave_nothing_behind() {
-    const REQUESTS: u64 = 10_000;
+    const REQUESTS: u64 = 100_000;
     let setup = start();
     let client = setup.client().await;
     let print = fingerprint(&mut client.clone(), FRAUD).await;
