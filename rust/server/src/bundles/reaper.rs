@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::thread::yield_to_requests;
+use super::store::Loaded;
+use super::thread::{give_back_memory, yield_to_requests};
 
 /// The reaper's thread, as debuggers and events show it.
 pub(crate) const THREAD: &str = "scorer-reaper";
@@ -72,11 +73,16 @@ fn run(retired: &Receiver<Retired>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
+        let bundles = |waiting: &[Retired]| waiting.iter().filter(|it| it.is::<Loaded>()).count();
+        let held = bundles(&waiting);
         // Freeing one may release another: a table holds its bundles.
         let mut before = usize::MAX;
         while waiting.len() < before {
             before = waiting.len();
             waiting.retain(|it| Arc::strong_count(it) > 1);
+        }
+        if bundles(&waiting) < held {
+            give_back_memory();
         }
     }
 }

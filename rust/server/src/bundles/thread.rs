@@ -1,6 +1,9 @@
-//! Threads that must never be in a request's way.
+//! What the threads that bring bundles in and let them go ask of the system.
 
-#![expect(unsafe_code, reason = "the scheduling class of one thread has no safe interface in our libraries")]
+#![expect(
+    unsafe_code,
+    reason = "one thread's scheduling class and the allocator's free memory have no safe interface"
+)]
 
 /// Gives the calling thread, and no other, the least claim to a processor: nice 19 in the batch class.
 ///
@@ -20,6 +23,18 @@ pub(crate) fn yield_to_requests() {
 /// Elsewhere the priority stays as it is.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn yield_to_requests() {}
+
+/// Gives memory that is free back to the system. glibc keeps free blocks that lie below living ones, and every
+/// swap would leave some behind.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(crate) fn give_back_memory() {
+    // SAFETY: it takes no pointer, touches free memory alone, and does so under the allocator's own locks.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// Other allocators do so by themselves.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn give_back_memory() {}
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
