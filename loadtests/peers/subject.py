@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import struct
@@ -80,7 +81,7 @@ class Subject:
 def subject(trees: int = 500, depth: int = 6) -> Subject:
     """The model, trained and built into a bundle once and kept."""
     spec = Spec(trees, depth)
-    return _subject(booster(spec), WORK / f"serving-{trees}x{depth}")
+    return _subject(booster(spec), f"{trees}x{depth}")
 
 
 # The heavy model: so many times the trees of a smaller one. What they say is of no use, what they cost is.
@@ -91,11 +92,10 @@ def heavy(trees: int = 1000, depth: int = 8) -> Subject:
     """A model so slow that a generator on one core can offer ten times what a server on another can do."""
     import xgboost as xgb
 
-    folder = WORK / f"serving-{trees * _REPEATED}x{depth}"
-    kept = folder / "repeated.json"
+    single = booster(Spec(trees, depth))
+    kept = WORK / f"models/repeated-{_digest(single)}.json"
     if not kept.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        document = json.loads(booster(Spec(trees, depth)).save_raw("json"))
+        document = json.loads(single.save_raw("json"))
         inner = document["learner"]["gradient_booster"]["model"]
         inner["trees"] = [tree | {"id": i} for i, tree in enumerate(inner["trees"] * _REPEATED)]
         # Each tree says a part of what it said, so that probabilities stay probabilities.
@@ -108,12 +108,18 @@ def heavy(trees: int = 1000, depth: int = 8) -> Subject:
         inner["iteration_indptr"] = list(range(len(inner["trees"]) + 1))
         inner["gbtree_model_param"]["num_trees"] = str(len(inner["trees"]))
         kept.write_text(json.dumps(document))
-    return _subject(xgb.Booster({"nthread": 1}, model_file=kept), folder)
+    return _subject(xgb.Booster({"nthread": 1}, model_file=kept), f"{trees * _REPEATED}x{depth}")
 
 
-def _subject(model: Any, folder: Path) -> Subject:
+def _digest(model: Any) -> str:
+    """Of the model's content: what was made of another one is not taken for its own."""
+    return hashlib.sha256(model.save_raw("ubj")).hexdigest()[:16]
+
+
+def _subject(model: Any, words: str) -> Subject:
     from scorer import Bundle
 
+    folder = WORK / f"serving-{words}-{_digest(model)}"
     file, bundle = folder / "model.ubj", folder / "bundle"
     if not _loads(bundle):
         shutil.rmtree(bundle, ignore_errors=True)

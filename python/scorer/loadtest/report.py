@@ -45,7 +45,10 @@ class WindowReport(_Frozen):
 
 
 class StepReport(_Frozen):
-    """One caller's part of a step: `rate` was due per second, `requests` were due and not called off."""
+    """One caller's part of a step: `rate` was due per second, `requests` were due and not called off.
+
+    `misses` were late or not answered, `fallbacks` in time but not by the model.
+    """
 
     start: float
     seconds: float

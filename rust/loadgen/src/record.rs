@@ -51,7 +51,7 @@ pub(crate) struct Tally {
     pub(crate) misses: u64,
     /// Those not answered.
     pub(crate) errors: u64,
-    /// Those answered by a fallback.
+    /// Those answered in time, but by a fallback.
     pub(crate) fallbacks: u64,
     /// Latency of the answered ones.
     pub(crate) latency: Histogram<u64>,
@@ -68,7 +68,7 @@ impl Tally {
             Ending::Reply { fallback, .. } => {
                 self.latency.saturating_record(latency);
                 self.misses += u64::from(late);
-                self.fallbacks += u64::from(fallback.is_some());
+                self.fallbacks += u64::from(fallback.is_some() && !late);
             }
             Ending::Error(_) => {
                 self.errors += 1;
@@ -333,6 +333,11 @@ mod tests {
         assert_eq!((one.answered.len(), one.model.len(), one.exec.len()), (2, 1, 1));
         assert_eq!(one.fallbacks["deadline"], 1);
         assert_eq!((one.windows[0].misses, one.windows[0].fallbacks), (0, 1));
+        // A late one is a miss like any other.
+        let ending = Ending::Reply { fallback: Some("deadline".into()), exec_us: None };
+        one.finish(&Finished { ending, ..reply(0, 1500) });
+        assert_eq!((one.windows[0].misses, one.windows[0].fallbacks), (1, 1));
+        assert_eq!(one.fallbacks["deadline"], 2);
     }
 
     #[test]

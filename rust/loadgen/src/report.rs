@@ -65,7 +65,7 @@ pub struct WindowReport {
     pub misses: u64,
     /// Those not answered.
     pub errors: u64,
-    /// Those answered by a fallback.
+    /// Those answered in time, but by a fallback.
     pub fallbacks: u64,
     /// Latency of the answered ones, to two digits.
     pub latency_us: Summary,
@@ -95,7 +95,7 @@ pub struct StepReport {
     pub misses: u64,
     /// Those not answered.
     pub errors: u64,
-    /// Those answered by a fallback.
+    /// Those answered in time, but by a fallback.
     pub fallbacks: u64,
     /// Latency of the answered ones.
     pub latency_us: Summary,
