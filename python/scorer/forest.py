@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Forest"]
 
+Predictions = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
 # Values handed over at a time: the copy on the other side stays small and in the cache.
 _CHUNK: Final = 1 << 18
-
-Predictions = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 
 class Forest:
@@ -30,10 +30,13 @@ class Forest:
     and `load`, which need none of these libraries.
     """
 
-    __slots__ = ("_handle",)
+    __slots__ = ("_dtype", "_handle", "_widths")
 
     def __init__(self, handle: bridge.Forest) -> None:
         self._handle = handle
+        self._dtype = np.dtype(np.float32 if handle.is_f32 else np.float64)
+        # Values per row, by whether margins are asked for.
+        self._widths = (handle.num_predictions, handle.num_outputs)
 
     @classmethod
     def from_xgboost(cls, model: Any) -> Forest:
@@ -153,29 +156,46 @@ class Forest:
             part.unlink(missing_ok=True)
             raise ForestError(f"forest {os.fspath(path)!r}: cannot be written: {error.strerror}") from error
 
-    def predict(self, X: npt.ArrayLike, margin: bool = False) -> Predictions:  # noqa: N803
-        """Scores rows. Other Python threads run meanwhile.
+    def predict(
+        self,
+        X: npt.ArrayLike,  # noqa: N803
+        margin: bool = False,
+        out: Predictions | None = None,
+    ) -> Predictions:
+        """Scores rows. Other Python threads run meanwhile, unless the rows take a few microseconds only.
 
         Args:
             X: Rows ``[n, num_features]``. float32 in C order is used as it is; other real types are rounded
                 to float32 and other orders copied. NaN is a missing value.
             margin: Return raw margins, before the link.
+            out: Where to write the result: an array in C order of its type and number of values.
 
         Returns:
             ``[n]`` where there is one value per row, else ``[n, k]``; float32 for forests that sum in
-            float32 (XGBoost), float64 for others.
+            float32 (XGBoost), float64 for others. `out` itself, if it is given.
 
         Raises:
-            ForestError: X has another shape, a type that is not real, or finite values beyond float32.
+            ForestError: X has another shape, a type that is not real, or finite values beyond float32, or
+                `out` does not fit.
         """
-        rows = self._rows(X)
-        width = self._handle.num_outputs if margin else self._handle.num_predictions
-        out = np.empty((len(rows), width), np.float32 if self._handle.is_f32 else np.float64)
+        rows: npt.NDArray[Any] = X if type(X) is np.ndarray and X.ndim == 2 else self._rows(X)
+        if out is None:
+            width = self._widths[1 if margin else 0]
+            out = np.empty(len(rows) if width == 1 else (len(rows), width), self._dtype)
+        if rows.size > _CHUNK:
+            self._predict_parts(self._rows(rows), margin, out)
+        # False where the rows are not what the engine reads: then they are converted.
+        elif not self._handle.predict(rows, margin, out):
+            self._handle.predict(self._rows(rows), margin, out)
+        return out
+
+    def _predict_parts(self, rows: npt.NDArray[np.float32], margin: bool, out: Predictions) -> None:
+        if not out.flags.c_contiguous or out.size != len(rows) * self._widths[1 if margin else 0]:
+            raise ForestError("out: it is not in C order, or its size is not that of the result")
+        flat = out.reshape(len(rows), -1)
         step = max(1, _CHUNK // self.num_features)
         for start in range(0, len(rows), step):
-            part = rows[start : start + step]
-            self._handle.predict(part, len(part), margin, out[start : start + step])
-        return out[:, 0] if width == 1 else out
+            self._handle.predict(rows[start : start + step], margin, flat[start : start + step])
 
     def _rows(self, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
         rows = np.asarray(values)

@@ -1,10 +1,12 @@
 //! `_scorer.Forest`: a handle to a compiled forest.
 
+mod pool;
 mod raw;
 
 use std::sync::Arc;
 
-use pyo3::buffer::PyBuffer;
+use pool::Pool;
+use pyo3::buffer::{Element, PyBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use scorer_core::forest as core;
@@ -16,7 +18,11 @@ pyo3::import_exception!(scorer.errors, UnsupportedModelError);
 #[pyclass(frozen, module = "scorer._scorer")]
 pub(crate) struct Forest {
     inner: Arc<core::Forest>,
+    works: Pool<Work>,
 }
+
+/// Rows times trees up to which a thread stays attached: some ten microseconds.
+const ATTACHED: usize = 1 << 13;
 
 #[pymethods]
 impl Forest {
@@ -47,30 +53,40 @@ impl Forest {
         PyBytes::new(py, &py.detach(|| self.inner.to_bytes()))
     }
 
-    /// Scores `rows` (C-contiguous float32, `n * num_features` values) into `out` (C-contiguous float32
-    /// where `is_f32`, else float64). Both are copied while attached, so that no other thread can change
-    /// them under the evaluation: callers pass a bounded number of rows at a time.
+    /// Scores `rows` into `out` where `rows` is a float32 buffer `[n, num_features]`; else false, and nothing is
+    /// written. `out` is C-contiguous, float32 where `is_f32`, else float64, with one value per row and output. Both
+    /// are copied while attached, so that no other thread can change them under the evaluation: callers pass a
+    /// bounded number of rows at a time.
     fn predict(
         &self,
         py: Python<'_>,
-        rows: PyBuffer<f32>,
-        n: usize,
+        rows: &Bound<'_, PyAny>,
         margin: bool,
         out: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let rows = rows.to_vec(py)?;
+    ) -> PyResult<bool> {
+        let Ok(rows) = PyBuffer::<f32>::get(rows) else { return Ok(false) };
+        let &[n, features] = rows.shape() else { return Ok(false) };
+        // A buffer of the other byte order counts as one of float32, too.
+        if features != self.num_features() || rows.format() != c"f" {
+            return Ok(false);
+        }
         let width = if margin { self.num_outputs() } else { self.num_predictions() };
-        if n.checked_mul(self.num_features()) != Some(rows.len()) {
-            return Err(ForestError::new_err("rows do not have n rows"));
-        }
-        let mut results = vec![0.0; n * width];
-        py.detach(|| self.inner.predict(&rows, n, margin, &mut results)).map_err(forest_error)?;
-        if self.is_f32() {
-            let narrow: Vec<f32> = results.iter().map(|&result| result as f32).collect();
-            PyBuffer::get(out)?.copy_from_slice(py, &narrow)
+        let out = Out::of(out, self.is_f32(), n * width)?;
+        let mut work = self.works.take(|| Work::new(&self.inner));
+        work.rows.resize(n * features, 0.0);
+        work.results.resize(n * width, 0.0);
+        rows.copy_to_slice(py, &mut work.rows)?;
+        let Work { scratch, rows, results, .. } = &mut work;
+        // Detaching and attaching again takes longer than a few rows do.
+        if n * self.num_trees() <= ATTACHED {
+            self.inner.predict_with(rows, n, margin, scratch, results)
         } else {
-            PyBuffer::get(out)?.copy_from_slice(py, &results)
+            py.detach(|| self.inner.predict_with(rows, n, margin, scratch, results))
         }
+        .map_err(forest_error)?;
+        out.write(py, &mut work)?;
+        self.works.give(work);
+        Ok(true)
     }
 
     /// Whether results are exact float32 values.
@@ -123,7 +139,64 @@ impl Forest {
 
 impl Forest {
     fn new(forest: core::Forest) -> Self {
-        Self { inner: Arc::new(forest) }
+        Self { inner: Arc::new(forest), works: Pool::default() }
+    }
+}
+
+/// What one call works in.
+struct Work {
+    scratch: core::Scratch,
+    rows: Vec<f32>,
+    results: Vec<f64>,
+    narrow: Vec<f32>,
+}
+
+impl Work {
+    fn new(forest: &core::Forest) -> Self {
+        let scratch = core::Scratch::new(forest);
+        Self { scratch, rows: Vec::new(), results: Vec::new(), narrow: Vec::new() }
+    }
+}
+
+/// The caller's buffer for results.
+enum Out {
+    F32(PyBuffer<f32>),
+    F64(PyBuffer<f64>),
+}
+
+impl Out {
+    fn of(out: &Bound<'_, PyAny>, is_f32: bool, len: usize) -> PyResult<Self> {
+        fn fitting<T: Element>(
+            out: &Bound<'_, PyAny>,
+            len: usize,
+            kind: &'static str,
+        ) -> PyResult<PyBuffer<T>> {
+            let fits = |out: &PyBuffer<T>| {
+                let native = out.format() == c"f" || out.format() == c"d";
+                native && !out.readonly() && out.is_c_contiguous() && out.item_count() == len
+            };
+            PyBuffer::get(out).ok().filter(fits).ok_or_else(|| {
+                ForestError::new_err(format!(
+                    "out: a writable {kind} array of {len} values in C order is needed"
+                ))
+            })
+        }
+        if is_f32 {
+            fitting(out, len, "float32").map(Self::F32)
+        } else {
+            fitting(out, len, "float64").map(Self::F64)
+        }
+    }
+
+    fn write(&self, py: Python<'_>, work: &mut Work) -> PyResult<()> {
+        match self {
+            Self::F32(out) => {
+                work.narrow.clear();
+                work.narrow.extend(work.results.iter().map(|&result| result as f32));
+                out.copy_from_slice(py, &work.narrow)
+            }
+            Self::F64(out) => out.copy_from_slice(py, &work.results),
+        }
     }
 }
 

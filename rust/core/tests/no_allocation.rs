@@ -64,6 +64,12 @@ fn features_and_scores() {
         bundle.score(&row, &Unlimited, &mut scratch).unwrap();
     });
     assert_eq!(count, 0);
+    for count in [1, 64, 150] {
+        let rows = row.repeat(count);
+        let mut out = Vec::with_capacity(count);
+        let allocated = allocations(|| bundle.score_rows(&rows, &Unlimited, &mut scratch, &mut out).unwrap());
+        assert_eq!((allocated, out.len()), (0, count));
+    }
 }
 
 /// An ensemble one of whose members has vector leaves, and is therefore evaluated row by row.

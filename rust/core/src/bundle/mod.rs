@@ -15,6 +15,7 @@ mod oracle;
 mod program;
 mod reference;
 mod score;
+mod score_rows;
 mod scratch;
 mod select;
 #[doc(hidden)]

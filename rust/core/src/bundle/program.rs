@@ -266,8 +266,8 @@ impl Program {
 
     /// Runs every step on the row in slot 0; margins and scores are left in the buffers.
     pub(super) fn run(&self, budget: &dyn Budget, buffers: &mut Buffers) -> Result<(), EvalError> {
-        let Buffers { rows, values, linked, forests } = buffers;
         for step in &self.steps {
+            let Buffers { rows, values, forests, .. } = &mut *buffers;
             match step {
                 Step::Transform { transform, from, to } => {
                     self.transform(transform, *from, *to, rows)?;
@@ -277,17 +277,26 @@ impl Program {
                     let out = &mut values[self.margins[*forest].clone()];
                     self.forests[*forest].margins_within(row, budget, &mut forests[*forest], out)?;
                 }
-                Step::Link { forest, index, to } => {
-                    let margins = &values[self.margins[*forest].clone()];
-                    let linked = &mut linked[..margins.len()];
-                    linked.copy_from_slice(margins);
-                    self.forests[*forest].transform(linked);
-                    values[*to] = linked[*index];
-                }
-                Step::Calibrate { map, from, to } => values[*to] = map.apply(values[*from]),
+                Step::Link { .. } | Step::Calibrate { .. } => self.value(step, buffers),
             }
         }
         Ok(())
+    }
+
+    /// Runs a step that makes a value from values; none that reads a row.
+    pub(super) fn value(&self, step: &Step, buffers: &mut Buffers) {
+        let Buffers { values, linked, .. } = buffers;
+        match step {
+            Step::Link { forest, index, to } => {
+                let margins = &values[self.margins[*forest].clone()];
+                let linked = &mut linked[..margins.len()];
+                linked.copy_from_slice(margins);
+                self.forests[*forest].transform(linked);
+                values[*to] = linked[*index];
+            }
+            Step::Calibrate { map, from, to } => values[*to] = map.apply(values[*from]),
+            Step::Transform { .. } | Step::Forest { .. } => {}
+        }
     }
 }
 

@@ -27,14 +27,22 @@ impl Bundle {
         budget: &dyn Budget,
         scratch: &mut EvalScratch,
     ) -> Result<ScoreOut, EvalError> {
-        let End::Threshold(thresholds) = &self.program.end else {
+        if self.kind() != Kind::Score {
             return Err(EvalError::Kind { found: self.kind(), wanted: Kind::Score });
-        };
+        }
         self.check_row(row, scratch)?;
         let buffers = &mut scratch.buffers;
         buffers.rows[..row.len()].copy_from_slice(row);
         self.program.run(budget, buffers)?;
-        let (margin, score) = (buffers.values[self.program.margin], buffers.values[self.program.score]);
+        self.band(&buffers.values)
+    }
+
+    /// The answer from what the program left in its buffer of values.
+    pub(super) fn band(&self, values: &[f64]) -> Result<ScoreOut, EvalError> {
+        let End::Threshold(thresholds) = &self.program.end else {
+            return Err(EvalError::Kind { found: self.kind(), wanted: Kind::Score });
+        };
+        let (margin, score) = (values[self.program.margin], values[self.program.score]);
         if !score.is_finite() {
             return Err(EvalError::NotFinite { what: "the score", value: score });
         }

@@ -1,6 +1,7 @@
 //! Working memory of evaluation: made once per thread and bundle, after which nothing allocates.
 
 use super::program::End;
+use super::score_rows::Blocks;
 use super::{Bundle, Digest};
 use crate::forest::Scratch;
 use crate::forest::actions::ActionScratch;
@@ -11,6 +12,7 @@ use crate::policy::PolicyScratch;
 pub struct EvalScratch {
     pub(super) bundle: Digest,
     pub(super) buffers: Buffers,
+    pub(super) blocks: Blocks,
     /// `[1 + voters, actions]`: the oracle's scores, then each voter's. NaN where not eligible.
     pub(super) scores: Vec<f64>,
     pub(super) columns: Columns,
@@ -65,6 +67,7 @@ impl EvalScratch {
                 linked: vec![0.0; outputs],
                 forests: program.forests.iter().map(Scratch::new).collect(),
             },
+            blocks: Blocks::new(program),
             scores: vec![f64::NAN; actions * (1 + program.voters.len())],
             columns: Columns {
                 actions,

@@ -1,6 +1,6 @@
 //! The path through a bundle: assemble, score, select.
 
-use super::testing::{action_files, action_recipe, assemble, score_files};
+use super::testing::{action_files, action_recipe, assemble, score_files, score_recipe};
 use super::*;
 use crate::budget::Unlimited;
 use crate::policy::Mask;
@@ -24,6 +24,36 @@ fn a_score_bundle_loads_and_scores() {
         bundle.select(&[500.0, 0.0, 1.0], &Mask::all(0), "c", "d", &Unlimited, &mut scratch),
         Err(EvalError::Kind { .. })
     ));
+}
+
+#[test]
+fn rows_together_score_as_they_do_alone() {
+    let mut transformed = score_recipe("fraud", 0.0);
+    transformed.manifest["program"] = json!([
+        {"kind": "transform", "input": "row", "output": "logs", "steps": [{"function": "log1p", "feature": "amount"}]},
+        {"kind": "forest", "file": "forest.bin", "input": "logs", "output": "margins"},
+        {"kind": "link", "input": "margins", "output": "probability"},
+        transformed.manifest["program"][2].clone(),
+        transformed.manifest["program"][3].clone(),
+    ]);
+    for recipe in [score_recipe("fraud", 0.0), transformed] {
+        let bundle = recipe.draft().unwrap();
+        let (mut scratch, mut other) = (EvalScratch::new(&bundle), EvalScratch::new(&bundle));
+        let rows: Vec<f32> = (0..200)
+            .flat_map(|i| [[50.0, 500.0, 5000.0, f32::NAN][i % 4], (i % 3) as f32, (i % 2) as f32])
+            .collect();
+        let alone: Vec<_> = rows.chunks(3).map(|row| bundle.score(row, &Unlimited, &mut other)).collect();
+        for count in [0, 1, 19, 64, 65, 200] {
+            let mut together = Vec::new();
+            bundle.score_rows(&rows[..3 * count], &Unlimited, &mut scratch, &mut together).unwrap();
+            assert_eq!(together, alone[..count], "{count} rows");
+        }
+        let mut together = Vec::new();
+        assert_eq!(
+            bundle.score_rows(&rows[..7], &Unlimited, &mut scratch, &mut together),
+            Err(EvalError::RowLength { got: 1, expected: 3 })
+        );
+    }
 }
 
 #[test]

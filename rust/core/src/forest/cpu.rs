@@ -5,10 +5,8 @@ use std::fmt;
 /// An instruction set that forests have kernels for; all give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
-    /// What the compiler's target guarantees.
+    /// What the compiler's target guarantees; on AArch64 all there is.
     Portable,
-    /// AArch64's Advanced SIMD.
-    Neon,
     /// x86-64 with AVX2 and BMI.
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ, VL and VBMI: Ice Lake, Zen 4 and later.
@@ -17,15 +15,13 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, in the order in which they are preferred, the best last.
-    pub const ALL: [Self; 4] = [Self::Portable, Self::Neon, Self::Avx2, Self::Avx512];
+    pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
 
     /// Whether this machine has it.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
             Self::Portable => true,
-            #[cfg(target_arch = "aarch64")]
-            Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
                 is_x86_feature_detected!("avx2")
@@ -42,8 +38,8 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512vbmi")
             }
-
-            _ => false,
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::Avx512 => false,
         }
     }
 
@@ -58,12 +54,11 @@ impl Isa {
         Self::available().last().unwrap_or(Self::Portable)
     }
 
-    /// `portable`, `neon`, `avx2` or `avx512`.
+    /// `portable`, `avx2` or `avx512`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
-            Self::Neon => "neon",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
         }

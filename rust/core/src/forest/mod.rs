@@ -296,6 +296,24 @@ impl Forest {
     /// # Errors
     /// [`ForestError::Shape`] where a length does not fit.
     pub fn predict(&self, rows: &[f32], n: usize, margin: bool, out: &mut [f64]) -> Result<(), ForestError> {
+        self.predict_with(rows, n, margin, &mut Scratch::new(self), out)
+    }
+
+    /// [`Forest::predict`] in memory that is there already. Allocates nothing.
+    ///
+    /// # Errors
+    /// As [`Forest::predict`].
+    ///
+    /// # Panics
+    /// If `scratch` belongs to a forest of another shape.
+    pub fn predict_with(
+        &self,
+        rows: &[f32],
+        n: usize,
+        margin: bool,
+        scratch: &mut Scratch,
+        out: &mut [f64],
+    ) -> Result<(), ForestError> {
         let features = self.layout.num_features;
         let width = if margin { self.num_outputs() } else { self.num_predictions() };
         if n.checked_mul(features) != Some(rows.len()) {
@@ -312,13 +330,12 @@ impl Forest {
                 found: out.len(),
             });
         }
-        let mut scratch = Scratch::new(self);
         let outputs = self.num_outputs();
-        let mut margins = vec![0.0; outputs * n.min(ROWS)];
+        let mut margins = std::mem::take(&mut scratch.margins);
         for (rows, out) in rows.chunks(ROWS * features).zip(out.chunks_mut(ROWS * width)) {
             let margins = &mut margins[..rows.len() / features * outputs];
             // `Unlimited` is never spent.
-            let _ = self.margins_rows(rows, &Unlimited, &mut scratch, margins);
+            let _ = self.margins_rows(rows, &Unlimited, scratch, margins);
             for (margins, out) in margins.chunks_exact_mut(outputs).zip(out.chunks_exact_mut(width)) {
                 if !margin {
                     self.transform(margins);
@@ -326,6 +343,7 @@ impl Forest {
                 out.copy_from_slice(&margins[..width]);
             }
         }
+        scratch.margins = margins;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::Forest;
 use super::block::Block;
 use super::kernel::Positions;
 use super::plan::{Plan, RUN};
-use super::rank::{MAX_SLOTS, RowRanks};
+use super::rank::{MAX_SLOTS, ROWS, RowRanks};
 use super::sum::Sums;
 
 /// Working memory for [`Forest::margins`]: one per thread, reused for every row.
@@ -15,6 +15,8 @@ pub struct Scratch {
     pub(super) positions: Positions,
     pub(super) sums: Sums,
     pub(super) block: Blocks,
+    /// `[ROWS, outputs]`.
+    pub(super) margins: Vec<f64>,
 }
 
 /// Memory for blocks of rows, in the precision of the forest.
@@ -34,6 +36,7 @@ impl Scratch {
             ranks: RowRanks([0; MAX_SLOTS]),
             positions: [0; RUN],
             sums: Sums::new(layout.precision(), layout.num_outputs),
+            margins: vec![0.0; ROWS * layout.num_outputs],
             block: match &forest.plan {
                 Plan::F32(engine) => Blocks::F32(Block::new(engine, layout)),
                 Plan::F64(engine) => Blocks::F64(Block::new(engine, layout)),

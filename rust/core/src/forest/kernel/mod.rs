@@ -104,7 +104,7 @@ pub(super) fn least_rows(isa: Isa) -> Option<usize> {
     match isa {
         Isa::Avx512 => Some(20),
         Isa::Avx2 => Some(8),
-        Isa::Portable | Isa::Neon => None,
+        Isa::Portable => None,
     }
 }
 

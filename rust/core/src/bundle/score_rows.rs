@@ -1,0 +1,122 @@
+//! Scoring many rows: forests evaluate them in blocks, everything else row by row.
+
+use super::program::{End, Program, Step};
+use super::scratch::Buffers;
+use super::{Bundle, EvalError, EvalScratch, Kind, ScoreOut};
+use crate::budget::Budget;
+
+/// Rows that are prepared at a time: what forests evaluate as one block.
+const BLOCK: usize = 64;
+
+/// What forests read and write for a block of rows.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Blocks {
+    /// Per forest `[BLOCK, width]`.
+    rows: Vec<Vec<f32>>,
+    /// Per forest `[BLOCK, outputs]`.
+    margins: Vec<Vec<f64>>,
+    /// Why a row cannot be scored, where a transform found out.
+    failed: Vec<Option<EvalError>>,
+}
+
+impl Blocks {
+    pub(super) fn new(program: &Program) -> Blocks {
+        // Only score bundles score rows.
+        if !matches!(program.end, End::Threshold(_)) {
+            return Blocks::default();
+        }
+        Blocks {
+            rows: program.forests.iter().map(|_| vec![0.0; BLOCK * program.width]).collect(),
+            margins: program.margins.iter().map(|range| vec![0.0; BLOCK * range.len()]).collect(),
+            failed: vec![None; BLOCK],
+        }
+    }
+}
+
+impl Bundle {
+    /// Scores rows, row-major and each as for [`Bundle::score`], and appends what each one gave to `out`: the same
+    /// bits as one by one, in a fraction of the time where there are dozens. Allocates only what `out` lacks.
+    ///
+    /// # Errors
+    /// A number of values that is no whole number of rows, a bundle of the other kind, a budget that is spent before
+    /// every row has its score; `out` then holds fewer. A row that cannot be scored is an error in `out`.
+    pub fn score_rows(
+        &self,
+        rows: &[f32],
+        budget: &dyn Budget,
+        scratch: &mut EvalScratch,
+        out: &mut Vec<Result<ScoreOut, EvalError>>,
+    ) -> Result<(), EvalError> {
+        if self.kind() != Kind::Score {
+            return Err(EvalError::Kind { found: self.kind(), wanted: Kind::Score });
+        }
+        let width = self.schema.len();
+        if !rows.len().is_multiple_of(width.max(1)) {
+            return Err(EvalError::RowLength { got: rows.len() % width.max(1), expected: width });
+        }
+        for rows in rows.chunks(BLOCK * width.max(1)) {
+            self.check_row(&rows[..width], scratch)?;
+            self.score_block(rows, budget, scratch, out)?;
+        }
+        Ok(())
+    }
+
+    fn score_block(
+        &self,
+        rows: &[f32],
+        budget: &dyn Budget,
+        scratch: &mut EvalScratch,
+        out: &mut Vec<Result<ScoreOut, EvalError>>,
+    ) -> Result<(), EvalError> {
+        let (program, width) = (&self.program, self.schema.len());
+        let count = rows.len() / width;
+        let EvalScratch { buffers, blocks, .. } = scratch;
+        for (at, row) in rows.chunks_exact(width).enumerate() {
+            buffers.rows[..width].copy_from_slice(row);
+            blocks.failed[at] = program.rows_of_forests(buffers, &mut blocks.rows, at).err();
+        }
+        for (number, forest) in program.forests.iter().enumerate() {
+            let rows = &blocks.rows[number][..count * width];
+            let margins = &mut blocks.margins[number][..count * forest.num_outputs()];
+            forest.margins_rows(rows, budget, &mut buffers.forests[number], margins)?;
+        }
+        for at in 0..count {
+            if let Some(error) = blocks.failed[at].take() {
+                out.push(Err(error));
+                continue;
+            }
+            for (margins, range) in blocks.margins.iter().zip(&program.margins) {
+                buffers.values[range.clone()].copy_from_slice(&margins[at * range.len()..][..range.len()]);
+            }
+            for step in &program.steps {
+                program.value(step, buffers);
+            }
+            out.push(self.band(&buffers.values));
+        }
+        Ok(())
+    }
+}
+
+impl Program {
+    /// Transforms the row in slot 0 and keeps what each forest is to read as its `at`-th row.
+    fn rows_of_forests(
+        &self,
+        buffers: &mut Buffers,
+        forests: &mut [Vec<f32>],
+        at: usize,
+    ) -> Result<(), EvalError> {
+        for step in &self.steps {
+            match step {
+                Step::Transform { transform, from, to } => {
+                    self.transform(transform, *from, *to, &mut buffers.rows)?;
+                }
+                Step::Forest { forest, row } => {
+                    let row = &buffers.rows[row * self.width..(row + 1) * self.width];
+                    forests[*forest][at * self.width..(at + 1) * self.width].copy_from_slice(row);
+                }
+                Step::Link { .. } | Step::Calibrate { .. } => {}
+            }
+        }
+        Ok(())
+    }
+}
