@@ -1,4 +1,4 @@
-"""Admission in simulated time: thousands of seeded scenarios through the server's own admission code."""
+"""Admission: what it adds to a request, and thousands of seeded scenarios of it in simulated time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,30 @@ import json
 import subprocess
 import sys
 
-from loadtests.engine.native import program
+from loadtests.engine.native import measured, program
 from loadtests.figures import ROOT, Figures
 from loadtests.options import Options
 
 COMMAND = "make bench ARGS=admission"
 SEEDS = 10_000
+MOST_NS = 200.0
 
 
 def run(figures: Figures, _options: Options) -> None:
+    """Both."""
+    cost = measured("admission_cost")
+    for what, key, most in (
+        ("admitted, started, finished, replied", "admit_start_finish_reply", MOST_NS),
+        ("shed", "shed", None),
+        ("two threads at once, each", "two_threads_median", None),
+    ):
+        figures.add(
+            name=f"admission, per request: {what}", ours=cost[key], unit="ns", target=most, command=COMMAND
+        )
+    simulate(figures)
+
+
+def simulate(figures: Figures) -> None:
     """Runs the simulator; it prints a line per case, and a line in words per seed that broke a promise.
 
     Raises:

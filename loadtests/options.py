@@ -65,7 +65,7 @@ _GROUPS: Final = (
     Group("sla", "overload: goodput, callers, batches, slow models, cancelled requests"),
     Group("swaps", "bundles swapped under load"),
     Group("cases", "every load case on the demo's server"),
-    Group("admission", "admission in simulated time, by seeds"),
+    Group("admission", "what admission costs; thousands of seeds of it in simulated time"),
     Group("policy", "policy invariants over millions of decisions"),
 )
 
