@@ -81,6 +81,8 @@ pub(super) struct Window {
     pub(super) shortest: AtomicU64,
     pub(super) answered: AtomicU64,
     pub(super) missed: AtomicU64,
+    /// Time spent on evaluations.
+    pub(super) worked: AtomicU64,
     /// Most work in flight.
     pub(super) peak: AtomicU64,
     /// Requests answered without the model because they were shed.
@@ -102,6 +104,8 @@ pub(super) struct Rules {
     /// How much longer than it looks the wait of each queue is, because those before it are served first:
     /// times 256.
     pub(super) stretch: [AtomicU64; 3],
+    /// Workers there are for evaluations, other work taken off: times 256.
+    pub(super) workers: AtomicU64,
     /// Requests that may wait to be asked about.
     pub(super) door: AtomicU64,
 }
@@ -125,6 +129,7 @@ impl Admission {
             pressure: AtomicU8::new(Pressure::Normal as u8),
             top: AtomicU8::new(0),
             stretch: std::array::from_fn(|_| AtomicU64::new(256)),
+            workers: AtomicU64::new(settings.workers as u64 * 256),
             door: AtomicU64::new(u64::MAX),
         };
         Ok(Admission {
@@ -144,8 +149,8 @@ impl Admission {
     }
 
     /// A request has arrived and waits for a thread; [`Admission::left`] must follow once, when it is asked
-    /// about or gone. `Err`: so many wait already that not even the loosest promise could be kept; shed it
-    /// unread (it has not entered).
+    /// about or gone. `Err`: so many wait already that this one would be too late, or over the limit, when it is
+    /// read; shed it unread (it has not entered). Only if every checkpoint enforces.
     ///
     /// # Errors
     /// What to answer.
@@ -193,14 +198,14 @@ impl Admission {
         let promise = ask.arrived.plus(it.budget(ask.rows)).min(caller_waits_until);
         let mut would_shed = None;
         if now >= caller_waits_until {
-            return self.shed(now, ask, point, estimate.slot, ShedReason::Deadline, queue);
+            return self.shed(now, ask, point, estimate, ShedReason::Deadline, queue);
         }
         if it.mode != Mode::Off {
             let request = Request { tier: it.tier, short, queue, level, cost, estimate };
             let finish_by = promise.minus(self.settings.reply_margin);
             if let Some(reason) = self.gates(now, &request, finish_by) {
                 if enforced {
-                    return self.shed(now, ask, point, estimate.slot, reason, queue);
+                    return self.shed(now, ask, point, estimate, reason, queue);
                 }
                 point.counters.would_shed[reason as usize].fetch_add(1, Relaxed);
                 would_shed = Some(reason);
@@ -220,7 +225,7 @@ impl Admission {
             held: Hold::Queued,
             would_shed,
             chunk: chunk as u32,
-            done: 0,
+            row: cost / u64::from(ask.rows.max(1)),
             cost,
             span: span.min(cost),
             cautious: estimate.cautious,
@@ -270,7 +275,9 @@ impl Admission {
             return Some(ShedReason::Limit);
         }
         let stretch = u128::from(self.rules.stretch[queue as usize].load(Relaxed));
-        let wait = (u128::from(ahead.1 + running.nanos) * stretch / 256 / u128::from(workers)) as u64;
+        // Both factors are times 256.
+        let effective = u128::from(self.rules.workers.load(Relaxed));
+        let wait = (u128::from(ahead.1 + running.nanos) * stretch / effective) as u64;
         let done = now.0.saturating_add(wait).saturating_add(estimate.cautious);
         (done > finish_by.0).then_some(ShedReason::Wait)
     }
@@ -286,15 +293,25 @@ impl Admission {
         now: Nanos,
         ask: &Ask,
         point: &Point,
-        slot: u16,
+        estimate: Estimate,
         reason: ShedReason,
         queue: Queue,
     ) -> Verdict {
+        let Estimate { slot, cautious, .. } = estimate;
         point.counters.shed[reason as usize].fetch_add(1, Relaxed);
-        if matches!(reason, ShedReason::Deadline | ShedReason::Wait) {
-            point.costs.refused(slot, ask.rows);
-        }
         let it = &point.settings;
+        if reason == ShedReason::Deadline {
+            // It waited to be read for as long as this: where nothing is started any more, these are the delays.
+            let delay = now.since(ask.arrived).0;
+            if delay > it.p99.0 / 5 {
+                self.delayed(delay);
+                self.crowd();
+            }
+            // Too costly for its promise without any delay: believed until proven otherwise, but tried again.
+            if cautious.saturating_add(self.settings.reply_margin.0) > it.budget(ask.rows).0 {
+                point.costs.refused(slot, ask.rows);
+            }
+        }
         if queue == Queue::First {
             self.window.tiers[usize::from(it.tier)][1].fetch_add(1, Relaxed);
         }
@@ -314,6 +331,23 @@ impl Admission {
         Verdict::Shed(Shed { reason, instead, retry_after })
     }
 
+    /// Notes how much is in the house now.
+    fn crowd(&self) {
+        let unread = self.waiting.load(Relaxed).saturating_mul(self.rules.unit.load(Relaxed));
+        let admitted = self.queued[0].read().nanos + self.queued[1].read().nanos + self.running.read().nanos;
+        let inflight = admitted.saturating_add(unread);
+        if inflight > self.window.peak.load(Relaxed) {
+            self.window.peak.fetch_max(inflight, Relaxed);
+        }
+    }
+
+    fn delayed(&self, delay: u64) {
+        self.window.delays.record(delay);
+        if delay < self.window.shortest.load(Relaxed) {
+            self.window.shortest.fetch_min(delay, Relaxed);
+        }
+    }
+
     /// A worker takes the request up. Call it just before the evaluation; [`Start::TooLate`] means that no work
     /// is to be spent on it: answer, and finish or cancel the ticket. Long work asks again before each chunk.
     pub fn start(&self, now: Nanos, ticket: &mut Ticket) -> Start {
@@ -325,10 +359,7 @@ impl Admission {
         }
         let delay = now.since(ticket.arrived);
         if ticket.queue == Queue::First {
-            self.window.delays.record(delay.0);
-            if delay.0 < self.window.shortest.load(Relaxed) {
-                self.window.shortest.fetch_min(delay.0, Relaxed);
-            }
+            self.delayed(delay.0);
         }
         let late = if ticket.enforced {
             now.0.saturating_add(ticket.cautious) > ticket.finish_by.0
@@ -348,21 +379,14 @@ impl Admission {
         self.running.add(1, ticket.span);
         ticket.cost -= ticket.span;
         ticket.held = Hold::Running;
-        let unread = self.waiting.load(Relaxed).saturating_mul(self.rules.unit.load(Relaxed));
-        let admitted = self.queued[0].read().nanos + self.queued[1].read().nanos + self.running.read().nanos;
-        let inflight = admitted.saturating_add(unread);
-        if inflight > self.window.peak.load(Relaxed) {
-            self.window.peak.fetch_max(inflight, Relaxed);
-        }
+        self.crowd();
         Start::Run
     }
 
     /// Long work has `rows` more rows behind it, so what waits behind it waits less.
     pub fn progress(&self, ticket: &mut Ticket, rows: u32) {
-        ticket.done = ticket.done.saturating_add(rows).min(ticket.rows);
         if ticket.held == Hold::Running {
-            let each = (ticket.cost + ticket.span) / u64::from(ticket.rows.max(1));
-            let less = rounded(each * u64::from(rows)).min(ticket.cost);
+            let less = rounded(ticket.row.saturating_mul(u64::from(rows))).min(ticket.cost);
             self.queued[ticket.queue as usize].remove(0, less);
             ticket.cost -= less;
         }
@@ -372,6 +396,7 @@ impl Admission {
     pub fn finish(&self, now: Nanos, mut ticket: Ticket, served: Served) {
         let point = &self.checkpoints[ticket.checkpoint as usize];
         if ticket.held == Hold::Running {
+            self.window.worked.fetch_add(served.exec.0, Relaxed);
             match served.outcome {
                 Outcome::Model => point.costs.record(ticket.slot, ticket.bundle, ticket.rows, served.exec),
                 // Stopped half-way: it would have taken at least this long, which is news only if it is more.
@@ -453,6 +478,7 @@ impl Window {
             delays: Histogram::new(),
             shortest: AtomicU64::new(u64::MAX),
             answered: AtomicU64::new(0),
+            worked: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             fallbacks: AtomicU64::new(0),

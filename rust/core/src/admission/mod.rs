@@ -32,6 +32,7 @@
 mod admit;
 mod breaker;
 mod callers;
+mod capacity;
 mod cost;
 mod cutoff;
 mod error_budget;

@@ -158,18 +158,39 @@ fn those_who_wait_unread_are_in_the_house() {
     for _ in 0..100 {
         assert_eq!(admission.enter(), Ok(()), "nothing is known before the first window");
     }
-    // One window of requests teaches what one costs; then no more than ten fit into 10 ms, and one is on a worker.
+    // One window of requests teaches what one costs; then five make half of 10 ms, and one is for the worker: less than the
+    // limit allows.
     admission.cancel(admit(&admission, NOW, &ask(0, 1)).unwrap());
     admission.tick(NOW);
     for left in (0..100).rev() {
         let refused = admission.enter().is_err();
-        assert_eq!(refused, left + 1 >= 11, "{left}");
+        assert_eq!(refused, left + 1 >= 5, "{left}");
         if !refused {
             admission.left();
         }
         admission.left();
     }
     assert!(is_at_rest(&admission));
+}
+
+#[test]
+fn each_tier_fills_its_part_of_the_limit() {
+    let points: Vec<_> = (0..3)
+        .map(|tier| CheckpointSettings { tier, p99: Nanos::from_secs(1), ..point(Mode::Enforce) })
+        .collect();
+    let admission = admission(1, points);
+    admission.rules.limit.store(20_000_000, std::sync::atomic::Ordering::Relaxed);
+    for (checkpoint, all) in [(2, 14), (1, 18), (0, 20)] {
+        let mut tickets = Vec::new();
+        let shed = loop {
+            match admit(&admission, NOW, &ask(checkpoint, 1)) {
+                Ok(ticket) => tickets.push(ticket),
+                Err(shed) => break shed.reason,
+            }
+        };
+        assert_eq!((tickets.len(), shed), (all, ShedReason::Limit), "of 20 ms, tier {checkpoint}");
+        tickets.into_iter().for_each(|ticket| admission.cancel(ticket));
+    }
 }
 
 /// Every end a request can come to, from four threads at once.

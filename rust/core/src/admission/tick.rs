@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::admit::Admission;
 use super::callers::{Callers, Shares};
+use super::capacity::Capacity;
 use super::cost::CostHistory;
 use super::cutoff::CutoffShare;
 use super::histogram::Counts;
@@ -38,6 +39,7 @@ pub(super) struct Ticker {
     cutoff: CutoffShare,
     shares: Shares,
     ladder: Ladder,
+    capacity: Capacity,
     unit: f64,
     /// Limit in force, requests of average cost.
     limit: f64,
@@ -55,6 +57,7 @@ impl Ticker {
             cutoff: CutoffShare::new(),
             shares: Shares::new(callers),
             ladder: Ladder::default(),
+            capacity: Capacity::new(),
             unit: 0.0,
             limit: f64::INFINITY,
         }
@@ -103,7 +106,6 @@ impl Admission {
         let (budget, top) = self.in_use(&mut ticker.unused);
         let workers = self.settings.workers as f64;
         let stood_still = elapsed > STOOD_STILL;
-        let capacity = workers * elapsed.0.min(STOOD_STILL.0) as f64;
 
         let demand = self.demand.take();
         if demand.count > 0 {
@@ -121,6 +123,11 @@ impl Admission {
         let stuck = self.queued[0].read().count > 0;
 
         let shortest = (shortest != u64::MAX).then_some(Nanos(shortest));
+        let worked = window.worked.swap(0, Relaxed) as f64;
+        let emptied = shortest.map_or(!stuck, |shortest| shortest.0 <= budget.0 / 10);
+        let wall = elapsed.0.min(STOOD_STILL.0) as f64;
+        let part = ticker.capacity.update(worked / (workers * wall), emptied || stood_still);
+        let capacity = workers * wall * part;
         // What a stopped process shows is that it was stopped.
         let standing = !stood_still && ticker.standing.update(elapsed, shortest, stuck, budget);
         let delay_p99 = ticker.delays.quantile(0.99);
@@ -137,7 +144,7 @@ impl Admission {
             (ticker.limit, cut) = ticker.limiter.update(&signals);
         }
         self.cutoff.tick(&mut ticker.cutoff, standing, capacity);
-        self.callers.tick(&mut ticker.shares, elapsed, workers, ticker.unit);
+        self.callers.tick(&mut ticker.shares, elapsed, workers * part, ticker.unit);
         let load = demand.nanos as f64 / capacity;
         let pressure = ticker.ladder.update(&Signs {
             demand: load,
@@ -156,7 +163,8 @@ impl Admission {
         let stretch = ((1.0 / (1.0 - load.min(0.999))).min(MOST_STRETCH) * 256.0) as u64;
         rules.stretch[1].store(stretch, Relaxed);
         rules.stretch[2].store(stretch, Relaxed);
-        rules.door.store(self.door(ticker.unit), Relaxed);
+        rules.workers.store((workers * part * 256.0) as u64 + 1, Relaxed);
+        rules.door.store(self.door(ticker.unit / part, ticker.limit), Relaxed);
     }
 
     /// The tightest promise and the highest tier among the checkpoints in use.
@@ -187,13 +195,15 @@ impl Admission {
         lost.unwrap_or(0.0)
     }
 
-    /// As many requests as can wait unread for the loosest promise, if every checkpoint enforces one.
-    fn door(&self, unit: f64) -> u64 {
+    /// As many requests as may wait unread, if every checkpoint enforces its promise: less than the limit, so that
+    /// what was read is not refused for what was not, and none that would have used up half of the loosest promise
+    /// before it is read.
+    fn door(&self, unit: f64, limit: f64) -> u64 {
         if self.checkpoints.iter().any(|it| it.settings.mode != Mode::Enforce) || unit == 0.0 {
             return u64::MAX;
         }
-        let loosest = self.checkpoints.iter().map(|it| it.settings.p99.max(it.settings.budget(2)).0).max();
-        (loosest.unwrap_or(0) as f64 * self.settings.workers as f64 / unit) as u64
-            + self.settings.workers as u64
+        let loosest = self.checkpoints.iter().map(|it| it.settings.p99.0).max().unwrap_or(0) as f64;
+        let workers = self.settings.workers as f64;
+        (loosest / 2.0 * workers / unit + workers).min(limit * 0.9).max(workers) as u64
     }
 }

@@ -23,7 +23,8 @@ pub struct Ticket {
     pub(super) would_shed: Option<ShedReason>,
     /// Rows between two looks at the clock.
     pub(super) chunk: u32,
-    pub(super) done: u32,
+    /// Expected work per row.
+    pub(super) row: u64,
     /// Expected work not yet done, in the account of the queue it waits in.
     pub(super) cost: u64,
     /// The longest stretch of it that nobody can interrupt.

@@ -87,6 +87,8 @@ pub(crate) struct Scenario {
     pub(crate) caps: Option<Caps>,
     /// Requests wait for a worker before they are asked about, not after.
     pub(crate) upstream: bool,
+    /// And a worker needs so long to read one.
+    pub(crate) reading: Nanos,
     /// A timer answers what is late; otherwise the worker does when it comes to it, in the first queue. What
     /// waits behind that may be overtaken for ever, so there a timer it must be.
     pub(crate) timers: bool,
@@ -126,6 +128,7 @@ impl Scenario {
             end: at(4.0),
             caps: None,
             upstream: false,
+            reading: Nanos::ZERO,
             timers: random.chance(0.5),
         };
         match case {
@@ -145,7 +148,7 @@ impl Scenario {
 
     /// Single rows per second that the workers can do.
     pub(crate) fn capacity(&self) -> f64 {
-        self.settings.workers as f64 * 1e9 / self.row.0 as f64
+        self.settings.workers as f64 * 1e9 / (self.row.0 + self.reading.0) as f64
     }
 
     fn single(&self, random: &mut Random, checkpoint: usize, load: f64) -> Stream {
@@ -173,7 +176,16 @@ impl Scenario {
     fn overload(&mut self, random: &mut Random) {
         self.tiers(random, 3);
         self.end = at(3.0);
-        self.upstream = random.chance(0.2);
+        self.upstream = random.chance(0.3);
+        if self.upstream {
+            // Of the same time in all, so much is not the model's.
+            let times = random.one_of(&[0, 1, 4]);
+            self.reading = Nanos(self.row.0 * times / (1 + times));
+            self.row = Nanos(self.row.0 / (1 + times));
+            for point in &mut self.settings.checkpoints {
+                point.row_cost = self.row;
+            }
+        }
         let load = random.one_of(&[1.2, 1.5, 2.0, 3.0, 5.0, 10.0]);
         let points = self.settings.checkpoints.len();
         // Tiers order what the same callers ask for; between callers, fair shares come first.

@@ -88,9 +88,16 @@ enum Event {
     Fate(usize),
     Tick,
     Done { worker: usize },
+    Read { worker: usize },
     Timer { request: usize },
     Cancel { request: usize },
     Arrive { stream: usize, intended: Nanos },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Reading(usize),
+    Evaluating(usize),
 }
 
 struct World<'a> {
@@ -105,12 +112,14 @@ struct World<'a> {
     requests: Vec<Request<'a>>,
     queues: [VecDeque<usize>; 3],
     upstream: VecDeque<usize>,
-    /// The request each works on.
-    workers: Vec<Option<usize>>,
+    /// What each is at.
+    workers: Vec<Option<Work>>,
     randoms: Vec<Random>,
     slower: f64,
     bundle: u64,
     bundle_cost: f64,
+    /// Alternates where two kinds of work share a worker.
+    turn: bool,
     open: usize,
     out: Outcomes,
     tracing: bool,
@@ -141,6 +150,7 @@ pub(crate) fn run(scenario: &Scenario, tracing: bool) -> Outcomes {
         slower: 1.0,
         bundle: 1,
         bundle_cost: 1.0,
+        turn: false,
         open: 0,
         out: Outcomes::default(),
         tracing,
@@ -218,6 +228,7 @@ impl<'a> World<'a> {
                 }
             }
             Event::Done { worker } => self.done(worker),
+            Event::Read { worker } => self.read(worker),
             Event::Timer { request } => {
                 if !self.requests[request].replied {
                     self.expire(request);
@@ -257,7 +268,7 @@ impl<'a> World<'a> {
                 let events = std::mem::take(&mut self.events);
                 for Reverse((at, sequence, event)) in events {
                     let at = match event {
-                        Event::Done { .. } => at.plus(length),
+                        Event::Done { .. } | Event::Read { .. } => at.plus(length),
                         _ => at.max(self.resume),
                     };
                     self.events.push(Reverse((at, sequence, event)));
@@ -398,23 +409,38 @@ impl<'a> World<'a> {
 
     fn dispatch(&mut self) {
         while let Some(worker) = self.workers.iter().position(Option::is_none) {
-            let Some(id) = self.next_request() else { return };
-            self.begin(worker, id);
+            // What waits behind the first queue shares the worker with the reading of new requests.
+            let behind = self.queues[1..].iter().any(|it| !it.is_empty());
+            self.turn = !self.turn;
+            if self.queues[0].is_empty()
+                && (self.turn || !behind)
+                && let Some(id) = self.upstream.pop_front()
+            {
+                self.workers[worker] = Some(Work::Reading(id));
+                self.schedule(self.now.plus(self.scenario.reading), Event::Read { worker });
+                continue;
+            }
+            match self.next_request() {
+                Some(id) => self.begin(worker, id),
+                None if self.upstream.is_empty() => return,
+                // Nobody was left behind the first queue after all.
+                None => {}
+            }
         }
+    }
+
+    fn read(&mut self, worker: usize) {
+        let Some(Work::Reading(id)) = self.workers[worker].take() else { return };
+        if self.requests[id].replied {
+            self.leave(id);
+        } else {
+            self.ask(id);
+        }
+        self.dispatch();
     }
 
     fn next_request(&mut self) -> Option<usize> {
         loop {
-            if self.queues[0].is_empty()
-                && let Some(id) = self.upstream.pop_front()
-            {
-                if self.requests[id].replied {
-                    self.leave(id);
-                } else {
-                    self.ask(id);
-                }
-                continue;
-            }
             let id = self.queues.iter_mut().find_map(VecDeque::pop_front)?;
             // Its caller has gone, or a timer has answered, and took the permit along.
             if self.requests[id].permit.is_some() {
@@ -458,14 +484,14 @@ impl<'a> World<'a> {
                     request.chunk = rows;
                 }
                 request.began = self.now;
-                self.workers[worker] = Some(id);
+                self.workers[worker] = Some(Work::Evaluating(id));
                 self.schedule(self.now.plus(Nanos(takes)), Event::Done { worker });
             }
         }
     }
 
     fn done(&mut self, worker: usize) {
-        let Some(id) = self.workers[worker].take() else { return };
+        let Some(Work::Evaluating(id)) = self.workers[worker].take() else { return };
         let it = &self.scenario.streams[self.requests[id].stream];
         let clock = self.clock();
         let request = &mut self.requests[id];
@@ -533,7 +559,7 @@ impl<'a> World<'a> {
     }
 
     fn on_worker(&self, id: usize) -> bool {
-        self.workers.contains(&Some(id))
+        self.workers.contains(&Some(Work::Evaluating(id)))
     }
 
     /// Only after the cell was claimed.
