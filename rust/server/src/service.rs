@@ -1,73 +1,78 @@
-//! The scoring service: hands each method to its answer path and refusals to their status.
+//! The unary methods: hands each to its answer path and refusals to their status.
 
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
-use http::HeaderMap;
-use scorer_proto::v1::scoring_service_server::ScoringService;
-use scorer_proto::v1::{
-    DescribeRequest, DescribeResponse, NoopRequest, NoopResponse, ReportOutcomeRequest,
-    ReportOutcomeResponse, ScoreBatchRequest, ScoreBatchResponse, ScoreRequest, ScoreResponse,
-    SelectActionRequest, SelectActionResponse,
-};
-use tonic::{Request, Response, Status};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use prost::Message;
+use scorer_proto::v1::{NoopRequest, NoopResponse};
+use tonic::Status;
+use tonic::body::Body;
 
 use crate::answer::arrive::Arrival;
 use crate::answer::{batch, describe, outcome, score, select};
 use crate::metrics::Method;
+use crate::oip;
 use crate::state::Shared;
+use crate::transport::unary;
 
-/// The generated service's other half.
-pub(crate) struct Scoring {
-    shared: Arc<Shared>,
-}
+/// A reply under way.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-type Answer<T> = Result<Response<T>, Status>;
-
-// === impl Scoring ===
-
-impl Scoring {
-    pub(crate) fn new(shared: Arc<Shared>) -> Scoring {
-        Scoring { shared }
+/// Answers one request. Each method has a future of its own size: the largest would cost every other.
+pub(crate) fn answer(shared: &Arc<Shared>, arrival: &Arc<Arrival>, request: Request<Incoming>) -> Answering {
+    let (shared, arrival) = (Arc::clone(shared), Arc::clone(arrival));
+    let limit = shared.config.max_message_bytes;
+    match arrival.method {
+        Method::Score => Box::pin(async move {
+            answered(match unary::message(request, limit).await {
+                Ok(message) => score::answer(&shared, &arrival, message).await.map_err(Status::from),
+                Err(status) => Err(status),
+            })
+        }),
+        Method::ScoreBatch => Box::pin(async move {
+            answered(match unary::message(request, limit).await {
+                Ok(message) => batch::answer(&shared, &arrival, message).await.map_err(Status::from),
+                Err(status) => Err(status),
+            })
+        }),
+        Method::SelectAction => Box::pin(async move {
+            answered(match unary::message(request, limit).await {
+                Ok(message) => select::answer(&shared, &arrival, message).await.map_err(Status::from),
+                Err(status) => Err(status),
+            })
+        }),
+        Method::ModelInfer => Box::pin(async move {
+            answered(match unary::message(request, limit).await {
+                Ok(message) => oip::infer(&shared, &arrival, message).await.map_err(Status::from),
+                Err(status) => Err(status),
+            })
+        }),
+        Method::ReportOutcome => Box::pin(async move {
+            let message = unary::message(request, limit).await;
+            answered(message.and_then(|message| Ok(outcome::answer(&shared, &arrival, message)?)))
+        }),
+        Method::Describe => Box::pin(async move {
+            let message = unary::message(request, limit).await;
+            answered(message.and_then(|message| Ok(describe::answer(&shared, &arrival, &message)?)))
+        }),
+        Method::Noop => Box::pin(async move {
+            let message = unary::message::<NoopRequest>(request, limit).await;
+            answered(message.map(|NoopRequest { payload }| NoopResponse { payload }))
+        }),
+        Method::ModelStreamInfer | Method::Unknown => {
+            let status = Status::unimplemented("no such method here; list them by reflection");
+            Box::pin(std::future::ready(Ok(status.into_http())))
+        }
     }
 }
 
-/// Takes a request apart; dispatch has stamped every one that comes here.
-pub(crate) fn open<T>(request: Request<T>) -> (Arc<Arrival>, T) {
-    let (_, mut extensions, message) = request.into_parts();
-    let arrival = extensions
-        .remove::<Arc<Arrival>>()
-        .unwrap_or_else(|| Arc::new(Arrival::stamp(Method::Unknown, &HeaderMap::new()).0));
-    (arrival, message)
-}
-
-#[tonic::async_trait]
-impl ScoringService for Scoring {
-    async fn score(&self, request: Request<ScoreRequest>) -> Answer<ScoreResponse> {
-        let (arrival, request) = open(request);
-        Ok(Response::new(score::answer(&self.shared, &arrival, request).await?))
-    }
-
-    async fn score_batch(&self, request: Request<ScoreBatchRequest>) -> Answer<ScoreBatchResponse> {
-        let (arrival, request) = open(request);
-        Ok(Response::new(batch::answer(&self.shared, &arrival, request).await?))
-    }
-
-    async fn select_action(&self, request: Request<SelectActionRequest>) -> Answer<SelectActionResponse> {
-        let (arrival, request) = open(request);
-        Ok(Response::new(select::answer(&self.shared, &arrival, request).await?))
-    }
-
-    async fn report_outcome(&self, request: Request<ReportOutcomeRequest>) -> Answer<ReportOutcomeResponse> {
-        let (arrival, request) = open(request);
-        Ok(Response::new(outcome::answer(&self.shared, &arrival, request)?))
-    }
-
-    async fn describe(&self, request: Request<DescribeRequest>) -> Answer<DescribeResponse> {
-        let (arrival, request) = open(request);
-        Ok(Response::new(describe::answer(&self.shared, &arrival, &request)?))
-    }
-
-    async fn noop(&self, request: Request<NoopRequest>) -> Answer<NoopResponse> {
-        Ok(Response::new(NoopResponse { payload: request.into_inner().payload }))
-    }
+fn answered<M: Message>(answer: Result<M, Status>) -> Result<Response<Body>, Infallible> {
+    Ok(match answer {
+        Ok(message) => unary::reply(&message),
+        Err(status) => status.into_http(),
+    })
 }

@@ -74,6 +74,8 @@ where
     let mut connection = pin!(
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
+            // gRPC has no use for a date.
+            .auto_date_header(false)
             .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
             .max_local_error_reset_streams(MAX_STRAY_FRAMES)

@@ -13,7 +13,6 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
 use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
-use scorer_proto::v1::scoring_service_server::ScoringServiceServer;
 use tokio::time::{Sleep, sleep};
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -26,7 +25,7 @@ use crate::health::Health;
 use crate::metrics::Method;
 use crate::oip::{self, Inference};
 use crate::refusal::Refusal;
-use crate::service::Scoring;
+use crate::service::{self, Answering};
 use crate::state::Shared;
 use crate::status::corrected;
 
@@ -42,15 +41,12 @@ const CALLER: &str = "x-caller";
 const SCORING: &str = "/scorer.v1.ScoringService/";
 const INFERENCE: &str = "/inference.GRPCInferenceService/";
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
 /// Everything that is served on one listener; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Dispatch {
     shared: Arc<Shared>,
     /// Who is at the other end, hashed; callers may name themselves per request.
     peer: u64,
-    scoring: ScoringServiceServer<Scoring>,
     inference: GrpcInferenceServiceServer<Inference>,
     health: HealthServer<Health>,
     reflection_v1: Plain,
@@ -109,8 +105,6 @@ pub(crate) struct Probe {
 
 impl Dispatch {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Dispatch, tonic_reflection::server::Error> {
-        let scoring = ScoringServiceServer::new(Scoring::new(Arc::clone(shared)))
-            .max_decoding_message_size(shared.config.max_message_bytes);
         let inference = GrpcInferenceServiceServer::new(Inference::new(Arc::clone(shared)))
             .max_decoding_message_size(shared.config.max_message_bytes);
         let v1 =
@@ -121,7 +115,6 @@ impl Dispatch {
         Ok(Dispatch {
             shared: Arc::clone(shared),
             peer: 0,
-            scoring,
             inference,
             health: HealthServer::new(shared.health.clone()).max_decoding_message_size(SMALL),
             reflection_v1: Arc::new(move |request| v1.clone().call(request)),
@@ -135,16 +128,12 @@ impl Dispatch {
         self
     }
 
-    fn counted(&self, method: Method, mut request: Request<Incoming>) -> Answer {
+    fn counted(&self, method: Method, request: Request<Incoming>) -> Answer {
         let (probe, verdict) = Probe::begin(&self.shared, method, request.headers(), self.peer);
         if let Err(refusal) = verdict {
             return Answer { state: State::Ready(Some(refused(refusal, probe))) };
         }
-        request.extensions_mut().insert(Arc::clone(&probe.arrival));
-        let answering = match method {
-            Method::ModelInfer => self.inference.clone().call(request),
-            _ => self.scoring.clone().call(request),
-        };
+        let answering = service::answer(&self.shared, &probe.arrival, request);
         Answer { state: State::Running(Running { answering, probe, polled: false, timer: None }) }
     }
 

@@ -1,6 +1,6 @@
 //! Sockets and HTTP/2: from a bound address to one call of [`Dispatch`] per request.
 //!
-//! tonic's own `Server` is not used, only its codec and services: it polls a request's future before
+//! tonic's own `Server` is not used, and its codec only for streams and the small services: it polls a request's future before
 //! it calls the layers (so arrival could not be told from queueing), its limits hold per connection,
 //! and its shutdown waits for ever.
 
@@ -10,5 +10,6 @@ pub(crate) mod connection;
 pub(crate) mod dispatch;
 pub(crate) mod preface;
 pub(crate) mod turns;
+pub(crate) mod unary;
 
 pub(crate) use dispatch::{Dispatch, Peer, Probe};

@@ -1,0 +1,155 @@
+//! One message in, one message out. tonic's codec is made for streams: for each call it sets up two buffers
+//! of 8 KiB and half a dozen boxes, which cost more than the message. A unary call is a few lines without.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
+use prost::Message;
+use prost::bytes::{Buf as _, BytesMut};
+use tonic::Status;
+use tonic::body::Body;
+
+/// Flag and length, before every message.
+const PREFIX: usize = 5;
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// Reads a call's only message, of `limit` bytes at most, up to the end of its stream.
+pub(crate) async fn message<M: Message + Default>(
+    request: Request<Incoming>,
+    limit: usize,
+) -> Result<M, Status> {
+    if let Some(encoding) = request.headers().get(ENCODING).filter(|it| *it != "identity") {
+        let encoding = String::from_utf8_lossy(encoding.as_bytes());
+        let mut status = Status::unimplemented(format!(
+            "messages compressed with {encoding:?} are not taken; send them plain"
+        ));
+        status.metadata_mut().as_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        return Err(status);
+    }
+    let message = read(request.into_body(), limit).await?;
+    M::decode(message).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// The message's bytes. Nearly always they come in one frame and are not copied.
+async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Status> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while !body.is_end_stream() {
+        let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await else { break };
+        // The stream was reset or its connection is gone: nobody is left to be told.
+        let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.is_empty() {
+            first = data;
+        } else {
+            if rest.is_empty() {
+                rest.extend_from_slice(&first);
+            }
+            rest.extend_from_slice(&data);
+        }
+        // Not to be found out after any number of frames.
+        length(if rest.is_empty() { &first } else { &rest }, limit)?;
+    }
+    let mut whole = if rest.is_empty() { first } else { rest.freeze() };
+    match length(&whole, limit)? {
+        Some(length) if whole.len() == PREFIX + length => {
+            whole.advance(PREFIX);
+            Ok(whole)
+        }
+        None if whole.is_empty() => Err(Status::internal("protocol error: no message in the request")),
+        _ => Err(Status::internal("protocol error: the request ends within its message")),
+    }
+}
+
+/// The length that a message claims, once that has been read. More bytes than that are an error.
+fn length(got: &[u8], limit: usize) -> Result<Option<usize>, Status> {
+    let Some((&[flag, a, b, c, d], message)) = got.split_first_chunk::<PREFIX>() else { return Ok(None) };
+    if flag != 0 {
+        return Err(Status::internal(format!(
+            "protocol error: compression flag {flag} without a grpc-encoding; send messages plain"
+        )));
+    }
+    let length = u32::from_be_bytes([a, b, c, d]) as usize;
+    if length > limit {
+        return Err(Status::out_of_range(format!("message of {length} bytes; at most {limit} are allowed")));
+    }
+    if message.len() > length {
+        return Err(Status::internal("protocol error: more than one message in a unary call"));
+    }
+    Ok(Some(length))
+}
+
+/// A reply of one message and the status OK.
+pub(crate) fn reply<M: Message>(message: &M) -> Response<Body> {
+    let length = message.encoded_len();
+    let mut bytes = Vec::with_capacity(PREFIX + length);
+    bytes.push(0);
+    // No reply comes near 4 GiB.
+    bytes.extend_from_slice(&(length as u32).to_be_bytes());
+    message.encode_raw(&mut bytes);
+    let mut response = Response::new(Body::new(Unary { message: Some(bytes.into()), ended: false }));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// A reply's body: the message, then the trailers.
+struct Unary {
+    message: Option<Bytes>,
+    ended: bool,
+}
+
+impl hyper::body::Body for Unary {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(message) = self.message.take() {
+            return Poll::Ready(Some(Ok(Frame::data(message))));
+        }
+        if std::mem::replace(&mut self.ended, true) {
+            return Poll::Ready(None);
+        }
+        let mut trailers = HeaderMap::with_capacity(1);
+        trailers.insert(STATUS, HeaderValue::from_static("0"));
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.message.as_ref().map_or(0, |message| message.len() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_known_after_its_prefix_and_holds() {
+        assert_eq!(length(&[], 10).unwrap(), None);
+        assert_eq!(length(&[0, 0, 0, 0], 10).unwrap(), None);
+        assert_eq!(length(&[0, 0, 0, 0, 10], 10).unwrap(), Some(10));
+        assert_eq!(length(&[0, 0, 0, 0, 2, 1, 2], 10).unwrap(), Some(2));
+        for (got, code) in [
+            (&[0, 0, 0, 0, 11][..], tonic::Code::OutOfRange),
+            (&[1, 0, 0, 0, 1], tonic::Code::Internal),
+            (&[7, 0, 0, 0, 1], tonic::Code::Internal),
+            (&[0, 0, 0, 0, 1, 1, 0], tonic::Code::Internal),
+            (&[0, 255, 255, 255, 255], tonic::Code::OutOfRange),
+        ] {
+            assert_eq!(length(got, 10).unwrap_err().code(), code, "{got:?}");
+        }
+    }
+}
