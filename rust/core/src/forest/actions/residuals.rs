@@ -20,8 +20,12 @@ use crate::budget::{Budget, OutOfTime};
 const GROUP: usize = 8;
 /// Deepest residual that is padded to a complete tree.
 const PADDED_DEPTH: usize = 8;
-/// Residuals are padded where that takes at most this many times the bytes of their graph.
+/// Residuals are padded where that takes at most this many times the bytes of their graph: more while all that is
+/// padded stays near the processor, less beyond.
+const PADDING_NEAR: usize = 4;
 const PADDING: usize = 2;
+/// What a second-level cache holds.
+const NEAR: usize = 1 << 20;
 /// Most pairs of one graph: their numbers are stored in 16 bits.
 const MAX_PAIRS: usize = 1 << 16;
 /// The tests that always go left and right.
@@ -124,6 +128,7 @@ pub(super) struct Residuals<I: Number, T> {
     /// By depth, from 1.
     padded: Vec<Padded<I, T>>,
     graphs: Vec<Graph<I::Link, T>>,
+    padded_bytes: usize,
 }
 
 /// A tree's residuals, and where they go.
@@ -137,7 +142,8 @@ pub(super) struct Family<'a, T> {
 
 impl<T: Real> Residuals<u32, T> {
     pub(super) fn new() -> Self {
-        Self { padded: (1..=PADDED_DEPTH).map(|_| Padded::default()).collect(), graphs: Vec::new() }
+        let padded = (1..=PADDED_DEPTH).map(|_| Padded::default()).collect();
+        Self { padded, graphs: Vec::new(), padded_bytes: 0 }
     }
 
     /// Adds a tree's residuals; the bytes that they take. `None`, and nothing is added, where that would be more
@@ -171,7 +177,10 @@ impl<T: Real> Residuals<u32, T> {
         let sizes = family.members.iter().map(|&(part, _)| copy.specialiser.size(part));
         let is_shallow = sizes.clone().all(|size| usize::from(size.depth) <= PADDED_DEPTH);
         let padded: usize = sizes.map(padded_bytes::<T>).fold(0, usize::saturating_add);
-        if is_shallow && padded <= PADDING * shared && padded <= most {
+        let is_near = self.padded_bytes.saturating_add(padded) <= NEAR;
+        let padding = if is_near { PADDING_NEAR } else { PADDING };
+        if is_shallow && padded <= padding * shared && padded <= most {
+            self.padded_bytes += padded;
             graph.nodes.truncate(nodes);
             graph.roots.truncate(roots);
             for &(part, place) in family.members {
@@ -211,7 +220,7 @@ impl<T: Real> Residuals<u32, T> {
             let node = |node: &GraphNode<u64, T>| GraphNode { link: narrow(node.link), value: node.value };
             Graph { nodes: graph.nodes.iter().map(node).collect(), roots }
         });
-        Residuals { padded: padded.collect(), graphs: graphs.collect() }
+        Residuals { padded: padded.collect(), graphs: graphs.collect(), padded_bytes: self.padded_bytes }
     }
 }
 
