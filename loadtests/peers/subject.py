@@ -85,7 +85,7 @@ def subject(trees: int = 500, depth: int = 6) -> Subject:
 
 
 # The heavy model: so many times the trees of a smaller one. What they say is of no use, what they cost is.
-_REPEATED: Final = 8
+_REPEATED: Final = 12
 
 
 def heavy(trees: int = 1000, depth: int = 8) -> Subject:
@@ -93,21 +93,22 @@ def heavy(trees: int = 1000, depth: int = 8) -> Subject:
     import xgboost as xgb
 
     single = booster(Spec(trees, depth))
-    kept = WORK / f"models/repeated-{_digest(single)}.json"
+    kept = WORK / f"models/{_digest(single)}-times-{_REPEATED}.json"
     if not kept.exists():
         document = json.loads(single.save_raw("json"))
         inner = document["learner"]["gradient_booster"]["model"]
-        inner["trees"] = [tree | {"id": i} for i, tree in enumerate(inner["trees"] * _REPEATED)]
         # Each tree says a part of what it said, so that probabilities stay probabilities.
         for tree in inner["trees"]:
             leaves = [left == -1 for left in tree["left_children"]]
             values = zip(tree["split_conditions"], leaves, strict=True)
             tree["split_conditions"] = [value / _REPEATED if leaf else value for value, leaf in values]
             tree["base_weights"] = [value / _REPEATED for value in tree["base_weights"]]
+        inner["trees"] = [tree | {"id": i} for i, tree in enumerate(inner["trees"] * _REPEATED)]
         inner["tree_info"] *= _REPEATED
         inner["iteration_indptr"] = list(range(len(inner["trees"]) + 1))
         inner["gbtree_model_param"]["num_trees"] = str(len(inner["trees"]))
-        kept.write_text(json.dumps(document))
+        kept.with_suffix(".new").write_text(json.dumps(document, separators=(",", ":")))
+        kept.with_suffix(".new").rename(kept)
     return _subject(xgb.Booster({"nthread": 1}, model_file=kept), f"{trees * _REPEATED}x{depth}")
 
 
