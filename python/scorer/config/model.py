@@ -196,7 +196,7 @@ class RegistrySettings(Section):
         description="The registry's directory (`scorer registry push`).",
     )
     poll_ms: int = Field(
-        default=500,
+        default=100,
         ge=10,
         le=3_600_000,
         description="How often the aliases are looked at, milliseconds. One look is one stat.",
