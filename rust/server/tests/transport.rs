@@ -10,7 +10,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
 use scorer_proto::v1::{NoopRequest, ScoreBatchRequest};
 use scorer_server::{Fault, Server, ServerConfig, ServerError};
@@ -135,6 +136,38 @@ async fn malformed_messages_are_told_and_the_connection_survives() {
     json.headers_mut().insert("content-type", "application/json".parse().unwrap());
     assert_eq!(raw(&address, json).await.0, 415);
     setup.client().await.noop(NoopRequest::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_may_come_in_pieces_but_whole_and_alone() {
+    let setup = start();
+    let message = NoopRequest { payload: vec![7; 50] }.encode_to_vec();
+    let whole = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
+    for (bytes, code) in [
+        (whole.clone(), Code::Ok),
+        (whole[..20].to_vec(), Code::Internal),
+        (whole[..3].to_vec(), Code::Internal),
+        (Vec::new(), Code::Internal),
+        ([whole.clone(), whole].concat(), Code::Internal),
+    ] {
+        let pieces: Vec<_> = bytes
+            .into_iter()
+            .map(|byte| {
+                Ok::<_, std::io::Error>(hyper::body::Frame::data(hyper::body::Bytes::from(vec![byte])))
+            })
+            .collect();
+        let body = http_body_util::StreamBody::new(tokio_stream::iter(pieces));
+        let stream = tokio::net::TcpStream::connect(&setup.server.addresses().grpc[0]).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let response = sender.send_request(framed("Noop", 0, &[]).map(|_| body)).await.unwrap();
+        let (head, body) = response.into_parts();
+        let trailers = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
+        let found = head.headers.get("grpc-status").or(trailers.get("grpc-status")).unwrap();
+        assert_eq!(Code::from_bytes(found.as_bytes()), code);
+        connection.abort();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
