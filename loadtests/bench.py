@@ -7,10 +7,12 @@ code says that something failed. Missed targets are shown, they are no failure.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +22,10 @@ from typing import Any
 from loadtests.figures import RESULTS, ROOT, Figures, NotReleaseError, read
 from loadtests.options import PEERS_PYTHON, Group, Options, groups
 from loadtests.report import table_text
+
+
+# Of a group; one that hangs must not keep the others from being measured.
+LONGEST_SECONDS = 1500.0
 
 
 def main() -> int:
@@ -35,7 +41,7 @@ def main() -> int:
         "groups", nargs="*", metavar="GROUP", help="what to measure; none, or all: everything"
     )
     parser.add_argument("--decisions", type=int, default=Options.decisions, help="for the policies")
-    parser.add_argument("--seconds", type=float, help="length of each load case, instead of its own")
+    parser.add_argument("--seconds", type=float, default=Options.seconds, help="length of each load case")
     parser.add_argument("--demo", type=Path, default=Options.demo, help="output folder of the demo to serve")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the lines")
     asked = parser.parse_args()
@@ -77,12 +83,28 @@ def measure(group: Group, path: Path, options: Options, position: str = "") -> b
     if group.peers:
         environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "python")])
     started = time.monotonic()
-    code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    code = _run(command, environment)
     sys.stdout.write(f"   {time.monotonic() - started:.0f} s\n")
     sys.stdout.flush()
     if code:
         sys.stderr.write(f"error: {group.name} ended with exit code {code}\n")
     return code == 0
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """The exit code; whatever is left of a group that takes too long, or is interrupted, is ended with it."""
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        return process.wait(LONGEST_SECONDS)
+    except subprocess.TimeoutExpired:
+        sys.stderr.write(f"error: no end after {LONGEST_SECONDS / 60:.0f} minutes\n")
+        return 1
+    finally:
+        if process.poll() is None:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(process.pid, number)
+                    process.wait(10)
 
 
 def one(name: str, path: str, packed: str) -> None:

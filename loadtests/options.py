@@ -22,14 +22,14 @@ class Options:
         quick: Leave out whatever does not fit into five minutes.
         only: Keys of the figures wanted; empty: all.
         decisions: How many the policies draw.
-        seconds: Length of a load case instead of its own.
+        seconds: Length of each load case; None: its own.
         demo: Output folder of the demo, whose bundles serve the load cases.
     """
 
     quick: bool = False
     only: frozenset[str] = field(default_factory=frozenset)
     decisions: int = 10_000_000
-    seconds: float | None = None
+    seconds: float | None = 12.0
     demo: Path = ROOT / "demo-output"
 
     def wants(self, key: str) -> bool:
