@@ -23,7 +23,6 @@ from loadtests.figures import RESULTS, ROOT, Figures, NotReleaseError, read
 from loadtests.options import PEERS_PYTHON, Group, Options, groups
 from loadtests.report import table_text
 
-
 # Of a group; one that hangs must not keep the others from being measured.
 LONGEST_SECONDS = 1500.0
 
