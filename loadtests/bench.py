@@ -34,7 +34,7 @@ def main() -> int:
         prog="make bench",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="groups:\n" + "\n".join(f"  {group.name:8} {group.about}" for group in known.values()),
+        epilog="groups:\n" + "\n".join(f"  {group.name:10} {group.about}" for group in known.values()),
     )
     parser.add_argument(
         "groups", nargs="*", metavar="GROUP", help="what to measure; none, or all: everything"
