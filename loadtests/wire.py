@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager
 from statistics import median
 from typing import Final
 
+import grpc
+
 from loadtests.figures import Figures
 from loadtests.openloop import Load, Probe, highest_rate, on_generators_core
 from loadtests.options import Options
@@ -106,7 +108,7 @@ class Bench:
                 with start(self.it) as serving:
                     self._steady(name, serving.load)
                     self._search(name, serving.load, start=500.0)
-            except (ServerError, subprocess.CalledProcessError, FileNotFoundError) as error:
+            except (ServerError, grpc.RpcError, subprocess.CalledProcessError, OSError) as error:
                 sys.stdout.write(f"   {name} was not measured: {error}\n")
                 self.failed.append(f"{name} was not measured")
                 continue

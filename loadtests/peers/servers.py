@@ -110,7 +110,8 @@ def process(
     log = directory / "server.log"
     with log.open("w") as sink:
         child = subprocess.Popen(
-            ["taskset", "-c", str(cores()[0]), *map(str, command)],
+            # Ended with this process, should that be killed.
+            ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", str(cores()[0]), *map(str, command)],
             cwd=directory,
             env=environment,
             stdin=subprocess.PIPE,
