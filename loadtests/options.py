@@ -36,6 +36,10 @@ class Options:
         """Whether a figure of this key is to be measured."""
         return not self.only or key in self.only
 
+    def wants_any(self, prefix: str) -> bool:
+        """Whether a figure is to be measured whose key begins like this."""
+        return not self.only or any(key.startswith(prefix) for key in self.only)
+
 
 @dataclass(frozen=True)
 class Group:

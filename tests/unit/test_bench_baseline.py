@@ -64,6 +64,16 @@ def test_a_baseline_is_the_middle_of_its_runs(tmp_path: Path) -> None:
     assert baseline.load(tmp_path / "none.json") == {}
 
 
+def test_what_is_wanted_again() -> None:
+    some = Options(only=frozenset({"500×6, 1 row | XGBoost"}))
+    assert some.wants("500×6, 1 row | XGBoost")
+    assert not some.wants("500×6, 1 row | other")
+    assert some.wants_any("500×6")
+    assert not some.wants_any("oracle")
+    assert Options().wants_any("oracle")
+    assert Options().wants("anything")
+
+
 class Machine:
     """Stands for a machine on which each measurement takes some factor longer than the baseline."""
 
