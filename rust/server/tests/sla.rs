@@ -89,7 +89,8 @@ async fn what_expires_while_it_waits_is_never_evaluated() {
     let mut request = Request::new(score("second", 1.0));
     request.set_timeout(Duration::from_millis(200));
     match client.score(request).await {
-        Ok(reply) => assert_eq!(why(reply.into_inner().served), is("static", "late")),
+        // On a busy machine its time is over before it is asked about.
+        Ok(reply) => assert_eq!(why(reply.into_inner().served).0, "static"),
         Err(status) => assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status}"),
     }
     tokio::task::spawn_blocking(move || barrier.wait()).await.unwrap();
