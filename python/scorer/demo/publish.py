@@ -78,6 +78,8 @@ def publish(
 
 def write_settings(published: Published, places: Places) -> None:
     """Writes the settings file of the demo's server."""
+    # The client shares the server's cores, on a machine that may do other things: what would be shed is counted.
+    promise = 'mode = "observe"'
     sections = [
         "# Written by the demo; ports are chosen by the system.",
         "[server]",
@@ -96,10 +98,12 @@ def write_settings(published: Published, places: Places) -> None:
         f'[checkpoints."{FRAUD}"]',
         'kind = "score"',
         f'alias = "{published.fraud[0].name}@live"',
+        promise,
         "",
         f'[checkpoints."{AUTHORISE}"]',
         'kind = "action"',
         f'alias = "{published.oracle[0].name}@live"',
+        promise,
     ]
     if published.routing is not None:
         sections += [
@@ -107,6 +111,7 @@ def write_settings(published: Published, places: Places) -> None:
             f'[checkpoints."{ROUTE}"]',
             'kind = "action"',
             f'alias = "{published.routing.name}@live"',
+            promise,
         ]
     places.settings.write_text("\n".join(sections) + "\n", encoding="utf-8")
 

@@ -6,6 +6,9 @@ use super::time::Nanos;
 const ENOUGH: f64 = 50.0;
 /// The most a queue may hold, in requests per worker and in all.
 const MOST_QUEUED: f64 = 256.0;
+/// A queue that takes this part of the promise to work off endangers none: the limit is never cut below it. Where
+/// an evaluation takes microseconds, a limit near the number of workers would refuse every small burst.
+const HARMLESS: f64 = 1.0 / 20.0;
 
 /// The limit on what is in flight, in requests of average cost. For CPU-bound work the best value is known:
 /// the workers and a short queue. The loop answers what the machine does besides: noisy neighbours, throttling.
@@ -51,6 +54,12 @@ impl Limiter {
         self.workers + queue.clamp(self.workers, MOST_QUEUED.max(self.workers))
     }
 
+    /// The least that is ever of use: the workers and a queue that does no harm.
+    fn floor(&self, signals: &Signals) -> f64 {
+        let queue = self.workers * signals.budget.0 as f64 * HARMLESS / signals.unit.max(1.0);
+        self.workers + queue.min(MOST_QUEUED)
+    }
+
     /// The limit for the next window, in requests of average cost. True: it was cut.
     pub(super) fn update(&mut self, signals: &Signals) -> (f64, bool) {
         // Of some fifty requests in 100 ms the 99th percentile is the longest: one burst is not overload, two
@@ -66,7 +75,8 @@ impl Limiter {
             self.limit += 1.0;
         }
         self.cooling = cut;
-        self.limit = self.limit.clamp(self.workers, self.ceiling(signals));
+        let ceiling = self.ceiling(signals);
+        self.limit = self.limit.clamp(self.floor(signals).min(ceiling), ceiling);
         (self.limit, cut)
     }
 }
@@ -87,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn it_closes_under_delay_not_below_the_workers_and_opens_again() {
+    fn it_closes_under_delay_down_to_a_harmless_queue_and_opens_again() {
         let mut limiter = Limiter::new(2);
         let (open, cut) = limiter.update(&signals(0.0));
         assert_eq!((open, cut), (2.0 + 100.0, false), "half a budget of work per worker");
@@ -101,10 +111,20 @@ mod tests {
         for _ in 0..200 {
             limiter.update(&signals(3e6));
         }
-        assert_eq!(limiter.limit, 2.0);
+        assert_eq!(limiter.limit, 2.0 + 10.0, "half a millisecond of work for each of two workers");
         for window in 1..=20 {
-            assert_eq!(limiter.update(&signals(1e6)).0, 2.0 + f64::from(window));
+            assert_eq!(limiter.update(&signals(1e6)).0, 12.0 + f64::from(window));
         }
+    }
+
+    #[test]
+    fn one_that_waited_does_not_shut_out_a_burst_of_cheap_work() {
+        let mut limiter = Limiter::new(2);
+        let cheap = |delay_p99| Signals { unit: 1e4, peak: 3.0, ..signals(delay_p99) };
+        for _ in 0..50 {
+            limiter.update(&cheap(9e6));
+        }
+        assert_eq!(limiter.limit, 2.0 + 100.0);
     }
 
     #[test]

@@ -300,6 +300,8 @@ impl Ranker {
                 ranks.len += 1;
             }
         }
+        // Positions without a test read slot 0, so there is one even where no tree tests anything.
+        ranks.len = ranks.len.max(1);
         ranks.blocks.shrink_to_fit();
         ranks.slots.shrink_to_fit();
         Some(Self { ranks, places, cuts: all_cuts })

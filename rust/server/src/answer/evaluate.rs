@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use scorer_core::admission::{Evaluation, Outcome, Served, Shed, Start};
-use scorer_core::bundle::{EvalError, EvalScratch};
+use scorer_core::bundle::{EvalError, EvalScratch, ScoreOut};
 use scorer_core::policy::{Mask, PolicyError};
 use scorer_proto::v1::DecisionRecord;
 use serde_json::json;
@@ -132,6 +132,47 @@ pub(crate) fn evaluate<T>(
         shared.events.push(Level::Error, "breaker_opened", fields);
     }
     result
+}
+
+/// Scores rows together, which takes a fraction of the time. `None` where any of them failed, and nothing has been
+/// told or counted: one by one, each failure is told and counted once, for the row that it befell.
+pub(crate) fn together(
+    shared: &Shared,
+    loaded: &Loaded,
+    workspace: &mut Workspace,
+    id: &str,
+    until: &Until<'_>,
+    now: Instant,
+    values: &[f32],
+) -> Option<Result<Vec<ScoreOut>, Failed>> {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        #[cfg(feature = "fault-injection")]
+        shared.faults.strike(id)?;
+        let _ = (shared, id);
+        let memory = for_bundle(&mut workspace.kept, loaded);
+        #[cfg(feature = "fault-injection")]
+        let began = Instant::now();
+        let mut out = Vec::new();
+        let scored = loaded.bundle.score_rows(values, until, &mut memory.eval, &mut out);
+        #[cfg(feature = "fault-injection")]
+        shared.faults.delay(began, until)?;
+        scored?;
+        out.into_iter().collect::<Result<Vec<_>, _>>()
+    }));
+    match result {
+        Ok(Ok(out)) => {
+            for _ in &out {
+                loaded.breaker.record(shared.admission.nanos(now), Evaluation::Good);
+            }
+            Some(Ok(out))
+        }
+        Ok(Err(EvalError::OutOfTime(_))) => Some(Err(Failed::late())),
+        Ok(Err(_)) => None,
+        Err(_) => {
+            for_bundle(&mut workspace.kept, loaded).eval = EvalScratch::new(&loaded.bundle);
+            None
+        }
+    }
 }
 
 /// The working memory for a bundle; made at the first request that this thread answers with it.

@@ -121,11 +121,16 @@ impl Rows {
     ) {
         with_workspace(|workspace| {
             let now = Instant::now();
+            let (loaded, id) = (&*self.loaded, &self.id);
             let values = &self.values[range.start * self.width..range.end * self.width];
+            match evaluate::together(shared, loaded, workspace, id, until, now, values) {
+                Some(Ok(scores)) => return out.extend(scores.into_iter().map(Ok)),
+                Some(Err(late)) => return out.push(Err(late)),
+                None => {}
+            }
             for row in values.chunks_exact(self.width) {
                 workspace.row.clear();
                 workspace.row.extend_from_slice(row);
-                let (loaded, id) = (&*self.loaded, &self.id);
                 out.push(evaluate::evaluate(shared, loaded, workspace, id, until, now, |row, memory| {
                     loaded.bundle.score(row, until, &mut memory.eval)
                 }));

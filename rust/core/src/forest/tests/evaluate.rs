@@ -93,6 +93,28 @@ fn rows_of_one_scratch_do_not_disturb_each_other() {
 }
 
 #[test]
+fn trees_without_a_split_need_no_slot() {
+    for precision in [Precision::F32, Precision::F64] {
+        let tree = |value| Tree {
+            nodes: vec![Node::Leaf(0)],
+            leaves: vec![value],
+            sets: Vec::new(),
+            target: Target::Output(0),
+        };
+        let model = Model { precision, ..models::of(vec![tree(3.25), tree(-0.5)]) };
+        let forest = Forest::compile(&model).unwrap();
+        let rows = models::rows(&model, 5, 130);
+        let expected: Vec<u64> =
+            rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
+        for isa in Isa::available() {
+            for ranked in [false, true] {
+                assert_eq!(all_margins(&planned(&forest, isa, 4, ranked), &rows), expected, "{isa} {ranked}");
+            }
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "another forest")]
 fn a_scratch_of_another_forest_is_refused() {
     let missing = Missing { nan: NanRule::Left, zero: ZeroRule::Keep };
