@@ -17,14 +17,14 @@ SERVER = """
 import json, os, re, sys, threading, time
 from scorer import bridge
 
+def say(line):
+    # One system call a line: two threads that print() can join their lines.
+    os.write(1, line.encode() + b"\\n")
+
 server = bridge.Server(sys.argv[1])
 server.load(sys.argv[2], sys.argv[3])
 server.swap(sys.argv[4])
 say(json.loads(server.addresses())["grpc"][0])
-
-def say(line):
-    # One system call a line: two threads that print() can join their lines.
-    os.write(1, line.encode() + b"\\n")
 
 def tick():
     while True:
