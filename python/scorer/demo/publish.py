@@ -78,7 +78,7 @@ def publish(
 
 def write_settings(published: Published, places: Places) -> None:
     """Writes the settings file of the demo's server."""
-    # The client shares the server's cores, on a machine that may do other things: what would be shed is counted.
+    # The client shares the server's cores on a machine that may do other things: shedding is counted only.
     promise = 'mode = "observe"'
     sections = [
         "# Written by the demo; ports are chosen by the system.",
