@@ -89,10 +89,10 @@ def test_every_answer_is_one_bundles_while_an_alias_moves(tmp_path: Path) -> Non
 
 def test_a_larger_model_is_refused_until_somebody_means_it(tmp_path: Path) -> None:
     registry, (first,), expected = world(tmp_path, 1)
-    tiny_score_bundle(tmp_path / "huge", variant=2, trees=2000, depth=3)
+    tiny_score_bundle(tmp_path / "huge", variant=2, trees=4000, depth=3)
     huge = registry.push(tmp_path / "huge")
-    # A hundredth of this promise is 3 us: nothing hides behind it. Not enforced: the machine may be busy.
-    strict = SCORE.replace("60000.0", "0.3") + 'warmup_max_ratio = 1.5\nmode = "off"\n'
+    # A hundredth of this promise is 1 us: nothing hides behind it. Not enforced: the machine may be busy.
+    strict = SCORE.replace("60000.0", "0.1") + 'warmup_max_ratio = 1.5\nmode = "off"\n'
     with start_server(tmp_path, settings(strict)) as server, Client(server.address) as client:
         registry.alias("fraud-checkout", "live", huge)
         refused = server.event("candidate_refused", bundle=huge)
