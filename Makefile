@@ -144,6 +144,10 @@ bench-quick: build bench-peers ## The figures that guard against regressions, ju
 bench-baseline: build bench-peers ## Measure this machine's baseline anew, after a change that is meant to be
 	@'$(RUN)' -m loadtests.quick --update $(ARGS)
 
+.PHONY: bench-learning
+bench-learning: build ## What learning is worth beside its peers; parts: make bench-learning ARGS='estimators intervals'
+	@'$(RUN)' -m loadtests.learning $(ARGS)
+
 .PHONY: figures
 figures: build ## README's table and docs/figures from the last run's lines; or: make figures ARGS='A.jsonl B.jsonl'
 	@'$(RUN)' -m loadtests.report --readme $(ARGS)

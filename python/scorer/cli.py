@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bundle": ("scorer.commands.bundle:app", "Build, verify and inspect bundles."),
     "log": ("scorer.commands.log:app", "Read, export and verify the decision log."),
     "loadtest": ("scorer.commands.loadtest:loadtest", "Measure a server at a fixed rate against its SLA."),
+    "learn": ("scorer.commands.learn:app", "Learn from decisions and their outcomes."),
     "simulate": ("scorer.commands.simulate:app", "Simulate transactions and authorisations."),
     "demo": ("scorer.commands.demo:demo", "Train, publish, serve, replay and swap, end to end."),
 }

@@ -1,0 +1,1 @@
+"""What learning is worth, beside its peers: `make bench-learning`."""

@@ -1,0 +1,66 @@
+"""`make bench-learning`: every figure of learning beside its peers, in one process.
+
+Missed targets are shown, they are no failure. A part that fails leaves the lines that it wrote and does not
+keep the next one from being measured; the exit code says that something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from loadtests.figures import RESULTS, Figures, NotReleaseError, read
+from loadtests.learning.options import SEEDS, Options, parts
+from loadtests.report import table_text
+
+
+def main() -> int:
+    """Returns 1 if a part failed."""
+    known = parts()
+    parser = argparse.ArgumentParser(
+        prog="make bench-learning",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="parts:\n" + "\n".join(f"  {part.name:12} {part.about}" for part in known.values()),
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure; none: everything")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many of the seeds")
+    parser.add_argument("--quick", action="store_true", help="a smaller run, whose figures are worth nothing")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the lines")
+    asked = parser.parse_args()
+    names = list(dict.fromkeys(asked.parts)) or list(known)
+    if unknown := sorted(set(names) - set(known)):
+        parser.error(f"no such part: {', '.join(unknown)}; there are: {', '.join(known)}")
+    options = Options(seeds=SEEDS[: asked.seeds], quick=asked.quick)
+    try:
+        figures = Figures(asked.results)
+    except NotReleaseError as error:
+        sys.exit(f"error: {error}")
+    started, failed = time.monotonic(), []
+    for position, name in enumerate(names, start=1):
+        sys.stdout.write(f"\n== {name}: {known[name].about} ({position} of {len(names)})\n")
+        sys.stdout.flush()
+        figures.group, began = f"learning.{name}", time.monotonic()
+        try:
+            importlib.import_module(known[name].module).run(figures, options)
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+        sys.stdout.write(f"   {time.monotonic() - began:.0f} s\n")
+    sys.stdout.write(f"\n== {figures.path} ({(time.monotonic() - started) / 60:.0f} min)\n")
+    run = read(figures.path)
+    sys.stdout.write(table_text(run) + "\n")
+    missed = sum(figure.met is False for figure in run.figures)
+    judged = sum(figure.met is not None for figure in run.figures)
+    sys.stdout.write(f"\n{judged - missed} of {judged} targets met\n")
+    if failed:
+        sys.stderr.write(f"error: failed, what they had measured is kept: {', '.join(failed)}\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

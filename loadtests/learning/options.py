@@ -1,0 +1,54 @@
+"""What the parts of the learning benchmark are given, and which parts there are."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, field
+from typing import Final
+
+# One list for every part; a part that needs fewer takes the first ones.
+SEEDS: Final = tuple(range(1, 21))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to measure.
+
+    Attributes:
+        seeds: Of everything that is random.
+        quick: A smaller run of the same code, for the tests: its figures are worth nothing.
+    """
+
+    seeds: tuple[int, ...] = field(default=SEEDS)
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """Figures measured together: a module ``loadtests.learning.<name>`` with ``run(figures, options)``."""
+
+    name: str
+    about: str
+
+    @property
+    def module(self) -> str:
+        """Where ``run`` is."""
+        return f"loadtests.learning.{self.name}"
+
+
+_PARTS: Final = (
+    Part("estimators", "off-policy estimators beside Open Bandit Pipeline, and its published digits table"),
+    Part("intervals", "coverage and width of intervals at authorisation rates .6, .9 and .96"),
+    Part("peeking", "A/A tests that are read 200 times"),
+    Part("sets", "regret of exploration rules on six supervised sets, every rule on the same oracle"),
+    Part("payments", "regret of exploration rules on simulated payments, every rule on the same oracle"),
+    Part("generations", "value from one generation to the next over 26 weeks"),
+    Part("shock", "an issuer declines one action family at noon: how long until most of it is won back"),
+    Part("caps", "caps on share and cost under their controller; invariants of every pmf"),
+    Part("routing", "a real routing log: what each provider, and a capped policy, would have earned"),
+)
+
+
+def parts() -> dict[str, Part]:
+    """By name, those whose module is there."""
+    return {part.name: part for part in _PARTS if importlib.util.find_spec(part.module)}

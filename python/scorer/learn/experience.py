@@ -1,0 +1,117 @@
+"""What learning learns from: action decisions with what became of them, in columns.
+
+Made by the join of a decision log, or by the simulator; training, evaluation,
+the overlay, gates and reports read this and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Rows32 = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+
+
+class State(IntEnum):
+    """What is known about a decision's reward."""
+
+    SETTLED = 0
+    """The reward counts."""
+    IN_FLIGHT = 1
+    """Its action family's maturity window has not passed: never taken for a decline."""
+    MISSING = 2
+    """The window has passed and nothing was reported."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """`n` decisions over a catalogue of `K` actions, in order of time.
+
+    Attributes:
+        decision_id: `[n]` text.
+        entity: `[n]` text: the shopper that lanes are drawn by; empty where the caller gave none.
+        time_ms: `[n]` when it was decided, Unix time.
+        settled_ms: `[n]` when its reward became known; -1 where it is not.
+        context: `[n, context columns]` as the request carried them.
+        eligible: `[n, K]`.
+        pmf: `[n, K]` the whole of what the policy said.
+        action: `[n]` position in the catalogue.
+        propensity: `[n]` the probability of `action` when it was drawn.
+        reward: `[n]` 0 or 1; NaN unless settled.
+        state: `[n]` of `State`.
+        bundle: `[n]` position in `bundles`.
+        lane: `[n]` position in `lanes`.
+        bundles: digests (or names of policies, for simulated rows).
+        lanes: names.
+        actions: the catalogue's ids, `K` of them.
+    """
+
+    decision_id: npt.NDArray[np.str_]
+    entity: npt.NDArray[np.str_]
+    time_ms: Ints
+    settled_ms: Ints
+    context: Rows32
+    eligible: Bools
+    pmf: Rows32
+    action: Ints
+    propensity: Floats
+    reward: Floats
+    state: npt.NDArray[np.int8]
+    bundle: Ints
+    lane: Ints
+    bundles: tuple[str, ...]
+    lanes: tuple[str, ...]
+    actions: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def take(self, rows: slice | npt.NDArray[Any]) -> Experience:
+        """The decisions at `rows`."""
+        columns = {
+            column.name: getattr(self, column.name)[rows]
+            for column in fields(self)
+            if column.name not in {"bundles", "lanes", "actions"}
+        }
+        return replace(self, **columns)
+
+    def settled(self) -> Experience:
+        """The decisions whose reward is known."""
+        return self.take(self.state == State.SETTLED)
+
+    def between(self, start_ms: int, end_ms: int) -> Experience:
+        """The decisions of `[start_ms, end_ms)`."""
+        return self.take((self.time_ms >= start_ms) & (self.time_ms < end_ms))
+
+
+def concatenate(parts: Sequence[Experience]) -> Experience:
+    """One after the other; names of bundles and lanes are merged.
+
+    Raises:
+        ValueError: there is nothing to join, or catalogues differ.
+    """
+    if not parts:
+        raise ValueError("no experience to join")
+    if len({part.actions for part in parts}) > 1:
+        raise ValueError("experience over different catalogues cannot be joined")
+    bundles = tuple(dict.fromkeys(name for part in parts for name in part.bundles))
+    lanes = tuple(dict.fromkeys(name for part in parts for name in part.lanes))
+    columns: dict[str, Any] = {}
+    for column in fields(Experience):
+        if column.name not in {"bundles", "lanes", "actions", "bundle", "lane"}:
+            columns[column.name] = np.concatenate([getattr(part, column.name) for part in parts])
+    columns["bundle"] = np.concatenate([_renamed(part.bundle, part.bundles, bundles) for part in parts])
+    columns["lane"] = np.concatenate([_renamed(part.lane, part.lanes, lanes) for part in parts])
+    return Experience(**columns, bundles=bundles, lanes=lanes, actions=parts[0].actions)
+
+
+def _renamed(codes: Ints, own: tuple[str, ...], merged: tuple[str, ...]) -> Ints:
+    return np.array([merged.index(name) for name in own], dtype=np.int64)[codes]
