@@ -144,9 +144,20 @@ bench-quick: build bench-peers ## The figures that guard against regressions, ju
 bench-baseline: build bench-peers ## Measure this machine's baseline anew, after a change that is meant to be
 	@'$(RUN)' -m loadtests.quick --update $(ARGS)
 
+# Learning's peers run in the process that measures: their environment holds ours too.
+LEARNING := $(CURDIR)/.build/learning/venv
+$(LEARNING)/.packages: requirements/learning.txt $(VENV)/.packages
+	$(call say,'Peers to learn beside')
+	@'$(BIN)/uv' venv --quiet --clear --python '$(RUN)' '$(LEARNING)'
+	@'$(BIN)/uv' pip sync --quiet --python '$(LEARNING)/bin/python' --require-hashes requirements/learning.txt
+	@touch $@
+
+.PHONY: learning-peers
+learning-peers: $(LEARNING)/.packages
+
 .PHONY: bench-learning
-bench-learning: build ## What learning is worth beside its peers; parts: make bench-learning ARGS='estimators intervals'
-	@'$(RUN)' -m loadtests.learning $(ARGS)
+bench-learning: build learning-peers ## What learning is worth beside its peers; parts: make bench-learning ARGS='estimators intervals'
+	@PYTHONPATH='$(CURDIR)/python' '$(LEARNING)/bin/python' -m loadtests.learning $(ARGS)
 
 .PHONY: figures
 figures: build ## README's table and docs/figures from the last run's lines; or: make figures ARGS='A.jsonl B.jsonl'
@@ -164,6 +175,7 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$part.in --output-file $$part.txt; done
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt bench.in --output-file bench.txt
+	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt learning.in --output-file learning.txt
 	@cd requirements && for peer in peers-*.in; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$peer --output-file $${peer%.in}.txt; done
 	@cd requirements && $(LOCK) $(UPGRADE) clients.in --output-file clients.txt
