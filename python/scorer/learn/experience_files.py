@@ -1,0 +1,129 @@
+"""Experience as one Parquet file: a column per field, its names and catalogue in the file's metadata.
+
+Masks, pmfs and contexts are lists of a fixed length, so that DuckDB, pandas
+and Polars read them too. What is read is checked, so that later steps may
+trust shapes and codes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scorer.learn.errors import DataError
+from scorer.learn.experience import Experience, State
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+METADATA = b"scorer.experience"
+VERSION = 1
+
+_TEXT = ("decision_id", "entity")
+_SCALARS: dict[str, Any] = {
+    "time_ms": np.int64,
+    "settled_ms": np.int64,
+    "action": np.int64,
+    "propensity": np.float64,
+    "reward": np.float64,
+    "state": np.int8,
+    "bundle": np.int64,
+    "lane": np.int64,
+}
+_MATRICES: dict[str, Any] = {"context": np.float32, "eligible": np.bool_, "pmf": np.float32}
+
+
+def write(experience: Experience, path: Path) -> None:
+    """Writes a file, replacing what was there only once all of it is written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, pa.Array] = {
+        name: pa.array(getattr(experience, name).tolist(), pa.string()) for name in _TEXT
+    }
+    columns |= {name: pa.array(getattr(experience, name).astype(kind)) for name, kind in _SCALARS.items()}
+    columns |= {name: _lists(getattr(experience, name).astype(kind)) for name, kind in _MATRICES.items()}
+    about = {
+        "version": VERSION,
+        "bundles": experience.bundles,
+        "lanes": experience.lanes,
+        "actions": experience.actions,
+        "context_columns": experience.context.shape[1],
+    }
+    table = pa.table(columns).replace_schema_metadata({METADATA: json.dumps(about)})
+    part = path.with_name(f".{path.name}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        pq.write_table(table, part, compression="zstd")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Experience:
+    """Reads a file that `write` made.
+
+    Raises:
+        DataError: there is no such file, it is another kind of file, or its
+            columns do not fit together.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise DataError(f"experience {path}: no such file; `scorer learn join` makes one")
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"experience {path}: not a readable Parquet file ({error})") from error
+    try:
+        about = json.loads((table.schema.metadata or {})[METADATA])
+        version, actions, width = about["version"], tuple(about["actions"]), int(about["context_columns"])
+        bundles, lanes = tuple(about["bundles"]), tuple(about["lanes"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataError(
+            f"experience {path}: its metadata does not say what it holds; make it with `scorer learn join`"
+        ) from error
+    if version != VERSION:
+        raise DataError(f"experience {path}: version {version} is not {VERSION}; join the log again")
+    needed = [*_TEXT, *_SCALARS, *_MATRICES]
+    if missing := [name for name in needed if name not in table.column_names]:
+        raise DataError(f"experience {path}: column {', '.join(missing)} is missing; join the log again")
+    columns: dict[str, Any] = {name: np.array(table[name].to_pylist(), dtype=np.str_) for name in _TEXT}
+    for name, kind in _SCALARS.items():
+        if table[name].null_count:
+            raise DataError(f"experience {path}: column {name} has {table[name].null_count} empty rows")
+        columns[name] = table[name].to_numpy().astype(kind)
+    for name, kind in _MATRICES.items():
+        columns[name] = _matrix(table, name, width if name == "context" else len(actions), kind, path)
+    _check_codes(columns, {"action": len(actions), "bundle": len(bundles), "lane": len(lanes)}, path)
+    return Experience(**columns, bundles=bundles, lanes=lanes, actions=actions)
+
+
+def _lists(values: Any) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+
+
+def _matrix(table: pa.Table, name: str, width: int, kind: Any, path: Path) -> Any:
+    whole = table[name].combine_chunks()
+    flat = whole.flatten()
+    if len(flat) != len(table) * width or whole.null_count or flat.null_count:
+        raise DataError(f"experience {path}: column {name} does not hold {width} values in every row")
+    return flat.to_numpy(zero_copy_only=False).astype(kind).reshape(len(table), width)
+
+
+def _check_codes(columns: dict[str, Any], sizes: dict[str, int], path: Path) -> None:
+    for name, size in sizes.items():
+        outside = int(((columns[name] < 0) | (columns[name] >= size)).sum())
+        if outside:
+            raise DataError(f"experience {path}: {name} of {outside} rows is not in the metadata")
+    unknown = int((~np.isin(columns["state"], [int(state) for state in State])).sum())
+    if unknown:
+        raise DataError(
+            f"experience {path}: {unknown} rows have a state that is none of {[int(s) for s in State]}"
+        )
