@@ -192,6 +192,25 @@ class CalibrationFile(_Strict):
     maps: dict[str, CalibrationMap]
 
 
+Offsets: TypeAlias = dict[str, dict[str, FiniteFloat]]
+"""Logit offsets by factor of the catalogue and the factor's level."""
+
+
+class OverlaySpec(_Strict):
+    """``overlay.json``: logit offsets per segment and factor level, for what moved since training.
+
+    The offset of an action in segment ``s`` is ``everywhere[f][level]`` plus ``segments[s][f][level]``, with
+    ``level`` the action's, summed over the factors ``f`` and clipped to ``[-limit, limit]``. A request whose
+    segment is missing or not listed gets `everywhere` alone. It is added to the logit of a probability.
+    """
+
+    segment: str
+    """A category of the context."""
+    limit: FiniteFloat = Field(default=2.0, gt=0, le=10)
+    everywhere: Offsets = {}
+    segments: dict[str, Offsets] = {}
+
+
 class Distribution(_Strict):
     """How scores were distributed."""
 
