@@ -11,7 +11,9 @@ from typer.core import TyperGroup
 from scorer.cli import TYPER_OPTIONS
 
 # Each step: its module here, whose function has the module's name, and its line of help.
-STEPS: dict[str, str] = {}
+STEPS: dict[str, str] = {
+    "config": "Print a commented learn.toml, or check one.",
+}
 
 
 class _Steps(TyperGroup):

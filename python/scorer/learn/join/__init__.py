@@ -1,0 +1,1 @@
+"""Decisions of one checkpoint with what became of them: from the log to experience."""

@@ -1,0 +1,1 @@
+"""A generation of the action oracle and its policy, from experience."""
