@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from scorer.commands.simulate import app
+from scorer.learn import experience_files
 from scorer.learn.errors import DataError
+from scorer.learn.experience import State
 from scorer.learn.transactions import read_transactions
 from scorer.simulate.actions import catalogue
 
@@ -74,6 +76,21 @@ def test_payments(tmp_path):
     assert 0.6 < np.asarray(table.column("authorised")).mean() < 0.9
     # The hidden draw that settles outcomes must not be in what a learner reads.
     assert "chance" not in table.column_names
+
+
+def test_weeks_are_written_as_experience(tmp_path):
+    path = tmp_path / "weeks.parquet"
+    said = run(
+        "payments", "--to", str(path), "--weeks", "2", "--rows", "1680", "--shock", "12:NL-bank-0:route=A"
+    )
+    assert "3,360 payments of 2 weeks" in said
+    known = experience_files.read(path)
+    assert len(known) == 3_360
+    states = {state: int((known.state == state).sum()) for state in State}
+    assert f"{states[State.SETTLED]:,} settled, {states[State.IN_FLIGHT]:,} in flight" in said
+    assert states[State.IN_FLIGHT] > 0
+    hit = (known.context[:, 2] == 0) & (np.char.find(np.array(known.actions), "route=A")[known.action] >= 0)
+    assert np.nanmean(known.reward[hit]) < 0.2 < 0.7 < np.nanmean(known.reward[~hit])
 
 
 def test_what_cannot_be_written_or_simulated_is_refused(tmp_path):

@@ -41,12 +41,42 @@ def transactions(
 @app.command()
 def payments(
     to: Annotated[Path, typer.Option(metavar="FILE", help="Parquet file to write.")],
-    rows: Annotated[int, typer.Option(min=1, help="Number of payments.")] = 10_000,
+    rows: Annotated[int, typer.Option(min=1, help="Number of payments; with --weeks, of a week.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same file.")] = 0,
+    weeks: Annotated[
+        int, typer.Option(min=0, help="Write this many weeks as experience, outcomes arriving late.")
+    ] = 0,
+    shock: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOUR:ISSUER:FACTOR=VALUE",
+            help="With --weeks: from this hour on the issuer declines these actions.",
+        ),
+    ] = None,
 ) -> None:
-    """Payments with the baseline's choices, their propensities and whether they were authorised."""
-    from scorer.simulate.export import write_baseline_log
+    """Payments with the baseline's choices, their propensities and whether they were authorised.
 
-    logged = write_baseline_log(to, rows, seed)
-    rate = float(logged.authorised.mean())
-    typer.echo(f"{to}: {len(logged):,} payments, {rate:.2%} of them authorised under the baseline")
+    With --weeks the file is what `scorer learn` reads: whole pmfs, shoppers, times, and for every decision
+    whether its outcome is known, still on its way or missing. Issuers drift in week 6.
+    """
+    if weeks == 0 and shock:
+        raise typer.BadParameter("--shock needs --weeks")
+    if weeks == 0:
+        from scorer.simulate.export import write_baseline_log
+
+        logged = write_baseline_log(to, rows, seed)
+        rate = float(logged.authorised.mean())
+        typer.echo(f"{to}: {len(logged):,} payments, {rate:.2%} of them authorised under the baseline")
+        return
+    from scorer.learn.experience import State
+    from scorer.simulate.export import write_weeks
+    from scorer.simulate.weeks import Shock, WeeksPlan
+
+    shocks = tuple(Shock.parse(text) for text in shock or ())
+    known = write_weeks(to, WeeksPlan(weeks=weeks, per_hour=rows / 168, shocks=shocks), seed)
+    settled = known.settled()
+    counts = ", ".join(f"{int((known.state == s).sum()):,} {s.name.lower().replace('_', ' ')}" for s in State)
+    typer.echo(
+        f"{to}: {len(known):,} payments of {weeks} weeks ({counts}),"
+        f" {float(settled.reward.mean()):.2%} of the settled authorised under the baseline"
+    )

@@ -1,4 +1,4 @@
-"""The baseline's log as a file, for work outside the demo."""
+"""The baseline's log as a file, for work outside the demo; weeks of it as experience."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from scorer.learn import experience_files
 from scorer.learn.errors import DataError
+from scorer.learn.experience import Experience, concatenate
 from scorer.simulate.actions import catalogue
-from scorer.simulate.payments import Logged, Payments, contexts, log_baseline
+from scorer.simulate.outcomes import as_of, decide
+from scorer.simulate.payments import Logged, Payments, baseline_pmf, contexts, log_baseline
 from scorer.simulate.transactions import TransactionPlan, simulate_transactions
+from scorer.simulate.weeks import Market, WeeksPlan
 
 
 def write_baseline_log(path: Path, rows: int, seed: int) -> Logged:
@@ -39,3 +43,18 @@ def write_baseline_log(path: Path, rows: int, seed: int) -> Logged:
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
     return logged
+
+
+def write_weeks(path: Path, plan: WeeksPlan, seed: int) -> Experience:
+    """Simulates weeks under the baseline and writes what is known when the last one ends."""
+    market = Market(plan, seed)
+    weeks = []
+    for week in range(1, plan.weeks + 1):
+        arrivals = market.week(week)
+        weeks.append(decide(market, arrivals, baseline_pmf(arrivals.contexts), "baseline"))
+    known = as_of(concatenate(weeks), plan.week_ms(plan.weeks + 1))
+    try:
+        experience_files.write(known, path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
+    return known

@@ -137,7 +137,7 @@ def contexts(transactions: Transactions, risk: npt.NDArray[np.floating[Any]], se
         seed: of the draws per payment.
     """
     n = len(transactions)
-    card = _cards(int(transactions.customer.max()) + 1)
+    card = cards(int(transactions.customer.max()) + 1)
     rng = np.random.default_rng([seed, WORLD_SEED])
     again = rng.random(n) < 0.12
     last_decline = np.where(again, np.where(rng.random(n) < 0.8, 1, 2), 0)
@@ -156,8 +156,8 @@ def contexts(transactions: Transactions, risk: npt.NDArray[np.floating[Any]], se
     )
 
 
-def _cards(customers: int) -> dict[str, npt.NDArray[Any]]:
-    """Each customer's card. A stream per column: a card must not depend on how many there are."""
+def cards(customers: int) -> dict[str, npt.NDArray[Any]]:
+    """Each customer's card, by column. A stream per column: a card must not depend on how many there are."""
 
     def stream(which: int) -> Floats:
         return np.random.default_rng([WORLD_SEED, which]).random(customers)
@@ -228,6 +228,13 @@ class Payments:
 
     def __init__(self, seed: int = WORLD_SEED) -> None:
         self._world = World.draw(seed)
+
+    @classmethod
+    def of(cls, world: World) -> Payments:
+        """With these parameters."""
+        payments = cls.__new__(cls)
+        payments._world = world
+        return payments
 
     def probability(self, given: Contexts) -> Floats:
         """The hidden truth: `[n, actions]` P(authorised | context, action), eligible or not."""

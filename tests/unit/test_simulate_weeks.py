@@ -1,0 +1,187 @@
+"""Weeks of simulated payments: frozen, reproducible, and late in the documented way."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from scorer.learn.errors import DataError
+from scorer.learn.experience import State, concatenate
+from scorer.simulate.actions import codes
+from scorer.simulate.outcomes import as_of, decide
+from scorer.simulate.payments import ISSUER_NAMES, Payments, baseline_pmf
+from scorer.simulate.weeks import HOUR_MS, WEEK_MS, Market, Shock, WeeksPlan
+
+SHOCK = Shock(30, "NL-bank-0", "route", "A")
+
+
+def checksum(*columns: np.ndarray) -> str:
+    hasher = hashlib.sha256()
+    for column in columns:
+        values = np.round(column, 6) if column.dtype.kind == "f" else column
+        hasher.update(np.ascontiguousarray(values).tobytes())
+    return hasher.hexdigest()[:16]
+
+
+def baseline(market: Market, *weeks: int):
+    parts = []
+    for week in weeks:
+        arrivals = market.week(week)
+        parts.append(decide(market, arrivals, baseline_pmf(arrivals.contexts), "baseline"))
+    return concatenate(parts)
+
+
+@pytest.fixture(scope="module")
+def market() -> Market:
+    return Market(WeeksPlan(per_hour=120), seed=3)
+
+
+@pytest.fixture(scope="module")
+def log(market):
+    return baseline(market, 5, 6)
+
+
+def test_the_generator_is_frozen():
+    """Figures of different days compare only while these stand."""
+    market = Market(WeeksPlan(per_hour=20, shocks=(Shock(850, "US-bank-9", "retry", "no"),)), seed=1)
+    week = market.week(6)
+    log = decide(market, week, baseline_pmf(week.contexts), "baseline")
+    assert checksum(week.rows, week.time_ms, week.shopper, week.luck) == "0386a994ff196ab0"
+    assert checksum(market.truth(week)) == "51fc58e4e71ea168"
+    assert checksum(log.action, log.settled_ms, log.reward, log.propensity) == "2a71520dd16ff5d6"
+
+
+def test_a_day_is_the_same_whichever_days_are_made(market):
+    week = market.week(2)
+    day = market.day(9)
+    inside = week.between(int(day.time_ms[0]), int(day.time_ms[-1]) + 1)
+    assert np.array_equal(inside.time_ms, day.time_ms)
+    assert np.array_equal(inside.rows, day.rows)
+    assert not np.array_equal(Market(market.plan, seed=4).day(9).rows[:50], day.rows[:50])
+
+
+def test_traffic_is_in_order_of_time_and_of_the_asked_size(market, log):
+    assert len(log) == 2 * 120 * 168
+    assert (np.diff(log.time_ms) >= 0).all()
+    start = market.plan.week_ms(5)
+    assert log.time_ms[0] >= start
+    assert log.time_ms[-1] < start + 2 * WEEK_MS
+    assert len(set(log.decision_id)) == len(log)
+    hours = log.time_ms // HOUR_MS % 24
+    assert np.array_equal(hours, log.context[:, 1])
+    busiest = np.bincount(hours, minlength=24) / (len(log) / 24)
+    assert busiest[15] == pytest.approx(1.6, abs=0.15)
+    assert busiest[3] == pytest.approx(0.4, abs=0.15)
+
+
+def test_shoppers_come_back_with_the_same_card(log):
+    order = np.argsort(log.entity, kind="stable")
+    same = log.entity[order][1:] == log.entity[order][:-1]
+    assert same.mean() > 0.3
+    for column in (2, 4):  # issuer, scheme
+        value = log.context[order, column]
+        assert (value[1:] == value[:-1])[same].all()
+
+
+def test_before_the_drift_it_is_the_frozen_world_and_then_three_issuers_differ(market):
+    for week, moved in ((5, False), (6, True)):
+        arrivals = market.week(week).take(slice(0, 4000))
+        same = np.isclose(market.truth(arrivals), Payments().probability(arrivals.contexts)).all(axis=1)
+        changed = {ISSUER_NAMES[i] for i in np.unique(arrivals.contexts.issuer[~same])}
+        assert changed == ({"DE-bank-2", "US-bank-9", "BR-bank-11"} if moved else set())
+        assert same.mean() == pytest.approx(0.79 if moved else 1, abs=0.03)
+
+
+def test_a_shock_takes_nine_tenths_of_one_family_at_one_issuer_from_its_hour_on():
+    arrivals = Market(WeeksPlan(), 1).days(0, 3)
+    calm = Market(WeeksPlan(), 1).truth(arrivals)
+    hit = Market(WeeksPlan(shocks=(SHOCK,)), 1).truth(arrivals)
+    concerned = np.outer(
+        (arrivals.contexts.issuer == 0) & (arrivals.time_ms >= market_hour(30)), codes()[:, 2] == 0
+    )
+    np.testing.assert_allclose(hit[concerned], 0.1 * calm[concerned])
+    assert np.array_equal(hit[~concerned], calm[~concerned])
+    brief = Shock(30, "NL-bank-0", "route", "A", hours=5)
+    over = Market(WeeksPlan(shocks=(brief,)), 1).truth(arrivals) < calm
+    assert arrivals.time_ms[over.any(axis=1)].max() < market_hour(35)
+
+
+def market_hour(hour: float) -> int:
+    return WeeksPlan().start_ms + int(hour * HOUR_MS)
+
+
+def test_outcomes_follow_the_truth(market):
+    arrivals = market.week(1)
+    truth = market.truth(arrivals)
+    log = decide(market, arrivals, baseline_pmf(arrivals.contexts), "baseline", truth=truth)
+    expected = truth[np.arange(len(log)), log.action]
+    settled = log.state == State.SETTLED
+    assert np.nanmean(log.reward) == pytest.approx(expected[settled].mean(), abs=0.01)
+    assert log.eligible[np.arange(len(log)), log.action].all()
+    np.testing.assert_allclose(log.pmf.sum(axis=1), 1, atol=1e-6)
+    # As the propensities say: inverse ones sum to the eligible actions.
+    assert (1 / log.propensity).mean() == pytest.approx(log.eligible.sum(axis=1).mean(), rel=0.1)
+    assert market.best(arrivals, truth).mean() > expected.mean() + 0.1
+
+
+def test_delays_and_missing_outcomes_are_as_documented(log):
+    three_ds = codes()[log.action, 0]
+    hours = (log.settled_ms - log.time_ms) / HOUR_MS
+    known = log.state == State.SETTLED
+    assert (log.state == State.MISSING).mean() == pytest.approx(0.02, abs=0.003)
+    assert hours[known].min() >= 0
+    assert 60 < hours[known].max() <= 72
+    for kind, mean, late, missing, factor in (
+        (0, 1 / 30, 0.05, 0.017, 1),
+        (1, 0.1, 0.10, 0.020, 2),
+        (2, 1 / 3, 0.20, 0.026, 4),
+    ):
+        of_kind = three_ds == kind
+        assert (~known[of_kind]).mean() == pytest.approx(missing, abs=0.01)
+        for reward, takes in ((1, mean), (0, mean * factor)):
+            own = hours[of_kind & known & (log.reward == reward)]
+            # The prompt ones' median, the late ones counted in.
+            prompt = -takes * np.log1p(-0.5)
+            assert (own <= prompt).mean() == pytest.approx(0.5 * (1 - late), abs=0.05)
+            assert (own > 12).mean() == pytest.approx(late * 60 / 71, abs=0.045)
+
+
+def test_what_a_learner_sees_grows_and_never_shows_the_future(market, log):
+    end = market.plan.week_ms(7)
+    before = as_of(log, end - 24 * HOUR_MS)
+    after = as_of(log, end + 100 * HOUR_MS)
+    assert before.time_ms.max() < end - 24 * HOUR_MS
+    assert (before.settled_ms <= end - 24 * HOUR_MS).all()
+    waiting = before.state == State.IN_FLIGHT
+    assert waiting.any()
+    assert np.isnan(before.reward[waiting]).all()
+    assert (before.settled_ms[waiting] == -1).all()
+    # An outcome that will never come is in flight like the others until the window has passed.
+    lost = log.take(slice(0, len(before))).state == State.MISSING
+    young = before.time_ms > end - (24 + 72) * HOUR_MS
+    assert (before.state[lost & young] == State.IN_FLIGHT).all()
+    assert (before.state[lost & ~young] == State.MISSING).all()
+    assert not (after.state == State.IN_FLIGHT).any()
+    assert np.array_equal(after.reward, log.reward, equal_nan=True)
+
+
+def test_early_outcomes_alone_flatter_three_ds(market, log):
+    """What the overlay has to cope with: of young challenges, those known went better than all."""
+    challenge = log.take((codes()[log.action, 0] == 2) & (log.state == State.SETTLED))
+    early = challenge.settled_ms - challenge.time_ms < HOUR_MS // 2
+    assert challenge.reward[early].mean() > challenge.reward.mean() + 0.1
+
+
+@pytest.mark.parametrize(
+    "text", ["noon", "12:NL-bank-0:route", "12:NL:route=A", "12:NL-bank-0:road=A", "12:NL-bank-0:route=Z"]
+)
+def test_a_shock_that_cannot_be_is_refused(text):
+    with pytest.raises(DataError, match=r"shock: .*(HOUR|one of|unknown)"):
+        Shock.parse(text)
+
+
+def test_a_plan_that_cannot_be_is_refused():
+    with pytest.raises(DataError, match="weeks 0"):
+        WeeksPlan(weeks=0)
