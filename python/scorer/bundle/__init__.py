@@ -28,7 +28,12 @@ from scorer.bundle.models import (
 )
 
 if TYPE_CHECKING:
-    from scorer.bundle.build import HeldOut, build_action_bundle, build_score_bundle
+    from scorer.bundle.build import (
+        HeldOut,
+        build_action_bundle,
+        build_score_bundle,
+        preview_action_bundle,
+    )
     from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
     from scorer.bundle.columns import encode, transform
     from scorer.bundle.lineage import describe_lineage
@@ -43,6 +48,7 @@ _HOMES = {
     "encode": "scorer.bundle.columns",
     "fit_isotonic": "scorer.bundle.calibrate",
     "fit_sigmoid": "scorer.bundle.calibrate",
+    "preview_action_bundle": "scorer.bundle.build",
     "transform": "scorer.bundle.columns",
 }
 
@@ -74,6 +80,7 @@ __all__ = [
     "fit_isotonic",
     "fit_sigmoid",
     "inspect",
+    "preview_action_bundle",
     "read_manifest",
     "transform",
     "verify",

@@ -238,6 +238,27 @@ def build_action_bundle(
     return _finish(Path(output), draft, end, rows, masks, reference, own)
 
 
+def preview_action_bundle(
+    *,
+    model: Any,
+    schema: SchemaFile,
+    actions: Sequence[Action],
+    policy: PolicySpec,
+    voters: Sequence[Any] = (),
+    calibration: IsotonicMap | SigmoidMap | None = None,
+) -> Bundle:
+    """An action bundle in memory, to evaluate candidates with: without golden cases, never to be deployed.
+
+    Arguments are those of `build_action_bundle`.
+    """
+    sources = [open_source(model), *(open_source(voter) for voter in voters)]
+    lineage = Lineage(data_digest="none: a preview", code_version="preview")
+    draft = _start("preview", "action", schema, sources, (), lineage, None)
+    draft.files["actions.json"] = _actions_file(actions)
+    score, members = _add_nodes(draft, 0, calibration)
+    return Bundle(draft.bundle(PolicyNode(input=score, output="action", voters=members, policy=policy)))
+
+
 def _start(
     name: str,
     kind: Literal["score", "action"],

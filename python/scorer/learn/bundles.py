@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scorer.bundle import (
-    Action,
     Band,
     Feature,
     IsotonicMap,
@@ -22,6 +22,11 @@ from scorer.bundle.lineage import describe_lineage
 from scorer.learn.columns import Column
 from scorer.learn.fraud import FraudModel, fraud_columns
 from scorer.learn.oracle import Oracle
+from scorer.learn.training.generation import KEY
+from scorer.learn.training.preview import actions_of, schema_of
+
+if TYPE_CHECKING:
+    from scorer.learn.training.trained import Trained
 
 
 @dataclass(frozen=True)
@@ -72,20 +77,42 @@ def build_oracle(oracle: Oracle, policy: PolicySpec, output: Path, run_id: str) 
         output,
         name=task.name,
         model=oracle.booster,
-        schema=SchemaFile(features=_features(task.context), action_features=_features(task.action)),
-        actions=[
-            Action(
-                id=action.id,
-                factors=dict(action.factors),
-                features=list(action.features),
-                attributes=dict(action.attributes),
-            )
-            for action in task.actions
-        ],
+        schema=schema_of(task),
+        actions=actions_of(task),
         policy=policy,
         training=oracle.training_contexts,
         validation=oracle.reference_contexts,
         lineage=_lineage(oracle.data_digest, run_id, oracle.lineage()),
+    )
+    return Built(task.name, built.path, built.digest)
+
+
+def build_candidate(
+    trained: Trained, output: Path, run_id: str, *, created_at: datetime | None = None
+) -> Built:
+    """Builds the bundle of a generation: oracle, calibration, policy, members, and all that decided.
+
+    Args:
+        trained: the generation.
+        output: the directory to make.
+        run_id: the training run, for lineage.
+        created_at: default: now. The same generation, run and time give the same digest.
+    """
+    task, oracle = trained.task, trained.oracle
+    built = build_action_bundle(
+        output,
+        name=task.name,
+        model=oracle.booster,
+        schema=schema_of(task),
+        actions=actions_of(task),
+        policy=trained.policy,
+        training=oracle.training_contexts,
+        validation=oracle.reference_contexts,
+        voters=trained.voters,
+        calibration=trained.calibration,
+        lineage=_lineage(oracle.data_digest, run_id, {KEY: dict(trained.lineage)}),
+        created_at=created_at,
+        seed=trained.plan.seed,
     )
     return Built(task.name, built.path, built.digest)
 

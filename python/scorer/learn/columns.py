@@ -21,6 +21,9 @@ class Column:
         categories: the dictionary of a category.
         minimum: least value allowed, where there is one.
         maximum: largest value allowed, where there is one.
+        missing: whether a request may leave it out; the model then sees NaN.
+        unknown_category: whether a text outside the dictionary is refused or
+            counts as missing.
     """
 
     name: str
@@ -28,12 +31,14 @@ class Column:
     categories: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    missing: Literal["allow", "refuse"] = "refuse"
+    unknown_category: Literal["refuse", "missing"] = "refuse"
 
     def as_feature(self) -> dict[str, Any]:
         """As in a bundle's schema.json."""
-        feature: dict[str, Any] = {"name": self.name, "type": self.type, "missing": "refuse"}
+        feature: dict[str, Any] = {"name": self.name, "type": self.type, "missing": self.missing}
         if self.type == "category":
-            feature |= {"categories": list(self.categories), "unknown_category": "refuse"}
+            feature |= {"categories": list(self.categories), "unknown_category": self.unknown_category}
         if self.minimum is not None:
             feature["minimum"] = self.minimum
         if self.maximum is not None:

@@ -73,10 +73,16 @@ class OracleTask:
         """`[actions, action columns]`."""
         return np.array([action.features for action in self.actions], dtype=np.float32)
 
-    def matrix(self, rows: Rows32, rewards: Ints | None = None) -> xgboost.DMatrix:
+    def matrix(
+        self, rows: Rows32, rewards: npt.NDArray[Any] | None = None, weights: Floats | None = None
+    ) -> xgboost.DMatrix:
         """Rows as XGBoost wants them."""
         return xgboost.DMatrix(
-            rows, rewards, feature_types=xgboost_types(self.columns), enable_categorical=True
+            rows,
+            rewards,
+            weight=weights,
+            feature_types=xgboost_types(self.columns),
+            enable_categorical=True,
         )
 
 

@@ -1,0 +1,162 @@
+"""The training step: experience in, a generation out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import log_loss, roc_auc_score
+
+from scorer.bundle import Cap
+from scorer.learn.experience import Experience, State
+from scorer.learn.oracle import Oracle, OraclePlan, OracleTask
+from scorer.learn.training.bagging import train_members
+from scorer.learn.training.boosting import boost, exploded, sigmoid
+from scorer.learn.training.checks import check
+from scorer.learn.training.comparison import Compared
+from scorer.learn.training.gamma import choose_gamma
+from scorer.learn.training.generation import Generation
+from scorer.learn.training.out_of_fold import OutOfFold, out_of_fold
+from scorer.learn.training.policies import judging_spec, policy_spec
+from scorer.learn.training.progressive import choose_weights
+from scorer.learn.training.settings import TrainSettings
+from scorer.learn.training.trained import Trained
+from scorer.learn.training.weights import sample_weights
+
+# Contexts that were not trained on are the bundle's reference if there are so many.
+_REFERENCE = 256
+
+
+def fit(
+    task: OracleTask,
+    experience: Experience,
+    plan: TrainSettings | None = None,
+    previous: Generation | Trained | None = None,
+    *,
+    caps: Sequence[Cap] = (),
+    data_digest: str | None = None,
+    advance: Callable[[str], None] = lambda _: None,
+) -> Trained:
+    """Trains one generation on the settled decisions.
+
+    Args:
+        task: what is chosen, given what.
+        experience: decisions over the task's catalogue; those in flight or without outcome teach nothing.
+        plan: the settings; None: the defaults.
+        previous: the generation before, whose gamma limits this one's.
+        caps: prices that the policy takes off scores.
+        data_digest: of the experience, for lineage; None: computed.
+        advance: told each training that is over, in one line.
+
+    Returns:
+        The generation. Same experience, plan and previous: the same one.
+
+    Raises:
+        DataError: the experience does not fit the task or teaches nothing; the rule is named.
+    """
+    plan = plan or TrainSettings()
+    before = (
+        Generation(previous.generation, previous.gamma.gamma) if isinstance(previous, Trained) else previous
+    )
+    check(task, experience, plan)
+    settled = experience.settled()
+    judging = judging_spec(plan.policy, None if before is None else before.gamma, caps)
+    choice = choose_weights(task, experience, plan, judging, advance)
+    weights = sample_weights(settled.propensity, choice.tau, choice.clip)
+    unseen = out_of_fold(task, settled, weights, plan, advance)
+    gamma = choose_gamma(
+        unseen.probability(),
+        settled.reward,
+        float(settled.eligible.sum(axis=1).mean()),
+        plan.policy,
+        before,
+    )
+    booster = boost(task, exploded(task, settled), settled.reward, weights, plan)
+    advance("oracle")
+    members = train_members(task, settled, weights, plan, advance)
+    comparison: tuple[Compared, ...] = ()
+    number = 1 if before is None else before.number + 1
+    metrics = _metrics(settled, unseen)
+    digest = data_digest or digest_of(experience)
+    rest = experience.context[experience.state != State.SETTLED]
+    oracle = Oracle(
+        task=task,
+        booster=booster,
+        metrics=metrics,
+        training_contexts=settled.context,
+        reference_contexts=rest if len(rest) >= _REFERENCE else settled.context[-max(1, len(settled) // 5) :],
+        plan=OraclePlan(plan.trees, plan.depth, plan.learning_rate, 0.0, plan.threads, plan.seed),
+        data_digest=digest,
+    )
+    lineage: dict[str, Any] = {
+        "generation": number,
+        "previous": None if before is None else asdict(before),
+        "decisions": _decisions(experience),
+        "weights": choice.as_dict(),
+        "calibration": None if unseen.calibration is None else unseen.calibration.model_dump(),
+        "calibration_left_out": unseen.reason,
+        "gamma": gamma.as_dict(),
+        "out_of_fold": metrics,
+        "comparison": [one.as_dict() for one in comparison],
+        "plan": plan.model_dump(mode="json"),
+    }
+    salt = f"{digest} generation {number} seed {plan.seed}"
+    return Trained(
+        task=task,
+        oracle=oracle,
+        calibration=unseen.calibration,
+        policy=policy_spec(plan.policy, gamma.gamma, len(members), salt, caps),
+        weights=choice,
+        gamma=gamma,
+        members=members,
+        comparison=comparison,
+        metrics=metrics,
+        out_of_fold=unseen,
+        plan=plan,
+        generation=number,
+        lineage=lineage,
+    )
+
+
+def digest_of(experience: Experience) -> str:
+    """`sha256:<hex>` over every column and name."""
+    hasher = hashlib.sha256()
+    for column in fields(experience):
+        value = getattr(experience, column.name)
+        if isinstance(value, tuple):
+            hasher.update("\0".join(value).encode())
+        elif value.dtype.kind == "U":
+            hasher.update("\0".join(value.tolist()).encode())
+        else:
+            hasher.update(np.ascontiguousarray(value).data)
+    return f"sha256:{hasher.hexdigest()}"
+
+
+def _metrics(settled: Experience, unseen: OutOfFold) -> dict[str, float]:
+    raw, mended = sigmoid(unseen.margin), unseen.probability()
+    return {
+        "rows": float(len(settled)),
+        "auc": float(roc_auc_score(settled.reward, raw)),
+        "log_loss_uncalibrated": float(log_loss(settled.reward, raw)),
+        "log_loss": float(log_loss(settled.reward, mended)),
+        "brier": float(((mended - settled.reward) ** 2).mean()),
+        "mean_reward": float(settled.reward.mean()),
+        "mean_predicted": float(mended.mean()),
+    }
+
+
+def _decisions(experience: Experience) -> dict[str, Any]:
+    settled = experience.state == State.SETTLED
+    return {
+        "count": len(experience),
+        "settled": int(settled.sum()),
+        "in_flight": int((experience.state == State.IN_FLIGHT).sum()),
+        "missing": int((experience.state == State.MISSING).sum()),
+        "first_ms": int(experience.time_ms.min()),
+        "last_ms": int(experience.time_ms.max()),
+        "actions_taken": len(np.unique(experience.action[settled])),
+        "bundles": list(experience.bundles),
+    }

@@ -1,0 +1,102 @@
+"""Predictions of rows by models that did not see them, and the calibration that they allow."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scorer.bundle import SigmoidMap, fit_sigmoid
+from scorer.errors import BundleError
+from scorer.learn.errors import DataError
+from scorer.learn.experience import Experience
+from scorer.learn.oracle import OracleTask
+from scorer.learn.training.boosting import boost, exploded, margins, sigmoid
+from scorer.learn.training.settings import TrainSettings
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """What was predicted for every settled decision without having learned from it.
+
+    Attributes:
+        margin: `[n]` log-odds for the action taken.
+        fold: `[n]` which fold predicted it.
+        calibration: fitted on all of them; None where the plan wants none or it would not keep the order.
+        reason: why there is none.
+    """
+
+    margin: Floats
+    fold: Ints
+    calibration: SigmoidMap | None
+    reason: str
+
+    def probability(self) -> Floats:
+        """`[n]` calibrated."""
+        return calibrated(self.margin, self.calibration)
+
+
+def calibrated(margin: Floats, calibration: SigmoidMap | None) -> Floats:
+    """Log-odds to probabilities, through the map where there is one."""
+    if calibration is None:
+        return sigmoid(margin)
+    return sigmoid(calibration.slope * margin + calibration.intercept)
+
+
+def folds(experience: Experience, plan: TrainSettings) -> Ints:
+    """`[n]` the fold of every decision, from 0.
+
+    By entity, decisions of one shopper stay together: what is learned about a shopper must not be
+    predicted for the same shopper. By time, folds are consecutive blocks of equal size.
+    """
+    if plan.fold_by == "time":
+        rank = np.argsort(np.argsort(experience.time_ms, kind="stable"), kind="stable")
+        return np.asarray(rank * plan.folds // len(experience), dtype=np.int64)
+    names = np.where(experience.entity != "", experience.entity, experience.decision_id)
+    salt = f"fold {plan.seed} ".encode()
+    return np.array([zlib.crc32(salt + str(name).encode()) % plan.folds for name in names], dtype=np.int64)
+
+
+def out_of_fold(
+    task: OracleTask,
+    settled: Experience,
+    weights: Floats,
+    plan: TrainSettings,
+    advance: Callable[[str], None] = lambda _: None,
+) -> OutOfFold:
+    """Predicts each fold by a model of the others, and fits the calibration on all predictions.
+
+    The calibration is a sigmoid of the margin with a positive slope, so it never changes which of
+    two actions is better; it is not weighted, as it has two parameters and every row tells both.
+
+    Raises:
+        DataError: a fold leaves too little to train on.
+    """
+    rows, fold = exploded(task, settled), folds(settled, plan)
+    margin = np.empty(len(settled))
+    for held in range(plan.folds):
+        out = fold == held
+        if not out.any():
+            continue
+        reward = settled.reward[~out]
+        if not 0 < reward.sum() < len(reward):
+            raise DataError(
+                f"{task.name}: without fold {held + 1} of {plan.folds} all {len(reward)} rewards are alike; "
+                "use fewer folds or more decisions"
+            )
+        kept = weights[~out] / weights[~out].mean()
+        booster = boost(task, rows[~out], reward, kept, plan)
+        margin[out] = margins(task, booster, rows[out])
+        advance(f"fold {held + 1} of {plan.folds}")
+    if plan.calibration == "none":
+        return OutOfFold(margin, fold, None, "not wanted")
+    try:
+        return OutOfFold(margin, fold, fit_sigmoid(margin, settled.reward), "")
+    except BundleError:
+        return OutOfFold(margin, fold, None, "the margins do not rise with the rewards")

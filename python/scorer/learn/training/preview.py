@@ -1,0 +1,56 @@
+"""An oracle with a policy as the engine runs it, in memory: nothing is written, sealed or golden-tested.
+
+The engine evaluates a context over the whole catalogue in microseconds where
+the training library needs milliseconds, so judging a policy on every decision
+of a week is cheap, and it is the server's own arithmetic that is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from scorer.bundle import Action, Bundle, PolicySpec, SchemaFile, SigmoidMap, preview_action_bundle
+from scorer.bundle.models import Feature
+from scorer.learn.columns import Column
+from scorer.learn.oracle import OracleTask
+
+
+def preview(
+    task: OracleTask,
+    booster: Any,
+    policy: PolicySpec,
+    calibration: SigmoidMap | None = None,
+    voters: Sequence[Any] = (),
+) -> Bundle:
+    """The bundle that `build_candidate` would build, for evaluation here."""
+    return preview_action_bundle(
+        model=booster,
+        schema=schema_of(task),
+        actions=actions_of(task),
+        policy=policy,
+        voters=voters,
+        calibration=calibration,
+    )
+
+
+def schema_of(task: OracleTask) -> SchemaFile:
+    """The task's columns as a bundle's schema."""
+    return SchemaFile(features=_features(task.context), action_features=_features(task.action))
+
+
+def actions_of(task: OracleTask) -> list[Action]:
+    """The task's catalogue as a bundle's."""
+    return [
+        Action(
+            id=action.id,
+            factors=dict(action.factors),
+            features=[None if value != value else value for value in action.features],  # noqa: PLR0124 (NaN)
+            attributes=dict(action.attributes),
+        )
+        for action in task.actions
+    ]
+
+
+def _features(columns: tuple[Column, ...]) -> list[Feature]:
+    return [Feature.model_validate(column.as_feature()) for column in columns]
