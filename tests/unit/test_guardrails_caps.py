@@ -17,9 +17,7 @@ SALT = "0" * 32
 K = 6
 CHALLENGE = np.array([1.0, 0.0, 0.0, 1.0, 0.0, 0.0])
 COST = np.array([0.02, 0.08, 0.01, 0.10, 0.03, 0.005])
-ACTIONS = [
-    Action(id=f"a{i}", attributes={"challenge": CHALLENGE[i], "cost": COST[i]}) for i in range(K)
-]
+ACTIONS = [Action(id=f"a{i}", attributes={"challenge": CHALLENGE[i], "cost": COST[i]}) for i in range(K)]
 
 
 def world(seed: int, n: int = 400):
@@ -146,7 +144,7 @@ def test_scores_of_what_is_not_eligible_do_not_matter():
 def test_a_limit_that_no_price_can_meet_is_refused():
     scores, eligible = world(1)
     floor = PolicySpec(rule="epsilon_greedy", epsilon=0.0, action_floors={"a0": 0.3}, salt=SALT)
-    with pytest.raises(DataError, match='cap "challenge": 0.05 cannot be met: 0.2'):
+    with pytest.raises(DataError, match=r'cap "challenge": 0\.05 cannot be met: 0\.2'):
         solve_caps(floor, ACTIONS, scores, eligible, {"challenge": 0.05})
     with pytest.raises(DataError, match="no action has this attribute"):
         solve_caps(floor, ACTIONS, scores, eligible, {"chalenge": 0.5})

@@ -19,7 +19,8 @@ def quarters(*basis_points: float) -> list[Quarter]:
 
 
 @pytest.mark.parametrize(
-    ("basis_points", "amount"), [(0.5, 500), (1, 500), (1.0001, 250), (6, 250), (6.0001, 100), (13, 100), (13.0001, 0)]
+    ("basis_points", "amount"),
+    [(0.5, 500), (1, 500), (1.0001, 250), (6, 250), (6.0001, 100), (13, 100), (13.0001, 0)],
 )
 def test_each_amount_needs_its_rate_and_the_rate_itself_is_within(basis_points, amount):
     assert largest_amount(assess(quarters(basis_points))) == amount
@@ -158,7 +159,10 @@ def test_mastercard_allows_ten_declines_a_day_and_thirty_five_a_month():
     assert allowed(month, 17 * DAY_MS, "mastercard")
     tried(month, [17 * DAY_MS], "mastercard")
     assert not allowed(month, 17 * DAY_MS + 1, "mastercard")
-    assert "35 declines in 720 hours" in month.may_retry("card", "mastercard", 18 * DAY_MS, amount_cents=1_000).why
+    assert (
+        "35 declines in 720 hours"
+        in month.may_retry("card", "mastercard", 18 * DAY_MS, amount_cents=1_000).why
+    )
 
 
 @pytest.mark.parametrize("code", ["MAC03", "MAC21"])

@@ -1,4 +1,4 @@
-"""Eligibility rules: the same verdicts as the simulator's own, reasons for all, nothing allowed by ignorance."""
+"""Eligibility rules: the simulator's own verdicts, reasons for all, nothing allowed by ignorance."""
 
 from __future__ import annotations
 
@@ -80,9 +80,7 @@ def test_a_missing_number_meets_nothing(need):
 
 @pytest.mark.parametrize("need", [("x", "in", ("a",)), ("x", "not in", ("a",)), ("x", "!=", "a")])
 def test_a_missing_category_meets_nothing(need):
-    columns = named_columns(
-        (Column("x", "category", ("a", "b")),), np.array([[np.nan]], dtype=np.float32)
-    )
+    columns = named_columns((Column("x", "category", ("a", "b")),), np.array([[np.nan]], dtype=np.float32))
     said = two_actions((need,)).evaluate(columns)
     assert not said.mask[0, 1]
     assert "is missing" in str(said.reasons(0, 1)[0])
@@ -155,7 +153,9 @@ def test_logged_masks_are_held_against_the_rules():
     against, without = audit_masks(logged, said)
     assert (against.rows, against.example, dict(against.detail)) == (2, "d1", {"limit": 2, "taken": 1})
     assert (without.rows, without.example, dict(without.detail)) == (1, "d3", {"b": 1})
-    assert not audit_masks(logged.take(slice(0, 1)), two_actions((("x", "<", 5.0),)).evaluate({"x": np.ones(1)}))
+    assert not audit_masks(
+        logged.take(slice(0, 1)), two_actions((("x", "<", 5.0),)).evaluate({"x": np.ones(1)})
+    )
 
 
 @pytest.mark.parametrize(

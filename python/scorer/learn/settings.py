@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from scorer.config.lines import key_lines
 from scorer.config.problems import InvalidSettingsError, Problem, describe, dotted
+from scorer.learn.guardrails.settings import GuardrailSettings
 from scorer.learn.join.settings import JoinSettings
 from scorer.learn.section import Section
 from scorer.learn.training.settings import TrainSettings
@@ -29,6 +30,7 @@ class LearnSettings(Section):
 
     join: JoinSettings = JoinSettings()
     train: TrainSettings = TrainSettings()
+    guardrails: GuardrailSettings = GuardrailSettings()
 
 
 def load(path: Path | None) -> LearnSettings:

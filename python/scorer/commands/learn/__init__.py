@@ -13,6 +13,7 @@ from scorer.cli import TYPER_OPTIONS
 # Each step: its module here, whose function has the module's name, and its line of help.
 STEPS: dict[str, str] = {
     "config": "Print a commented learn.toml, or check one.",
+    "guardrails": "Check logged decisions against the guardrails; solve and control the prices of caps.",
 }
 
 
@@ -25,10 +26,13 @@ class _Steps(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in STEPS:
             return None
-        function = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
-        single = typer.Typer(**TYPER_OPTIONS)
-        single.command(cmd_name, short_help=STEPS[cmd_name])(function)
-        command = typer.main.get_command(single)
+        module = importlib.import_module(f"{__name__}.{cmd_name}")
+        # A step is one command; one with commands of its own has an `app`.
+        step = getattr(module, "app", None)
+        if step is None:
+            step = typer.Typer(**TYPER_OPTIONS)
+            step.command(cmd_name, short_help=STEPS[cmd_name])(getattr(module, cmd_name))
+        command = typer.main.get_command(step)
         command.name = cmd_name
         return command
 

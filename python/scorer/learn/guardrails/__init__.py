@@ -1,1 +1,1 @@
-"""Guardrails: which actions a payment may use and why not, caps on share and cost, limits of law and schemes."""
+"""Guardrails: who may use which action and why not, caps on share and cost, limits of law and schemes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,9 @@ def audit_masks(experience: Experience, said: Eligibility) -> tuple[Finding, ...
         }
         taken = int(against[np.arange(len(experience)), experience.action].sum())
         findings.append(
-            _finding("actions were eligible against a rule", against.any(axis=1), ids, by_rule | {"taken": taken})
+            _finding(
+                "actions were eligible against a rule", against.any(axis=1), ids, by_rule | {"taken": taken}
+            )
         )
     without = said.mask & ~experience.eligible
     if without.any():
@@ -62,9 +65,7 @@ def audit_masks(experience: Experience, said: Eligibility) -> tuple[Finding, ...
     return tuple(findings)
 
 
-def audit_pmf(
-    experience: Experience, floors: Mapping[str, PolicySpec] | None = None
-) -> tuple[Finding, ...]:
+def audit_pmf(experience: Experience, floors: Mapping[str, PolicySpec] | None = None) -> tuple[Finding, ...]:
     """Checks every logged pmf.
 
     Args:
@@ -74,7 +75,9 @@ def audit_pmf(
     pmf, eligible, ids = experience.pmf.astype(np.float64), experience.eligible, experience.decision_id
     rows = np.arange(len(pmf))
     checks = {
-        "the pmf holds what is no probability": (~np.isfinite(pmf) | (pmf < 0) | (pmf > 1 + _FLOAT32)).any(axis=1),
+        "the pmf holds what is no probability": (~np.isfinite(pmf) | (pmf < 0) | (pmf > 1 + _FLOAT32)).any(
+            axis=1
+        ),
         "the pmf does not sum to 1": np.abs(pmf.sum(axis=1) - 1) > SUM_TOLERANCE,
         "an action that is not eligible has a probability": ((pmf > 0) & ~eligible).any(axis=1),
         "the action taken was not eligible": ~eligible[rows, experience.action],
@@ -100,7 +103,7 @@ def floor_of(spec: PolicySpec, actions: Sequence[str], eligible: npt.NDArray[np.
 
 
 def _finding(
-    what: str, bad: npt.NDArray[np.bool_], ids: npt.NDArray[np.str_], detail: Mapping[str, int] | None = None
+    what: str, bad: Any, ids: npt.NDArray[np.str_], detail: Mapping[str, int] | None = None
 ) -> Finding:
     counted = {name: count for name, count in (detail or {}).items() if count}
     return Finding(what, int(bad.sum()), str(ids[int(bad.argmax())]), counted)

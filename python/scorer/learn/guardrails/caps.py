@@ -10,8 +10,11 @@ exploration included: what they force cannot be priced away, and a limit below i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +22,13 @@ import numpy.typing as npt
 from scorer.bundle.models import Action, Cap, PolicySpec
 from scorer.learn.errors import DataError
 
+if TYPE_CHECKING:
+    from scorer.bundle import Bundle, Inspection
+
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-# More contexts than this do not make prices better: the mean of an attribute is known to a fraction of a point.
+# More contexts do not make prices better: the mean of an attribute is known to a fraction of a point.
 SOLVER_ROWS = 5_000
 _SWEEPS = 60
 _STEPS = 40
@@ -102,39 +108,120 @@ def solve_caps(
     """
     from scorer.bundle.policy import Policy
 
-    if len(scores) == 0 or not limits:
-        raise DataError("caps: no decisions or no limits; give a window of decisions and at least one cap")
-    names, bounds = tuple(limits), np.array(list(limits.values()))
-    table = attribute_table(actions, names)
     if len(scores) > SOLVER_ROWS:
         picked = np.linspace(0, len(scores) - 1, SOLVER_ROWS).astype(np.int64)
         scores, eligible = scores[picked], eligible[picked]
     voted = np.expand_dims(eligible, 1) if scores.ndim == 3 else eligible
     clean = np.where(voted, scores, 0.0)
+
+    def pmf(caps: list[Cap]) -> Floats:
+        return Policy(spec.model_copy(update={"caps": caps}), actions).pmf(clean, eligible)
+
     reward = clean[:, 0] if clean.ndim == 3 else clean
+    return _duals(pmf, reward, actions, limits, tolerance, start or {})
+
+
+def solve_bundle(
+    path: Path,
+    contexts: npt.NDArray[np.float32],
+    eligible: Bools,
+    limits: Mapping[str, float],
+    *,
+    tolerance: float = 1e-4,
+) -> Duals:
+    """Solves for the prices of a bundle's policy on logged contexts, from the prices that it has.
+
+    Args:
+        path: the bundle's directory.
+        contexts: `[n, features]`.
+        eligible: `[n, actions]`.
+        limits: attribute to B_j.
+        tolerance: see `solve_caps`.
+
+    Raises:
+        DataError: it is no action bundle, or a limit cannot be met.
+    """
+    from scorer.bundle import Bundle, inspect
+
+    inspection = inspect(path)
+    spec = policy_of(inspection)
+    if len(contexts) > SOLVER_ROWS:
+        picked = np.linspace(0, len(contexts) - 1, SOLVER_ROWS).astype(np.int64)
+        contexts, eligible = contexts[picked], eligible[picked]
+    start = {cap.attribute: cap.lambda_ for cap in spec.caps}
+    _, rewards = Bundle.load(path).evaluate(contexts, eligible=eligible)
+    if spec.rule != "bagging":
+        return solve_caps(
+            spec, inspection.actions, rewards, eligible, limits, tolerance=tolerance, start=start
+        )
+
+    # The members' votes are the bundle's own business: each set of prices is tried on the bundle itself.
+    def pmf(caps: list[Cap]) -> Floats:
+        return drafted(path, caps).evaluate(contexts, eligible=eligible)[0]
+
+    reward = np.where(eligible, rewards, 0.0)
+    return _duals(pmf, reward, inspection.actions, limits, tolerance, start)
+
+
+def policy_of(inspection: Inspection) -> PolicySpec:
+    """The policy of an action bundle."""
+    last = inspection.manifest.program[-1]
+    if last.kind != "policy":
+        raise DataError(f'"{inspection.path}" is a bundle of scores; caps belong to bundles of actions')
+    return last.policy
+
+
+def drafted(path: Path, caps: list[Cap]) -> Bundle:
+    """A bundle in memory that differs in its caps."""
+    from scorer import bridge
+    from scorer.bundle import Bundle
+
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    manifest["program"][-1]["policy"]["caps"] = [
+        cap.model_dump(mode="json", by_alias=True, exclude_none=True) for cap in caps
+    ]
+    made = ("golden.bin", "reference.json")
+    files = {name: (path / name).read_bytes() for name in manifest["files"] if name not in made}
+    head = {name: value for name, value in manifest.items() if name not in {"digest", "files"}}
+    return Bundle(bridge.draft_bundle(json.dumps(head), files))
+
+
+def _duals(
+    pmf_at: Callable[[list[Cap]], Floats],
+    reward: Floats,
+    actions: Sequence[Action],
+    limits: Mapping[str, float],
+    tolerance: float,
+    start: Mapping[str, float],
+) -> Duals:
+    if len(reward) == 0 or not limits:
+        raise DataError("caps: no decisions or no limits; give a window of decisions and at least one cap")
+    names, bounds = tuple(limits), np.array(list(limits.values()))
+    table = attribute_table(actions, names)
 
     def pmf(prices: Floats) -> Floats:
-        caps = [Cap(attribute=name, lambda_=float(price)) for name, price in zip(names, prices, strict=True)]
-        return Policy(spec.model_copy(update={"caps": caps}), actions).pmf(clean, eligible)
+        return pmf_at(
+            [Cap(attribute=name, lambda_=float(price)) for name, price in zip(names, prices, strict=True)]
+        )
 
     def use(prices: Floats) -> Floats:
         return np.asarray(pmf(prices).mean(axis=0) @ table.T)
 
-    free = use(np.zeros(len(names)))
-    first = np.array([(start or {}).get(name, 0.0) for name in names])
+    free = pmf(np.zeros(len(names)))
+    first = np.array([start.get(name, 0.0) for name in names])
     prices = _solve(use, names, bounds, table, first, tolerance)
     final = pmf(prices)
-    steps = np.array([max(price * 0.1, 0.01 / _scale(row)) for price, row in zip(prices, table, strict=True)])
+    steps = [max(price * 0.1, 0.01 / _scale(row)) for price, row in zip(prices, table, strict=True)]
     return Duals(
         attributes=names,
         limits=tuple(bounds.tolist()),
         prices=tuple(prices.tolist()),
         use=tuple((final.mean(axis=0) @ table.T).tolist()),
-        unpriced=tuple(free.tolist()),
+        unpriced=tuple((free.mean(axis=0) @ table.T).tolist()),
         sensitivity=tuple(_slope(use, prices, at, step) for at, step in enumerate(steps)),
         value=float((final * reward).sum(axis=1).mean()),
-        unpriced_value=float((pmf(np.zeros(len(names))) * reward).sum(axis=1).mean()),
-        rows=len(scores),
+        unpriced_value=float((free * reward).sum(axis=1).mean()),
+        rows=len(reward),
     )
 
 
@@ -181,7 +268,7 @@ def _bisect(
         if high * scale > 1e4:
             raise DataError(
                 f'cap "{name}": {bound:g} cannot be met: {at_high:.6g} is left at any price, by floors, '
-                "exploration or payments that no other action is eligible for; raise the limit or lower the floors"
+                "exploration or payments without another eligible action; raise the limit or lower the floors"
             )
     for _ in range(_STEPS):
         if bound - at_high <= tolerance * bound or high - low <= 1e-9 / scale:

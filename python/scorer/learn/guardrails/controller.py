@@ -6,9 +6,9 @@ actions drawn: the same expectation without the noise of the draw. In velocity f
     target = limit * (1 - margin) - overspend of the period so far, paid back over `repay` windows
     lambda += [ p * (u_t - u_(t-1)) + i * (u_t - target) ] / sensitivity
 
-with the sensitivity that `solve_caps` measured (how fast use falls with price). One step gives up
-at most `max_rise` limits of use and takes back at most `max_fall`. The price is the integrator itself, kept within [0, price_limit], so there is nothing that can wind up; the overspend is
-counted over the trailing period alone.
+with the sensitivity that `solve_caps` measured (how fast use falls with price). One step gives up at most
+`max_rise` limits of use and takes back at most `max_fall`. The price is the integrator itself, kept within
+[0, price_limit], so there is nothing that can wind up; the overspend is that of the trailing period alone.
 
 **The band.** Over any trailing `period` of windows the mean use stays at or below limit * (1 + band).
 A window can be no better than the bundle that was live in it, so one bad window of a period must fit
@@ -43,7 +43,9 @@ class ControllerSettings(Section):
     max_rise: float = Field(
         default=2.0, gt=0, description="Most that a price rises in one window, in use given up, in limits."
     )
-    max_fall: float = Field(default=0.25, gt=0, description="Most that it falls, likewise: caps are left slowly.")
+    max_fall: float = Field(
+        default=0.25, gt=0, description="Most that it falls, likewise: caps are left slowly."
+    )
     price_limit: float = Field(default=1.0, gt=0, description="Highest price per unit; above it is an alarm.")
     least_rows: int = Field(default=100, ge=1, description="A window with fewer decisions moves nothing.")
 

@@ -118,7 +118,9 @@ class RetryLedger:
     def __len__(self) -> int:
         return len(self._cards)
 
-    def declined(self, token: str, scheme: str, at_ms: int, *, amount_cents: int, codes: Sequence[str]) -> None:
+    def declined(
+        self, token: str, scheme: str, at_ms: int, *, amount_cents: int, codes: Sequence[str]
+    ) -> None:
         """Notes a decline.
 
         Args:
@@ -171,7 +173,8 @@ class RetryLedger:
         old = [
             key
             for key, card in self._cards.items()
-            if (not card.declines or card.declines[-1] < before_ms) and not self._lasts(key[1], card, before_ms)
+            if (not card.declines or card.declines[-1] < before_ms)
+            and not self._lasts(key[1], card, before_ms)
         ]
         for key in old:
             del self._cards[key]

@@ -42,7 +42,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">=": lambda column, value: column >= value,
     "==": lambda column, value: column == value,
     "!=": lambda column, value: column != value,
-    "in": lambda column, value: np.isin(column, value),
+    "in": np.isin,
     "not in": lambda column, value: ~np.isin(column, value),
 }
 
@@ -143,15 +143,15 @@ class RuleSet:
                     )
                 if comparison.endswith("in") != isinstance(value, (list, tuple)):
                     raise DataError(
-                        f'"{name}": {column} {comparison} {value!r}: `in` and `not in` take lists, others do not'
+                        f'"{name}": {column} {comparison} {value!r}: `in`, `not in` take lists, others do not'
                     )
 
     @cached_property
     def concerned(self) -> Bools:
         """`[rules, actions]`: whom each rule concerns."""
-        return np.array([[rule.concerns(factors) for factors in self.factors] for rule in self.rules]).reshape(
-            len(self.rules), len(self.factors)
-        )
+        return np.array(
+            [[rule.concerns(factors) for factors in self.factors] for rule in self.rules]
+        ).reshape(len(self.rules), len(self.factors))
 
     def evaluate(self, columns: Columns) -> Eligibility:
         """Applies every rule to `n` payments.
@@ -164,7 +164,7 @@ class RuleSet:
         """
         known: dict[str, npt.NDArray[Any]] = dict(columns)
         for name, needs in self.facts.items():
-            # A fact over missing values is itself missing, not false: `== false` must not be met by ignorance.
+            # A fact over missing values is missing, not false: ignorance must not meet `== false`.
             met = np.logical_and.reduce([_met(known, need, f'fact "{name}"') for need in needs])
             unknown = np.logical_or.reduce([_missing(known[need[0]]) for need in needs])
             known[name] = np.where(unknown, np.nan, met.astype(np.float64))
@@ -253,7 +253,7 @@ def read_rules(path: Path, factors: Sequence[Mapping[str, str]]) -> RuleSet:
 
 
 def named_columns(columns: Sequence[Column], rows: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
-    """Dense rows as rules see them: categories as text (None where missing), flags and numbers as they are."""
+    """Dense rows as rules see them: categories as text, None where missing; the rest as it is."""
     named: dict[str, npt.NDArray[Any]] = {}
     for at, column in enumerate(columns):
         values = rows[:, at]

@@ -28,7 +28,8 @@ class GuardrailSettings(Section):
         examples=["rules.toml"],
     )
     caps: tuple[CapSettings, ...] = Field(
-        default=(), description="Attributes of actions and the most that a decision may use of them on average."
+        default=(),
+        description="Attributes of actions and the most that a decision may use of them on average.",
     )
     controller: ControllerSettings = ControllerSettings()
     tra: TraSettings = TraSettings()

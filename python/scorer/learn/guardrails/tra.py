@@ -53,7 +53,9 @@ class TraSettings(Section):
         description="EUR up to which payments may be exempt at fraud rates of at most so many basis points.",
     )
     quarters_above: int = Field(default=2, ge=1, description="Article 20(2): cease after this many in a row.")
-    quarters_below: int = Field(default=1, ge=1, description="Article 20(3): use again after this many in a row.")
+    quarters_below: int = Field(
+        default=1, ge=1, description="Article 20(3): use again after this many in a row."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> TraSettings:
@@ -117,7 +119,9 @@ def assess(quarters: Sequence[Quarter], settings: TraSettings | None = None) -> 
         raise DataError(f"TRA: quarters {', '.join(names)} are not in order of time, each once")
     for one in quarters:
         if not 0 <= one.fraud_cents <= one.total_cents:
-            raise DataError(f"TRA: {one.name}: fraud of {one.fraud_cents} in {one.total_cents} cents is no rate")
+            raise DataError(
+                f"TRA: {one.name}: fraud of {one.fraud_cents} in {one.total_cents} cents is no rate"
+            )
     return tuple(_follow(band, quarters, settings) for band in settings.bands)
 
 
@@ -133,7 +137,9 @@ def _follow(band: TraBand, quarters: Sequence[Quarter], settings: TraSettings) -
             allowed, why = True, f"{quarter.name} is within"
     last = quarters[-1]
     points = float(last.rate * 10_000)
-    return BandState(band, allowed, last.above(band), f"{why}; {last.name}: {points:.2f} of {band.basis_points:g} bp")
+    return BandState(
+        band, allowed, last.above(band), f"{why}; {last.name}: {points:.2f} of {band.basis_points:g} bp"
+    )
 
 
 def largest_amount(states: Sequence[BandState]) -> float:

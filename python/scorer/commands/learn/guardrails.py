@@ -1,0 +1,164 @@
+"""``scorer learn guardrails``: what no policy may do, checked on what was logged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scorer.cli import TYPER_OPTIONS
+from scorer.commands.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from scorer.learn.guardrails.settings import GuardrailSettings
+
+app = typer.Typer(
+    help="Check logged decisions against the guardrails; solve and control the prices of caps.",
+    no_args_is_help=True,
+    **TYPER_OPTIONS,
+)
+
+Logged = Annotated[Path, typer.Argument(metavar="EXPERIENCE", help="What `scorer learn join` wrote.")]
+OfBundle = Annotated[Path, typer.Option("--bundle", "-b", metavar="DIR", help="The bundle.")]
+Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="learn.toml")]
+Caps = Annotated[
+    list[str] | None,
+    typer.Option("--cap", metavar="NAME=LIMIT", help="A cap; default: those of learn.toml."),
+]
+State = Annotated[Path, typer.Option("--state", metavar="FILE", help="Where the controller keeps its state.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def check(
+    experience: Logged,
+    bundle: OfBundle,
+    rules: Annotated[
+        Path | None, typer.Option("--rules", metavar="FILE", help="Rules; default: those of learn.toml.")
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Check masks against the rules, every pmf and propensity, floors; exit 1 if anything is found."""
+    from dataclasses import asdict
+
+    from scorer.learn import settings
+    from scorer.learn.experience_files import read
+    from scorer.learn.guardrails.bundles import audit
+
+    chosen = settings.load(config).guardrails
+    logged = read(experience)
+    findings = audit(logged, bundle, rules or chosen.rules)
+    if json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        print_table(
+            ("finding", "decisions", "first", "detail"),
+            [
+                (one.what, str(one.rows), one.example, ", ".join(f"{n}: {k}" for n, k in one.detail.items()))
+                for one in findings
+            ],
+            empty=f"{len(logged)} decisions, nothing found",
+        )
+    if findings:
+        raise typer.Exit(1)
+
+
+@app.command()
+def solve(
+    experience: Logged,
+    bundle: OfBundle,
+    cap: Caps = None,
+    config: Config = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FILE", help="Start the controller from this solution.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Solve for the prices at which the bundle's policy meets its caps on these decisions."""
+    from dataclasses import asdict
+
+    from scorer.learn import settings
+    from scorer.learn.experience_files import read
+    from scorer.learn.guardrails.caps import solve_bundle
+    from scorer.learn.guardrails.state import ControllerState
+
+    limits = _limits(cap, settings.load(config).guardrails)
+    logged = read(experience)
+    duals = solve_bundle(bundle, logged.context, logged.eligible, limits)
+    if state is not None:
+        ControllerState.start(duals, int(logged.time_ms[-1]) + 1).write(state)
+    if json:
+        print_json(asdict(duals))
+        return
+    rows = zip(duals.attributes, duals.limits, duals.unpriced, duals.use, duals.prices, strict=True)
+    print_table(
+        ("cap", "limit", "use without", "use", "price"),
+        [(name, *(f"{value:.6g}" for value in values)) for name, *values in rows],
+        empty="",
+    )
+    typer.echo(f"expected reward {duals.value:.4f}; without caps {duals.unpriced_value:.4f}")
+    typer.echo(_revise(bundle, dict(zip(duals.attributes, duals.prices, strict=True))))
+
+
+@app.command()
+def control(
+    experience: Logged,
+    state: State,
+    bundle: OfBundle,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Move the prices by what was used since the last step; exit 1 while a cap is beyond its band."""
+    from dataclasses import asdict
+
+    from scorer.learn import settings
+    from scorer.learn.experience_files import read
+    from scorer.learn.guardrails.state import ControllerState
+
+    chosen = settings.load(config).guardrails.controller
+    before = ControllerState.read(state)
+    after = before.follow(read(experience), bundle, chosen)
+    after.write(state)
+    if json:
+        print_json([asdict(cap) for cap in after.caps])
+    else:
+        print_table(
+            ("cap", "limit", "use of the period", "price was", "price", ""),
+            [
+                (
+                    new.attribute,
+                    f"{new.limit:g}",
+                    f"{new.mean():.6g}",
+                    f"{old.price:.6g}",
+                    f"{new.price:.6g}",
+                    "saturated" if new.saturated else "violated" if new.violated(chosen) else "",
+                )
+                for old, new in zip(before.caps, after.caps, strict=True)
+            ],
+            empty="no cap is controlled",
+        )
+        typer.echo(_revise(bundle, {cap.attribute: cap.price for cap in after.caps}))
+    if any(one.saturated or one.violated(chosen) for one in after.caps):
+        raise typer.Exit(1)
+
+
+def _limits(given: list[str] | None, chosen: GuardrailSettings) -> dict[str, float]:
+    from scorer.learn.errors import DataError
+
+    limits = {cap.attribute: cap.limit for cap in chosen.caps}
+    if given:
+        limits = {}
+    for one in given or []:
+        name, _, value = one.partition("=")
+        try:
+            limits[name] = float(value)
+        except ValueError:
+            raise DataError(f'--cap "{one}" is not NAME=LIMIT, such as challenge=0.3') from None
+    return limits
+
+
+def _revise(bundle: Path, prices: dict[str, float]) -> str:
+    options = " ".join(f"--cap {name}={price:.6g}" for name, price in prices.items())
+    return f"next: scorer bundle revise {bundle} {options} --output NEW"
