@@ -33,8 +33,8 @@ def audit(experience: Experience, bundle: Path, rules: Path | None) -> tuple[Fin
     ]
     if len(columns) != experience.context.shape[1]:
         raise DataError(
-            f'"{bundle}" takes {len(columns)} features, the log has {experience.context.shape[1]}; give a bundle'
-            " that made its decisions"
+            f'"{bundle}" takes {len(columns)} features, the log has {experience.context.shape[1]}; '
+            "give one that made it"
         )
     findings = audit_pmf(experience, {inspection.digest: spec})
     if rules is None:
