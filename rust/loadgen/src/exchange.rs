@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use h2::client::SendRequest;
 use http::{HeaderMap, Request, StatusCode};
 use prost::Message as _;
+use scorer_proto::CODE_NAMES;
 use scorer_proto::v1::{ScoreBatchResponse, ScoreResponse, SelectActionResponse, Served};
 
 use crate::codec::unframe;
@@ -54,27 +55,8 @@ fn status(headers: &HeaderMap) -> Option<Result<(), &'static str>> {
 
 /// The name as gRPC spells it.
 fn name(code: &[u8]) -> &'static str {
-    const NAMES: [&str; 17] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
     let number = std::str::from_utf8(code).ok().and_then(|text| text.parse::<usize>().ok());
-    number.and_then(|number| NAMES.get(number)).copied().unwrap_or("UNKNOWN")
+    number.and_then(|number| CODE_NAMES.get(number)).copied().unwrap_or("UNKNOWN")
 }
 
 /// A stream or connection that ended without a status.

@@ -1,4 +1,4 @@
-//! Generated protobuf messages and gRPC stubs; nothing else.
+//! Generated protobuf messages and gRPC stubs, and the names of gRPC's codes.
 
 /// `scorer.v1`: scoring, control and decision-log messages.
 #[expect(
@@ -24,3 +24,24 @@ pub mod inference {
 
 /// The encoded `FileDescriptorSet` of `protos/`, for reflection and the contract test.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The names of gRPC's status codes, in order of their numbers.
+pub const CODE_NAMES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];

@@ -16,11 +16,13 @@ use scorer_core::admission::{
 };
 
 use super::arrive::Arrival;
+use super::evaluate::Failed;
+use super::{Turn, route};
 use crate::bundles::Loaded;
 use crate::config::{Mode, ServerConfig};
 use crate::error::ServerError;
+use crate::metrics::Reason;
 use crate::refusal::Refusal;
-use crate::state::Checkpoint;
 
 /// What a batch may take where its caller sets no deadline: it has no promise to keep.
 pub(crate) const BATCH_WITHIN: Duration = Duration::from_secs(5);
@@ -109,15 +111,12 @@ impl Door {
         }
     }
 
-    /// Whether to work on `rows` rows with this bundle.
-    pub(crate) fn ask(
+    fn ask(
         &self,
         now: Instant,
-        arrival: &Arrival,
-        checkpoint: &Checkpoint,
+        Turn { arrival, checkpoint, id, entity, .. }: Turn<'_>,
         loaded: &Loaded,
         rows: u32,
-        about: &str,
     ) -> Result<Ticket, Shed> {
         self.left(arrival);
         let hour = self.nanos(now).0 / Nanos::from(COHORT).0;
@@ -128,7 +127,7 @@ impl Door {
             arrived: self.nanos(arrival.at),
             timeout: arrival.timeout().map(Nanos::from),
             caller: arrival.caller,
-            cohort: self.keys.hash_one((about, hour)),
+            cohort: self.keys.hash_one((route::about(entity, id), hour)),
         };
         match self.core.ask(self.nanos(now), &ask) {
             Verdict::Admit(ticket) => Ok(Ticket::new(Arc::clone(&self.core), ticket)),
@@ -180,6 +179,34 @@ impl Door {
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.core.snapshot()
     }
+}
+
+/// Whether to work on `rows` rows with this bundle; what is shed, or would be, is counted.
+pub(crate) fn ask(turn: Turn<'_>, loaded: &Loaded, rows: u32, now: Instant) -> Result<Ticket, Shed> {
+    let counters = &turn.shared.metrics.checkpoint(turn.checkpoint.index).sla;
+    let asked = turn.shared.admission.ask(now, turn, loaded, rows);
+    match &asked {
+        Ok(ticket) => {
+            if let Some(reason) = ticket.ticket().and_then(|it| it.would_shed()) {
+                counters.would_shed(reason);
+            }
+        }
+        Err(shed) => counters.shed(shed.reason),
+    }
+    asked
+}
+
+/// The right to evaluate one row, or why the model does not answer it. `instead` is what routing found.
+pub(crate) fn one(
+    turn: Turn<'_>,
+    loaded: &Loaded,
+    instead: Option<Reason>,
+    now: Instant,
+) -> Result<Ticket, Failed> {
+    if instead == Some(Reason::Breaker) {
+        return Err(Failed::out_of_service(loaded));
+    }
+    ask(turn, loaded, 1, now).map_err(|shed| Failed::shed(&shed))
 }
 
 /// Admission's name of a bundle, never 0.

@@ -15,7 +15,7 @@ use super::arrive::Arrival;
 use super::evaluate::{Failed, with_workspace};
 use super::log::{self, Said};
 use super::rows::{self, Rows};
-use super::{Decision, Times, decode, features, micros, reply, route, score};
+use super::{Decision, Times, Turn, decode, features, micros, reply, route, score};
 use crate::bundles::Loaded;
 use crate::config::{DurabilityClass, Kind};
 use crate::lanes::LaneInForce;
@@ -55,14 +55,14 @@ pub(crate) async fn answer(
     let width = check(loaded, request.schema_fingerprint, &values, request.rows)?;
     let data_load_us = micros(began.elapsed());
 
-    let about = if entity.is_empty() { id.as_str() } else { entity };
     let work = Rows {
         loaded: Arc::clone(&lane.loaded),
         id: id.clone(),
         values: Arc::clone(&values),
         width: width.max(1),
     };
-    let (evaluated, exec) = rows::evaluate(shared, arrival, checkpoint, work, about).await?;
+    let (evaluated, exec) =
+        rows::evaluate(Turn { shared, arrival, checkpoint, id: &id, entity }, work).await?;
     let times = Times { data_load_us, exec_us: micros(exec) };
     let counters = shared.metrics.checkpoint(checkpoint.index);
     let mut rows = Vec::with_capacity(evaluated.len());

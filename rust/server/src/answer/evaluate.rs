@@ -99,20 +99,7 @@ pub(crate) fn evaluate<T>(
     now: Instant,
     work: impl FnOnce(&[f32], &mut ForBundle) -> Result<T, EvalError>,
 ) -> Result<T, Failed> {
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        #[cfg(feature = "fault-injection")]
-        shared.faults.strike(id)?;
-        let _ = (id, until);
-        let Workspace { row, kept, .. } = &mut *workspace;
-        let memory = for_bundle(kept, loaded);
-        #[cfg(feature = "fault-injection")]
-        let began = Instant::now();
-        let out = work(row, memory);
-        #[cfg(feature = "fault-injection")]
-        shared.faults.delay(began, until)?;
-        out
-    }));
-    let (result, evaluation) = match result {
+    let (result, evaluation) = match guarded(shared, loaded, workspace, id, until, work) {
         Ok(Ok(out)) => (Ok(out), Some(Evaluation::Good)),
         Ok(Err(error)) => {
             let failed = failed(shared, loaded, &error);
@@ -120,8 +107,6 @@ pub(crate) fn evaluate<T>(
             (Err(failed), evaluation)
         }
         Err(panic) => {
-            // Half-written working memory is not used again; the eligible set was not being written.
-            for_bundle(&mut workspace.kept, loaded).eval = EvalScratch::new(&loaded.bundle);
             let told = shared.panicked("evaluation", panic.as_ref());
             (Err(Failed { reason: Reason::Panic, told: Some(told) }), Some(Evaluation::Panic))
         }
@@ -145,20 +130,11 @@ pub(crate) fn together(
     now: Instant,
     values: &[f32],
 ) -> Option<Result<Vec<ScoreOut>, Failed>> {
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        #[cfg(feature = "fault-injection")]
-        shared.faults.strike(id)?;
-        let _ = (shared, id);
-        let memory = for_bundle(&mut workspace.kept, loaded);
-        #[cfg(feature = "fault-injection")]
-        let began = Instant::now();
+    let result = guarded(shared, loaded, workspace, id, until, |_, memory| {
         let mut out = Vec::new();
-        let scored = loaded.bundle.score_rows(values, until, &mut memory.eval, &mut out);
-        #[cfg(feature = "fault-injection")]
-        shared.faults.delay(began, until)?;
-        scored?;
+        loaded.bundle.score_rows(values, until, &mut memory.eval, &mut out)?;
         out.into_iter().collect::<Result<Vec<_>, _>>()
-    }));
+    });
     match result {
         Ok(Ok(out)) => {
             for _ in &out {
@@ -167,12 +143,37 @@ pub(crate) fn together(
             Some(Ok(out))
         }
         Ok(Err(EvalError::OutOfTime(_))) => Some(Err(Failed::late())),
-        Ok(Err(_)) => None,
-        Err(_) => {
-            for_bundle(&mut workspace.kept, loaded).eval = EvalScratch::new(&loaded.bundle);
-            None
-        }
+        Ok(Err(_)) | Err(_) => None,
     }
+}
+
+/// Runs `work` on the bundle's memory, with the faults that are injected, and stops a panic.
+fn guarded<T>(
+    shared: &Shared,
+    loaded: &Loaded,
+    workspace: &mut Workspace,
+    id: &str,
+    until: &Until<'_>,
+    work: impl FnOnce(&[f32], &mut ForBundle) -> Result<T, EvalError>,
+) -> std::thread::Result<Result<T, EvalError>> {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        #[cfg(feature = "fault-injection")]
+        shared.faults.strike(id)?;
+        let _ = (shared, id, until);
+        let Workspace { row, kept, .. } = &mut *workspace;
+        let memory = for_bundle(kept, loaded);
+        #[cfg(feature = "fault-injection")]
+        let began = Instant::now();
+        let out = work(row, memory);
+        #[cfg(feature = "fault-injection")]
+        shared.faults.delay(began, until)?;
+        out
+    }));
+    if result.is_err() {
+        // Half-written working memory is not used again; the eligible set was not being written.
+        for_bundle(&mut workspace.kept, loaded).eval = EvalScratch::new(&loaded.bundle);
+    }
+    result
 }
 
 /// The working memory for a bundle; made at the first request that this thread answers with it.

@@ -38,6 +38,16 @@ pub(crate) struct Decision<'a> {
     pub(crate) times: Times,
 }
 
+/// One request under way: what is known of it before a lane is drawn.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn<'a> {
+    pub(crate) shared: &'a crate::state::Shared,
+    pub(crate) arrival: &'a arrive::Arrival,
+    pub(crate) checkpoint: &'a crate::state::Checkpoint,
+    pub(crate) id: &'a str,
+    pub(crate) entity: &'a str,
+}
+
 /// Microseconds, as replies and records carry them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {

@@ -10,15 +10,19 @@ use crate::metrics::Reason;
 use crate::refusal::Refusal;
 use crate::state::{Checkpoint, Shared};
 
-/// Draws the lane by entity, or by the decision's id without one: a shopper stays in one lane.
+/// Whom a decision is about: the entity, or the decision itself without one.
+pub(crate) fn about<'a>(entity: &'a str, decision_id: &'a str) -> &'a str {
+    if entity.is_empty() { decision_id } else { entity }
+}
+
+/// Draws the lane by whom the decision is about: a shopper stays in one lane.
 pub(crate) fn lane<'a>(
     table: &'a LanesInForce,
     checkpoint: &Checkpoint,
     entity: &str,
     decision_id: &str,
 ) -> Result<&'a LaneInForce, Refusal> {
-    let by = if entity.is_empty() { decision_id } else { entity };
-    lanes::draw(table.of(checkpoint.index), &checkpoint.name, by)
+    lanes::draw(table.of(checkpoint.index), &checkpoint.name, about(entity, decision_id))
         .ok_or_else(|| Refusal::NoBundle { name: checkpoint.name.clone() })
 }
 

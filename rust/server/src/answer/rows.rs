@@ -2,21 +2,20 @@
 //! a shopper waits for goes first.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use scorer_core::admission::{Outcome, Place, Queue, Reply, Served, Start};
+use scorer_core::admission::{Outcome, Place, Queue, Served, Start};
 use scorer_core::bundle::ScoreOut;
 
-use super::admit::Ticket;
-use super::arrive::Arrival;
+use super::Turn;
+use super::admit;
 use super::budget::Until;
 use super::evaluate::{self, Failed, with_workspace};
 use crate::bundles::Loaded;
 use crate::metrics::Reason;
-use crate::pool::{Expire, Meeting, Met, Work};
+use crate::pool::{self, Expire as _, Job, Met, Work};
 use crate::refusal::Refusal;
-use crate::state::{Checkpoint, Shared};
+use crate::state::Shared;
 
 /// A score, or why the model has none.
 pub(crate) type Evaluated = Result<ScoreOut, Failed>;
@@ -34,26 +33,12 @@ pub(crate) struct Rows {
 ///
 /// # Errors
 /// Shed, or not done in time.
-pub(crate) async fn evaluate(
-    shared: &Shared,
-    arrival: &Arrival,
-    checkpoint: &Checkpoint,
-    rows: Rows,
-    about: &str,
-) -> Result<(Vec<Evaluated>, Duration), Refusal> {
-    let counters = &shared.metrics.checkpoint(checkpoint.index).sla;
+pub(crate) async fn evaluate(turn: Turn<'_>, rows: Rows) -> Result<(Vec<Evaluated>, Duration), Refusal> {
+    let Turn { shared, checkpoint, .. } = turn;
     let (now, count) = (Instant::now(), rows.count());
-    let ticket = shared.admission.ask(now, arrival, checkpoint, &rows.loaded, count as u32, about);
-    let ticket = ticket.map_err(|shed| {
-        counters.shed(shed.reason);
-        Refusal::shed(&shed)
-    })?;
+    let ticket = admit::ask(turn, &rows.loaded, count as u32, now).map_err(|shed| Refusal::shed(&shed))?;
     let Some(admitted) = ticket.ticket() else { return Err(Refusal::Draining) };
-    if let Some(reason) = admitted.would_shed() {
-        counters.would_shed(reason);
-    }
-    let (place, chunk, queue) = (admitted.place(), admitted.chunk_rows() as usize, admitted.queue());
-    let finish_by = shared.admission.instant(admitted.finish_by());
+    let (place, chunk) = (admitted.place(), admitted.chunk_rows().max(1) as usize);
     if place == Place::Inline {
         return evaluate::inline(shared, checkpoint, ticket, now, |until| {
             let mut out = Vec::with_capacity(count);
@@ -63,26 +48,11 @@ pub(crate) async fn evaluate(
         .map(|out| (out, now.elapsed()))
         .map_err(|failed| failed.refusal(shared, checkpoint));
     }
-    let (meeting, waiting) = Meeting::new();
-    if let Some(at) = finish_by {
-        let meeting: Arc<dyn Expire> = Arc::clone(&meeting) as _;
-        shared.watchdog.watch(at, Arc::downgrade(&meeting));
-    }
-    shared.pool.push(Box::new(Many {
-        checkpoint: checkpoint.index,
-        meeting,
-        ticket: Some(ticket),
-        queue,
-        finish_by,
-        chunk: chunk.max(1),
-        out: Vec::with_capacity(count),
-        exec: Duration::ZERO,
-        rows,
-    }));
-    match waiting.wait().await {
-        Some(Met::Done(done)) => Ok(done),
-        Some(Met::Late) => Err(Refusal::Deadline),
-        None => Err(Refusal::Draining),
+    let out = Vec::with_capacity(count);
+    let many = |job| Many { job, chunk, rows, out, exec: Duration::ZERO };
+    match pool::evaluate(shared, checkpoint.index, ticket, many).await? {
+        Met::Done(done) => Ok(done),
+        Met::Late => Err(Refusal::Deadline),
     }
 }
 
@@ -92,11 +62,7 @@ fn is_late(row: &Evaluated) -> bool {
 
 /// Rows on the pool.
 struct Many {
-    checkpoint: usize,
-    meeting: Arc<Meeting<(Vec<Evaluated>, Duration)>>,
-    ticket: Option<Ticket>,
-    queue: Queue,
-    finish_by: Option<Instant>,
+    job: Job<(Vec<Evaluated>, Duration)>,
     /// Rows between two turns.
     chunk: usize,
     rows: Rows,
@@ -144,13 +110,13 @@ impl Rows {
 
 impl Work for Many {
     fn queue(&self) -> Queue {
-        self.queue
+        self.job.queue
     }
 
     fn run(&mut self, shared: &Shared) -> bool {
-        let Some(ticket) = &mut self.ticket else { return false };
+        let Some(mut ticket) = self.job.ticket.take() else { return false };
         let began = Instant::now();
-        let until = Until::new(self.finish_by, Some(&self.meeting.cell));
+        let until = self.job.until();
         let first = self.out.is_empty();
         let too_late = first && ticket.start(shared.admission.nanos(began)) == Start::TooLate;
         let mut over = too_late || until.is_over();
@@ -162,37 +128,24 @@ impl Work for Many {
             ticket.progress((to - from) as u32);
             over = self.out.last().is_some_and(is_late);
             if !over && to < self.rows.count() {
+                self.job.ticket = Some(ticket);
                 return true;
             }
         }
-        if over {
-            self.meeting.expire();
-        }
-        self.end(shared, over);
-        false
-    }
-}
-
-impl Many {
-    fn end(&mut self, shared: &Shared, over: bool) {
-        let Some(ticket) = self.ticket.take() else { return };
         let given = if over {
-            Err(self.meeting.cell.state())
+            self.job.meeting.expire();
+            Err(self.job.meeting.cell.state())
         } else {
-            self.meeting.give((std::mem::take(&mut self.out), self.exec))
+            self.job.meeting.give((std::mem::take(&mut self.out), self.exec))
         };
-        if given == Err(Reply::Fallback) && !self.exec.is_zero() {
-            shared.metrics.checkpoint(self.checkpoint).sla.late_results.fetch_add(1, Relaxed);
+        if let Err(first) = given
+            && !self.exec.is_zero()
+        {
+            self.job.discarded(shared, first);
         }
         let outcome = if given.is_ok() { Outcome::Model } else { Outcome::Failed };
         let now = shared.admission.nanos(Instant::now());
         ticket.finish(now, Served { exec: self.exec.into(), outcome });
-    }
-}
-
-impl Drop for Many {
-    fn drop(&mut self) {
-        // Nothing to abandon once it has been told.
-        self.meeting.abandon();
+        false
     }
 }

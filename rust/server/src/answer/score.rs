@@ -12,19 +12,19 @@ use scorer_core::bundle::ScoreOut;
 use scorer_proto::v1::score_request::Features as Given;
 use scorer_proto::v1::{ScoreRequest, ScoreResponse};
 
-use super::admit::Ticket;
+use super::admit::{self, Ticket};
 use super::arrive::Arrival;
 use super::budget::Until;
 use super::evaluate::{self, Failed, Workspace, with_workspace};
 use super::exposure::{self, Exposure};
 use super::features::{self, Features};
 use super::log::{self, Said};
-use super::{Decision, Times, decide, decode, micros, reply, route};
+use super::{Decision, Times, Turn, decide, decode, micros, reply, route};
 use crate::bundles::Loaded;
 use crate::config::{FallbackConfig, Kind};
 use crate::lanes::{LaneInForce, Source};
 use crate::metrics::Reason;
-use crate::pool::{self, Met};
+use crate::pool::{self, Met, One};
 use crate::refusal::Refusal;
 use crate::replay::{Claimed, Content, Remembered};
 use crate::state::{Checkpoint, Shared};
@@ -57,40 +57,28 @@ pub(crate) async fn answer(
     decode::entity(&request.entity)?;
     let id = decode::request_id(std::mem::take(&mut request.request_id))?;
     let turn = Turn { shared, arrival, checkpoint, id: &id.text, entity: &request.entity };
-    if !id.given {
-        let scored = turn.decide(&request).await?;
-        if scored.fallback.is_some() {
-            arrival.fell_back();
-        }
-        return Ok(reply::score(id.text, &scored));
-    }
-    let key = shared.scores.key(checkpoint.index, &id.text);
-    let content = content(shared.scores.hasher(), &request);
-    let scored = match shared.scores.claim(key, content, checkpoint).await? {
-        Claimed::Mine(claim) => {
-            let scored = turn.decide(&request).await?;
-            claim.finish(&scored);
-            scored
-        }
-        Claimed::Answered(scored) => {
-            shared.metrics.replays.fetch_add(1, Relaxed);
-            scored
-        }
-    };
+    let scored = if id.given { once(turn, &request).await? } else { decision(turn, &request).await? };
     if scored.fallback.is_some() {
         arrival.fell_back();
     }
     Ok(reply::score(id.text, &scored))
 }
 
-/// One score under way.
-#[derive(Clone, Copy)]
-struct Turn<'a> {
-    shared: &'a Shared,
-    arrival: &'a Arrival,
-    checkpoint: &'a Checkpoint,
-    id: &'a str,
-    entity: &'a str,
+/// The answer of this id, decided now or before.
+async fn once(turn: Turn<'_>, request: &ScoreRequest) -> Result<Scored, Refusal> {
+    let Turn { shared, checkpoint, id, .. } = turn;
+    let content = content(shared.scores.hasher(), request);
+    match shared.scores.claim(shared.scores.key(checkpoint.index, id), content, checkpoint).await? {
+        Claimed::Mine(claim) => {
+            let scored = decision(turn, request).await?;
+            claim.finish(&scored);
+            Ok(scored)
+        }
+        Claimed::Answered(scored) => {
+            shared.metrics.replays.fetch_add(1, Relaxed);
+            Ok(scored)
+        }
+    }
 }
 
 /// Where the evaluation runs, as admission has it.
@@ -108,140 +96,101 @@ struct Pooled {
     data_load_us: u32,
 }
 
-// === impl Turn ===
-
-impl Turn<'_> {
-    async fn decide(self, request: &ScoreRequest) -> Result<Scored, Refusal> {
-        match with_workspace(|workspace| self.begin(request, workspace))? {
-            Step::Inline(scored) => Ok(scored),
-            Step::Pool(pooled) => self.on_pool(pooled).await,
-        }
-    }
-
-    fn begin(self, request: &ScoreRequest, workspace: &mut Workspace) -> Result<Step, Refusal> {
-        let Turn { shared, arrival, checkpoint, id, entity } = self;
-        let table = shared.lanes.load();
-        let began = Instant::now();
-        let features = shared.features.fetch(entity, given(request))?;
-        let lane = route::lane(&table, checkpoint, entity, id)?;
-        let (lane, instead) = route::in_service(shared, &table, checkpoint, lane, id, began);
-        let loaded = &*lane.loaded;
-        features::encode(&features, loaded, &mut workspace.row)?;
-        let fetched = Instant::now();
-        let data_load_us = micros(fetched - began);
-
-        let ticket = match instead {
-            Some(Reason::Breaker) => Err(Failed::out_of_service(loaded)),
-            _ => admit(
-                shared,
-                arrival,
-                checkpoint,
-                loaded,
-                if entity.is_empty() { id } else { entity },
-                fetched,
-            ),
-        };
-        let evaluated = match ticket {
-            Err(failed) => Err(failed),
-            Ok(ticket) if ticket.ticket().is_some_and(|it| it.place() == Place::Pool) => {
-                let row = workspace.row.clone();
-                return Ok(Step::Pool(Pooled { lane: lane.clone(), instead, ticket, row, data_load_us }));
-            }
-            Ok(ticket) => evaluate::inline(shared, checkpoint, ticket, fetched, |until| {
-                evaluate::evaluate(shared, loaded, workspace, id, until, fetched, |row, memory| {
-                    loaded.bundle.score(row, until, &mut memory.eval)
-                })
-            }),
-        };
-        let times = Times { data_load_us, exec_us: micros(fetched.elapsed()) };
-        self.conclude(workspace, lane, evaluated, instead, times).map(Step::Inline)
-    }
-
-    async fn on_pool(self, pooled: Pooled) -> Result<Scored, Refusal> {
-        let Turn { shared, checkpoint, id, .. } = self;
-        let Pooled { lane, instead, ticket, row, data_load_us } = pooled;
-        let work = {
-            let (loaded, id, mut row) = (Arc::clone(&lane.loaded), id.to_owned(), row.clone());
-            move |shared: &Shared, until: &Until<'_>| {
-                let began = Instant::now();
-                let evaluated = with_workspace(|workspace| {
-                    std::mem::swap(&mut workspace.row, &mut row);
-                    evaluate::evaluate(shared, &loaded, workspace, &id, until, began, |row, memory| {
-                        loaded.bundle.score(row, until, &mut memory.eval)
-                    })
-                });
-                let outcome = evaluate::outcome(&evaluated);
-                ((evaluated, micros(began.elapsed())), outcome)
-            }
-        };
-        let met = pool::evaluate(shared, checkpoint.index, ticket, Box::new(work)).await?;
-        let (evaluated, exec_us) = match met {
-            Met::Done(done) => done,
-            Met::Late => (Err(Failed::late()), 0),
-        };
-        with_workspace(|workspace| {
-            workspace.row.clear();
-            workspace.row.extend_from_slice(&row);
-            self.conclude(workspace, &lane, evaluated, instead, Times { data_load_us, exec_us })
-        })
-    }
-
-    /// From the evaluation, or what went wrong with it, to the answer and its record.
-    fn conclude(
-        self,
-        workspace: &mut Workspace,
-        lane: &LaneInForce,
-        evaluated: Result<ScoreOut, Failed>,
-        instead: Option<Reason>,
-        times: Times,
-    ) -> Result<Scored, Refusal> {
-        let Turn { shared, arrival, checkpoint, id, entity } = self;
-        let loaded = &*lane.loaded;
-        let (out, fallback) = or_static(shared, arrival, checkpoint, loaded, &workspace.row, evaluated)?;
-        let fallback = fallback.or(instead);
-        let counters = shared.metrics.checkpoint(checkpoint.index);
-        if let Some(reason) = fallback {
-            counters.fell_back(reason, 1);
-        }
-        counters.exec.record(Duration::from_micros(times.exec_us.into()));
-        counters.rows.fetch_add(1, Relaxed);
-        loaded.answered(1);
-
-        let label = label(checkpoint, loaded, &out);
-        if let Some(log) = &shared.log {
-            let decision = Decision { checkpoint, lane, id, entity, fallback, times };
-            let (row, _, record) = workspace.parts(loaded);
-            let said = Said::Score { margin: out.margin, score: out.score, label: &label };
-            // A score that is not recorded is still worth giving; the log counts it.
-            let _ = log::append(shared, log, decision, row, said, checkpoint.durability, record);
-        }
-        let source = Arc::clone(&lane.source);
-        Ok(Scored { source, score: out.score, margin: out.margin, label, fallback, times })
+async fn decision(turn: Turn<'_>, request: &ScoreRequest) -> Result<Scored, Refusal> {
+    match with_workspace(|workspace| begin(turn, request, workspace))? {
+        Step::Inline(scored) => Ok(scored),
+        Step::Pool(pooled) => on_pool(turn, pooled).await,
     }
 }
 
-/// The right to evaluate one row, or why not.
-pub(crate) fn admit(
-    shared: &Shared,
-    arrival: &Arrival,
-    checkpoint: &Checkpoint,
-    loaded: &Loaded,
-    about: &str,
-    now: Instant,
-) -> Result<Ticket, Failed> {
-    let counters = &shared.metrics.checkpoint(checkpoint.index).sla;
-    match shared.admission.ask(now, arrival, checkpoint, loaded, 1, about) {
-        Ok(ticket) => {
-            if let Some(reason) = ticket.ticket().and_then(|it| it.would_shed()) {
-                counters.would_shed(reason);
-            }
-            Ok(ticket)
+fn begin(turn: Turn<'_>, request: &ScoreRequest, workspace: &mut Workspace) -> Result<Step, Refusal> {
+    let Turn { shared, checkpoint, id, entity, .. } = turn;
+    let table = shared.lanes.load();
+    let began = Instant::now();
+    let features = shared.features.fetch(entity, given(request))?;
+    let lane = route::lane(&table, checkpoint, entity, id)?;
+    let (lane, instead) = route::in_service(shared, &table, checkpoint, lane, id, began);
+    let loaded = &*lane.loaded;
+    features::encode(&features, loaded, &mut workspace.row)?;
+    let fetched = Instant::now();
+    let data_load_us = micros(fetched - began);
+
+    let evaluated = match admit::one(turn, loaded, instead, fetched) {
+        Err(failed) => Err(failed),
+        Ok(ticket) if ticket.ticket().is_some_and(|it| it.place() == Place::Pool) => {
+            let row = workspace.row.clone();
+            return Ok(Step::Pool(Pooled { lane: lane.clone(), instead, ticket, row, data_load_us }));
         }
-        Err(shed) => {
-            counters.shed(shed.reason);
-            Err(Failed::shed(&shed))
+        Ok(ticket) => evaluate::inline(shared, checkpoint, ticket, fetched, |until| {
+            evaluate::evaluate(shared, loaded, workspace, id, until, fetched, |row, memory| {
+                loaded.bundle.score(row, until, &mut memory.eval)
+            })
+        }),
+    };
+    let times = Times { data_load_us, exec_us: micros(fetched.elapsed()) };
+    conclude(turn, workspace, lane, evaluated, instead, times).map(Step::Inline)
+}
+
+async fn on_pool(turn: Turn<'_>, pooled: Pooled) -> Result<Scored, Refusal> {
+    let Turn { shared, checkpoint, id, .. } = turn;
+    let Pooled { lane, instead, ticket, row, data_load_us } = pooled;
+    let work = {
+        let (loaded, id, mut row) = (Arc::clone(&lane.loaded), id.to_owned(), row.clone());
+        move |shared: &Shared, until: &Until<'_>| {
+            let began = Instant::now();
+            let evaluated = with_workspace(|workspace| {
+                std::mem::swap(&mut workspace.row, &mut row);
+                evaluate::evaluate(shared, &loaded, workspace, &id, until, began, |row, memory| {
+                    loaded.bundle.score(row, until, &mut memory.eval)
+                })
+            });
+            let outcome = evaluate::outcome(&evaluated);
+            ((evaluated, micros(began.elapsed())), outcome)
         }
+    };
+    let met = pool::evaluate(shared, checkpoint.index, ticket, |job| One::new(job, work)).await?;
+    let (evaluated, exec_us) = match met {
+        Met::Done(done) => done,
+        Met::Late => (Err(Failed::late()), 0),
+    };
+    with_workspace(|workspace| {
+        workspace.row.clear();
+        workspace.row.extend_from_slice(&row);
+        conclude(turn, workspace, &lane, evaluated, instead, Times { data_load_us, exec_us })
+    })
+}
+
+/// From the evaluation, or what went wrong with it, to the answer and its record.
+fn conclude(
+    turn: Turn<'_>,
+    workspace: &mut Workspace,
+    lane: &LaneInForce,
+    evaluated: Result<ScoreOut, Failed>,
+    instead: Option<Reason>,
+    times: Times,
+) -> Result<Scored, Refusal> {
+    let Turn { shared, arrival, checkpoint, id, entity } = turn;
+    let loaded = &*lane.loaded;
+    let (out, fallback) = or_static(shared, arrival, checkpoint, loaded, &workspace.row, evaluated)?;
+    let fallback = fallback.or(instead);
+    let counters = shared.metrics.checkpoint(checkpoint.index);
+    if let Some(reason) = fallback {
+        counters.fell_back(reason, 1);
     }
+    counters.exec.record(Duration::from_micros(times.exec_us.into()));
+    counters.rows.fetch_add(1, Relaxed);
+    loaded.answered(1);
+
+    let label = label(checkpoint, loaded, &out);
+    if let Some(log) = &shared.log {
+        let decision = Decision { checkpoint, lane, id, entity, fallback, times };
+        let (row, _, record) = workspace.parts(loaded);
+        let said = Said::Score { margin: out.margin, score: out.score, label: &label };
+        // A score that is not recorded is still worth giving; the log counts it.
+        let _ = log::append(shared, log, decision, row, said, checkpoint.durability, record);
+    }
+    let source = Arc::clone(&lane.source);
+    Ok(Scored { source, score: out.score, margin: out.margin, label, fallback, times })
 }
 
 /// The model's score, or the checkpoint's static one with the reason.

@@ -10,22 +10,22 @@ use scorer_core::policy::Mask;
 use scorer_proto::v1::select_action_request::Features as Given;
 use scorer_proto::v1::{SelectActionRequest, SelectActionResponse};
 
-use super::admit::Ticket;
+use super::admit::{self, Ticket};
 use super::arrive::Arrival;
 use super::budget::Until;
 use super::evaluate::{self, Failed, Workspace, with_workspace};
 use super::features::{self, Features};
 use super::log::{self, Pmf, Said};
-use super::{Decision, Times, decide, decode, exposure, micros, reply, route, score};
+use super::{Decision, Times, Turn, decide, decode, exposure, micros, reply, route};
 use crate::bundles::Loaded;
 use crate::config::{FallbackConfig, Kind};
 use crate::decisions::{Decisions, unavailable};
 use crate::lanes::{LaneInForce, Source};
 use crate::metrics::Reason;
-use crate::pool::{self, Met};
+use crate::pool::{self, Met, One};
 use crate::refusal::Refusal;
 use crate::replay::{Claimed, Content, Remembered};
-use crate::state::{Checkpoint, Shared};
+use crate::state::Shared;
 
 /// A selection as it is remembered.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ pub(crate) async fn answer(
     let (selected, replayed) = match shared.selections.claim(key, content, checkpoint).await? {
         Claimed::Mine(claim) => {
             let turn = Turn { shared, arrival, checkpoint, id: &id, entity: &request.entity };
-            let selected = turn.decide(&request).await?;
+            let selected = decision(turn, &request).await?;
             claim.finish(&selected);
             (selected, false)
         }
@@ -75,16 +75,6 @@ pub(crate) async fn answer(
         arrival.fell_back();
     }
     Ok(reply::selection(id, &selected, replayed))
-}
-
-/// One selection under way.
-#[derive(Clone, Copy)]
-struct Turn<'a> {
-    shared: &'a Shared,
-    arrival: &'a Arrival,
-    checkpoint: &'a Checkpoint,
-    id: &'a str,
-    entity: &'a str,
 }
 
 /// Where the evaluation runs, as admission has it.
@@ -120,210 +110,200 @@ struct Choice {
     explored: bool,
 }
 
-// === impl Turn ===
+async fn decision(turn: Turn<'_>, request: &SelectActionRequest) -> Result<Selected, Refusal> {
+    match with_workspace(|workspace| begin(turn, request, workspace))? {
+        Step::Inline(selected) => Ok(selected),
+        Step::Pool(pooled) => on_pool(turn, pooled, request.include_pmf).await,
+    }
+}
 
-impl Turn<'_> {
-    async fn decide(self, request: &SelectActionRequest) -> Result<Selected, Refusal> {
-        match with_workspace(|workspace| self.begin(request, workspace))? {
-            Step::Inline(selected) => Ok(selected),
-            Step::Pool(pooled) => self.on_pool(pooled, request.include_pmf).await,
+fn begin(turn: Turn<'_>, request: &SelectActionRequest, workspace: &mut Workspace) -> Result<Step, Refusal> {
+    let Turn { shared, checkpoint, id, entity, .. } = turn;
+    let table = shared.lanes.load();
+    let began = Instant::now();
+    let features = shared.features.fetch(entity, given(request))?;
+    let lane = route::lane(&table, checkpoint, entity, id)?;
+    let (lane, instead) = route::in_service(shared, &table, checkpoint, lane, id, began);
+    let loaded = &*lane.loaded;
+    features::encode(&features, loaded, &mut workspace.row)?;
+    let (_, memory, _) = workspace.parts(loaded);
+    decide::eligible(request.eligible.as_ref(), loaded, &mut memory.eligible)?;
+    let fetched = Instant::now();
+    let data_load_us = micros(fetched - began);
+
+    // A draw that is on no record could never be accounted for.
+    let explores = shared.available_log().is_some();
+    let drawn = match admit::one(turn, loaded, instead, fetched) {
+        Err(failed) => Err(failed),
+        Ok(ticket) if ticket.ticket().is_some_and(|it| it.place() == Place::Pool) => {
+            let (row, memory, _) = workspace.parts(loaded);
+            let (row, eligible) = (row.clone(), memory.eligible.clone());
+            let lane = lane.clone();
+            return Ok(Step::Pool(Pooled { lane, instead, ticket, row, eligible, explores, data_load_us }));
         }
-    }
+        Ok(ticket) => evaluate::inline(shared, checkpoint, ticket, fetched, |until| {
+            let out = draw(shared, loaded, workspace, &checkpoint.name, id, explores, until, fetched)?;
+            Ok(Drawn { out, pmf: None })
+        }),
+    };
+    let times = Times { data_load_us, exec_us: micros(fetched.elapsed()) };
+    conclude(turn, workspace, lane, drawn, explores, instead, times, request.include_pmf).map(Step::Inline)
+}
 
-    fn begin(self, request: &SelectActionRequest, workspace: &mut Workspace) -> Result<Step, Refusal> {
-        let Turn { shared, arrival, checkpoint, id, entity } = self;
-        let table = shared.lanes.load();
-        let began = Instant::now();
-        let features = shared.features.fetch(entity, given(request))?;
-        let lane = route::lane(&table, checkpoint, entity, id)?;
-        let (lane, instead) = route::in_service(shared, &table, checkpoint, lane, id, began);
-        let loaded = &*lane.loaded;
-        features::encode(&features, loaded, &mut workspace.row)?;
-        let (_, memory, _) = workspace.parts(loaded);
-        decide::eligible(request.eligible.as_ref(), loaded, &mut memory.eligible)?;
-        let fetched = Instant::now();
-        let data_load_us = micros(fetched - began);
+async fn on_pool(turn: Turn<'_>, pooled: Pooled, include_pmf: bool) -> Result<Selected, Refusal> {
+    let Turn { shared, checkpoint, id, .. } = turn;
+    let Pooled { lane, instead, ticket, row, eligible, explores, data_load_us } = pooled;
+    let work = {
+        let (loaded, id, name) = (Arc::clone(&lane.loaded), id.to_owned(), checkpoint.name.clone());
+        let (row, eligible) = (row.clone(), eligible.clone());
+        move |shared: &Shared, until: &Until<'_>| {
+            let began = Instant::now();
+            let drawn = with_workspace(|workspace| {
+                install(workspace, &loaded, &row, &eligible);
+                let out = draw(shared, &loaded, workspace, &name, &id, explores, until, began)?;
+                let (_, memory, _) = workspace.parts(&loaded);
+                Ok(Drawn { out, pmf: explores.then(|| memory.eval.pmf().to_vec()) })
+            });
+            let outcome = evaluate::outcome(&drawn);
+            ((drawn, micros(began.elapsed())), outcome)
+        }
+    };
+    let met = pool::evaluate(shared, checkpoint.index, ticket, |job| One::new(job, work)).await?;
+    let (drawn, exec_us) = match met {
+        Met::Done(done) => done,
+        Met::Late => (Err(Failed::late()), 0),
+    };
+    with_workspace(|workspace| {
+        install(workspace, &lane.loaded, &row, &eligible);
+        let times = Times { data_load_us, exec_us };
+        conclude(turn, workspace, &lane, drawn, explores, instead, times, include_pmf)
+    })
+}
 
-        // A draw that is on no record could never be accounted for.
-        let explores = shared.available_log().is_some();
-        let ticket = match instead {
-            Some(Reason::Breaker) => Err(Failed::out_of_service(loaded)),
-            _ => {
-                let about = if entity.is_empty() { id } else { entity };
-                score::admit(shared, arrival, checkpoint, loaded, about, fetched)
-            }
-        };
-        let drawn = match ticket {
-            Err(failed) => Err(failed),
-            Ok(ticket) if ticket.ticket().is_some_and(|it| it.place() == Place::Pool) => {
-                let (row, memory, _) = workspace.parts(loaded);
-                let (row, eligible) = (row.clone(), memory.eligible.clone());
-                let lane = lane.clone();
-                return Ok(Step::Pool(Pooled {
-                    lane,
-                    instead,
-                    ticket,
-                    row,
-                    eligible,
-                    explores,
-                    data_load_us,
-                }));
-            }
-            Ok(ticket) => evaluate::inline(shared, checkpoint, ticket, fetched, |until| {
-                let out = draw(shared, loaded, workspace, &checkpoint.name, id, explores, until, fetched)?;
-                Ok(Drawn { out, pmf: None })
-            }),
-        };
-        let times = Times { data_load_us, exec_us: micros(fetched.elapsed()) };
-        self.conclude(workspace, lane, drawn, explores, instead, times, request.include_pmf).map(Step::Inline)
-    }
+/// From the draw, or what went wrong with it, to the answer and its record.
+#[expect(clippy::too_many_arguments, reason = "each is something else that the answer says")]
+fn conclude(
+    turn: Turn<'_>,
+    workspace: &mut Workspace,
+    lane: &LaneInForce,
+    drawn: Result<Drawn, Failed>,
+    explores: bool,
+    instead: Option<Reason>,
+    times: Times,
+    include_pmf: bool,
+) -> Result<Selected, Refusal> {
+    let Turn { shared, checkpoint, .. } = turn;
+    let loaded = &*lane.loaded;
+    let (mut choice, pmf) = match drawn {
+        Ok(Drawn { out, pmf }) if explores => (Choice { out, fallback: instead, explored: true }, pmf),
+        Ok(Drawn { out, .. }) => {
+            let fallback = Some(unavailable(shared.log.as_ref()));
+            (Choice { out, fallback, explored: false }, None)
+        }
+        Err(failed) => (fixed(turn, workspace, loaded, failed)?, None),
+    };
+    let counters = shared.metrics.checkpoint(checkpoint.index);
+    counters.exec.record(Duration::from_micros(times.exec_us.into()));
+    counters.rows.fetch_add(1, Relaxed);
+    loaded.answered(1);
 
-    async fn on_pool(self, pooled: Pooled, include_pmf: bool) -> Result<Selected, Refusal> {
-        let Turn { shared, checkpoint, id, .. } = self;
-        let Pooled { lane, instead, ticket, row, eligible, explores, data_load_us } = pooled;
-        let work = {
-            let (loaded, id, name) = (Arc::clone(&lane.loaded), id.to_owned(), checkpoint.name.clone());
-            let (row, eligible) = (row.clone(), eligible.clone());
-            move |shared: &Shared, until: &Until<'_>| {
-                let began = Instant::now();
-                let drawn = with_workspace(|workspace| {
-                    install(workspace, &loaded, &row, &eligible);
-                    let out = draw(shared, &loaded, workspace, &name, &id, explores, until, began)?;
-                    let (_, memory, _) = workspace.parts(&loaded);
-                    Ok(Drawn { out, pmf: explores.then(|| memory.eval.pmf().to_vec()) })
-                });
-                let outcome = evaluate::outcome(&drawn);
-                ((drawn, micros(began.elapsed())), outcome)
-            }
-        };
-        let met = pool::evaluate(shared, checkpoint.index, ticket, Box::new(work)).await?;
-        let (drawn, exec_us) = match met {
-            Met::Done(done) => done,
-            Met::Late => (Err(Failed::late()), 0),
-        };
-        with_workspace(|workspace| {
-            install(workspace, &lane.loaded, &row, &eligible);
-            let times = Times { data_load_us, exec_us };
-            self.conclude(workspace, &lane, drawn, explores, instead, times, include_pmf)
-        })
-    }
-
-    /// From the draw, or what went wrong with it, to the answer and its record.
-    #[expect(clippy::too_many_arguments, reason = "each is something else that the answer says")]
-    fn conclude(
-        self,
-        workspace: &mut Workspace,
-        lane: &LaneInForce,
-        drawn: Result<Drawn, Failed>,
-        explores: bool,
-        instead: Option<Reason>,
-        times: Times,
-        include_pmf: bool,
-    ) -> Result<Selected, Refusal> {
-        let Turn { shared, checkpoint, .. } = self;
-        let loaded = &*lane.loaded;
-        let (mut choice, pmf) = match drawn {
-            Ok(Drawn { out, pmf }) if explores => (Choice { out, fallback: instead, explored: true }, pmf),
-            Ok(Drawn { out, .. }) => {
-                let fallback = Some(unavailable(shared.log.as_ref()));
-                (Choice { out, fallback, explored: false }, None)
-            }
-            Err(failed) => (self.fixed(workspace, loaded, failed)?, None),
-        };
-        let counters = shared.metrics.checkpoint(checkpoint.index);
-        counters.exec.record(Duration::from_micros(times.exec_us.into()));
-        counters.rows.fetch_add(1, Relaxed);
-        loaded.answered(1);
-
-        let logged = match shared.available_log() {
-            Some(log) => match self.record(log, lane, workspace, choice, pmf.as_deref(), times) {
-                Ok(()) => true,
-                Err(_) if choice.explored => {
-                    choice = self.exploit(workspace, loaded, Reason::Log)?;
-                    false
-                }
-                Err(_) => false,
-            },
-            None => {
-                if shared.log.is_some() {
-                    log::unlogged(shared);
-                }
-                if choice.explored {
-                    // The log went while the policy drew.
-                    choice = self.exploit(workspace, loaded, unavailable(shared.log.as_ref()))?;
-                }
+    let logged = match shared.available_log() {
+        Some(log) => match record(turn, log, lane, workspace, choice, pmf.as_deref(), times) {
+            Ok(()) => true,
+            Err(_) if choice.explored => {
+                choice = exploit(turn, workspace, loaded, Reason::Log)?;
                 false
             }
-        };
-        if let Some(reason) = choice.fallback {
-            counters.fell_back(reason, 1);
+            Err(_) => false,
+        },
+        None => {
+            if shared.log.is_some() {
+                log::unlogged(shared);
+            }
+            if choice.explored {
+                // The log went while the policy drew.
+                choice = exploit(turn, workspace, loaded, unavailable(shared.log.as_ref()))?;
+            }
+            false
         }
-        let pmf = include_pmf.then(|| {
-            let mut to: Vec<f32> = Vec::with_capacity(loaded.actions.len());
-            let (_, memory, _) = workspace.parts(loaded);
-            choice.pmf(pmf.as_deref().unwrap_or(memory.eval.pmf())).extend(&mut to, |p| p as f32);
-            to.into()
-        });
-        let SelectOut { index, propensity, expected_reward } = choice.out;
-        Ok(Selected {
-            source: Arc::clone(&lane.source),
-            index: index as u32,
-            propensity,
-            expected_reward,
-            pmf,
-            logged,
-            fallback: choice.fallback,
-            times,
-        })
+    };
+    if let Some(reason) = choice.fallback {
+        counters.fell_back(reason, 1);
     }
+    let pmf = include_pmf.then(|| {
+        let mut to: Vec<f32> = Vec::with_capacity(loaded.actions.len());
+        let (_, memory, _) = workspace.parts(loaded);
+        choice.pmf(pmf.as_deref().unwrap_or(memory.eval.pmf())).extend(&mut to, |p| p as f32);
+        to.into()
+    });
+    let SelectOut { index, propensity, expected_reward } = choice.out;
+    Ok(Selected {
+        source: Arc::clone(&lane.source),
+        index: index as u32,
+        propensity,
+        expected_reward,
+        pmf,
+        logged,
+        fallback: choice.fallback,
+        times,
+    })
+}
 
-    /// Nobody could account for a draw that is on no record: the best action, for certain.
-    fn exploit(self, workspace: &mut Workspace, loaded: &Loaded, reason: Reason) -> Result<Choice, Refusal> {
-        let Turn { shared, checkpoint, id, .. } = self;
-        let until = Until::new(None, None);
-        match draw(shared, loaded, workspace, &checkpoint.name, id, false, &until, Instant::now()) {
-            Ok(out) => Ok(Choice { out, fallback: Some(reason), explored: false }),
-            Err(failed) => self.fixed(workspace, loaded, failed),
-        }
+/// Nobody could account for a draw that is on no record: the best action, for certain.
+fn exploit(
+    turn: Turn<'_>,
+    workspace: &mut Workspace,
+    loaded: &Loaded,
+    reason: Reason,
+) -> Result<Choice, Refusal> {
+    let Turn { shared, checkpoint, id, .. } = turn;
+    let until = Until::new(None, None);
+    match draw(shared, loaded, workspace, &checkpoint.name, id, false, &until, Instant::now()) {
+        Ok(out) => Ok(Choice { out, fallback: Some(reason), explored: false }),
+        Err(failed) => fixed(turn, workspace, loaded, failed),
     }
+}
 
-    /// The model cannot answer: the configured action, if this request allows it.
-    fn fixed(self, workspace: &mut Workspace, loaded: &Loaded, failed: Failed) -> Result<Choice, Refusal> {
-        let Turn { shared, arrival, checkpoint, .. } = self;
-        let (row, memory, _) = workspace.parts(loaded);
-        let action = |answer: &FallbackConfig| decide::static_action(answer, loaded, &memory.eligible);
-        let allowed = |answer: &FallbackConfig| action(answer).is_some();
-        let (answer, reason) =
-            exposure::take(shared, checkpoint, loaded, row, arrival.caller, failed, allowed)?;
-        // Only what is eligible is allowed.
-        let out = action(answer).ok_or(Refusal::Capped)?;
-        Ok(Choice { out, fallback: Some(reason), explored: false })
-    }
+/// The model cannot answer: the configured action, if this request allows it.
+fn fixed(
+    turn: Turn<'_>,
+    workspace: &mut Workspace,
+    loaded: &Loaded,
+    failed: Failed,
+) -> Result<Choice, Refusal> {
+    let Turn { shared, arrival, checkpoint, .. } = turn;
+    let (row, memory, _) = workspace.parts(loaded);
+    let action = |answer: &FallbackConfig| decide::static_action(answer, loaded, &memory.eligible);
+    let allowed = |answer: &FallbackConfig| action(answer).is_some();
+    let (answer, reason) = exposure::take(shared, checkpoint, loaded, row, arrival.caller, failed, allowed)?;
+    // Only what is eligible is allowed.
+    let out = action(answer).ok_or(Refusal::Capped)?;
+    Ok(Choice { out, fallback: Some(reason), explored: false })
+}
 
-    fn record(
-        self,
-        log: &Decisions,
-        lane: &LaneInForce,
-        workspace: &mut Workspace,
-        choice: Choice,
-        pmf: Option<&[f64]>,
-        times: Times,
-    ) -> Result<(), scorer_log::LogError> {
-        let Turn { shared, checkpoint, id, entity, .. } = self;
-        let (row, memory, record) = workspace.parts(&lane.loaded);
-        let SelectOut { index, propensity, expected_reward } = choice.out;
-        let eligible = if memory.eligible.is_full() { Vec::new() } else { memory.eligible.to_bytes() };
-        let said = Said::Action {
-            eligible: &eligible,
-            pmf: choice.pmf(pmf.unwrap_or(memory.eval.pmf())),
-            index,
-            id: lane.loaded.actions.get(index).map_or("", |action| &action.id),
-            propensity,
-            expected_reward,
-        };
-        let decision = Decision { checkpoint, lane, id, entity, fallback: choice.fallback, times };
-        log::append(shared, log, decision, row, said, checkpoint.durability, record)
-    }
+fn record(
+    turn: Turn<'_>,
+    log: &Decisions,
+    lane: &LaneInForce,
+    workspace: &mut Workspace,
+    choice: Choice,
+    pmf: Option<&[f64]>,
+    times: Times,
+) -> Result<(), scorer_log::LogError> {
+    let Turn { shared, checkpoint, id, entity, .. } = turn;
+    let (row, memory, record) = workspace.parts(&lane.loaded);
+    let SelectOut { index, propensity, expected_reward } = choice.out;
+    let eligible = if memory.eligible.is_full() { Vec::new() } else { memory.eligible.to_bytes() };
+    let said = Said::Action {
+        eligible: &eligible,
+        pmf: choice.pmf(pmf.unwrap_or(memory.eval.pmf())),
+        index,
+        id: lane.loaded.actions.get(index).map_or("", |action| &action.id),
+        propensity,
+        expected_reward,
+    };
+    let decision = Decision { checkpoint, lane, id, entity, fallback: choice.fallback, times };
+    log::append(shared, log, decision, row, said, checkpoint.durability, record)
 }
 
 /// The policy draws, or plays its best action where it must not explore.

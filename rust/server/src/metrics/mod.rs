@@ -125,7 +125,7 @@ pub(crate) struct Connections {
 }
 
 /// gRPC has the codes 0 to 16.
-const CODES: usize = 17;
+const CODES: usize = scorer_proto::CODE_NAMES.len();
 
 // === impl Metrics ===
 
@@ -345,24 +345,5 @@ impl Reason {
 
 /// The name of a code as gRPC writes it.
 pub(crate) fn code_name(code: usize) -> &'static str {
-    const NAMES: [&str; CODES] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    NAMES[code]
+    scorer_proto::CODE_NAMES[code]
 }

@@ -3,6 +3,7 @@
 //! A request's task waits for its evaluation and nothing else; whoever is first of the evaluation, the deadline
 //! and the caller's leaving decides what becomes of it ([`meeting`]).
 
+mod job;
 mod meeting;
 mod one;
 mod watchdog;
@@ -13,8 +14,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use scorer_core::admission::Queue;
 
+pub(crate) use job::{Job, evaluate};
 pub(crate) use meeting::{Expire, Meeting, Met};
-pub(crate) use one::evaluate;
+pub(crate) use one::One;
 pub(crate) use watchdog::Watchdog;
 
 use crate::state::Shared;
