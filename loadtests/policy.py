@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
+from loadtests.engine.native import program
 from loadtests.figures import ROOT, Figures
 from loadtests.options import Options
 
@@ -15,8 +16,7 @@ def run(figures: Figures, options: Options) -> None:
     Raises:
         RuntimeError: It ended without having counted.
     """
-    command = ["cargo", "run", "--release", "--locked", "--quiet", "-p", "scorer-core"]
-    command += ["--example", "policy_invariants", "--", str(options.decisions)]
+    command = [str(program("policy_invariants")), str(options.decisions)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if not done.stdout:
         raise RuntimeError(f"the checker said nothing (exit code {done.returncode})")

@@ -5,45 +5,19 @@
 //! `[actions, features - context]`; without it the actions' features are drawn from small whole numbers. `--share`
 //! of the actions are eligible. `--compare` also times the evaluation of one full row per eligible action and
 //! checks that both give the same bits.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is this program's purpose")]
+
+mod cost;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
+use cost::{Arguments, Failure, times};
 use scorer_core::budget::Unlimited;
 use scorer_core::forest::actions::{ActionForest, ActionScratch, Catalogue};
 use scorer_core::forest::{Forest, Isa, Scratch};
 
-type Failure = Box<dyn std::error::Error>;
-
 fn main() -> ExitCode {
-    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("actions_cost: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-struct Arguments<'a>(&'a [String]);
-
-impl Arguments<'_> {
-    fn text(&self, name: &str) -> Option<&str> {
-        let at = self.0.iter().position(|argument| argument == name)?;
-        self.0.get(at + 1).map(String::as_str)
-    }
-
-    fn number<T: std::str::FromStr>(&self, name: &str, default: Option<T>) -> Result<T, Failure> {
-        match (self.text(name), default) {
-            (Some(text), _) => text.parse().map_err(|_| format!("{name} {text:?} is no number").into()),
-            (None, Some(default)) => Ok(default),
-            (None, None) => Err(format!("{name} is missing").into()),
-        }
-    }
+    cost::main("actions_cost", run)
 }
 
 /// xorshift64: any spread will do.
@@ -62,18 +36,13 @@ impl Random {
     }
 }
 
-fn run(arguments: &[String]) -> Result<String, Failure> {
-    if cfg!(debug_assertions) {
-        return Err("build with --release: nothing else is worth a figure".into());
-    }
-    let arguments = Arguments(arguments);
-    let path = arguments.text("--forest").ok_or("--forest is missing")?;
-    let forest = Forest::from_bytes(&std::fs::read(path)?)?;
+fn run(arguments: &Arguments) -> Result<String, Failure> {
+    let forest = Forest::from_bytes(&std::fs::read(arguments.required("--forest")?)?)?;
     let context: usize = arguments.number("--context", None)?;
     let width = forest.num_features().checked_sub(context).ok_or("--context is more than the features")?;
     let mut random = Random(arguments.number("--seed", Some(7_u64))? | 1);
     let rows: Vec<f32> = if let Some(path) = arguments.text("--rows") {
-        std::fs::read(path)?.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+        cost::floats(path)?
     } else {
         let actions: usize = arguments.number("--actions", Some(256))?;
         (0..actions * width).map(|at| (random.next() % [2, 4, 8, 4, 2][at % width % 5]) as f32).collect()
@@ -141,20 +110,6 @@ fn run(arguments: &[String]) -> Result<String, Failure> {
     ))
 }
 
-/// Sorted nanoseconds of each call; the first tenth only warms up.
-fn times(repeat: usize, mut work: impl FnMut(usize)) -> Vec<u128> {
-    let mut all: Vec<u128> = (0..repeat.max(10))
-        .map(|at| {
-            let start = Instant::now();
-            work(at);
-            start.elapsed().as_nanos()
-        })
-        .collect();
-    all.drain(..repeat / 10);
-    all.sort_unstable();
-    all
-}
-
 fn fastest<R>(repeat: usize, mut work: impl FnMut() -> R) -> (u128, R) {
     let start = Instant::now();
     let mut result = work();
@@ -174,7 +129,7 @@ fn by_rows(
     factored: &ActionForest,
     contexts: &[Vec<f32>],
     eligible: &[u64],
-) -> (Vec<u128>, bool) {
+) -> (Vec<u64>, bool) {
     let width = forest.num_features() - catalogue.context;
     let members: Vec<usize> =
         (0..catalogue.actions).filter(|action| eligible[action / 64] >> (action % 64) & 1 == 1).collect();

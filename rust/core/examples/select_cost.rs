@@ -4,12 +4,13 @@
 //! around a packed forest of one output, with an isotonic map of 200 knots and SquareCB with a cap and a floor, and
 //! prints one JSON line: nanoseconds of `Bundle::select`, and of the forest's part of it. `--rows` is a file of
 //! little-endian float32, `[actions, features - context]`.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is this program's purpose")]
+
+mod cost;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Instant;
 
+use cost::{Arguments, Failure, times};
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::{Bundle, Digest, EvalScratch, Manifest, ReadError, file_entries};
 use scorer_core::forest::actions::{ActionForest, ActionScratch, Catalogue};
@@ -17,35 +18,16 @@ use scorer_core::forest::{Forest, Isa};
 use scorer_core::policy::Mask;
 use serde_json::{Value, json};
 
-type Failure = Box<dyn std::error::Error>;
-
 fn main() -> ExitCode {
-    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("select_cost: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    cost::main("select_cost", run)
 }
 
-fn run(arguments: &[String]) -> Result<Value, Failure> {
-    if cfg!(debug_assertions) {
-        return Err("build with --release: nothing else is worth a figure".into());
-    }
-    let text = |name: &str| {
-        let at = arguments.iter().position(|argument| argument == name)?;
-        arguments.get(at + 1).map(String::as_str)
-    };
-    let packed = std::fs::read(text("--forest").ok_or("--forest is missing")?)?;
-    let context: usize = text("--context").ok_or("--context is missing")?.parse()?;
-    let rows = std::fs::read(text("--rows").ok_or("--rows is missing")?)?;
-    let rows: Vec<f32> = rows.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let share: f64 = text("--share").unwrap_or("1").parse()?;
-    let repeat: usize = text("--repeat").unwrap_or("4000").parse()?;
+fn run(arguments: &Arguments) -> Result<Value, Failure> {
+    let packed = std::fs::read(arguments.required("--forest")?)?;
+    let context: usize = arguments.number("--context", None)?;
+    let rows = cost::floats(arguments.required("--rows")?)?;
+    let share: f64 = arguments.number("--share", Some(1.0))?;
+    let repeat: usize = arguments.number("--repeat", Some(4000))?;
 
     let forest = Forest::from_bytes(&packed)?;
     let features = forest.num_features();
@@ -135,18 +117,4 @@ fn draft(packed: Vec<u8>, features: usize, context: usize, rows: &[f32]) -> Resu
     let mut manifest: Manifest = serde_json::from_value(manifest)?;
     let read = |name: &str| files.get(name).cloned().ok_or(ReadError::Missing);
     Ok(Bundle::draft(&manifest.seal()?, &read)?)
-}
-
-/// Sorted nanoseconds of each call; the first tenth only warms up.
-fn times(repeat: usize, mut work: impl FnMut(usize)) -> Vec<u64> {
-    let mut all: Vec<u64> = (0..repeat.max(10))
-        .map(|at| {
-            let start = Instant::now();
-            work(at);
-            start.elapsed().as_nanos() as u64
-        })
-        .collect();
-    all.drain(..repeat / 10);
-    all.sort_unstable();
-    all
 }
