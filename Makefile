@@ -89,6 +89,19 @@ test-rust: $(VENV)/.packages | cargo ## The Rust tests
 	$(call say,'Rust tests')
 	@cargo test --locked --quiet
 
+# The kernels of a processor that this one is not. What is missing is named, and nothing is tested.
+NEON := aarch64-unknown-linux-gnu
+.PHONY: test-neon
+test-neon: | cargo ## The engine's tests on an emulated AArch64, for its NEON kernels
+	$(call say,'Engine on AArch64 (emulated)')
+	@skip() { echo "skipped: $$1"; exit 0; }; \
+	qemu=$$(command -v qemu-aarch64-static || command -v qemu-aarch64) || skip 'no qemu-aarch64 (Debian: apt-get install qemu-user-static)'; \
+	command -v aarch64-linux-gnu-gcc >/dev/null || skip 'no aarch64-linux-gnu-gcc (Debian: apt-get install gcc-aarch64-linux-gnu)'; \
+	[ -d "$$(rustc --print target-libdir --target $(NEON))" ] || skip 'no Rust for AArch64 (rustup target add $(NEON))'; \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$$qemu -L /usr/aarch64-linux-gnu" \
+	cargo test --locked --quiet --package scorer-core --lib --target $(NEON)
+
 # The suite's own last line is the last line of `make test`.
 .PHONY: test-python
 test-python: build ## The Python tests; options: make test-python ARGS='-m "not slow" tests/unit'

@@ -5,8 +5,8 @@
 //! ```
 //! `FOREST` is a packed forest (`Forest.save`, or `forest.bin` of a bundle). Keys:
 //! `work` single (one row per call, the default) or bulk; `rows` a file of little-endian float32 rows, or `seed` for
-//! random ones with 5 % missing; `count` rows to use at most (4096); `isa` portable, avx2 or avx512 (the best
-//! there is); `repeat` passes over the rows (30); `expect` a file of float32 margins that each must equal bit for bit.
+//! random ones with 5 % missing; `count` rows to use at most (4096); `isa` portable, neon, avx2 or avx512 (the
+//! best there is); `repeat` passes over the rows (30); `expect` a file of float32 margins that each must equal bit for bit.
 //!
 //! `min_ns` and `median_ns` are per row: the least and the median over the passes.
 #![expect(clippy::print_stdout, reason = "the line is what the example is for")]

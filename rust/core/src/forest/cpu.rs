@@ -5,8 +5,10 @@ use std::fmt;
 /// An instruction set that forests have kernels for; all give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
-    /// What the compiler's target guarantees; on AArch64 all there is.
+    /// What the compiler's target guarantees.
     Portable,
+    /// NEON, which every AArch64 has.
+    Neon,
     /// x86-64 with AVX2 and BMI.
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ, VL and VBMI: Ice Lake, Zen 4 and later.
@@ -15,13 +17,14 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, in the order in which they are preferred, the best last.
-    pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
+    pub const ALL: [Self; 4] = [Self::Portable, Self::Neon, Self::Avx2, Self::Avx512];
 
     /// Whether this machine has it.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
             Self::Portable => true,
+            Self::Neon => cfg!(target_arch = "aarch64"),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
                 is_x86_feature_detected!("avx2")
@@ -54,11 +57,12 @@ impl Isa {
         Self::available().last().unwrap_or(Self::Portable)
     }
 
-    /// `portable`, `avx2` or `avx512`.
+    /// `portable`, `neon`, `avx2` or `avx512`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
+            Self::Neon => "neon",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
         }

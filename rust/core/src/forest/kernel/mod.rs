@@ -15,8 +15,10 @@
 pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
+#[cfg(target_arch = "aarch64")]
+pub(super) mod neon;
 pub(super) mod portable;
 
 use super::cpu::Isa;
@@ -85,16 +87,21 @@ pub(super) fn rank_row(isa: Isa, ranks: &Ranks, layout: &Layout, row: &[f32], ou
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Isa::Avx2 => unsafe { avx2::rank_row(ranks, &layout.slots.tables, row, out) },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => neon::rank_row(ranks, &layout.slots.tables, row, out),
         _ => portable::rank_row(ranks, &layout.slots.tables, row, out),
     }
 }
 
 /// Finds the leaves of one row. `slots` is the number of byte slots.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "AVX-512 alone has use for them"))]
 pub(super) fn find(isa: Isa, nodes: Nodes<'_>, slots: usize, ranks: &RowRanks, out: &mut Positions) {
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a forest's instruction set is available, see `Forest::with_isa`.
         Isa::Avx512 => unsafe { avx512::find(nodes, slots, ranks, out) },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => neon::find(nodes, ranks, out),
         _ => portable::find(nodes, ranks, out),
     }
 }
@@ -104,6 +111,7 @@ pub(super) fn least_rows(isa: Isa) -> Option<usize> {
     match isa {
         Isa::Avx512 => Some(20),
         Isa::Avx2 => Some(8),
+        Isa::Neon => Some(16),
         Isa::Portable => None,
     }
 }
@@ -118,6 +126,8 @@ pub(super) fn rank_rows(isa: Isa, ranks: &Ranks, layout: &Layout, rows: &[f32], 
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Isa::Avx2 => unsafe { avx2::rank_rows(ranks, tables, rows, width, out) },
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => neon::rank_rows(ranks, tables, rows, width, out),
         _ => ranks.fill_rows(tables, rows, width, Plain, out),
     }
 }
@@ -141,6 +151,9 @@ pub(super) unsafe fn positions(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Isa::Avx2 => unsafe { avx2::positions(nodes, tree, columns, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the caller's promise.
+        Isa::Neon => unsafe { neon::positions(nodes, tree, columns, rows, out) },
         _ => portable::positions(nodes, tree, columns, rows, out),
     }
 }
@@ -149,6 +162,7 @@ pub(super) unsafe fn positions(
 ///
 /// # Safety
 /// As [`positions`].
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "AVX-512 alone has use for them"))]
 pub(super) unsafe fn add(
     isa: Isa,
     nodes: Nodes<'_>,
@@ -160,8 +174,10 @@ pub(super) unsafe fn add(
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a forest's instruction set is available; the slots are the caller's promise.
-        Isa::Avx512 => unsafe { avx512::add(nodes, tree, columns, leaves, sums) },
-        _ => return false,
+        Isa::Avx512 => unsafe {
+            avx512::add(nodes, tree, columns, leaves, sums);
+            true
+        },
+        _ => false,
     }
-    true
 }

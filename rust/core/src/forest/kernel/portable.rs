@@ -12,25 +12,31 @@ pub(in super::super) fn rank_row(ranks: &Ranks, tables: &[CategoryTable], row: &
 }
 
 pub(in super::super) fn find(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Positions) {
+    find_at_once::<HALF>(nodes, ranks, out);
+}
+
+/// Walks so many trees at once, of which a group is a multiple.
+#[inline(always)]
+pub(super) fn find_at_once<const TREES: usize>(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Positions) {
     match nodes.depth {
-        3 => walk::<3>(nodes, ranks, out),
-        4 => walk::<4>(nodes, ranks, out),
-        5 => walk::<5>(nodes, ranks, out),
-        6 => walk::<6>(nodes, ranks, out),
-        7 => walk::<7>(nodes, ranks, out),
-        _ => walk::<8>(nodes, ranks, out),
+        3 => walk::<3, TREES>(nodes, ranks, out),
+        4 => walk::<4, TREES>(nodes, ranks, out),
+        5 => walk::<5, TREES>(nodes, ranks, out),
+        6 => walk::<6, TREES>(nodes, ranks, out),
+        7 => walk::<7, TREES>(nodes, ranks, out),
+        _ => walk::<8, TREES>(nodes, ranks, out),
     }
 }
 
-fn walk<const DEPTH: usize>(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Positions) {
+fn walk<const DEPTH: usize, const TREES: usize>(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Positions) {
     let bytes = super::bytes(nodes.lines);
     let size = GROUP << DEPTH;
     // No constant to the compiler, which would unroll the levels and run out of registers.
     let levels = std::hint::black_box(DEPTH);
     for (group, out) in bytes.chunks_exact(2 * size).zip(out.as_chunks_mut::<GROUP>().0) {
-        for (half, out) in out.as_chunks_mut::<HALF>().0.iter_mut().enumerate() {
-            let trees = &group[(half * HALF) << DEPTH..];
-            let mut at = [1_usize; HALF];
+        for (part, out) in out.as_chunks_mut::<TREES>().0.iter_mut().enumerate() {
+            let trees = &group[(part * TREES) << DEPTH..];
+            let mut at = [1_usize; TREES];
             for _ in 0..levels {
                 for (lane, at) in at.iter_mut().enumerate() {
                     let node = (lane << DEPTH) + *at;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use proptest::prelude::*;
 
-use super::super::build;
+use super::super::{build, plan::Plan};
 use super::{models, reference};
 use crate::budget::{Budget, OutOfTime, Unlimited};
 use crate::forest::*;
@@ -110,6 +110,45 @@ fn trees_without_a_split_need_no_slot() {
             for ranked in [false, true] {
                 assert_eq!(all_margins(&planned(&forest, isa, 4, ranked), &rows), expected, "{isa} {ranked}");
             }
+        }
+    }
+}
+
+/// One tree per cut, each with leaves of its own; feature `f` has `cuts[f]` of them.
+fn with_cuts(cuts: &[usize]) -> Model {
+    let missing = Missing { nan: NanRule::Right, zero: ZeroRule::Keep };
+    let places =
+        cuts.iter().enumerate().flat_map(|(feature, &cuts)| (0..cuts).map(move |cut| (feature, cut)));
+    let tree = |(feature, cut): (usize, usize)| Tree {
+        leaves: vec![cut as f64 + 0.25, -(feature as f64) - 0.5],
+        ..models::stump(feature as u32, Test::Less(cut as f64 / 8.0 - 3.0), missing)
+    };
+    Model { num_features: cuts.len(), ..models::of(places.map(tree).collect()) }
+}
+
+#[test]
+fn many_cuts_take_several_byte_slots_and_too_many_slots_none() {
+    let one_each = |features| vec![1; features];
+    let long_and_others = |cuts, others| [vec![cuts], one_each(others)].concat();
+    for (cuts, slots) in [
+        (vec![255, 3], Some(2)),
+        (vec![256, 3], Some(3)),
+        (vec![3, 2 * 255 + 1, 255], Some(5)),
+        (one_each(256), Some(256)),
+        (one_each(257), None),
+        (long_and_others(3 * 255, 253), Some(256)),
+        (long_and_others(3 * 255 + 1, 253), None),
+    ] {
+        let model = with_cuts(&cuts);
+        let forest = Forest::compile(&model).unwrap();
+        let rows = models::rows(&model, 11, 70);
+        let expected: Vec<u64> =
+            rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
+        for isa in Isa::available() {
+            let planned = planned(&forest, isa, 4, true);
+            let Plan::F64(engine) = &planned.plan else { panic!("the model is of float64") };
+            assert_eq!(engine.ranks.as_ref().map(|ranks| ranks.len()), slots, "{} features", cuts.len());
+            assert_eq!(all_margins(&planned, &rows), expected, "{isa}, {} features", cuts.len());
         }
     }
 }

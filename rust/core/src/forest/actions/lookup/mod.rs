@@ -8,6 +8,8 @@
 //! Class numbers are packed so that one load serves many actions and no unpacking but a shift is needed: with `L`
 //! lanes, bits `4k` to `4k + 3` of 32-bit word `i` belong to action `L * k + i` of the tile.
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -91,7 +93,7 @@ impl Lanes for f32 {
 
     fn narrow(isa: Isa) -> usize {
         match isa {
-            Isa::Avx2 => 8,
+            Isa::Avx2 | Isa::Neon => 8,
             _ => NIBBLE,
         }
     }
@@ -107,6 +109,10 @@ impl Lanes for f32 {
             #[expect(unsafe_code, reason = "in-register look-ups")]
             // SAFETY: as above.
             Isa::Avx2 => unsafe { x86::avx2_f32(trees, rows, sums) },
+            #[cfg(target_arch = "aarch64")]
+            #[expect(unsafe_code, reason = "in-register look-ups")]
+            // SAFETY: `check` proved the lengths.
+            Isa::Neon => unsafe { neon::f32(trees, rows, sums) },
             _ => portable::add(trees, Self::lanes(isa), rows, sums),
         }
     }
