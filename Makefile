@@ -191,13 +191,27 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt learning.in --output-file learning.txt
 	@cd requirements && for peer in peers-*.in; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$peer --output-file $${peer%.in}.txt; done
-	@cd requirements && $(LOCK) $(UPGRADE) clients.in --output-file clients.txt
+	@cd requirements && for part in clients mlflow airflow; do \
+		$(LOCK) $(UPGRADE) $$part.in --output-file $$part.txt; done
 
 .PHONY: clients
 clients: $(VENV)/.packages ## Other people's inference clients into .build/clients, for the tests that call us with them
 	$(call say,'Inference clients')
 	@[ -x .build/clients/bin/python ] || '$(BIN)/uv' venv --quiet --python '$(RUN)' .build/clients
 	@'$(BIN)/uv' pip sync --python .build/clients/bin/python --require-hashes requirements/clients.txt
+
+# Servers of their own for the tests: what serves and what trains installs neither.
+.build/%/.packages: requirements/%.txt $(VENV)/.packages
+	$(call say,'$* for the tests')
+	@'$(BIN)/uv' venv --quiet --clear --python '$(RUN)' .build/$*
+	@'$(BIN)/uv' pip sync --quiet --python .build/$*/bin/python --require-hashes requirements/$*.txt
+	@touch $@
+
+.PHONY: mlflow
+mlflow: .build/mlflow/.packages ## An MLflow server into .build/mlflow, for the tests of the registry that it can be
+
+.PHONY: airflow
+airflow: .build/airflow/.packages ## Airflow into .build/airflow, for the test that runs the learning DAG
 
 .PHONY: wheel
 wheel: $(VENV)/.packages | cargo ## Build the wheel into target/wheels

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scorer.control.dataplane import DataPlane
     from scorer.control.service import ControlService
     from scorer.control.watcher import Watcher
+    from scorer.control.webhook import Listener
 
 _EVENT_SECONDS = 0.1
 
@@ -75,6 +76,7 @@ class _Serving:
         self._events = events
         self._start = start
         self._stop = asyncio.Event()
+        self._webhooks_at: str | None = None
 
     async def until_stopped(self) -> int:
         from scorer.control.dataplane import NativeDataPlane
@@ -98,11 +100,14 @@ class _Serving:
         from scorer.control.controller import Controller
         from scorer.control.state import StateDirectory
         from scorer.control.watcher import Watcher
-        from scorer.registry import Registry
+        from scorer.registry import open_registry
 
         state = StateDirectory(self._settings.server.state_dir)
         await asyncio.to_thread(state.prepare)
-        source = Registry(self._settings.registry.path)
+        source = open_registry(
+            self._settings.registry.location,
+            watched=[checkpoint.alias for checkpoint in self._settings.checkpoints.values()],
+        )
         controller = Controller(self._settings, plane, source, state, self._events)
         watcher = Watcher(controller)
         started = _process_started()
@@ -114,15 +119,32 @@ class _Serving:
             started_at_ms=int(started * 1e3),
         )
         server, address = await control.start(service, self._settings.server.control_listen)
+        webhooks: Listener | None = None
         try:
+            webhooks = await self._hear_webhooks(watcher)
             await controller.restore()
             await self._announce_when_ready(controller, watcher, service, address, started)
         finally:
             controller.draining = True
             await self._drain(plane)
-            await server.stop(grace=0.5)
+            if webhooks is not None:
+                await webhooks.stop()
+            # A slow registry must not hold up the end: what is under way is broken off.
             source.close()
+            await server.stop(grace=0.5)
             state.release()
+
+    async def _hear_webhooks(self, watcher: Watcher) -> Listener | None:
+        settings = self._settings.server
+        if settings.webhook_listen is None or settings.webhook_secret_file is None:
+            return None
+        from scorer.control.webhook import Deliveries, Listener, read_secret
+
+        secret = await asyncio.to_thread(read_secret, settings.webhook_secret_file)
+        aliases = [checkpoint.alias for checkpoint in self._settings.checkpoints.values()]
+        listener = Listener(Deliveries(secret, aliases), watcher.wake, self._events)
+        self._webhooks_at = await listener.start(settings.webhook_listen)
+        return listener
 
     async def _announce_when_ready(
         self, controller: Controller, watcher: Watcher, service: ControlService, address: str, started: float
@@ -164,6 +186,7 @@ class _Serving:
             grpc=found.grpc,
             control=address,
             metrics=found.metrics,
+            **({} if self._webhooks_at is None else {"webhooks": self._webhooks_at}),
             ready_after_ms=round(service.ready_after_ms, 1),
             resident_mb=round(resident_bytes() / 2**20, 1),
             lane_table=controller.table.version,

@@ -24,6 +24,7 @@ kind = "score"
 alias = "fraud-checkout@live"
 fallback = { decision = "review", score = 0.5 }
 """
+MLFLOW = '[registry]\nurl = "mlflow:http://127.0.0.1:5000"\n'
 CHECKPOINT = '[checkpoints."c"]\nkind = "score"\nalias = "a@b"\n'
 
 
@@ -47,6 +48,15 @@ def test_defaults() -> None:
     assert settings.log.dir == Path("/srv/scorer/decisions")
     assert settings.checkpoints["c"].effective_durability == "async"
     assert parse(CHECKPOINT.replace("score", "action")).checkpoints["c"].effective_durability == "written"
+
+
+def test_a_server_is_polled_less_often_than_a_directory() -> None:
+    assert parse(CHECKPOINT).registry.interval_ms == 100
+    assert parse(MLFLOW + CHECKPOINT).registry.interval_ms == 5000
+    assert parse(MLFLOW + "poll_ms = 250\n" + CHECKPOINT).registry.interval_ms == 250
+    assert parse(MLFLOW + CHECKPOINT).registry.location == "mlflow:http://127.0.0.1:5000"
+    by_variable = parse(CHECKPOINT, SCORER_REGISTRY__URL="mlflow:https://ml.example/x")
+    assert by_variable.registry.location == "mlflow:https://ml.example/x"
 
 
 def test_relative_paths_start_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,6 +249,38 @@ MISTAKES: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     "one port twice": (
         f'[server]\nlisten = "127.0.0.1:5"\nmetrics_listen = "127.0.0.1:5"\n{CHECKPOINT}',
         [(3, "server.metrics_listen", "is taken by listen")],
+    ),
+    "two registries": (
+        f'[registry]\npath = "r"\nurl = "mlflow:http://h:1"\n{CHECKPOINT}',
+        [(1, "registry", "both path and url are set")],
+    ),
+    "a registry of another kind": (
+        f'[registry]\nurl = "http://h:1"\n{CHECKPOINT}',
+        [(2, "registry.url", "is not a registry's address")],
+    ),
+    "credentials in the address": (
+        f'[registry]\nurl = "mlflow:http://ann:pw@h"\n{CHECKPOINT}',
+        [(2, "registry.url", "is not a registry's address")],
+    ),
+    "remote webhooks": (
+        f'[server]\nwebhook_listen = "0.0.0.0:1"\nwebhook_secret_file = "s"\n{MLFLOW}{CHECKPOINT}',
+        [(2, "server.webhook_listen", "the webhook listener is loopback only")],
+    ),
+    "webhooks on a taken port": (
+        f'[server]\nwebhook_listen = "127.0.0.1:7701"\nwebhook_secret_file = "s"\n{MLFLOW}{CHECKPOINT}',
+        [(2, "server.webhook_listen", "is taken by control_listen")],
+    ),
+    "webhooks without a secret": (
+        f'[server]\nwebhook_listen = "127.0.0.1:1"\n{MLFLOW}{CHECKPOINT}',
+        [(1, "server.webhook_secret_file", "no secret is")],
+    ),
+    "a secret without webhooks": (
+        f'[server]\nwebhook_secret_file = "s"\n{MLFLOW}{CHECKPOINT}',
+        [(2, "server.webhook_secret_file", "webhook_listen is not set")],
+    ),
+    "webhooks of a directory": (
+        f'[server]\nwebhook_listen = "127.0.0.1:1"\nwebhook_secret_file = "s"\n{CHECKPOINT}',
+        [(0, "server.webhook_listen", "a directory sends no webhooks")],
     ),
     "no way in": (
         f'[server]\nlisten = "off"\n{CHECKPOINT}',

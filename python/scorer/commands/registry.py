@@ -14,17 +14,18 @@ from scorer.cli import TYPER_OPTIONS
 from scorer.commands.output import print_json, print_table, short, size, when
 
 if TYPE_CHECKING:
-    from scorer.registry import AliasChange, Registry
+    from scorer.registry import AliasChange, RegistryBackend
 
 app = typer.Typer(help="Store bundles and point aliases to them.", no_args_is_help=True, **TYPER_OPTIONS)
 
 At = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--registry",
         "-r",
-        metavar="DIR",
-        help="The registry; default: $SCORER_REGISTRY__PATH, or the one of ./scorer.toml.",
+        metavar="DIR|URL",
+        help="A directory or mlflow:http://host:port; default: $SCORER_REGISTRY__PATH or __URL, "
+        "or the one of ./scorer.toml.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -182,23 +183,29 @@ def history(
 @app.command()
 def reindex(registry: At = None, by: By = None, json: Json = False) -> None:
     """Enter bundles that are in the directory but not in the SQLite file, after verifying them."""
-    added = _open(registry).reindex(by=by)
+    from scorer.errors import RegistryError
+    from scorer.registry import Registry
+
+    store = _open(registry)
+    if not isinstance(store, Registry):
+        raise RegistryError(f"{store.location} keeps its own index; only a directory is indexed again")
+    added = store.reindex(by=by)
     if json:
         print_json(list(added))
     else:
         typer.echo("\n".join(added) or "nothing to enter")
 
 
-def _open(path: Path | None) -> Registry:
-    from scorer.registry import Registry
+def _open(location: str | None) -> RegistryBackend:
+    from scorer.registry import open_registry
 
-    if path is None and (named := os.environ.get("SCORER_REGISTRY__PATH")):
-        path = Path(named)
-    if path is None and Path("scorer.toml").exists():
+    for variable in ("SCORER_REGISTRY__URL", "SCORER_REGISTRY__PATH"):
+        location = location or os.environ.get(variable)
+    if not location and Path("scorer.toml").exists():
         from scorer import config
 
-        path = config.load("scorer.toml").registry.path
-    return Registry(path or "registry")
+        location = config.load("scorer.toml").registry.location
+    return open_registry(location or "registry")
 
 
 def _print_change(change: AliasChange) -> None:

@@ -29,6 +29,8 @@ NAME_RULE = (
 )
 _NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
 
+_SERVER_POLL_MS = 5000
+
 # sockaddr_un.sun_path holds 108 bytes on Linux, one of them the terminating zero.
 _MAX_UDS_BYTES = 107
 
@@ -117,6 +119,19 @@ class ServerSettings(Section):
     threads: int = Field(
         default=1, ge=1, le=256, description="Threads of the data plane; at most the CPU quota."
     )
+    webhook_listen: OptionalAddress = Field(
+        default=None,
+        description="Where MLflow's registry webhooks are heard over HTTP, so that an alias's move is acted "
+        'upon at once: always loopback, behind a proxy with TLS. "off": only polling notices.',
+        examples=["127.0.0.1:7703"],
+    )
+    webhook_secret_file: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description="The file that holds the secret which the webhook was created with, readable by the "
+        "server alone.",
+        examples=["webhook.secret"],
+    )
     max_message_bytes: int = Field(
         default=1_048_576,
         ge=1024,
@@ -156,22 +171,34 @@ class ServerSettings(Section):
             )
         return value
 
-    @field_validator("metrics_listen", "control_listen")
+    @field_validator("metrics_listen", "control_listen", "webhook_listen")
     @classmethod
     def _own_port(cls, value: str | None, info: ValidationInfo) -> str | None:
-        for other in ("listen", "metrics_listen"):
+        for other in ("listen", "metrics_listen", "control_listen"):
+            if other == info.field_name:
+                continue
             if value is not None and value == info.data.get(other) and not value.endswith(":0"):
                 raise ValueError(f'"{value}" is taken by {other}; give each its own port')
         return value
 
-    @field_validator("control_listen")
+    @field_validator("control_listen", "webhook_listen")
     @classmethod
-    def _control_stays_local(cls, value: str) -> str:
-        if not is_loopback(value):
+    def _control_stays_local(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and not is_loopback(value):
+            what = "the control service" if info.field_name == "control_listen" else "the webhook listener"
             raise ValueError(
-                f'"{value}" can be reached from other machines; the control service is loopback only: '
-                "use 127.0.0.1"
+                f'"{value}" can be reached from other machines; {what} is loopback only: use 127.0.0.1'
             )
+        return value
+
+    @field_validator("webhook_secret_file")
+    @classmethod
+    def _secret_goes_with_listener(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        listens = info.data.get("webhook_listen") is not None
+        if listens and value is None:
+            raise ValueError("webhook_listen is set and no secret is: name the file that holds it")
+        if value is not None and "webhook_listen" in info.data and not listens:
+            raise ValueError("a secret is named and webhook_listen is not set: set it, or remove the secret")
         return value
 
     @field_validator("uds")
@@ -188,19 +215,44 @@ class ServerSettings(Section):
 
 
 class RegistrySettings(Section):
-    """Where bundles come from."""
+    """Where bundles come from: a directory, or an MLflow server."""
 
     path: Directory = Field(
         default=Path("registry"),
         validate_default=True,
         description="The registry's directory (`scorer registry push`).",
     )
+    url: str | None = Field(
+        default=None,
+        pattern=r"^mlflow:https?://[^\s@/]+(/\S*)?$",
+        description="In place of `path`: an MLflow server, whose registered-model aliases are followed. "
+        "Credentials come from MLFLOW_TRACKING_TOKEN, or _USERNAME and _PASSWORD.",
+        examples=["mlflow:http://127.0.0.1:5000"],
+    )
     poll_ms: int = Field(
         default=100,
         ge=10,
         le=3_600_000,
-        description="How often the aliases are looked at, milliseconds. One look is one stat.",
+        description="How often the aliases are looked at, milliseconds. One look is one stat; "
+        "at a `url` it is a request for each alias, and the default 5000.",
     )
+
+    @property
+    def location(self) -> str:
+        """What `scorer.registry.open_registry` opens."""
+        return self.url or str(self.path)
+
+    @property
+    def interval_ms(self) -> int:
+        """`poll_ms`, with the default of a server filled in."""
+        return _SERVER_POLL_MS if self.url and "poll_ms" not in self.model_fields_set else self.poll_ms
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_place(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("url") is not None and "path" in value:
+            raise ValueError("both path and url are set; a server follows one registry: keep one of them")
+        return value
 
 
 class LogSettings(Section):
@@ -368,3 +420,11 @@ class Settings(Section):
     registry: RegistrySettings = Field(default_factory=RegistrySettings)
     log: LogSettings = Field(default_factory=LogSettings)
     checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _webhooks_have_a_sender(self) -> Settings:
+        if self.server.webhook_listen is not None and self.registry.url is None:
+            raise ValueError(
+                "server.webhook_listen: registry.url is not set, and a directory sends no webhooks: remove it"
+            )
+        return self

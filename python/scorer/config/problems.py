@@ -120,6 +120,8 @@ _TYPES = {
 def _pattern_message(error: Mapping[str, Any], value: str) -> str:
     from scorer.config.model import NAME_RULE
 
+    if "mlflow:" in str(error["ctx"]["pattern"]):
+        return f'{value} is not a registry\'s address; write "mlflow:http://host:port", without credentials'
     if "@" in str(error["ctx"]["pattern"]):
         return f'{value} is not an alias; write name@alias, for example "fraud-checkout@live"'
     return f"{value} is not a name: {NAME_RULE}"

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from scorer.config import Settings
@@ -181,7 +181,7 @@ class Controller:
             changed_at_us = None if target.changed_at_ms is None else target.changed_at_ms * 1000
             return await self._change(
                 {checkpoint: only(target.digest)},
-                {target.digest: target.path},
+                {target.digest: target},
                 following,
                 event={"cause": f"alias {alias}"},
                 wanted=LoadFor(changed_at_us=changed_at_us, noticed_at_us=noticed_at_us),
@@ -220,7 +220,7 @@ class Controller:
                 following = {checkpoint: await self._pinned(checkpoint)}
             return await self._change(
                 {checkpoint: wanted},
-                {target.digest: target.path for target in resolved},
+                {target.digest: target for target in resolved},
                 following,
                 event={"cause": cause, "reason": reason},
                 wanted=LoadFor(noticed_at_us=asked_at_us, allow_slower=allow_slower),
@@ -264,7 +264,7 @@ class Controller:
     async def _change(
         self,
         lanes: Mapping[str, Lanes],
-        origins: Mapping[str, Path],
+        origins: Mapping[str, Resolved],
         following: Mapping[str, Following],
         *,
         event: Mapping[str, Any],
@@ -307,7 +307,7 @@ class Controller:
         )
         return Changed(version, load_ms, next(iter(before.values()), ()) if len(lanes) == 1 else ())
 
-    async def _stage_and_load(self, digest: str, origin: Path | None, wanted: LoadFor) -> float:
+    async def _stage_and_load(self, digest: str, origin: Resolved | None, wanted: LoadFor) -> float:
         """Loads a bundle from the own copy, made first where there is none; the milliseconds it took."""
         if digest in self.load_reports:
             if await asyncio.to_thread(self._is_loaded, digest):
@@ -317,7 +317,7 @@ class Controller:
         started = asyncio.get_running_loop().time()
         had_copy = self.state.bundle(digest).is_dir()
         if origin is not None:
-            await asyncio.to_thread(self.state.stage, origin, digest)
+            await asyncio.to_thread(self.state.stage, digest, partial(self.source.copy, origin))
         wanted = replace(wanted, fetch_us=round((asyncio.get_running_loop().time() - started) * 1e6))
         try:
             await self._load_copy(digest, wanted)
@@ -326,7 +326,7 @@ class Controller:
             if not had_copy or origin is None:
                 raise
             # The copy was damaged since it was made; the original may be sound.
-            await asyncio.to_thread(self.state.stage, origin, digest)
+            await asyncio.to_thread(self.state.stage, digest, partial(self.source.copy, origin))
             try:
                 await self._load_copy(digest, wanted)
             except (LoadError, BundleError):
@@ -406,7 +406,7 @@ class Controller:
             if not isinstance(parsed, DigestReference) or not any(d.startswith(parsed.prefix) for d in own):
                 raise
             digest = f"sha256:{pick_digest(parsed, own, str(self.state.path))}"
-            return Resolved(digest, self.state.bundle(digest))
+            return Resolved(digest, None)
 
     def _check_checkpoint(self, checkpoint: str) -> None:
         if checkpoint not in self.settings.checkpoints:

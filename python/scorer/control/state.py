@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,12 +136,12 @@ class StateDirectory:
             return {f"sha256:{entry.name}" for entry in (self.path / "bundles").iterdir()}
         return set()
 
-    def stage(self, source: Path, digest: str) -> Path:
-        """Copies a bundle in, whole or not at all; nothing is verified here. A copy that exists is kept."""
+    def stage(self, digest: str, fill: Callable[[Path], None]) -> Path:
+        """Takes a bundle in, whole or not at all; nothing is verified here. A copy that exists is kept."""
         target = self.bundle(digest)
         if not target.is_dir():
             with files.staged(self._staging) as temporary:
-                files.copy_bundle(source, temporary)
+                fill(temporary)
                 files.commit(temporary, target)
         return target
 

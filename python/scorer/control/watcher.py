@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from scorer.control.controller import Controller
@@ -51,12 +52,20 @@ class Watcher:
         self._jitter = jitter
         self._seen: Hashable = None
         self._failures = 0
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Brings the next pass forward: somebody says that an alias moved."""
+        self._woken.set()
 
     async def run(self) -> None:
         """Polls until cancelled. No error ends it: the next pass may fare better."""
         await self._controller.load_previous()
         while True:
-            await asyncio.sleep(self.delay())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), self.delay())
+            # Cleared before the look: what moves during it is looked at again.
+            self._woken.clear()
             try:
                 await self.poll()
             except Exception as error:
@@ -65,7 +74,7 @@ class Watcher:
 
     def delay(self) -> float:
         """Seconds to the next pass: the settings' interval, doubling while the registry fails, up to 5 s."""
-        interval = self._controller.settings.registry.poll_ms / 1e3
+        interval = self._controller.settings.registry.interval_ms / 1e3
         if not self._failures:
             return interval
         longest = max(interval, _MAX_DELAY)

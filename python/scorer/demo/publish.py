@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from scorer.demo.errors import DemoError
 from scorer.demo.models import Trained
@@ -69,7 +68,7 @@ def publish(
     narrator.table(
         ("bundle", "digest", "size"),
         [
-            (name, digest.removeprefix("sha256:")[:12], f"{_megabytes(registry.resolve(digest).path):.1f} MB")
+            (name, digest.removeprefix("sha256:")[:12], f"{registry.show(digest).record.bytes / 1e6:.1f} MB")
             for digest, name in published.names().items()
         ],
     )
@@ -114,7 +113,3 @@ def write_settings(published: Published, places: Places) -> None:
             promise,
         ]
     places.settings.write_text("\n".join(sections) + "\n", encoding="utf-8")
-
-
-def _megabytes(directory: Path) -> float:
-    return sum(file.stat().st_size for file in directory.iterdir()) / 1e6

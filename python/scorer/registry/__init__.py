@@ -1,8 +1,14 @@
 """The registry: content-addressed bundles, and aliases with their history.
 
-The embedded engine is a directory with one SQLite file. Other engines implement
-``RegistryBackend``; the server needs the smaller ``BundleSource`` only.
+The embedded engine is a directory with one SQLite file; `scorer.registry.mlflow` is one over an
+MLflow server. Engines implement ``RegistryBackend``; the server needs the smaller ``BundleSource`` only.
 """
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
 
 from scorer.registry.base import (
     AliasChange,
@@ -22,4 +28,19 @@ __all__ = [
     "Registry",
     "RegistryBackend",
     "Resolved",
+    "open_registry",
 ]
+
+
+def open_registry(location: str | os.PathLike[str], *, watched: Sequence[str] = ()) -> RegistryBackend:
+    """The engine that a location means: ``mlflow:http://host:port``, or a directory.
+
+    Args:
+        location: Where the registry is.
+        watched: The aliases whose moves will be asked for.
+    """
+    if str(location).startswith("mlflow:"):
+        from scorer.registry.mlflow import MlflowRegistry
+
+        return MlflowRegistry(str(location), watched=watched)
+    return Registry(Path(location))

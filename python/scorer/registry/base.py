@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+
+Verifier = Callable[[Path], str]
+"""Checks a bundle directory completely and returns its digest, ``sha256:<hex>``."""
 
 
 class Resolved(NamedTuple):
@@ -13,8 +16,8 @@ class Resolved(NamedTuple):
 
     digest: str
     """``sha256:<hex>``."""
-    path: Path
-    """The bundle's directory, never to be written to."""
+    path: Path | None
+    """The bundle's directory, never to be written to; None where only `BundleSource.copy` brings it here."""
     changed_at_ms: int | None = None
     """When the alias was pointed here; None for a digest, or where the registry does not know."""
 
@@ -55,7 +58,8 @@ class BundleDetails:
     """A bundle with its manifest and the history of the aliases that ever pointed to it."""
 
     record: BundleRecord
-    path: Path
+    path: Path | str
+    """Where it is, for people."""
     manifest: Mapping[str, Any]
     history: tuple[AliasChange, ...]
 
@@ -76,6 +80,17 @@ class BundleSource(Protocol):
 
     def resolve(self, reference: str) -> Resolved:
         """What ``name@alias``, a digest or a prefix of one stands for."""
+
+    def copy(self, target: Resolved, destination: Path) -> None:
+        """Fills an empty directory with a bundle's manifest and files, each synced to disk.
+
+        The data plane verifies the copy; a source that fetches from afar checks every hash on the way.
+
+        Raises:
+            BundleError: What is stored is not a bundle that may be served.
+            RegistryUnavailableError: It cannot be had now.
+            OSError: The directory cannot be written.
+        """
 
     def fingerprint(self, digest: str) -> Hashable:
         """Changes when the stored bytes of a bundle may have; for retrying one that was refused."""

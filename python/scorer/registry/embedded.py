@@ -19,7 +19,7 @@ from typing import Any
 
 from scorer.errors import BundleError, RegistryError, RegistryUnavailableError
 from scorer.registry import files, rows
-from scorer.registry.base import AliasChange, BundleDetails, BundleRecord, Resolved
+from scorer.registry.base import AliasChange, BundleDetails, BundleRecord, Resolved, Verifier
 from scorer.registry.database import Database
 from scorer.registry.reference import (
     AliasReference,
@@ -31,9 +31,6 @@ from scorer.registry.reference import (
     pick_digest,
     unknown_alias,
 )
-
-Verifier = Callable[[Path], str]
-"""Checks a bundle directory completely and returns its digest, ``sha256:<hex>``."""
 
 
 class Registry:
@@ -95,11 +92,12 @@ class Registry:
 
     def show(self, reference: str) -> BundleDetails:
         """One bundle in full: its manifest, and the history of every alias that ever pointed to it."""
-        resolved = self.resolve(reference)
+        digest = self.resolve(reference).digest
         with self._database.reading() as connection:
-            (record,) = rows.records(connection, digest=_hex(resolved.digest))
-            history = rows.history(connection, digest=_hex(resolved.digest))
-        return BundleDetails(record, resolved.path, files.read_manifest(resolved.path), tuple(history))
+            (record,) = rows.records(connection, digest=_hex(digest))
+            history = rows.history(connection, digest=_hex(digest))
+        path = self._bundles / _hex(digest)
+        return BundleDetails(record, path, files.read_manifest(path), tuple(history))
 
     def reindex(self, *, by: str | None = None) -> Sequence[str]:
         """Enters every bundle directory that the SQLite file does not know, after verifying it.
@@ -227,6 +225,10 @@ class Registry:
             raise RegistryUnavailableError(f'"{path}" cannot be read: {error}') from error
         # data_version counts within one connection: its identity belongs to the answer.
         return (identity, id(self._watch[0]), data_version)
+
+    def copy(self, target: Resolved, destination: Path) -> None:
+        """Copies the stored files; what is listed in the manifest and nothing else."""
+        files.copy_bundle(self._bundles / _hex(target.digest), destination)
 
     def fingerprint(self, digest: str) -> Hashable:
         """Sizes and times of a bundle's stored files."""

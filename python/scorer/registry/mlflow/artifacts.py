@@ -1,0 +1,130 @@
+"""Bundles as run artifacts: brought here file by file, each checked against the manifest as it comes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from scorer.durable import sync_directory
+from scorer.errors import BundleError
+from scorer.registry import files
+from scorer.registry.mlflow.rest import ARTIFACTS, RefusedError, Rest
+
+FOLDER = "bundle"
+"""Where a run keeps the bundle that it made."""
+MAX_MANIFEST_BYTES = 4 << 20
+MAX_FILES = 128
+# The engine knows the exact set and refuses the rest at load; what could lead out of a directory ends here.
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\.(bin|json)")
+_SAFE = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def proxied_path(uri: str, rest: Rest) -> str:
+    """The path below MLflow's artifact proxy that an artifact URI means.
+
+    Only the configured server is ever asked, whatever host a URI names.
+
+    Raises:
+        BundleError: The artifacts are elsewhere, or the path leads out.
+    """
+    parts = urlsplit(uri)
+    path = parts.path
+    if parts.scheme in ("http", "https"):
+        _, found, path = path.partition(f"{ARTIFACTS}/")
+        path = path if found else ""
+    elif parts.scheme != "mlflow-artifacts":
+        raise BundleError(
+            f'MLflow at {rest.url} keeps artifacts at "{uri}", which its proxy does not serve; start it with '
+            "--serve-artifacts and --artifacts-destination"
+        )
+    names = path.strip("/").split("/")
+    if parts.query or parts.fragment or not all(_SAFE.fullmatch(n) and n not in (".", "..") for n in names):
+        raise BundleError(f'"{uri}" is no plain artifact path; push the bundle again')
+    return "/".join(names)
+
+
+def fetch(rest: Rest, folder: str, digest: str, destination: Path) -> None:
+    """Fills an empty directory with the bundle of this digest, synced to disk.
+
+    Raises:
+        BundleError: What is there is not that bundle.
+        RegistryUnavailableError: The server cannot be asked, or breaks off.
+        OSError: The directory cannot be written.
+    """
+    listing = rest.list_artifacts(folder)
+    if files.MANIFEST not in listing:
+        shown = ", ".join(sorted(listing)[:5]) or "nothing"
+        raise BundleError(
+            f"the artifacts hold no {files.MANIFEST} ({shown}): no bundle of this project; push one with "
+            "`scorer registry push`"
+        )
+    manifest = fetch_manifest(rest, folder, digest, destination)
+    extra = sorted(listing.keys() - manifest["files"].keys() - {files.MANIFEST})
+    if extra:
+        raise BundleError(
+            f'the artifacts of bundle {digest[:19]} hold "{extra[0]}", which its manifest does not list; '
+            "a bundle is a closed set of files: push it again"
+        )
+    for name, entry in manifest["files"].items():
+        _fetch_file(rest, folder, name, entry, destination / name)
+    sync_directory(destination)
+
+
+def fetch_manifest(rest: Rest, folder: str, digest: str, destination: Path) -> Mapping[str, Any]:
+    """Brings the manifest, which must be the one that has this digest, and returns it parsed."""
+    path = destination / files.MANIFEST
+    _download(rest, folder, files.MANIFEST, path, MAX_MANIFEST_BYTES)
+    manifest = files.read_manifest(destination)
+    # docs/bundle-format.md: the digest is over the manifest with its own 64 digits as zeros.
+    own = digest.removeprefix("sha256:").encode()
+    found = hashlib.sha256(path.read_bytes().replace(own, b"0" * 64, 1)).hexdigest()
+    if manifest.get("digest") != digest or found != own.decode():
+        raise BundleError(f"the manifest in MLflow is not that of bundle {digest[:19]}; push it again")
+    if len(manifest["files"]) > MAX_FILES:
+        raise BundleError(f"bundle {digest[:19]} lists more than {MAX_FILES} files; this is no bundle")
+    for name, entry in manifest["files"].items():
+        if not _NAME.fullmatch(name):
+            raise BundleError(f'bundle {digest[:19]} lists the file "{name}"; no bundle has one of that name')
+        size = entry.get("bytes") if isinstance(entry, dict) else None
+        if type(size) is not int or not 0 <= size <= files.MAX_FILE_BYTES:
+            raise BundleError(f'bundle {digest[:19]}: "{name}" has no size that a bundle\'s file may have')
+    return manifest
+
+
+def store(rest: Rest, folder: str, bundle: Path) -> None:
+    """Uploads a bundle's files, the manifest last: where there is a manifest the rest is there."""
+    for name in [*files.read_manifest(bundle)["files"], files.MANIFEST]:
+        rest.upload(f"{folder}/{name}", bundle / name)
+
+
+def _fetch_file(rest: Rest, folder: str, name: str, entry: Mapping[str, Any], path: Path) -> None:
+    wanted, size = str(entry.get("sha256")).removeprefix("sha256:"), int(entry["bytes"])
+    count = _download(rest, folder, name, path, size)
+    if count != size:
+        raise BundleError(
+            f'"{name}" in MLflow has {"more than " * (count > size)}{min(count, size)} bytes, its manifest '
+            f"says {size}; push the bundle again"
+        )
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != wanted:
+        raise BundleError(f'"{name}" in MLflow was altered (sha256 {found[:12]}); push the bundle again')
+
+
+def _download(rest: Rest, folder: str, name: str, path: Path, limit: int) -> int:
+    try:
+        with path.open("xb") as sink:
+            count = rest.download(f"{folder}/{name}", sink, limit=limit)
+            sink.flush()
+            os.fchmod(sink.fileno(), 0o444)
+            os.fsync(sink.fileno())
+    except RefusedError as error:
+        raise BundleError(f'"{name}" cannot be had: {error}; push the bundle again') from None
+    if count > limit and name == files.MANIFEST:
+        raise BundleError(f"the manifest in MLflow is larger than {limit} bytes; this is no bundle")
+    return count

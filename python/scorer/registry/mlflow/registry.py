@@ -1,0 +1,333 @@
+"""`RegistryBackend` over an MLflow server.
+
+A bundle is the artifact directory ``bundle`` of a run and a model version that points to it, with
+the digest in the version's tag; ``name@alias`` is MLflow's own alias of the registered model.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tempfile
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scorer.errors import BundleError, RegistryError, UnknownReferenceError
+from scorer.registry import files
+from scorer.registry.base import AliasChange, BundleDetails, BundleRecord, Resolved, Verifier
+from scorer.registry.mlflow import artifacts, history, versions
+from scorer.registry.mlflow.rest import RefusedError, Rest, now_ms
+from scorer.registry.mlflow.versions import ModelVersion
+from scorer.registry.reference import (
+    AliasReference,
+    DigestReference,
+    check_name,
+    parse_alias,
+    parse_reference,
+    pick_digest,
+    unknown_alias,
+)
+from scorer.registry.rows import before_current
+
+SCHEME = "mlflow:"
+
+
+class MlflowRegistry:
+    """An MLflow server as a registry.
+
+    Args:
+        url: ``mlflow:http://127.0.0.1:5000``; the scheme ``mlflow:`` may be left out.
+        watched: The aliases that `version` looks at.
+        verify: In place of the full check of a bundle that is pushed, for tests.
+        clock_ms: Milliseconds since the Unix epoch.
+        seconds: How long one exchange with the server may take.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        watched: Sequence[str] = (),
+        verify: Verifier | None = None,
+        clock_ms: Callable[[], int] = now_ms,
+        seconds: float = 10.0,
+    ) -> None:
+        self._rest = Rest(url.removeprefix(SCHEME), seconds=seconds)
+        self._watched = [parse_alias(alias) for alias in dict.fromkeys(watched)]
+        self._verify = verify or _verify_bundle
+        self._clock_ms = clock_ms
+        self._sources: dict[str, ModelVersion] = {}
+        """By digest: the version it was last seen at, so that fetching needs no search."""
+
+    @property
+    def location(self) -> str:
+        """The server."""
+        return f"{SCHEME}{self._rest.url}"
+
+    # --- what the server needs ---
+
+    def version(self) -> Hashable:
+        """Where every watched alias points: one small request for each."""
+        if not self._watched:
+            self._rest.get("/registered-models/search", max_results=1)
+        return tuple(
+            (str(alias), found and (found.version, found.source, found.tags.get(versions.DIGEST)))
+            for alias in self._watched
+            for found in [versions.by_alias(self._rest, alias.name, alias.alias)]
+        )
+
+    def resolve(self, reference: str) -> Resolved:
+        """What ``name@alias``, a digest or a prefix of one stands for; nothing is downloaded."""
+        parsed = parse_reference(reference)
+        if isinstance(parsed, AliasReference):
+            found = self._at(parsed)
+            last = history.of_alias(self._history(parsed.name), str(parsed))
+            moved = last[-1].at_ms if last and last[-1].digest == found.digest else None
+        else:
+            found, moved = self._by_digest(parsed), None
+        self._sources[found.digest] = found
+        return Resolved(found.digest, None, moved)
+
+    def copy(self, target: Resolved, destination: Path) -> None:
+        """Downloads a bundle's files into an empty directory, each checked against the manifest."""
+        artifacts.fetch(self._rest, self._folder(target.digest), target.digest, destination)
+
+    def fingerprint(self, digest: str) -> Hashable:
+        """Where the artifacts are, and their names and sizes."""
+        folder = self._folder(digest)
+        return (folder, *sorted(self._rest.list_artifacts(folder).items()))
+
+    def close(self) -> None:
+        """Breaks off what is under way."""
+        self._rest.close()
+
+    # --- bundles ---
+
+    def push(self, directory: str | os.PathLike[str], *, by: str | None = None) -> str:
+        """Verifies a bundle, uploads it as a run's artifacts and makes a model version of it.
+
+        Pushing one that is there already changes nothing; one that was damaged since becomes a new version.
+        The version comes last: a push that was cut off leaves a run, and nothing that an alias can point to.
+        """
+        source = Path(directory)
+        with tempfile.TemporaryDirectory(prefix="scorer-push-") as made:
+            copy = Path(made)
+            files.copy_bundle(source, copy)
+            digest = self._verify(copy)
+            manifest = files.read_manifest(copy)
+            name = check_name(str(manifest["name"]), "bundle name")
+            if not self._is_sound(digest):
+                self._upload(copy, name, digest, manifest, by or _user())
+        return digest
+
+    def list(self, name: str | None = None) -> Sequence[BundleRecord]:
+        """Every bundle (of one name), newest push first."""
+        if name is not None:
+            check_name(name, "bundle name")
+        found = versions.bundles(self._rest, name=name)
+        pointing = self._pointing({version.name for version in found})
+        return [_record(version, pointing) for version in found]
+
+    def show(self, reference: str) -> BundleDetails:
+        """One bundle in full; its manifest is downloaded and checked."""
+        digest = self.resolve(reference).digest
+        version, folder = self._sources[digest], self._folder(digest)
+        with tempfile.TemporaryDirectory(prefix="scorer-show-") as made:
+            manifest = artifacts.fetch_manifest(self._rest, folder, digest, Path(made))
+        changes = self._history(version.name)
+        touched = {change.alias for change in changes if change.digest == digest}
+        return BundleDetails(
+            _record(version, self._pointing({version.name})),
+            f"{self.location} {version.name} version {version.version}, artifacts {folder}",
+            manifest,
+            tuple(change for change in changes if change.alias in touched),
+        )
+
+    # --- aliases ---
+
+    def aliases(self) -> Mapping[str, str]:
+        """Every ``name@alias`` of a bundle and the digest it points to."""
+        names = {version.name for version in versions.bundles(self._rest)}
+        return {alias: digest for digest, each in self._pointing(names).items() for alias in each}
+
+    def history(self, alias: str | None = None) -> Sequence[AliasChange]:
+        """Every change of ``name@alias`` (or of all) that was made through this project, oldest first."""
+        if alias is None:
+            changes = [change for model in versions.models(self._rest) for change in history.read(model)]
+            return sorted(changes, key=lambda change: (change.at_ms, change.alias, change.sequence))
+        reference = parse_alias(alias)
+        changes = history.of_alias(self._history(reference.name), str(reference))
+        if not changes:
+            raise unknown_alias(reference, self.aliases(), self.location)
+        return changes
+
+    def alias(
+        self, name: str, alias: str, digest: str, *, by: str | None = None, reason: str = ""
+    ) -> AliasChange | None:
+        """Points ``name@alias`` to a bundle; None if it already did."""
+        reference = AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
+        target = self._target(digest)
+        if target.name != name:
+            raise RegistryError(
+                f'bundle {target.digest[:19]} is called "{target.name}", so "{reference}" cannot point to '
+                f'it; use "{target.name}@{alias}"'
+            )
+        current = versions.by_alias(self._rest, name, alias)
+        if current is not None and current.version == target.version:
+            return None
+        return self._move(reference, target, action="alias", by=by, reason=reason)
+
+    def rollback(self, name: str, alias: str, *, by: str | None = None, reason: str = "") -> AliasChange:
+        """Points ``name@alias`` back to where it was before its current value was set."""
+        reference = AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
+        current = self._at(reference)
+        known = current.tags.get(versions.DIGEST)
+        changes = history.explained(self._history(name), known, str(reference), self._clock_ms())
+        earlier = before_current(changes)
+        if earlier is None:
+            raise RegistryError(
+                f'"{reference}" has no earlier value to go back to; point it somewhere with `scorer registry '
+                f"alias {reference} DIGEST`"
+            )
+        return self._move(reference, self._target(earlier), action="rollback", by=by, reason=reason)
+
+    # --- inside ---
+
+    def _is_sound(self, digest: str) -> bool:
+        """Whether the bundle is there, with every byte of it."""
+        if not (found := versions.bundles(self._rest, prefix=digest)):
+            return False
+        self._sources[digest] = found[0]
+        with tempfile.TemporaryDirectory(prefix="scorer-push-") as made:
+            try:
+                artifacts.fetch(self._rest, self._folder(digest), digest, Path(made))
+            except (BundleError, UnknownReferenceError):
+                return False
+        return True
+
+    def _upload(self, bundle: Path, name: str, digest: str, manifest: Mapping[str, Any], by: str) -> None:
+        from scorer.registry.mlflow.runs import Run
+
+        lineage = manifest.get("lineage") or {}
+        with Run.start(self._rest, f"scorer/{name}", f"push {digest[7:19]}", clock_ms=self._clock_ms) as run:
+            run.tags({versions.DIGEST: digest, versions.BY: by})
+            run.params({k: v for k, v in lineage.items() if isinstance(v, str | int | float)})
+            run.metrics(lineage.get("metrics") or {})
+            folder = f"{artifacts.proxied_path(run.artifact_uri, self._rest)}/{artifacts.FOLDER}"
+            artifacts.store(self._rest, folder, bundle)
+            try:
+                self._rest.post("/registered-models/create", name=name)
+            except RefusedError as error:
+                if error.code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+            tags = {
+                versions.DIGEST: digest,
+                versions.KIND: str(manifest.get("kind", "")),
+                versions.CREATED: str(manifest.get("created_at", "")),
+                versions.BY: by,
+                versions.BYTES: str(files.size_of(bundle)),
+            }
+            self._rest.post(
+                "/model-versions/create",
+                name=name,
+                source=f"{run.artifact_uri}/{artifacts.FOLDER}",
+                run_id=run.id,
+                tags=[{"key": key, "value": value} for key, value in tags.items()],
+            )
+
+    def _move(
+        self, reference: AliasReference, target: ModelVersion, *, action: str, by: str | None, reason: str
+    ) -> AliasChange:
+        current = versions.by_alias(self._rest, reference.name, reference.alias)
+        changes = self._history(reference.name)
+        known = None if current is None else current.tags.get(versions.DIGEST)
+        # What another tool did in between is entered too: a rollback undoes it like any other move.
+        told = history.explained(changes, known, str(reference), self._clock_ms())
+        for foreign in told[len(history.of_alias(changes, str(reference))) :]:
+            history.append(self._rest, reference.name, foreign)
+        change = AliasChange(
+            history.next_sequence(told, str(reference)),
+            str(reference),
+            target.digest,
+            known,
+            action,
+            self._clock_ms(),
+            by or _user(),
+            reason,
+        )
+        self._rest.post(
+            "/registered-models/alias", name=reference.name, alias=reference.alias, version=target.version
+        )
+        history.append(self._rest, reference.name, change)
+        return change
+
+    def _at(self, reference: AliasReference) -> ModelVersion:
+        found = versions.by_alias(self._rest, reference.name, reference.alias)
+        if found is None:
+            raise unknown_alias(reference, self.aliases(), self.location)
+        return found
+
+    def _target(self, reference: str) -> ModelVersion:
+        parsed = parse_reference(reference)
+        return self._at(parsed) if isinstance(parsed, AliasReference) else self._by_digest(parsed)
+
+    def _by_digest(self, reference: DigestReference) -> ModelVersion:
+        found = {v.digest[7:]: v for v in versions.bundles(self._rest, prefix=f"sha256:{reference.prefix}")}
+        return found[pick_digest(reference, found, self.location)]
+
+    def _folder(self, digest: str) -> str:
+        version = self._sources.get(digest) or self._by_digest(
+            DigestReference(digest.removeprefix("sha256:"))
+        )
+        try:
+            answer = self._rest.get(
+                "/model-versions/get-download-uri", name=version.name, version=version.version
+            )
+        except RefusedError as error:
+            # Deleted since it was seen; the digest may live on in another version.
+            self._sources.pop(digest, None)
+            raise UnknownReferenceError(
+                f"version {version.version} of {version.name} is gone: {error}"
+            ) from None
+        return artifacts.proxied_path(str(answer.get("artifact_uri", "")), self._rest)
+
+    def _history(self, name: str) -> Sequence[AliasChange]:
+        return history.read(versions.model(self._rest, name) or {})
+
+    def _pointing(self, names: set[str]) -> Mapping[str, Sequence[str]]:
+        """By digest: every ``name@alias`` that points to it."""
+        pointing: dict[str, list[str]] = {}
+        for name in sorted(names):
+            digests = {v.version: v.tags.get(versions.DIGEST, "") for v in versions.every(self._rest, name)}
+            for entry in (versions.model(self._rest, name) or {}).get("aliases") or ():
+                digest = digests.get(str(entry.get("version")), "")
+                pointing.setdefault(digest, []).append(f"{name}@{entry.get('alias')}")
+        return pointing
+
+
+def _record(version: ModelVersion, pointing: Mapping[str, Sequence[str]]) -> BundleRecord:
+    size = version.tags.get(versions.BYTES, "")
+    return BundleRecord(
+        version.digest,
+        version.name,
+        version.tags.get(versions.KIND, ""),
+        version.tags.get(versions.CREATED, ""),
+        version.created_ms,
+        version.tags.get(versions.BY, ""),
+        int(size) if size.isdecimal() else 0,
+        tuple(sorted(pointing.get(version.digest, ()))),
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def _verify_bundle(directory: Path) -> str:
+    from scorer.bundle import verify
+
+    return str(verify(directory).digest)

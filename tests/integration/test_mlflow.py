@@ -1,0 +1,247 @@
+"""MLflow as the registry: a real MLflow server and a real scorer server that follows its aliases."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from bundles import FEATURES, rows
+from mlflow_server import MlflowServer, start_mlflow
+from servers import SCORE, RunningServer, scorer_here, settings, start_server
+
+from scorer.errors import BundleError, RegistryError, UnknownReferenceError
+from scorer.registry import RegistryBackend, open_registry
+from scorer.v1 import scoring_pb2 as pb
+from scorer.v1 import scoring_pb2_grpc
+
+SECRET = "a-secret-of-at-least-sixteen"
+
+
+@pytest.fixture(scope="module")
+def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    with start_mlflow(tmp_path_factory.mktemp("mlflow")) as server:
+        yield server
+
+
+@pytest.fixture
+def store(mlflow: MlflowServer, built_bundles: dict[str, Path]) -> RegistryBackend:
+    """The registry with score-1 and score-2; ``live`` points to score-1."""
+    made = open_registry(mlflow.location, watched=["fraud-checkout@live"])
+    for variant in ("score-2", "score-1"):
+        made.push(built_bundles[variant])
+    made.alias("fraud-checkout", "live", digest_of(built_bundles["score-1"]), by="ann", reason="start")
+    return made
+
+
+def digest_of(bundle: Path) -> str:
+    return str(json.loads((bundle / "manifest.json").read_text())["digest"])
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in directory.iterdir()}
+
+
+def toml(mlflow: MlflowServer, *, poll_ms: int = 50, server: str = "") -> str:
+    text = settings(SCORE, server=server, registry=f'url = "{mlflow.location}"')
+    return text.replace("poll_ms = 20", f"poll_ms = {poll_ms}")
+
+
+def served(server: RunningServer) -> str:
+    """The digest of the bundle that answers a request now."""
+    stub = scoring_pb2_grpc.ScoringServiceStub(server.channel())
+    values = dict(zip(FEATURES, rows(1)[0].tolist(), strict=True))
+    named = pb.NamedFeatures(features=[pb.Feature(name=n, number=v) for n, v in values.items()])
+    request = pb.ScoreRequest(checkpoint="fraud.checkout", named=named)
+    return str(stub.Score(request, timeout=20).served.bundle)
+
+
+def test_registry_keeps_what_is_pushed_and_undoes_what_was_moved(
+    mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    one, two, three = (digest_of(built_bundles[f"score-{n}"]) for n in (1, 2, 3))
+    assert store.push(built_bundles["score-1"]) == one, "again: changes nothing"
+    assert {record.digest for record in store.list("fraud-checkout")} == {one, two}
+    store.push(built_bundles["score-3"], by="cy")
+    newest = store.list()[0]
+    assert (newest.digest, newest.kind, newest.pushed_by, newest.aliases) == (three, "score", "cy", ())
+    assert newest.bytes == sum(file.stat().st_size for file in built_bundles["score-3"].iterdir())
+
+    moved = store.alias("fraud-checkout", "live", two[:20], by="bob", reason="better")
+    assert moved is not None
+    assert (moved.digest, moved.previous, moved.by) == (two, one, "bob")
+    assert store.alias("fraud-checkout", "live", two) is None, "it points there already"
+    # In MLflow's own interface: no entry of ours, and a rollback undoes it all the same.
+    version = mlflow.ask("GET", "registered-models/get?name=fraud-checkout")["registered_model"]
+    newest_version = max(int(v["version"]) for v in version["latest_versions"])
+    mlflow.point("fraud-checkout", "live", str(newest_version))
+    assert store.resolve("fraud-checkout@live").digest == three
+    assert store.rollback("fraud-checkout", "live", reason="worse").digest == two
+    assert store.rollback("fraud-checkout", "live").digest == one
+    told = [(change.action, change.digest) for change in store.history("fraud-checkout@live")][-4:]
+    assert told == [("alias", two), ("alias", three), ("rollback", two), ("rollback", one)]
+
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    store.copy(store.resolve("fraud-checkout@live"), copy)
+    assert contents(copy) == contents(built_bundles["score-1"])
+    details = store.show(one)
+    assert details.manifest["digest"] == one
+    assert details.record.aliases == ("fraud-checkout@live",)
+    with pytest.raises(UnknownReferenceError, match='did you mean "fraud-checkout@live"'):
+        store.resolve("fraud-checkout@life")
+    with pytest.raises(RegistryError, match='is called "fraud-checkout"'):
+        store.alias("other", "live", one)
+
+
+def test_commands_reach_it(
+    mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path]
+) -> None:
+    done = scorer_here(
+        "registry", "push", str(built_bundles["score-2"]), "--alias", "live", "-r", mlflow.location
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == digest_of(built_bundles["score-2"])
+    back = scorer_here("registry", "rollback", "fraud-checkout@live", "-r", mlflow.location, "--json")
+    assert json.loads(back.stdout)["digest"] == digest_of(built_bundles["score-1"])
+    shown = json.loads(scorer_here("registry", "list", "-r", mlflow.location, "--json").stdout)
+    assert digest_of(built_bundles["score-1"]) in {entry["digest"] for entry in shown}
+    refused = scorer_here("registry", "reindex", "-r", mlflow.location)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+
+
+def test_an_alias_that_moves_is_served_and_mlflow_may_die(
+    mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    one, two = (digest_of(built_bundles[f"score-{n}"]) for n in (1, 2))
+    with start_server(tmp_path, toml(mlflow)) as server:
+        assert served(server) == one
+        store.alias("fraud-checkout", "live", two)
+        server.event("swapped", checkpoints={"fraud.checkout": two})
+        assert served(server) == two
+        mlflow.kill()
+        server.event("registry_unavailable")
+        assert served(server) == two
+        assert server.status()["registry"]["reachable"] is False
+    # A restart without MLflow boots from what it fetched.
+    with start_server(tmp_path) as server:
+        assert served(server) == two
+        assert len(server.named("registry_unavailable")) <= 1, "said once"
+        mlflow.start()
+        server.event("registry_reachable")
+        store.alias("fraud-checkout", "live", one)
+        server.event("swapped", checkpoints={"fraud.checkout": one})
+        assert not server.noise
+
+
+def test_a_webhook_brings_the_look_forward(
+    mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    two = digest_of(built_bundles["score-2"])
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET + "\n")
+    secret.chmod(0o600)
+    hears = f'webhook_listen = "127.0.0.1:0"\nwebhook_secret_file = "{secret}"'
+    # Polled once an hour: within the test nothing but the webhook can tell.
+    with start_server(tmp_path, toml(mlflow, poll_ms=3_600_000, server=hears)) as server:
+        made = mlflow.ask(
+            "POST",
+            "webhooks",
+            {
+                "name": "scorer",
+                "url": f"http://{server.serving['webhooks']}/",
+                "secret": SECRET,
+                "events": [{"entity": "MODEL_VERSION_ALIAS", "action": "CREATED"}],
+            },
+        )
+        try:
+            store.alias("fraud-checkout", "live", two)
+            server.event("registry_webhook")
+            server.event("swapped", checkpoints={"fraud.checkout": two})
+            assert served(server) == two
+            forged = urllib.request.Request(
+                f"http://{server.serving['webhooks']}/", data=b"{}", headers={"X-MLflow-Signature": "v1,AAAA"}
+            )
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(forged, timeout=20)
+            server.event("webhook_refused", reason="the signature is not ours")
+        finally:
+            mlflow.ask("DELETE", f"webhooks/{made['webhook']['webhook_id']}")
+
+
+def artifact_folder(mlflow: MlflowServer, store: RegistryBackend, digest: str) -> Path:
+    path = str(store.show(digest).path)
+    return mlflow.artifacts / path.rpartition("artifacts ")[2]
+
+
+def test_what_was_altered_is_refused_until_it_is_pushed_again(
+    mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    one, two = (digest_of(built_bundles[f"score-{n}"]) for n in (1, 2))
+    folder = artifact_folder(mlflow, store, two)
+    forest = folder / "forest.bin"
+    content = bytearray(forest.read_bytes())
+    content[len(content) // 2] ^= 1
+    forest.write_bytes(content)
+    with start_server(tmp_path, toml(mlflow)) as server:
+        store.alias("fraud-checkout", "live", two)
+        refused = server.event("candidate_refused", bundle=two)
+        assert '"forest.bin" in MLflow was altered' in refused["reason"]
+        assert served(server) == one
+        assert store.push(built_bundles["score-2"]) == two, "a sound one becomes a version of its own"
+        store.alias("fraud-checkout", "live", two)
+        server.event("swapped", checkpoints={"fraud.checkout": two})
+        assert served(server) == two
+        assert len(server.named("candidate_refused")) == 1
+
+
+def spoil_manifest(folder: Path) -> None:
+    manifest = folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("fraud-checkout", "fraud_checkout"))
+
+
+def lengthen(folder: Path) -> None:
+    with (folder / "golden.bin").open("ab") as file:
+        file.write(b"x")
+
+
+HARM: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a file too many": (
+        lambda folder: (folder / "MLmodel").write_text("loader_module: evil"),
+        'hold "MLmodel"',
+    ),
+    "an ordinary model": (lambda folder: (folder / "manifest.json").rename(folder / "MLmodel"), "no bundle"),
+    "a file that grew": (lengthen, "has more than"),
+    "a file cut short": (lambda folder: (folder / "golden.bin").write_bytes(b"x"), "has 1 bytes"),
+    "a file gone": (lambda folder: (folder / "golden.bin").unlink(), "cannot be had"),
+    "another manifest": (spoil_manifest, "is not that of bundle"),
+}
+
+
+@pytest.mark.parametrize("case", HARM)
+def test_nothing_but_the_bundle_is_taken(
+    mlflow: MlflowServer,
+    store: RegistryBackend,
+    built_bundles: dict[str, Path],
+    tmp_path: Path,
+    case: str,
+) -> None:
+    harm, reason = HARM[case]
+    digest = digest_of(built_bundles["score-1"])
+    target = store.resolve("fraud-checkout@live")
+    folder = artifact_folder(mlflow, store, digest)
+    kept = tmp_path / "kept"
+    shutil.copytree(folder, kept)
+    try:
+        harm(folder)
+        into = tmp_path / "into"
+        into.mkdir()
+        with pytest.raises(BundleError, match=reason):
+            store.copy(target, into)
+    finally:
+        shutil.rmtree(folder)
+        shutil.copytree(kept, folder)

@@ -1,0 +1,122 @@
+"""A real MLflow server (SQLite, artifact proxy) in a process of its own, from ``.build/mlflow``.
+
+::
+
+    with start_mlflow(directory) as mlflow:
+        mlflow.url, mlflow.location            # http://..., mlflow:http://...
+        mlflow.kill(); mlflow.start()          # the same port and data again
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import PATIENCE, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / ".build/mlflow/bin/mlflow"
+
+
+class MlflowServer:
+    """The process; killed and started again over the same data."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.location = f"mlflow:{self.url}"
+        self._key = base64.urlsafe_b64encode(os.urandom(32)).decode()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def artifacts(self) -> Path:
+        """Where its artifacts are stored."""
+        return self.directory / "artifacts"
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        inherited = {
+            k: v for k, v in os.environ.items() if not k.startswith(("SCORER_", "MLFLOW_", "PYTHON"))
+        }
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    PROGRAM,
+                    "server",
+                    f"--backend-store-uri=sqlite:///{self.directory}/mlflow.db",
+                    f"--artifacts-destination={self.artifacts}",
+                    "--host=127.0.0.1",
+                    f"--port={self.port}",
+                    "--workers=1",
+                ],
+                cwd=self.directory,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={
+                    **inherited,
+                    "MLFLOW_DISABLE_TELEMETRY": "true",
+                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+                    "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": self._key,
+                    # A new webhook counts at once: the list of them is otherwise kept for a minute.
+                    "MLFLOW_WEBHOOK_CACHE_TTL": "0",
+                    # Without these it delivers webhooks over https to public addresses alone.
+                    "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http",
+                    "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
+                },
+            )
+        wait_until(self._answers, "MLflow answers", seconds=PATIENCE * 3)
+
+    def kill(self) -> None:
+        """Ends it and its workers as a crash would."""
+        if self._process is not None:
+            os.killpg(self._process.pid, 9)
+            self._process.wait(PATIENCE)
+            self._process = None
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One call of its REST API, by no code of ours."""
+        request = urllib.request.Request(
+            f"{self.url}/api/2.0/mlflow/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def point(self, name: str, alias: str, version: str) -> None:
+        """Moves an alias as MLflow's own user interface does."""
+        self.ask("POST", "registered-models/alias", {"name": name, "alias": alias, "version": version})
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.directory / "log").read_text()[-2000:]
+        with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+
+
+@contextmanager
+def start_mlflow(directory: Path) -> Iterator[MlflowServer]:
+    """A server over a directory; the test is skipped where MLflow is not installed."""
+    if not PROGRAM.exists():
+        pytest.skip("MLflow is not installed (make mlflow installs it)")
+    server = MlflowServer(directory)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
