@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scorer.cli import TYPER_OPTIONS
+from scorer.commands.log_options import bundle_shelf, log_directory, moment
 from scorer.commands.output import print_json, print_table, short, size
+from scorer.commands.progress import bytes_bar
 
 if TYPE_CHECKING:
-    from scorer.log import BundleShelf, Finding, Verification
-    from scorer.log.reading import Advance
+    from scorer.log import Finding, Verification
 
 app = typer.Typer(help="Read, export and verify the decision log.", no_args_is_help=True, **TYPER_OPTIONS)
 
@@ -48,8 +46,8 @@ def stat(log: At = None, json: Json = False) -> None:
     """Count what is in the log, and say what is wrong with it."""
     from scorer.log import summarise
 
-    with _progress("reading") as advance:
-        summary = summarise(_directory(log), advance)
+    with bytes_bar("reading") as advance:
+        summary = summarise(log_directory(log), advance)
     if json:
         print_json(
             {
@@ -89,9 +87,9 @@ def verify(log: At = None, bundles: Bundles = None, json: Json = False) -> None:
     """
     from scorer.log import verify as verify_log
 
-    shelf = _shelf(bundles)
-    with _progress("verifying") as advance:
-        report = verify_log(_directory(log), shelf, advance)
+    shelf = bundle_shelf(bundles)
+    with bytes_bar("verifying") as advance:
+        report = verify_log(log_directory(log), shelf, advance)
     if json:
         print_json(_verification(report))
     else:
@@ -118,15 +116,15 @@ def export(
     """Write decisions, with what became known of them, to Parquet."""
     from scorer.log import export as export_log
 
-    window = _time("--since", since), _time("--until", until)
-    with _progress("exporting") as advance:
+    window = moment("--since", since), moment("--until", until)
+    with bytes_bar("exporting") as advance:
         done = export_log(
-            _directory(log),
+            log_directory(log),
             to,
             outcomes_to=outcomes,
             since=window[0],
             until=window[1],
-            bundles=_shelf(bundles),
+            bundles=bundle_shelf(bundles),
             advance=advance,
         )
     if json:
@@ -150,61 +148,6 @@ def export(
         names = ", ".join(map(short, done.unnamed))
         typer.echo(f"no feature columns for bundle {names}: not in --bundles; the list column has them all")
     _print_findings(done.findings)
-
-
-def _directory(path: Path | None) -> Path:
-    from scorer.errors import LogError
-
-    if path is None and (named := os.environ.get("SCORER_LOG__DIR")):
-        path = Path(named)
-    if path is None and Path("scorer.toml").exists():
-        from scorer import config
-
-        path = config.load("scorer.toml").log.dir
-    if path is None:
-        raise LogError("no decision log is named; give its directory with --log")
-    return path
-
-
-def _shelf(places: Sequence[Path] | None) -> BundleShelf:
-    from scorer.log import BundleShelf
-
-    if places:
-        return BundleShelf(places)
-    registry: Path | None = None
-    if named := os.environ.get("SCORER_REGISTRY__PATH"):
-        registry = Path(named)
-    elif Path("scorer.toml").exists():
-        from scorer import config
-
-        registry = config.load("scorer.toml").registry.path
-    return BundleShelf([registry] if registry is not None else [], required=False)
-
-
-def _time(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f'{option}: "{text}" is no moment; write 2026-11-01 or 2026-11-01T09:30+01:00'
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Advance | None]:
-    """A bar on stderr, where somebody watches."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=max(total, 1))
 
 
 def _moment(microseconds: int) -> str:

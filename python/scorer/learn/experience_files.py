@@ -8,6 +8,7 @@ trust shapes and codes.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 METADATA = b"scorer.experience"
+NOTES = b"scorer.notes"
 VERSION = 1
 
 _TEXT = ("decision_id", "entity")
@@ -36,8 +38,17 @@ _SCALARS: dict[str, Any] = {
 _MATRICES: dict[str, Any] = {"context": np.float32, "eligible": np.bool_, "pmf": np.float32}
 
 
-def write(experience: Experience, path: Path) -> None:
-    """Writes a file, replacing what was there only once all of it is written."""
+def write(experience: Experience, path: Path, notes: Mapping[str, Any] | None = None) -> None:
+    """Writes a file, replacing what was there only once all of it is written.
+
+    Args:
+        experience: what to write.
+        path: the file.
+        notes: how it was made, as JSON for `read_notes`; the same notes give the same bytes.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -53,14 +64,32 @@ def write(experience: Experience, path: Path) -> None:
         "actions": experience.actions,
         "context_columns": experience.context.shape[1],
     }
-    table = pa.table(columns).replace_schema_metadata({METADATA: json.dumps(about)})
+    table = pa.table(columns).replace_schema_metadata(
+        {METADATA: json.dumps(about), NOTES: json.dumps(dict(notes or {}), sort_keys=True)}
+    )
     part = path.with_name(f".{path.name}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, part, compression="zstd")
         part.replace(path)
+    except OSError as error:
+        raise DataError(f"experience {path}: cannot be written ({error.strerror or error})") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def read_notes(path: Path) -> dict[str, Any]:
+    """How a file was made; nothing where nobody noted it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise DataError(f"experience {path}: no such file; `scorer learn join` makes one")
+    try:
+        notes = json.loads((pq.read_schema(path).metadata or {}).get(NOTES, b"{}"))
+    except (pa.ArrowInvalid, OSError, ValueError) as error:
+        raise DataError(f"experience {path}: its notes cannot be read ({error})") from error
+    return notes if isinstance(notes, dict) else {}
 
 
 def read(path: Path) -> Experience:

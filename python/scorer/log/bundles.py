@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from scorer.bundle import Bundle, SchemaFile, read_manifest
+from pydantic import TypeAdapter
+
+from scorer.bundle import Action, Bundle, SchemaFile, read_manifest
 from scorer.bundle.check import MANIFEST
 from scorer.errors import BundleError
 
@@ -43,8 +45,16 @@ class BundleShelf:
         """Names of the features that a decision of this bundle logs, if it is here."""
         if digest not in self._paths:
             return None
-        schema = SchemaFile.model_validate_json((self._paths[digest] / "schema.json").read_bytes())
-        return [feature.name for feature in schema.features]
+        return [feature.name for feature in self.schema(digest).features]
+
+    def catalogue(self, digest: str) -> list[Action]:
+        """The actions of an action bundle that is here, in order; none for a score bundle."""
+        file = self._paths[digest] / "actions.json"
+        return TypeAdapter(list[Action]).validate_json(file.read_bytes()) if file.is_file() else []
+
+    def schema(self, digest: str) -> SchemaFile:
+        """The columns of a bundle that is here."""
+        return SchemaFile.model_validate_json((self._paths[digest] / "schema.json").read_bytes())
 
     @property
     def digests(self) -> list[str]:

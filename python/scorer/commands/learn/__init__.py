@@ -12,6 +12,7 @@ from scorer.cli import TYPER_OPTIONS
 
 # Each step: its module here, whose function has the module's name, and its line of help.
 STEPS: dict[str, str] = {
+    "join": "Join decisions with their outcomes, as known at a moment.",
     "config": "Print a commented learn.toml, or check one.",
     "guardrails": "Check logged decisions against the guardrails; solve and control the prices of caps.",
 }

@@ -1,0 +1,177 @@
+"""``scorer learn join``: decisions with their outcomes, from the log to one Parquet file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scorer.commands.log_options import bundle_shelf, log_directory, moment
+from scorer.commands.output import print_json, print_table
+from scorer.commands.progress import bytes_bar
+
+if TYPE_CHECKING:
+    from scorer.learn.join.corrections import Correction
+    from scorer.learn.join.findings import Finding
+    from scorer.learn.join.joining import Joined
+    from scorer.learn.join.rates import Rate
+
+_SHOWN = 10
+
+
+def join(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Parquet file to write.")],
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log", "-l", metavar="DIR", help="The log; default: $SCORER_LOG__DIR, or that of ./scorer.toml."
+        ),
+    ] = None,
+    bundles: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--bundles",
+            "--registry",
+            "-b",
+            metavar="DIR",
+            help="Bundles, directories of bundles or registries; repeat for more. Default: the registry.",
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Whose decisions; default: the only one that chooses actions.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="learn.toml; default: every default."),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(help="The moment: 2026-11-01 or 2026-11-01T09:30+01:00; UTC if not said. Default: now."),
+    ] = None,
+    since: Annotated[
+        Path | None,
+        typer.Option(
+            "--since", metavar="FILE", help="An earlier join: report what is known differently now."
+        ),
+    ] = None,
+    corrections: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --since: write the corrections to a Parquet file."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Write nothing if anything was wrong.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Join decisions with their outcomes, as known at a moment.
+
+    A decision whose outcome is still to be expected is in flight, one whose outcome never came is missing;
+    neither is ever a decline. Everything that was wrong with the log is reported by name.
+    """
+    from scorer.learn import experience_files, settings
+    from scorer.learn.errors import DataError
+    from scorer.learn.join.corrections import corrections as compare
+    from scorer.learn.join.corrections import write as write_corrections
+    from scorer.learn.join.joining import join as join_log
+
+    if corrections is not None and since is None:
+        raise typer.BadParameter("--corrections needs --since: an earlier join to compare with")
+    given = moment("--as-of", as_of)
+    as_of_ms = int(time.time() * 1000) if given is None else round(given.timestamp() * 1000)
+    section = settings.load(config).join
+    earlier = None if since is None else experience_files.read(since)
+    with bytes_bar("joining") as advance:
+        joined = join_log(
+            log_directory(log),
+            bundle_shelf(bundles),
+            section,
+            as_of_ms=as_of_ms,
+            checkpoint=checkpoint,
+            advance=advance,
+        )
+    changed = None if earlier is None else compare(earlier, joined.experience)
+    faults = [one for one in joined.findings if one.effect != "told"]
+    refused = strict and bool(faults)
+    if not refused:
+        experience_files.write(joined.experience, output, joined.notes(section))
+        if corrections is not None and changed is not None:
+            write_corrections(changed, corrections)
+    if json:
+        print_json({"output": None if refused else str(output), **_summary(joined, changed)})
+    else:
+        _print(joined, changed, output)
+    if refused:
+        names = ", ".join(f"{one.count} {one.name}" for one in faults)
+        raise DataError(f"--strict: nothing was written: {names}; mend the log, or join without --strict")
+
+
+def _summary(joined: Joined, changed: Sequence[Correction] | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from scorer.learn.join.corrections import counts
+
+    said: dict[str, Any] = {
+        "checkpoint": joined.checkpoint,
+        "as_of_ms": joined.as_of_ms,
+        "catalogue": joined.catalogue,
+        "decisions": len(joined.experience),
+        "bundles": joined.experience.bundles,
+        "families": [rate.as_dict() for rate in joined.families],
+        "actions": [rate.as_dict() for rate in joined.actions],
+        "dependence": None if joined.dependence is None else asdict(joined.dependence),
+        "findings": [one.as_dict() for one in joined.findings],
+    }
+    if changed is not None:
+        said["corrections"] = {"counts": counts(changed), "rows": [asdict(one) for one in changed]}
+    return said
+
+
+def _print(joined: Joined, changed: Sequence[Correction] | None, output: Path) -> None:
+    from scorer.learn.join.corrections import MEANINGS, counts
+
+    moment_text = datetime.fromtimestamp(joined.as_of_ms / 1000, UTC).isoformat(timespec="seconds")
+    typer.echo(
+        f"{output}: {len(joined.experience):,} decisions of {joined.checkpoint} as of {moment_text}, "
+        f"{len(joined.experience.bundles)} bundles, {len(joined.experience.actions)} actions"
+    )
+    columns = ("", "decisions", "settled", "in flight", "missing", "join rate", "reward")
+    typer.echo("\nper family")
+    print_table(columns, [_row(rate) for rate in joined.families], empty="none")
+    typer.echo("per action, the most frequent first")
+    most = sorted(joined.actions, key=lambda rate: (-rate.decisions, rate.name))
+    print_table(columns, [_row(rate) for rate in most[:_SHOWN]], empty="none")
+    if len(most) > _SHOWN:
+        typer.echo(f"and {len(most) - _SHOWN} more; --json lists them\n")
+    if joined.dependence is not None:
+        found = joined.dependence
+        typer.echo(
+            f"missing outcomes by action: chi-squared {found.statistic:.1f} on {found.freedom} degrees of "
+            f"freedom, p {found.p:.2g}, Cramer's V {found.cramers_v:.3f}\n"
+        )
+    print_table(
+        ("finding", "count", "effect", "rule", "for example"),
+        [_finding(one) for one in joined.findings],
+        empty="no findings",
+    )
+    if changed is not None:
+        typer.echo("against the earlier join")
+        rows = [(kind, str(count), MEANINGS[kind]) for kind, count in counts(changed).items()]
+        print_table(("correction", "count", "meaning"), rows, empty="nothing is known differently")
+
+
+def _row(rate: Rate) -> tuple[str, ...]:
+    return (
+        rate.name,
+        f"{rate.decisions:,}",
+        f"{rate.settled:,}",
+        f"{rate.in_flight:,}",
+        f"{rate.missing:,}",
+        f"{rate.rate:.2%}" if rate.matured else "-",
+        f"{rate.mean_reward:.2%}" if rate.settled else "-",
+    )
+
+
+def _finding(one: Finding) -> tuple[str, ...]:
+    return one.name, f"{one.count:,}", one.effect, one.rule, "; ".join(one.examples[:2])

@@ -1,0 +1,156 @@
+"""Everything that was wrong with a log, by name: how often, by which rule, for example where.
+
+Nothing is dropped in silence: whatever the join leaves out or doubts passes
+through here. `docs/learning.md` prints the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+Effect: TypeAlias = Literal["excluded", "kept", "told"]
+"""Rows are left out; or kept by the rule; or it is no fault. --strict refuses the first two."""
+
+_KEPT_EXAMPLES = 5
+LATER = "after the moment"
+
+RULES: dict[str, tuple[Effect, str]] = {
+    # The log's bytes.
+    "gap in the log": (
+        "kept",
+        "sequences are missing; what was lost joins nothing: outcomes lost with it are missing, not declines",
+    ),
+    "damaged segment": (
+        "kept",
+        "records in damaged bytes are lost; what is before and after them is read",
+    ),
+    "quarantined segment": ("kept", "the copy is evidence and is not read; what recovery kept is"),
+    "foreign segment": ("excluded", "a segment of another log lies in the directory; it is not read"),
+    "sequence twice": ("kept", "the first record of a decision id counts"),
+    "unfinished tail": ("told", "the last record was never completed; a reader stops before it"),
+    "unknown record": ("excluded", "a record of a kind that this version does not know"),
+    # Decisions.
+    "repeated decision": ("excluded", "the first record of a decision id counts, as in `scorer log export`"),
+    "no action": ("excluded", "the decision of an action checkpoint names no action"),
+    "fallback answer": ("excluded", "no model chose: the propensity says nothing about a policy"),
+    "exploration stopped": (
+        "excluded",
+        "the best action was given with certainty while the log could keep no propensity",
+    ),
+    "unknown bundle": (
+        "excluded",
+        "without the bundle its catalogue and columns cannot be read; give --bundles",
+    ),
+    "unusable bundle": ("excluded", "the bundle is there and does not load, or is none for actions"),
+    "columns do not fit": ("excluded", "the features are not those of the bundle's schema"),
+    "pmf of another length": ("excluded", "the pmf has not one probability per action of the bundle"),
+    "pmf with impossible values": ("excluded", "a probability is NaN, below 0 or above 1"),
+    "pmf does not sum to 1": ("excluded", "the sum differs from 1 by more than 1e-6"),
+    "mass outside the eligible set": ("excluded", "an action that was not eligible has a probability"),
+    "no propensity": ("excluded", "the propensity is 0, missing, or no probability"),
+    "propensity is not pmf[action]": ("excluded", "the two differ by more than 1e-9: one of them is wrong"),
+    "action is not the catalogue's": (
+        "excluded",
+        "the action's id is not what its bundle has at that position",
+    ),
+    # Between bundles.
+    "action left the catalogue": ("excluded", "the action taken is not in the newest bundle's catalogue"),
+    "action was redefined": ("excluded", "under the same id the newest bundle has other factors"),
+    "catalogue changed": (
+        "kept",
+        "actions are mapped by id; pmf and propensity are those given that an action was taken that remains",
+    ),
+    "context cannot be carried over": (
+        "excluded",
+        "the newest bundle needs a column or category that the decision's bundle did not have",
+    ),
+    # Outcomes.
+    "outcome without decision": ("excluded", "no decision of the checkpoint has this id"),
+    "outcome that is no number": ("excluded", "NaN or infinite: it says neither yes nor no"),
+    "duplicate outcome": ("told", "an equal report of the same revision; the first counts"),
+    "revised outcome": ("told", "the highest revision counts"),
+    "conflicting outcomes": ("kept", "two values for one revision; the first counts, as everywhere"),
+    "outcome before its decision": ("kept", "it says it occurred over a minute earlier; clocks differ"),
+    "outcome of another kind": ("told", "not the reward; see [join] outcome"),
+    # The whole.
+    "no outcomes at all": (
+        "kept",
+        "not one decision has an outcome of the reward's kind; training refuses it",
+    ),
+    "one action in a week": (
+        "kept",
+        "all decisions of the week took one action; nothing can be compared in it",
+    ),
+    "missingness depends on the action": (
+        "told",
+        "outcomes are missing more often for some actions (chi-squared, p < 0.001); see the rates per action",
+    ),
+    "family without actions": ("kept", "a [[join.families]] rule matches no action of the catalogue"),
+    LATER: ("told", "records of later than --as-of are not seen"),
+    "before the window": ("told", "older than [join] days"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kind of trouble.
+
+    Attributes:
+        name: a key of `RULES`.
+        effect: excluded, kept or told.
+        count: records, rows or lost sequences.
+        rule: what is done about it.
+        examples: the first few, as ids or details.
+    """
+
+    name: str
+    effect: Effect
+    count: int
+    rule: str
+    examples: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For notes and JSON."""
+        return asdict(self)
+
+
+class Findings:
+    """Counts findings by name."""
+
+    def __init__(self) -> None:
+        self._count: dict[str, int] = {}
+        self._examples: dict[str, list[str]] = {}
+
+    def add(self, name: str, example: str = "", count: int = 1) -> None:
+        """Notes something; the name must be a rule's."""
+        if name not in RULES:
+            raise KeyError(name)
+        if count <= 0:
+            return
+        self._count[name] = self._count.get(name, 0) + count
+        examples = self._examples.setdefault(name, [])
+        if example and len(examples) < _KEPT_EXAMPLES:
+            examples.append(example)
+
+    def add_all(self, name: str, examples: Iterable[str]) -> None:
+        """Notes one for each example."""
+        for example in examples:
+            self.add(name, example)
+
+    def count(self, name: str) -> int:
+        """How often."""
+        return self._count.get(name, 0)
+
+    def rows(self) -> tuple[Finding, ...]:
+        """All of them in the order of the rules."""
+        return tuple(
+            Finding(name, effect, self._count[name], rule, tuple(self._examples.get(name, ())))
+            for name, (effect, rule) in RULES.items()
+            if name in self._count
+        )
+
+    def faults(self) -> tuple[Finding, ...]:
+        """Those that --strict refuses."""
+        return tuple(one for one in self.rows() if one.effect != "told")
