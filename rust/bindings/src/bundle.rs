@@ -16,7 +16,7 @@ use scorer_core::bundle::{self as core, Digest, EvalScratch};
 use scorer_core::policy::Mask;
 
 use buffers::{copy_in, copy_out};
-pub(crate) use build::{build_golden, draft_bundle, seal_manifest, transform_rows};
+pub(crate) use build::{build_golden, draft_bundle, revise_bundle, seal_manifest, transform_rows};
 pub(crate) use policy::{Policy, draw};
 
 pyo3::import_exception!(scorer.errors, BundleError);

@@ -15,7 +15,9 @@ mod _scorer {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::bundle::{Bundle, Policy, build_golden, draft_bundle, draw, seal_manifest, transform_rows};
+    use crate::bundle::{
+        Bundle, Policy, build_golden, draft_bundle, draw, revise_bundle, seal_manifest, transform_rows,
+    };
     #[pymodule_export]
     use crate::forest::Forest;
     #[pymodule_export]

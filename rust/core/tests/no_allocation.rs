@@ -72,10 +72,13 @@ fn features_and_scores() {
     }
 }
 
-/// An ensemble one of whose members has vector leaves, and is therefore evaluated row by row.
+/// An ensemble one of whose members has vector leaves, and is therefore evaluated row by row; all behind an overlay.
 #[test]
 fn forests_of_both_kinds() {
-    let mut recipe = action_recipe("authorise", 0.0, json!({"rule": "bagging", "voters": 2}));
+    let overlay =
+        json!({"segment": "country", "limit": 2.0, "segments": {"DE": {"three_ds": {"none": 1.0}}}});
+    let bagging = action_recipe("authorise", 0.0, json!({"rule": "bagging", "voters": 2}));
+    let mut recipe = bagging.with_overlay(overlay);
     recipe.forests.get_mut("member-01.bin").unwrap().trees[0].target = Target::All;
     let bundle = assemble(&recipe.build().unwrap()).unwrap();
     let mut scratch = EvalScratch::new(&bundle);

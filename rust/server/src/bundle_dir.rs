@@ -1,6 +1,7 @@
 //! Reads a bundle's directory: the only place where bundle bytes meet the file system.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,8 +9,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use scorer_core::bundle::{
-    Bundle, BundleError, Digest, GoldenRow, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest,
-    ReadError, Step,
+    Bundle, BundleError, Digest, FileEntry, GoldenRow, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES,
+    Manifest, ReadError, Revised, Step,
 };
 
 use crate::bundles::Stages;
@@ -22,13 +23,15 @@ use crate::bundles::Stages;
 /// # Errors
 /// The first thing that is wrong; see [`BundleError`].
 pub fn load(path: &Path, expected: Option<&Digest>) -> Result<Bundle, BundleError> {
-    load_timed(path, expected).map(|(bundle, ..)| bundle)
+    load_timed(path, expected, &[]).map(|(bundle, ..)| bundle)
 }
 
-/// The same, with the golden cases' rows and the time that each step took (all but the warm-up's).
+/// The same, with the golden cases' rows and the time that each step took (all but the warm-up's). Forests that
+/// `known` bundles have are shared with them.
 pub(crate) fn load_timed(
     path: &Path,
     expected: Option<&Digest>,
+    known: &[&Bundle],
 ) -> Result<(Bundle, Vec<GoldenRow>, Stages), BundleError> {
     let began = Instant::now();
     let manifest = read(path, MANIFEST, MAX_MANIFEST_BYTES)
@@ -61,17 +64,30 @@ pub(crate) fn load_timed(
             Step::Golden => stages.golden_ms = millis(took),
         }
     };
-    let (bundle, rows) = Bundle::assemble_in_steps(&manifest, &timed_read, &mut done)?;
+    let (bundle, rows) = Bundle::assemble_in_steps(&manifest, &timed_read, known, &mut done)?;
     stages.read_ms = millis(reading.get());
     Ok((bundle, rows, stages))
 }
 
-/// Bytes of the files that a bundle's manifest lists; only [`load`] verifies that they are so long.
-pub(crate) fn file_bytes(path: &Path) -> Result<u64, BundleError> {
+/// Verifies the bundle in a directory and makes its next revision; see [`Bundle::revise`].
+///
+/// # Errors
+/// As [`load`], and what is wrong with the revision.
+pub fn revise(
+    path: &Path,
+    expected: &Digest,
+    manifest: Manifest,
+    overlay: Option<&[u8]>,
+) -> Result<Revised, BundleError> {
+    let read = |name: &str| read(path, name, MAX_FILE_BYTES);
+    load(path, Some(expected))?.revise(manifest, overlay, &read)
+}
+
+/// The files that a bundle's manifest lists; only [`load`] verifies them.
+pub(crate) fn files(path: &Path) -> Result<BTreeMap<String, FileEntry>, BundleError> {
     let manifest = read(path, MANIFEST, MAX_MANIFEST_BYTES)
         .map_err(|source| BundleError::Read { file: MANIFEST.to_owned(), source })?;
-    let sizes = Manifest::parse(&manifest)?.files;
-    Ok(sizes.values().fold(0, |sum: u64, entry| sum.saturating_add(entry.bytes)))
+    Ok(Manifest::parse(&manifest)?.files)
 }
 
 fn millis(time: Duration) -> f64 {

@@ -1,6 +1,7 @@
 //! The server's condition, as the control plane and operators ask for it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use serde::Serialize;
@@ -70,6 +71,8 @@ pub struct BundleStatus {
     pub warm_up: crate::bundles::WarmUpReport,
     /// Bytes of its files.
     pub bytes: u64,
+    /// Those of them that are of forests that bundles before it in this list hold: they are in memory once.
+    pub shared_bytes: u64,
     /// Decisions it has made.
     pub decisions: u64,
     /// Whether it answers at a checkpoint now.
@@ -92,6 +95,7 @@ impl Status {
     pub(crate) fn of(shared: &Shared) -> Status {
         shared.tick();
         let table = shared.lanes.load_full();
+        let bundles = shared.bundles.all();
         let directory = |log: &crate::decisions::Decisions| log.dir.display().to_string();
         let previous = shared.checkpoints.iter().filter_map(|it| {
             let lane = table.previous(it.index)?;
@@ -121,7 +125,7 @@ impl Status {
             started_at_ms: shared.started_at_us / 1000,
             ready_after_ms: shared.ready_after_us.load(Relaxed) as f64 / 1e3,
             lane_table: table.version,
-            bundles: shared.bundles.all().iter().map(|loaded| BundleStatus::of(loaded, &table)).collect(),
+            bundles: bundles.iter().map(|loaded| BundleStatus::of(loaded, &bundles, &table)).collect(),
             previous: previous.collect(),
             promises: promises.collect(),
             log: shared.log.as_ref().map(|log| LogStatus { directory: directory(log), status: log.status() }),
@@ -135,7 +139,8 @@ impl Status {
 // === impl BundleStatus ===
 
 impl BundleStatus {
-    fn of(loaded: &Loaded, table: &LanesInForce) -> BundleStatus {
+    fn of(loaded: &Loaded, all: &[Arc<Loaded>], table: &LanesInForce) -> BundleStatus {
+        let before: Vec<_> = all.iter().filter(|it| it.serial < loaded.serial).map(|it| &it.bundle).collect();
         BundleStatus {
             digest: loaded.digest_text.to_string(),
             name: loaded.bundle.name().to_owned(),
@@ -143,6 +148,7 @@ impl BundleStatus {
             load_ms: loaded.load_ms,
             warm_up: loaded.warmup.report(),
             bytes: loaded.bytes,
+            shared_bytes: loaded.bundle.shared_bytes(&before),
             decisions: loaded.decisions.load(Relaxed),
             live: table.all().any(|(_, lane)| lane.loaded.digest == loaded.digest),
         }

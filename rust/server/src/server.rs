@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use scorer_core::bundle::Digest;
+use scorer_core::bundle::{Bundle, Digest};
 use scorer_log::Env;
 use serde_json::json;
 
@@ -103,7 +103,8 @@ impl Server {
         // Before anything is served there is nobody to be gentle to.
         let gently = self.shared.lanes.load().all().next().is_some();
         let task = Task { path, expected, wanted, live: live.as_ref(), gently };
-        let result = self.shared.bundles.load(&task, &|| self.make_room(), &self.shared.events);
+        let Shared { bundles, reaper, events, .. } = &*self.shared;
+        let result = bundles.load(&task, &|| self.make_room(), reaper, events);
         if let Some(loaded) = live.and_then(|live| live.loaded) {
             // It may have been swapped out meanwhile; nobody but the reaper frees a bundle.
             self.shared.reaper.retire(loaded);
@@ -136,25 +137,33 @@ impl Server {
         })
     }
 
-    /// Lets go of the bundles that are kept for a rollback only; returns the bytes of their files.
+    /// Lets go of the bundles that are kept for a rollback only; returns the bytes of their files. One that shares
+    /// most of them with a live bundle would give back next to nothing, and stays.
     fn make_room(&self) -> u64 {
         let _turn = lock(&self.changes);
         let table = self.shared.lanes.load_full();
         let live: HashSet<Digest> = table.all().map(|(_, lane)| lane.loaded.digest).collect();
+        let mut counted: Vec<&Bundle> = table.all().map(|(_, lane)| &lane.loaded.bundle).collect();
         let idle: Vec<_> = self
             .shared
             .bundles
             .all()
             .into_iter()
             .filter(|loaded| loaded.was_live() && !live.contains(&loaded.digest))
+            .filter(|loaded| loaded.bundle.shared_bytes(&counted) <= loaded.bytes / 2)
             .collect();
         if idle.is_empty() {
             return 0;
         }
-        self.shared.put_in_force(table.keeping_previous(|_| false));
+        let stays = |digest: &Digest| idle.iter().all(|loaded| loaded.digest != *digest);
+        self.shared.put_in_force(table.keeping_previous(stays));
         let mut bytes = 0;
+        for loaded in &idle {
+            // A forest that several of them share is given back once.
+            bytes += loaded.bytes - loaded.bundle.shared_bytes(&counted);
+            counted.push(&loaded.bundle);
+        }
         for loaded in idle {
-            bytes += loaded.bytes;
             let fields = json!({"bundle": &*loaded.digest_text, "why": "memory for another bundle"});
             self.shared.events.push(Level::Warning, "previous_bundle_let_go", fields);
             self.let_go(&loaded.digest);

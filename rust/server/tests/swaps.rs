@@ -4,9 +4,15 @@
 
 mod support;
 
-use scorer_core::bundle::testing;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use scorer_core::budget::Unlimited;
+use scorer_core::bundle::{EvalScratch, testing};
+use scorer_core::policy::Mask;
 use scorer_server::{LaneTable, LoadError, LoadFor};
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::*;
 
 fn for_fraud() -> LoadFor {
@@ -189,4 +195,98 @@ async fn the_bundle_before_is_offered_until_memory_is_short_or_it_is_let_go() {
     assert!(setup.server.status().previous.is_empty());
     assert_eq!(setup.server.status().lane_table, 4, "the table is the same");
     assert_eq!(answered(&setup).await.0, digest);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() {
+    let setup = start();
+    let policy = || json!({"rule": "squarecb", "gamma": 20.0, "floor": 0.05});
+    let overlay = |offset: f64| {
+        json!({"segment": "country", "limit": 2.0, "everywhere": {"three_ds": {"challenge": offset}},
+            "segments": {"NL": {"exemption": {"tra": -offset}}}})
+    };
+    let files: Vec<_> = [0.75, -1.25]
+        .into_iter()
+        .map(|offset| {
+            testing::action_recipe("action", 0.0, policy()).with_overlay(overlay(offset)).build().unwrap()
+        })
+        .collect();
+    let plain = testing::assemble(&testing::action_files("action", 0.0)).unwrap();
+    let mut bundles = vec![(setup.action.clone(), plain)];
+    let wanted = LoadFor { checkpoint: Some(ACTION.to_owned()), ..LoadFor::default() };
+    let before = setup.server.status().bundles.iter().map(|it| it.bytes).sum::<u64>();
+    let mut own = 0;
+    for files in &files {
+        let (path, digest) = write(setup.directory.path(), files);
+        let report = setup.server.load_for(&path, &digest, &wanted).unwrap();
+        assert_eq!(report.shared_bytes, files["forest.bin"].len() as u64);
+        own += report.bytes - report.shared_bytes;
+        bundles.push((digest, testing::assemble(files).unwrap()));
+    }
+    let page = setup.metrics().await;
+    let line = format!("scorer_bundle_bytes {}", before + own);
+    assert!(page.lines().any(|it| it == line), "{page}");
+    let status = setup.server.status();
+    assert_eq!(status.bundles.iter().map(|it| it.bytes - it.shared_bytes).sum::<u64>(), before + own);
+
+    let done = Arc::new(AtomicBool::new(false));
+    let mut callers = Vec::new();
+    for caller in 0..3 {
+        let (mut client, done) = (setup.client().await, Arc::clone(&done));
+        callers.push(tokio::spawn(async move {
+            let mut answers = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                let id = format!("{caller}-{}", answers.len());
+                answers
+                    .push((id.clone(), client.select_action(select(&id, 250.0)).await.unwrap().into_inner()));
+            }
+            answers
+        }));
+    }
+    for version in 2..40 {
+        let (digest, _) = &bundles[version as usize % bundles.len()];
+        setup.server.swap(&table(version, &setup.fraud, digest)).unwrap();
+        // A hundred decisions under each table.
+        let decided = || setup.server.status().bundles.iter().map(|it| it.decisions).sum::<u64>();
+        let enough = decided() + 100;
+        while decided() < enough {
+            tokio::task::yield_now().await;
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    let mut by_bundle = vec![0; bundles.len()];
+    let mut pmfs = HashMap::new();
+    for caller in callers {
+        for (id, answer) in caller.await.unwrap() {
+            let served = answer.served.unwrap();
+            let at = bundles.iter().position(|(digest, _)| *digest == served.bundle).unwrap();
+            // Each answer is, to the bit, that of the one bundle that it names.
+            let (_, bundle) = &bundles[at];
+            let mut scratch = EvalScratch::new(bundle);
+            let everyone = Mask::all(bundle.catalogue().len());
+            let out =
+                bundle.select(&[250.0, 0.0, 0.0], &everyone, ACTION, &id, &Unlimited, &mut scratch).unwrap();
+            assert_eq!(answer.action_index as usize, out.index);
+            assert_eq!(answer.propensity.to_bits(), out.propensity.to_bits());
+            assert_eq!(answer.expected_reward.to_bits(), out.expected_reward.to_bits());
+            by_bundle[at] += 1;
+            pmfs.insert(id, scratch.pmf().to_vec());
+        }
+    }
+    assert!(by_bundle.iter().all(|&answers| answers >= 100), "{by_bundle:?}");
+    // The forest outlives the bundle that brought it.
+    setup.server.swap(&table(40, &setup.fraud, &bundles[1].0)).unwrap();
+    setup.server.unload(&setup.action).unwrap();
+    let answer = setup.client().await.select_action(select("last", 250.0)).await.unwrap().into_inner();
+    assert_eq!(answer.served.unwrap().bundle, bundles[1].0);
+    let status = setup.server.status();
+    let shared: Vec<u64> = status.bundles.iter().map(|it| it.shared_bytes).collect();
+    assert_eq!(shared, [0, 0, files[0]["forest.bin"].len() as u64]);
+    // What is logged is what was drawn from.
+    for decision in setup.decisions() {
+        if let Some(pmf) = pmfs.remove(&decision.decision_id) {
+            assert_eq!(decision.pmf, pmf);
+        }
+    }
+    assert!(pmfs.is_empty(), "{} decisions were not logged", pmfs.len());
 }

@@ -1,6 +1,7 @@
 //! What the builder needs: drafts, golden files, sealed manifests. The formats are known to Rust alone.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
@@ -75,14 +76,36 @@ pub(crate) fn transform_rows(
     copy_out(py, &out, "out", &values)
 }
 
+/// Manifest and golden cases of the next revision of the bundle in a directory, which is verified first. `head` is
+/// the revision's manifest without `files` and `digest`, `overlay` its overlay's file.
+#[pyfunction]
+#[pyo3(signature = (path, digest, head, overlay))]
+pub(crate) fn revise_bundle<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    digest: &str,
+    head: &str,
+    overlay: Option<&[u8]>,
+) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    let expected: Digest = digest.parse().map_err(failed)?;
+    let revised = py.detach(|| {
+        let manifest = manifest(head, &BTreeMap::new())?;
+        scorer_server::bundle_dir::revise(&path, &expected, manifest, overlay).map_err(failed)
+    })?;
+    Ok((PyBytes::new(py, &revised.manifest), PyBytes::new(py, &revised.golden)))
+}
+
 fn seal(head: &str, files: &BTreeMap<String, Vec<u8>>) -> PyResult<Vec<u8>> {
+    manifest(head, files)?.seal().map_err(failed)
+}
+
+/// A manifest that is not sealed yet.
+fn manifest(head: &str, files: &BTreeMap<String, Vec<u8>>) -> PyResult<Manifest> {
     let mut head: serde_json::Value = serde_json::from_str(head).map_err(failed)?;
     let fields = head.as_object_mut().ok_or_else(|| failed("manifest: must be a JSON object"))?;
     fields.insert("files".to_owned(), serde_json::to_value(core::file_entries(files)).map_err(failed)?);
     fields.insert("digest".to_owned(), Digest([0; 32]).to_string().into());
-    let mut manifest: Manifest =
-        serde_json::from_value(head).map_err(|error| failed(format!("manifest: {error}")))?;
-    manifest.seal().map_err(failed)
+    serde_json::from_value(head).map_err(|error| failed(format!("manifest: {error}")))
 }
 
 fn cases<'a>(
@@ -93,7 +116,7 @@ fn cases<'a>(
 ) -> PyResult<Vec<GoldenInput>> {
     let actions = draft.catalogue().len();
     let bytes = actions.div_ceil(8);
-    let outputs: usize = draft.forests().iter().map(scorer_core::forest::Forest::num_outputs).sum();
+    let outputs: usize = draft.forests().iter().map(|forest| forest.num_outputs()).sum();
     if masks.is_some_and(|masks| masks.len() != rows.len() * bytes) {
         return Err(failed(format!("masks: {} rows need {bytes} bytes each", rows.len())));
     }

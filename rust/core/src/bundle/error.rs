@@ -182,6 +182,9 @@ pub enum BundleError {
         /// The rule it breaks.
         reason: String,
     },
+    /// An overlay was refused.
+    #[error("overlay.json: {0}; correct it and revise the bundle again")]
+    Overlay(String),
     /// Reference statistics were refused.
     #[error("reference.json: {0}; rebuild the bundle")]
     Reference(String),

@@ -74,50 +74,26 @@ pub fn build(bundle: &Bundle, cases: &[GoldenInput]) -> Result<Vec<u8>, BundleEr
     Ok(file)
 }
 
+/// Renders `golden.bin` of a bundle's next revision: the cases of `file` and their margins as they are, everything
+/// that the engine makes of them anew.
+///
+/// # Errors
+/// A malformed file, one for a bundle of another shape, and as [`build`].
+pub fn revise(revision: &Bundle, file: &[u8]) -> Result<Vec<u8>, BundleError> {
+    let mut inputs = Vec::new();
+    for case in Cases::open(revision, file)? {
+        inputs.push(case?.input);
+    }
+    build(revision, &inputs)
+}
+
 /// Re-scores every case of `golden.bin`; returns their rows.
 pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<Vec<GoldenRow>, BundleError> {
-    let shape = Shape::of(bundle);
-    let mut reader = Reader { rest: file };
-    if reader.take(8)? != MAGIC {
-        return Err(BundleError::GoldenFile("does not start with SCGOLD1".to_owned()));
-    }
-    let cases = reader.u32()? as usize;
-    if cases < MIN_CASES {
-        return Err(few(cases));
-    }
-    let header = [
-        ("features", shape.row),
-        ("margins", shape.margins),
-        ("actions", shape.actions),
-        ("voters", shape.voters),
-    ];
-    for (what, expected) in header {
-        let found = reader.u32()? as usize;
-        if found != expected {
-            return Err(BundleError::GoldenFile(format!("is for {found} {what}, the bundle has {expected}")));
-        }
-    }
     let mut scratch = EvalScratch::new(bundle);
-    // Not `with_capacity(cases)`: that number is the file's claim.
+    // Not `with_capacity`: the number of cases is the file's claim.
     let mut golden = Vec::new();
-    for number in 0..cases {
-        let row: Vec<f32> = reader.array(shape.row, f32::from_le_bytes)?;
-        let eligible = if bundle.kind() == Kind::Action {
-            let bytes = reader.take(shape.actions.div_ceil(8))?;
-            let mask = Mask::from_bytes(shape.actions, bytes);
-            Some(mask.map_err(|error| BundleError::GoldenCase { case: number, reason: error.to_string() })?)
-        } else {
-            None
-        };
-        bundle
-            .schema
-            .check_dense(&row)
-            .map_err(|error| BundleError::GoldenCase { case: number, reason: error.to_string() })?;
-        let rows = eligible.as_ref().map_or(1, Mask::count);
-        let margins: Vec<f64> = reader.array(rows * shape.margins, f64::from_le_bytes)?;
-        let scores: Vec<f64> = reader.array(rows * (1 + shape.voters), f64::from_le_bytes)?;
-        let pmf: Vec<f64> = reader.array(if eligible.is_some() { rows } else { 0 }, f64::from_le_bytes)?;
-        let choice = reader.u32()?;
+    for (number, case) in Cases::open(bundle, file)?.enumerate() {
+        let Case { input: GoldenInput { row, eligible, margins }, scores, pmf, choice } = case?;
         let seen = evaluate(bundle, number, &row, eligible.as_ref(), &mut scratch)?;
         compare(number, "margin", &seen.margins, &margins)?;
         compare(number, "score", &seen.scores, &scores)?;
@@ -125,10 +101,87 @@ pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<Vec<GoldenRow>, Bun
         compare(number, "choice", &[f64::from(seen.choice)], &[f64::from(choice)])?;
         golden.push(GoldenRow { row: row.into(), eligible });
     }
-    if reader.rest.is_empty() {
-        Ok(golden)
-    } else {
-        Err(BundleError::GoldenFile(format!("{} bytes follow the last case", reader.rest.len())))
+    Ok(golden)
+}
+
+/// One case as the file has it.
+struct Case {
+    input: GoldenInput,
+    scores: Vec<f64>,
+    pmf: Vec<f64>,
+    choice: u32,
+}
+
+/// The cases of a file, one after the other.
+struct Cases<'a> {
+    bundle: &'a Bundle,
+    shape: Shape,
+    reader: Reader<'a>,
+    next: usize,
+    count: usize,
+}
+
+impl<'a> Cases<'a> {
+    fn open(bundle: &'a Bundle, file: &'a [u8]) -> Result<Cases<'a>, BundleError> {
+        let shape = Shape::of(bundle);
+        let mut reader = Reader { rest: file };
+        if reader.take(8)? != MAGIC {
+            return Err(BundleError::GoldenFile("does not start with SCGOLD1".to_owned()));
+        }
+        let count = reader.u32()? as usize;
+        if count < MIN_CASES {
+            return Err(few(count));
+        }
+        let header = [
+            ("features", shape.row),
+            ("margins", shape.margins),
+            ("actions", shape.actions),
+            ("voters", shape.voters),
+        ];
+        for (what, expected) in header {
+            let found = reader.u32()? as usize;
+            if found != expected {
+                return Err(BundleError::GoldenFile(format!(
+                    "is for {found} {what}, the bundle has {expected}"
+                )));
+            }
+        }
+        Ok(Cases { bundle, shape, reader, next: 0, count })
+    }
+
+    fn read(&mut self) -> Result<Case, BundleError> {
+        let Cases { bundle, shape, reader, next: number, .. } = self;
+        let refuse = |reason: String| BundleError::GoldenCase { case: *number, reason };
+        let row: Vec<f32> = reader.array(shape.row, f32::from_le_bytes)?;
+        let eligible = if bundle.kind() == Kind::Action {
+            let bytes = reader.take(shape.actions.div_ceil(8))?;
+            Some(Mask::from_bytes(shape.actions, bytes).map_err(|error| refuse(error.to_string()))?)
+        } else {
+            None
+        };
+        bundle.schema.check_dense(&row).map_err(|error| refuse(error.to_string()))?;
+        let rows = eligible.as_ref().map_or(1, Mask::count);
+        let margins = reader.array(rows * shape.margins, f64::from_le_bytes)?;
+        let scores = reader.array(rows * (1 + shape.voters), f64::from_le_bytes)?;
+        let pmf = reader.array(if eligible.is_some() { rows } else { 0 }, f64::from_le_bytes)?;
+        let choice = reader.u32()?;
+        Ok(Case { input: GoldenInput { row, eligible, margins }, scores, pmf, choice })
+    }
+}
+
+impl Iterator for Cases<'_> {
+    type Item = Result<Case, BundleError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next < self.count {
+            let case = self.read();
+            self.next += 1;
+            return Some(case);
+        }
+        // Nothing may follow the last case.
+        let left = std::mem::take(&mut self.reader.rest).len();
+        let surplus = || BundleError::GoldenFile(format!("{left} bytes follow the last case"));
+        (left > 0).then(|| Err(surplus()))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::overlay::OVERLAY;
 use super::{BundleError, Digest};
 
 /// The manifest's own name.
@@ -19,8 +20,15 @@ pub const MAX_FILE_BYTES: u64 = 1 << 30;
 const ZERO: Digest = Digest([0; 32]);
 
 /// Every file name that a bundle may have beside the manifest and `member-01.bin` to `member-64.bin`.
-const NAMES: [&str; 6] =
-    ["forest.bin", "schema.json", "actions.json", "calibration.json", "reference.json", "golden.bin"];
+const NAMES: [&str; 7] = [
+    "forest.bin",
+    "schema.json",
+    "actions.json",
+    "calibration.json",
+    OVERLAY,
+    "reference.json",
+    "golden.bin",
+];
 
 /// What a bundle decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +59,15 @@ pub struct FileEntry {
     pub bytes: u64,
 }
 
-/// What the bundle was made from. Fields that this build does not know are left alone.
+impl FileEntry {
+    /// The entry of a file with this content.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> FileEntry {
+        FileEntry { sha256: Digest::of(bytes), bytes: bytes.len() as u64 }
+    }
+}
+
+/// What the bundle was made from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Lineage {
     /// Digest of the training data.
@@ -65,6 +81,9 @@ pub struct Lineage {
     /// What was measured: AUC and the like.
     #[serde(default)]
     pub metrics: BTreeMap<String, serde_json::Value>,
+    /// The revision's own fields, and any that this build does not know: they are left alone.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, serde_json::Value>,
 }
 
 /// `manifest.json`.

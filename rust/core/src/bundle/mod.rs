@@ -12,8 +12,10 @@ pub mod golden;
 mod manifest;
 pub mod node;
 mod oracle;
+mod overlay;
 mod program;
 mod reference;
+mod revise;
 mod score;
 mod score_rows;
 mod scratch;
@@ -24,6 +26,7 @@ mod threshold;
 mod transform;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
@@ -35,7 +38,9 @@ pub use manifest::{
     FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, is_file_name,
 };
 pub use node::Band;
+pub use overlay::{Offsets, OverlayFile};
 pub use reference::{Distribution, Reference};
+pub use revise::Revised;
 pub use score::ScoreOut;
 pub use scratch::EvalScratch;
 pub use select::SelectOut;
@@ -44,7 +49,8 @@ use crate::forest::Forest;
 use crate::policy::{Action, ActionCatalogue, CatalogueError, Policy};
 use crate::schema::{FeatureSpec, Schema, SchemaError};
 use node::Node;
-use oracle::Oracle;
+use oracle::{Oracle, distinct};
+use overlay::{OVERLAY, Overlay};
 use program::{End, Parts, Program};
 
 /// Reads one file of a bundle by its plain name.
@@ -97,25 +103,30 @@ impl Bundle {
     /// # Errors
     /// The first thing that is wrong; nothing of the bundle is then usable.
     pub fn assemble(manifest: &[u8], read: &ReadFile<'_>) -> Result<Bundle, BundleError> {
-        Bundle::assemble_in_steps(manifest, read, &mut |_| ()).map(|(bundle, _)| bundle)
+        Bundle::assemble_in_steps(manifest, read, &[], &mut |_| ()).map(|(bundle, _)| bundle)
     }
 
     /// As [`Bundle::assemble`], telling `done` of each step, so that a caller with a clock can time them; also
     /// returns the golden cases' rows, real requests to warm up with.
+    ///
+    /// A forest whose file has the SHA-256 of one in `known` bundles is not parsed and compiled again but shared
+    /// with them, and so is what it became for the same catalogue. Every file is read and hashed, and every golden
+    /// case scored, all the same.
     ///
     /// # Errors
     /// As [`Bundle::assemble`].
     pub fn assemble_in_steps(
         manifest: &[u8],
         read: &ReadFile<'_>,
+        known: &[&Bundle],
         done: &mut dyn FnMut(Step),
     ) -> Result<(Bundle, Vec<GoldenRow>), BundleError> {
         let manifest = Manifest::parse(manifest)?;
-        let mut files = read_files(&manifest, read)?;
+        let mut files = read_files(&manifest.files, read)?;
         done(Step::Verified);
         let golden = files.remove("golden.bin").ok_or_else(|| not_listed("golden.bin"))?;
         let reference = files.remove("reference.json").ok_or_else(|| not_listed("reference.json"))?;
-        let mut bundle = Bundle::compile(manifest, files)?;
+        let mut bundle = Bundle::compile(manifest, files, known)?;
         bundle.reference = Some(Reference::parse(&reference)?);
         done(Step::Compiled);
         let rows = golden::verify(&bundle, &golden)?;
@@ -129,18 +140,35 @@ impl Bundle {
     /// # Errors
     /// As [`Bundle::assemble`].
     pub fn draft(manifest: &[u8], read: &ReadFile<'_>) -> Result<Bundle, BundleError> {
-        let manifest = Manifest::parse(manifest)?;
-        let mut files = read_files(&manifest, read)?;
-        files.remove("golden.bin");
-        files.remove("reference.json");
-        Bundle::compile(manifest, files)
+        Bundle::draft_beside(manifest, read, &[])
     }
 
-    fn compile(manifest: Manifest, mut files: BTreeMap<String, Vec<u8>>) -> Result<Bundle, BundleError> {
+    /// As [`Bundle::draft`], sharing forests as [`Bundle::assemble_in_steps`] does.
+    ///
+    /// # Errors
+    /// As [`Bundle::assemble`].
+    pub fn draft_beside(
+        manifest: &[u8],
+        read: &ReadFile<'_>,
+        known: &[&Bundle],
+    ) -> Result<Bundle, BundleError> {
+        let manifest = Manifest::parse(manifest)?;
+        let mut files = read_files(&manifest.files, read)?;
+        files.remove("golden.bin");
+        files.remove("reference.json");
+        Bundle::compile(manifest, files, known)
+    }
+
+    fn compile(
+        manifest: Manifest,
+        mut files: BTreeMap<String, Vec<u8>>,
+        known: &[&Bundle],
+    ) -> Result<Bundle, BundleError> {
         let mut take = |name: &'static str| files.remove(name);
         let schema_file: SchemaFile =
             parse_json("schema.json", &take("schema.json").ok_or_else(|| not_listed("schema.json"))?)?;
         let actions = take("actions.json");
+        let overlay = take(OVERLAY);
         let calibration = take("calibration.json").map(|bytes| Calibration::parse(&bytes)).transpose()?;
         let SchemaFile { mut features, action_features } = schema_file;
         let schema = Schema::new(features.clone()).map_err(BundleError::Schema)?;
@@ -172,11 +200,28 @@ impl Bundle {
             }
             (Kind::Score, None) => (ActionCatalogue::default(), Vec::new()),
         };
-        let mut forests = BTreeMap::new();
+        let overlay = match (manifest.kind, overlay) {
+            (_, None) => None,
+            (Kind::Action, Some(bytes)) => Some(Overlay::parse(&bytes, &schema, &catalogue)?),
+            (Kind::Score, Some(_)) => {
+                return Err(BundleError::Surplus {
+                    file: OVERLAY.to_owned(),
+                    why: "a score bundle has no actions to move",
+                });
+            }
+        };
+        let mut forests: BTreeMap<String, (Digest, Arc<Forest>)> = BTreeMap::new();
         for (name, bytes) in files {
-            let forest = Forest::from_bytes(&bytes)
-                .map_err(|source| BundleError::Forest { file: name.clone(), source })?;
-            forests.insert(name, forest);
+            let digest = manifest.files.get(&name).map_or_else(|| Digest::of(&bytes), |entry| entry.sha256);
+            let own = forests.values().find(|(known, _)| *known == digest).map(|(_, forest)| forest);
+            let forest = match own.or_else(|| known.iter().find_map(|known| known.forest_of(&digest))) {
+                Some(forest) => Arc::clone(forest),
+                None => Arc::new(
+                    Forest::from_bytes(&bytes)
+                        .map_err(|source| BundleError::Forest { file: name.clone(), source })?,
+                ),
+            };
+            forests.insert(name, (digest, forest));
         }
         let nodes: Vec<Node> = manifest
             .program
@@ -184,11 +229,20 @@ impl Bundle {
             .enumerate()
             .map(|(at, node)| Node::parse(at, node))
             .collect::<Result<_, _>>()?;
-        let parts =
-            Parts { kind: manifest.kind, features: &features, forests, calibration, catalogue: &catalogue };
+        let parts = Parts {
+            kind: manifest.kind,
+            features: &features,
+            forests,
+            calibration,
+            overlay,
+            catalogue: &catalogue,
+        };
         let program = Program::compile(&nodes, parts)?;
         let oracle = match manifest.kind {
-            Kind::Action => Oracle::new(&program, schema.len(), catalogue.len(), &action_rows),
+            Kind::Action => {
+                let known: Vec<&Oracle> = known.iter().filter_map(|known| known.oracle.as_ref()).collect();
+                Oracle::new(&program, schema.len(), catalogue.len(), &action_rows, &known)
+            }
             Kind::Score => None,
         };
         Ok(Bundle {
@@ -282,8 +336,14 @@ impl Bundle {
 
     /// The forests in program order: the first is the oracle's.
     #[must_use]
-    pub fn forests(&self) -> &[Forest] {
+    pub fn forests(&self) -> &[Arc<Forest>] {
         &self.program.forests
+    }
+
+    /// The forest of a file with this SHA-256.
+    fn forest_of(&self, digest: &Digest) -> Option<&Arc<Forest>> {
+        let at = self.program.digests.iter().position(|it| it == digest)?;
+        self.program.forests.get(at)
     }
 
     /// Fills one row of the forest's input: the context's features, then the action's own.
@@ -295,11 +355,12 @@ impl Bundle {
         row[self.schema.len()..self.schema.len() + self.action_width].copy_from_slice(own);
     }
 
-    /// Bytes that the forests keep on the heap, with what the catalogue made of them.
+    /// Bytes that the forests keep on the heap, with what catalogue and overlay made of them.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        let forests: usize = self.forests().iter().map(Forest::heap_bytes).sum();
-        forests + self.oracle.as_ref().map_or(0, Oracle::heap_bytes)
+        let forests: usize = distinct(self.forests().iter()).map(|forest| forest.heap_bytes()).sum();
+        let overlay = self.program.overlay.as_ref().map_or(0, Overlay::heap_bytes);
+        forests + self.oracle.as_ref().map_or(0, Oracle::heap_bytes) + overlay
     }
 
     /// Bytes of all listed files.
@@ -307,11 +368,24 @@ impl Bundle {
     pub fn file_bytes(&self) -> u64 {
         self.manifest.files.values().map(|entry| entry.bytes).sum()
     }
+
+    /// Those of them that are of forests that it shares with `others`: what stays in memory when it goes.
+    #[must_use]
+    pub fn shared_bytes(&self, others: &[&Bundle]) -> u64 {
+        let shared = |digest: &Digest| {
+            let Some(own) = self.forest_of(digest) else { return false };
+            others.iter().filter_map(|other| other.forest_of(digest)).any(|theirs| Arc::ptr_eq(own, theirs))
+        };
+        self.manifest.files.values().filter(|entry| shared(&entry.sha256)).map(|entry| entry.bytes).sum()
+    }
 }
 
-fn read_files(manifest: &Manifest, read: &ReadFile<'_>) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
+fn read_files(
+    listed: &BTreeMap<String, FileEntry>,
+    read: &ReadFile<'_>,
+) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
     let mut files = BTreeMap::new();
-    for (name, entry) in &manifest.files {
+    for (name, entry) in listed {
         let bytes = read(name).map_err(|source| BundleError::Read { file: name.clone(), source })?;
         let got = bytes.len() as u64;
         if got != entry.bytes {
@@ -356,11 +430,10 @@ pub fn transform_rows(
 /// Lists files as a manifest does.
 #[must_use]
 pub fn file_entries(files: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, FileEntry> {
-    let entry = |bytes: &[u8]| FileEntry { sha256: Digest::of(bytes), bytes: bytes.len() as u64 };
     files
         .iter()
         .filter(|(name, _)| *name != MANIFEST)
-        .map(|(name, bytes)| (name.clone(), entry(bytes)))
+        .map(|(name, bytes)| (name.clone(), FileEntry::of(bytes)))
         .collect()
 }
 

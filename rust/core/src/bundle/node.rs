@@ -10,7 +10,7 @@ use crate::policy::PolicySpec;
 /// The slot that holds the request's row (for actions followed by the action's own features).
 pub const INPUT: &str = "row";
 
-const KINDS: [&str; 6] = ["transform", "forest", "link", "calibrate", "threshold", "policy"];
+const KINDS: [&str; 7] = ["transform", "forest", "link", "calibrate", "overlay", "threshold", "policy"];
 
 /// One node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +49,15 @@ pub enum Node {
         /// The map's name in `calibration.json`.
         map: String,
         /// A score slot, or the margins slot of a forest with one output.
+        input: String,
+        /// The new score slot.
+        output: String,
+    },
+    /// Score to score of every action: what moved since training.
+    Overlay {
+        /// `overlay.json`.
+        file: String,
+        /// A score slot that holds probabilities.
         input: String,
         /// The new score slot.
         output: String,
@@ -128,6 +137,7 @@ impl Node {
             Node::Forest { .. } => "forest",
             Node::Link { .. } => "link",
             Node::Calibrate { .. } => "calibrate",
+            Node::Overlay { .. } => "overlay",
             Node::Threshold { .. } => "threshold",
             Node::Policy { .. } => "policy",
         }
@@ -139,6 +149,7 @@ impl Node {
             | Node::Forest { output, .. }
             | Node::Link { output, .. }
             | Node::Calibrate { output, .. }
+            | Node::Overlay { output, .. }
             | Node::Threshold { output, .. }
             | Node::Policy { output, .. } => output,
         }

@@ -4,29 +4,72 @@
 //! action. Forests evaluate all actions at once where the catalogue could be settled in them at load, else row by
 //! row. A program that cannot run that way at all runs once per action.
 
+use std::sync::Arc;
+
+use super::overlay;
 use super::program::{Program, Step};
 use super::scratch::{Buffers, Columns};
 use super::{Bundle, EvalError, EvalScratch};
 use crate::budget::Budget;
-use crate::forest::Isa;
 use crate::forest::actions::{ActionForest, Catalogue};
+use crate::forest::{Forest, Isa};
 use crate::policy::Mask;
 
 /// A program specialised to the bundle's catalogue.
 #[derive(Debug)]
 pub(super) struct Oracle {
     /// Per forest; `None` for one that is evaluated row by row.
-    pub(super) forests: Vec<Option<ActionForest>>,
+    pub(super) forests: Vec<Option<Arc<Specialised>>>,
     /// Per row slot the actions' own features as that slot holds them, `[actions, action features]`; kept where
     /// some forest is evaluated row by row.
     own: Vec<Vec<f32>>,
     context: usize,
 }
 
+/// A forest specialised to a catalogue, with what it was made of: another bundle with the same shares it.
+#[derive(Debug)]
+pub(super) struct Specialised {
+    pub(super) forest: ActionForest,
+    made_of: Arc<Forest>,
+    context: usize,
+    /// `[actions, action features]`.
+    own: Box<[f32]>,
+}
+
+impl Specialised {
+    fn new(forest: &Arc<Forest>, catalogue: &Catalogue<'_>) -> Option<Arc<Specialised>> {
+        let specialised = ActionForest::new(forest, catalogue, Isa::best())?;
+        Some(Arc::new(Specialised {
+            forest: specialised,
+            made_of: Arc::clone(forest),
+            context: catalogue.context,
+            own: catalogue.rows.into(),
+        }))
+    }
+
+    /// Whether this is what would be made of a forest and a catalogue, bit for bit.
+    fn is_of(&self, forest: &Arc<Forest>, catalogue: &Catalogue<'_>) -> bool {
+        Arc::ptr_eq(&self.made_of, forest)
+            && (self.context, self.forest.actions()) == (catalogue.context, catalogue.actions)
+            && self.own.len() == catalogue.rows.len()
+            && self.own.iter().zip(catalogue.rows).all(|(one, other)| one.to_bits() == other.to_bits())
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.forest.heap_bytes() + size_of_val(&*self.own)
+    }
+}
+
 impl Oracle {
     /// `None` where a transform of an action's own feature does not stay finite: then the row says so, once it is
-    /// asked for.
-    pub(super) fn new(program: &Program, context: usize, actions: usize, rows: &[f32]) -> Option<Oracle> {
+    /// asked for. What `known` oracles have made of the same forest and catalogue is shared.
+    pub(super) fn new(
+        program: &Program,
+        context: usize,
+        actions: usize,
+        rows: &[f32],
+        known: &[&Oracle],
+    ) -> Option<Oracle> {
         let mut own = vec![Vec::new(); program.rows];
         own[0] = rows.to_vec();
         let mut forests = Vec::with_capacity(program.forests.len());
@@ -46,9 +89,13 @@ impl Oracle {
                 }
                 Step::Forest { forest, row } => {
                     let catalogue = Catalogue { context, actions, rows: &own[*row] };
-                    forests.push(ActionForest::new(&program.forests[*forest], &catalogue, Isa::best()));
+                    let forest = &program.forests[*forest];
+                    let mut all =
+                        forests.iter().chain(known.iter().flat_map(|known| &known.forests)).flatten();
+                    let same = all.find(|it: &&Arc<Specialised>| it.is_of(forest, &catalogue)).cloned();
+                    forests.push(same.or_else(|| Specialised::new(forest, &catalogue)));
                 }
-                Step::Link { .. } | Step::Calibrate { .. } => {}
+                Step::Link { .. } | Step::Calibrate { .. } | Step::Overlay { .. } => {}
             }
         }
         if forests.iter().all(Option::is_some) {
@@ -59,9 +106,9 @@ impl Oracle {
 
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        let forests: usize = self.forests.iter().flatten().map(ActionForest::heap_bytes).sum();
+        let forests: usize = distinct(self.forests.iter().flatten()).map(|it| it.heap_bytes()).sum();
         let own: usize = self.own.iter().map(|rows| size_of::<Vec<f32>>() + 4 * rows.len()).sum();
-        forests + own + size_of::<Option<ActionForest>>() * self.forests.len()
+        forests + own + size_of::<Option<Arc<Specialised>>>() * self.forests.len()
     }
 
     fn run(
@@ -87,7 +134,7 @@ impl Oracle {
                     let row = &mut buffers.rows[slot * program.width..(slot + 1) * program.width];
                     if let (Some(factored), Some(scratch)) = (&self.forests[*number], &mut forests[*number]) {
                         let together = &mut together[..range.len() * stride];
-                        factored.margins(forest, row, eligible.words(), budget, scratch, together)?;
+                        factored.forest.margins(forest, row, eligible.words(), budget, scratch, together)?;
                         for (value, all) in range.zip(together.chunks_exact(stride)) {
                             for (to, &action) in values[place(value)].iter_mut().zip(&*members) {
                                 *to = all[action as usize];
@@ -128,10 +175,30 @@ impl Oracle {
                     values.copy_within(place(*from), to * stride);
                     map.apply_all(&mut values[place(*to)]);
                 }
+                Step::Overlay { from, to } => {
+                    let Some(overlay) = &program.overlay else { continue };
+                    let odds = overlay.odds(&buffers.rows);
+                    values.copy_within(place(*from), to * stride);
+                    for (score, &action) in values[place(*to)].iter_mut().zip(&*members) {
+                        *score = overlay::moved(*score, odds[action as usize]);
+                    }
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Each of what several places share, once.
+pub(super) fn distinct<'a, T: 'a>(all: impl Iterator<Item = &'a Arc<T>>) -> impl Iterator<Item = &'a Arc<T>> {
+    let mut seen = Vec::new();
+    all.filter(move |it| {
+        let new = !seen.contains(&Arc::as_ptr(it));
+        if new {
+            seen.push(Arc::as_ptr(it));
+        }
+        new
+    })
 }
 
 /// Fills `scratch.scores` (and the columns behind them) for every eligible action; NaN for all others.
@@ -172,6 +239,7 @@ fn by_rows(
     let Columns { actions, eligible, values, .. } = columns;
     for (at, &action) in eligible.iter().enumerate() {
         bundle.fill_action(action as usize, &mut buffers.rows);
+        buffers.action = action as usize;
         program.run(budget, buffers)?;
         for (column, &value) in values.chunks_exact_mut(*actions).zip(&buffers.values) {
             column[at] = value;

@@ -5,15 +5,17 @@
 //! is a position there. Everything that could go wrong with a slot is found here, so running needs no checks.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::calibration::{Calibration, CalibrationMap};
 use super::node::{INPUT, Node};
+use super::overlay::{self, OVERLAY, Overlay};
 use super::scratch::Buffers;
 use super::threshold::Thresholds;
 use super::transform::Transform;
-use super::{BundleError, EvalError, Kind};
+use super::{BundleError, Digest, EvalError, Kind};
 use crate::budget::Budget;
-use crate::forest::Forest;
+use crate::forest::{Forest, Link};
 use crate::policy::{ActionCatalogue, Policy};
 use crate::schema::FeatureSpec;
 
@@ -22,8 +24,10 @@ pub(super) struct Parts<'a> {
     pub(super) kind: Kind,
     /// Columns of the row: the context's, then the action's.
     pub(super) features: &'a [FeatureSpec],
-    pub(super) forests: BTreeMap<String, Forest>,
+    /// With the SHA-256 of their files.
+    pub(super) forests: BTreeMap<String, (Digest, Arc<Forest>)>,
     pub(super) calibration: Option<Calibration>,
+    pub(super) overlay: Option<Overlay>,
     pub(super) catalogue: &'a ActionCatalogue,
 }
 
@@ -31,7 +35,10 @@ pub(super) struct Parts<'a> {
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) steps: Vec<Step>,
-    pub(super) forests: Vec<Forest>,
+    pub(super) forests: Vec<Arc<Forest>>,
+    /// SHA-256 of the file of each forest.
+    pub(super) digests: Vec<Digest>,
+    pub(super) overlay: Option<Overlay>,
     /// Length of one row.
     pub(super) width: usize,
     /// Row slots, the input's included.
@@ -63,6 +70,7 @@ pub(super) enum Step {
     Forest { forest: usize, row: usize },
     Link { forest: usize, index: usize, to: usize },
     Calibrate { map: CalibrationMap, from: usize, to: usize },
+    Overlay { from: usize, to: usize },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,8 +79,8 @@ enum Slot {
     Row(usize),
     /// Number of the forest.
     Margins(usize),
-    /// Position of the score, and of the margin it comes from.
-    Score { at: usize, margin: usize },
+    /// Position of the score, and of the margin it comes from; whether it is a probability.
+    Score { at: usize, margin: usize, probability: bool },
 }
 
 impl Slot {
@@ -92,6 +100,8 @@ impl Program {
         let mut program = Program {
             steps: Vec::new(),
             forests: Vec::new(),
+            digests: Vec::new(),
+            overlay: parts.overlay.take(),
             width: parts.features.len(),
             rows: 1,
             values: 0,
@@ -127,6 +137,9 @@ impl Program {
         if let Some(file) = parts.forests.keys().next() {
             return Err(BundleError::Surplus { file: file.clone(), why: "no forest node evaluates it" });
         }
+        if program.overlay.is_some() && !nodes.iter().any(|node| matches!(node, Node::Overlay { .. })) {
+            return Err(BundleError::Surplus { file: OVERLAY.to_owned(), why: "no overlay node uses it" });
+        }
         if let Some(map) =
             parts.calibration.iter().flat_map(|calibration| calibration.maps.keys()).find(|&map| {
                 !nodes.iter().any(|node| matches!(node, Node::Calibrate { map: used, .. } if used == map))
@@ -156,7 +169,7 @@ impl Program {
             }
             Node::Forest { file, input, .. } => {
                 let row = slots.row(input)?;
-                let forest = parts.forests.remove(file).ok_or_else(|| {
+                let (digest, forest) = parts.forests.remove(file).ok_or_else(|| {
                     format!("{file:?} is not a forest of this bundle, or an earlier node evaluates it; correct the name or reuse that node's slot")
                 })?;
                 if forest.num_features() != self.width {
@@ -170,6 +183,7 @@ impl Program {
                 self.margins.push(self.values..self.values + forest.num_outputs());
                 self.values += forest.num_outputs();
                 self.forests.push(forest);
+                self.digests.push(digest);
                 self.steps.push(Step::Forest { forest: number, row });
                 Ok(Some(Slot::Margins(number)))
             }
@@ -184,11 +198,13 @@ impl Program {
                 let to = self.new_value();
                 self.steps.push(Step::Link { forest, index: *index, to });
                 let margin = self.margins[forest].start + (*index).min(self.margins[forest].len() - 1);
-                Ok(Some(Slot::Score { at: to, margin }))
+                let link = self.forests[forest].link();
+                let probability = matches!(link, Link::Sigmoid { .. } | Link::Softmax | Link::Normalize);
+                Ok(Some(Slot::Score { at: to, margin, probability }))
             }
             Node::Calibrate { map, input, .. } => {
                 let (from, margin) = match slots.read(input)? {
-                    Slot::Score { at, margin } => (at, margin),
+                    Slot::Score { at, margin, .. } => (at, margin),
                     Slot::Margins(forest) if self.margins[forest].len() == 1 => {
                         let at = self.margins[forest].start;
                         (at, at)
@@ -206,7 +222,30 @@ impl Program {
                 })?;
                 let to = self.new_value();
                 self.steps.push(Step::Calibrate { map, from, to });
-                Ok(Some(Slot::Score { at: to, margin }))
+                Ok(Some(Slot::Score { at: to, margin, probability: true }))
+            }
+            Node::Overlay { file, input, .. } => {
+                if parts.kind != Kind::Action {
+                    return Err(Refusal::Reason(
+                        "a score bundle has no actions to move; remove the node".to_owned(),
+                    ));
+                }
+                if file != OVERLAY || self.overlay.is_none() {
+                    return Err(Refusal::Reason(format!(
+                        "{file:?} is not an overlay of this bundle; name {OVERLAY} and add it, or remove the node"
+                    )));
+                }
+                let Slot::Score { at: from, margin, probability } = slots.read(input)? else {
+                    return Err(wrong_type(input, "a row or margins", "a score"));
+                };
+                if !probability {
+                    return Err(Refusal::Reason(format!(
+                        "slot {input:?} holds no probabilities; put a calibrate node before"
+                    )));
+                }
+                let to = self.new_value();
+                self.steps.push(Step::Overlay { from, to });
+                Ok(Some(Slot::Score { at: to, margin, probability }))
             }
             Node::Threshold { input, bands, .. } => {
                 if parts.kind != Kind::Score {
@@ -277,15 +316,17 @@ impl Program {
                     let out = &mut values[self.margins[*forest].clone()];
                     self.forests[*forest].margins_within(row, budget, &mut forests[*forest], out)?;
                 }
-                Step::Link { .. } | Step::Calibrate { .. } => self.value(step, buffers),
+                Step::Link { .. } | Step::Calibrate { .. } | Step::Overlay { .. } => {
+                    self.value(step, buffers);
+                }
             }
         }
         Ok(())
     }
 
-    /// Runs a step that makes a value from values; none that reads a row.
+    /// Runs a step that makes a value from values; none that reads a row of its own.
     pub(super) fn value(&self, step: &Step, buffers: &mut Buffers) {
-        let Buffers { values, linked, .. } = buffers;
+        let Buffers { rows, values, linked, action, .. } = buffers;
         match step {
             Step::Link { forest, index, to } => {
                 let margins = &values[self.margins[*forest].clone()];
@@ -295,6 +336,11 @@ impl Program {
                 values[*to] = linked[*index];
             }
             Step::Calibrate { map, from, to } => values[*to] = map.apply(values[*from]),
+            Step::Overlay { from, to } => {
+                if let Some(overlay) = &self.overlay {
+                    values[*to] = overlay::moved(values[*from], overlay.odds(rows)[*action]);
+                }
+            }
             Step::Transform { .. } | Step::Forest { .. } => {}
         }
     }
@@ -342,7 +388,7 @@ impl Slots {
 
     fn score(&mut self, name: &str) -> Result<(usize, usize), Refusal> {
         match self.read(name)? {
-            Slot::Score { at, margin } => Ok((at, margin)),
+            Slot::Score { at, margin, .. } => Ok((at, margin)),
             other => Err(wrong_type(name, other.name(), "a score")),
         }
     }

@@ -114,7 +114,7 @@ impl Program {
                     let row = &buffers.rows[row * self.width..(row + 1) * self.width];
                     forests[*forest][at * self.width..(at + 1) * self.width].copy_from_slice(row);
                 }
-                Step::Link { .. } | Step::Calibrate { .. } => {}
+                Step::Link { .. } | Step::Calibrate { .. } | Step::Overlay { .. } => {}
             }
         }
         Ok(())

@@ -23,7 +23,10 @@ pub struct EvalScratch {
 /// What a program runs on.
 #[derive(Debug, Clone)]
 pub(super) struct Buffers {
+    /// The row slots one after the other; the first is the request's own.
     pub(super) rows: Vec<f32>,
+    /// The action that `rows` are of, where the program runs once per action.
+    pub(super) action: usize,
     pub(super) values: Vec<f64>,
     pub(super) linked: Vec<f64>,
     pub(super) forests: Vec<Scratch>,
@@ -63,9 +66,10 @@ impl EvalScratch {
             bundle: bundle.digest,
             buffers: Buffers {
                 rows: vec![0.0; program.rows * program.width],
+                action: 0,
                 values: vec![0.0; program.values],
                 linked: vec![0.0; outputs],
-                forests: program.forests.iter().map(Scratch::new).collect(),
+                forests: program.forests.iter().map(|forest| Scratch::new(forest)).collect(),
             },
             blocks: Blocks::new(program),
             scores: vec![f64::NAN; actions * (1 + program.voters.len())],
@@ -75,7 +79,7 @@ impl EvalScratch {
                 values: vec![0.0; actions * program.values],
                 together: vec![0.0; actions * outputs],
                 forests: forests
-                    .map(|(forest, own)| own.as_ref().map(|own| ActionScratch::new(forest, own)))
+                    .map(|(forest, own)| own.as_ref().map(|own| ActionScratch::new(forest, &own.forest)))
                     .collect(),
             },
             pmf: vec![0.0; actions],

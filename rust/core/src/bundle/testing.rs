@@ -43,6 +43,8 @@ pub struct Recipe {
     pub actions: Option<Value>,
     /// `calibration.json`.
     pub calibration: Option<Value>,
+    /// `overlay.json`.
+    pub overlay: Option<Value>,
     /// `forest.bin` and ensemble members.
     pub forests: BTreeMap<String, Model>,
 }
@@ -77,6 +79,7 @@ pub fn score_recipe(name: &str, base: f32) -> Recipe {
         calibration: Some(
             json!({"maps": {"main": {"method": "isotonic", "x": [0.0, 1.0], "y": [0.0, 1.0]}}}),
         ),
+        overlay: None,
         forests: BTreeMap::from([("forest.bin".to_owned(), model)]),
     }
 }
@@ -131,6 +134,7 @@ pub fn action_recipe(name: &str, base: f32, mut policy: Value) -> Recipe {
         ]}),
         actions: Some(Value::Array(actions)),
         calibration: None,
+        overlay: None,
         forests,
     }
 }
@@ -149,6 +153,23 @@ pub fn action_files(name: &str, base: f32) -> Files {
 }
 
 impl Recipe {
+    /// An action recipe with an overlay on the oracle's score and on every voter's.
+    #[must_use]
+    pub fn with_overlay(mut self, overlay: Value) -> Recipe {
+        self.overlay = Some(overlay);
+        let program = self.manifest["program"].as_array_mut().expect("a program is a list");
+        let mut end = program.pop().expect("a program has an end");
+        let mut moved = |slot: &mut Value| {
+            let from = slot.as_str().expect("a slot is a name").to_owned();
+            *slot = json!(format!("{from}-moved"));
+            program.push(json!({"kind": "overlay", "file": "overlay.json", "input": from, "output": *slot}));
+        };
+        moved(&mut end["input"]);
+        end["voters"].as_array_mut().into_iter().flatten().for_each(&mut moved);
+        program.push(end);
+        self
+    }
+
     /// Builds the bundle; golden margins come from the engine itself.
     pub fn build(&self) -> Result<Files, BundleError> {
         let (mut files, mut manifest, draft) = self.start()?;
@@ -170,6 +191,7 @@ impl Recipe {
         let text = |value: &Value| value.to_string().into_bytes();
         files.insert("schema.json".to_owned(), text(&self.schema));
         files.extend(self.actions.as_ref().map(|actions| ("actions.json".to_owned(), text(actions))));
+        files.extend(self.overlay.as_ref().map(|overlay| ("overlay.json".to_owned(), text(overlay))));
         files.extend(self.calibration.as_ref().map(|maps| ("calibration.json".to_owned(), text(maps))));
         for (name, model) in &self.forests {
             let forest = Forest::compile(model).expect("the model compiles");
@@ -190,7 +212,7 @@ impl Recipe {
 fn golden_cases(draft: &Bundle) -> Vec<GoldenInput> {
     let actions = draft.catalogue().len();
     let mut scratch = vec![];
-    scratch.extend(draft.forests().iter().map(crate::forest::Scratch::new));
+    scratch.extend(draft.forests().iter().map(|forest| crate::forest::Scratch::new(forest)));
     let mut cases = Vec::new();
     for number in 0..golden::MIN_CASES {
         let amount = [0.0, 99.99, 100.0, 100.01, 999.0, 1000.0, 20_000.0, 50_000.0][number % 8];

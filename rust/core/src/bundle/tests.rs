@@ -95,5 +95,6 @@ fn ensemble_members_vote() {
 }
 
 mod bad_input;
+mod overlays;
 mod parts;
 mod together;

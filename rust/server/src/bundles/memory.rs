@@ -1,7 +1,10 @@
 //! Whether there is memory for one more bundle, found out before it is read.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use scorer_core::bundle::FileEntry;
 
 /// A loaded bundle takes up to so many times its files: their bytes while they are read, beside what they are
 /// compiled to.
@@ -18,9 +21,22 @@ pub(crate) struct Budget {
     pub(crate) source: String,
 }
 
-/// What a bundle with files of so many bytes is expected to take.
-pub(crate) fn needed(file_bytes: u64) -> u64 {
-    file_bytes.saturating_mul(FILES_TO_MEMORY)
+/// What a bundle of these files is expected to take beside those that are `loaded`. A forest that one of them has
+/// is shared: its file takes memory while it is read and hashed, nothing more.
+pub(crate) fn needed<'a>(
+    files: &BTreeMap<String, FileEntry>,
+    loaded: impl Iterator<Item = &'a BTreeMap<String, FileEntry>> + Clone,
+) -> u64 {
+    let same = |of: &BTreeMap<String, FileEntry>, name: &str| of.get(name) == files.get(name);
+    // What a forest became for one catalogue is of no use for another.
+    let shares = |of: &&BTreeMap<String, FileEntry>| same(of, "actions.json") && same(of, "schema.json");
+    let shared = |entry: &FileEntry| {
+        loaded.clone().filter(shares).any(|of| of.values().any(|known| known.sha256 == entry.sha256))
+    };
+    files.iter().fold(0, |sum: u64, (name, entry)| {
+        let times = if name.ends_with(".bin") && shared(entry) { 1 } else { FILES_TO_MEMORY };
+        sum.saturating_add(entry.bytes.saturating_mul(times))
+    })
 }
 
 /// Memory that this process holds now, bytes; `None` where the system does not say.
@@ -78,6 +94,8 @@ fn container(groups: &str, root: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use scorer_core::bundle::Digest;
+
     use super::*;
 
     #[test]
@@ -96,6 +114,27 @@ mod tests {
         put("memory/a/memory.limit_in_bytes", "1073741824\n");
         assert_eq!(container("5:cpuset:/x\n4:memory:/a\n0::/\n", root.path()), Some(1 << 30));
         assert_eq!(machine("MemFree: 1 kB\nMemTotal:       16384 kB\n"), Some(16 << 20));
+    }
+
+    #[test]
+    fn a_shared_forest_takes_memory_only_while_it_is_read() {
+        let files = |of: &[(&str, u8, u64)]| -> BTreeMap<String, FileEntry> {
+            let entry = |&(name, hash, bytes): &(&str, u8, u64)| {
+                (name.to_owned(), FileEntry { sha256: Digest([hash; 32]), bytes })
+            };
+            of.iter().map(entry).collect()
+        };
+        let first = files(&[("actions.json", 1, 10), ("forest.bin", 2, 1000), ("schema.json", 3, 100)]);
+        let revision = files(&[
+            ("actions.json", 1, 10),
+            ("forest.bin", 2, 1000),
+            ("overlay.json", 4, 1),
+            ("schema.json", 3, 100),
+        ]);
+        let other = files(&[("actions.json", 9, 10), ("forest.bin", 2, 1000), ("schema.json", 3, 100)]);
+        assert_eq!(needed(&first, [].into_iter()), 4 * 1110);
+        assert_eq!(needed(&revision, [&other, &first].into_iter()), 4 * 111 + 1000);
+        assert_eq!(needed(&other, [&first, &revision].into_iter()), 4 * 1110);
     }
 
     #[test]

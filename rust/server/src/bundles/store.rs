@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::journey::{Journey, Journeys, LoadFor, Stages, shown};
 use super::memory::{self, Budget};
+use super::reaper::Reaper;
 use super::thread::yield_to_requests;
 use super::warm::{Subject, WarmUp, WarmUpReport, warm_up};
 use crate::bundle_dir;
@@ -42,6 +43,8 @@ pub(crate) struct Loaded {
     /// Tells the scratch of one load from that of another.
     pub(crate) serial: u64,
     pub(crate) bytes: u64,
+    /// Those of them that are of forests of bundles that were in memory before: they are there once.
+    pub(crate) shared_bytes: u64,
     pub(crate) load_ms: f64,
     pub(crate) stages: Stages,
     /// How fast one evaluation is on this machine: what admission starts from.
@@ -103,6 +106,8 @@ pub struct LoadReport {
     pub warm_up: WarmUpReport,
     /// Bytes of its files.
     pub bytes: u64,
+    /// Those of them that are of forests of bundles that were in memory already; nothing of them was parsed again.
+    pub shared_bytes: u64,
     /// It was in memory already; nothing was done.
     pub already_loaded: bool,
 }
@@ -140,12 +145,14 @@ impl Store {
         }
     }
 
-    /// Reads, verifies, warms and measures a bundle on a thread of its own. `make_room` lets go of bundles that
-    /// are kept for a rollback only, and returns the bytes of their files.
+    /// Reads, verifies, warms and measures a bundle on a thread of its own. It shares the forests of the bundles in
+    /// memory. `make_room` lets go of bundles that are kept for a rollback only, and returns the bytes of their
+    /// files.
     pub(crate) fn load(
         &self,
         task: &Task<'_>,
         make_room: &dyn Fn() -> u64,
+        reaper: &Reaper,
         events: &Arc<Events>,
     ) -> Result<LoadReport, LoadError> {
         let &Task { path, expected, wanted, live, gently } = task;
@@ -158,13 +165,19 @@ impl Store {
         }
         let started = Instant::now();
         self.check_memory(path, make_room)?;
+        // After making room: what was let go is no reason to keep its forests.
+        let known = self.all();
         let measured = on_own_thread(gently, || {
-            catch_unwind(AssertUnwindSafe(|| read(path, &expected, live))).unwrap_or_else(|panic| {
+            catch_unwind(AssertUnwindSafe(|| read(path, &expected, live, &known))).unwrap_or_else(|panic| {
                 let id = events.defect("bundle load", panic.as_ref());
                 Err(LoadError::Panic { path: path.to_owned(), id })
             })
-        })?;
-        let Measured { bundle, rows, stages, warmup } = measured?;
+        });
+        // They may have been let go meanwhile; nobody but the reaper frees a bundle.
+        for loaded in known {
+            reaper.retire(loaded);
+        }
+        let Measured { bundle, rows, stages, warmup, shared_bytes } = measured??;
         let loaded = Arc::new(Loaded {
             digest: expected,
             digest_text: expected.to_string().into(),
@@ -173,6 +186,7 @@ impl Store {
             labels: bundle.labels().iter().map(|label| label.as_str().into()).collect(),
             serial: self.next_serial.fetch_add(1, Relaxed),
             bytes: bundle.file_bytes(),
+            shared_bytes,
             load_ms: started.elapsed().as_secs_f64() * 1e3,
             stages,
             warmup,
@@ -194,14 +208,18 @@ impl Store {
 
     fn check_memory(&self, path: &Path, make_room: &dyn Fn() -> u64) -> Result<(), LoadError> {
         let (Some(budget), Some(resident)) = (&self.budget, memory::resident()) else { return Ok(()) };
-        let bytes = bundle_dir::file_bytes(path)
-            .map_err(|source| LoadError::Bundle { path: path.to_owned(), source })?;
-        let needed = memory::needed(bytes);
-        if resident.saturating_add(needed) <= budget.bytes {
+        let files =
+            bundle_dir::files(path).map_err(|source| LoadError::Bundle { path: path.to_owned(), source })?;
+        let needed = || {
+            let loaded = self.all();
+            memory::needed(&files, loaded.iter().map(|loaded| &loaded.bundle.manifest().files))
+        };
+        if resident.saturating_add(needed()) <= budget.bytes {
             return Ok(());
         }
         // What is let go is counted at its files' size: less than it will give back.
         let resident = resident.saturating_sub(make_room());
+        let needed = needed();
         if resident.saturating_add(needed) <= budget.bytes {
             return Ok(());
         }
@@ -261,10 +279,17 @@ struct Measured {
     rows: Vec<GoldenRow>,
     stages: Stages,
     warmup: WarmUp,
+    shared_bytes: u64,
 }
 
-fn read(path: &Path, expected: &Digest, live: Option<&Live>) -> Result<Measured, LoadError> {
-    let (bundle, rows, mut stages) = bundle_dir::load_timed(path, Some(expected))
+fn read(
+    path: &Path,
+    expected: &Digest,
+    live: Option<&Live>,
+    known: &[Arc<Loaded>],
+) -> Result<Measured, LoadError> {
+    let known: Vec<&Bundle> = known.iter().map(|loaded| &loaded.bundle).collect();
+    let (bundle, rows, mut stages) = bundle_dir::load_timed(path, Some(expected), &known)
         .map_err(|source| LoadError::Bundle { path: path.to_owned(), source })?;
     let began = Instant::now();
     let beside = live.and_then(|live| live.loaded.as_deref());
@@ -274,7 +299,7 @@ fn read(path: &Path, expected: &Digest, live: Option<&Live>) -> Result<Measured,
     if let Some(live) = live {
         live.check(path, &warmup, of_live.as_ref())?;
     }
-    Ok(Measured { bundle, rows, stages, warmup })
+    Ok(Measured { shared_bytes: bundle.shared_bytes(&known), bundle, rows, stages, warmup })
 }
 
 // === impl Live ===
@@ -338,6 +363,7 @@ impl Loaded {
             stages: self.stages,
             warm_up: self.warmup.report(),
             bytes: self.bytes,
+            shared_bytes: self.shared_bytes,
             already_loaded,
         }
     }

@@ -117,7 +117,7 @@ mod tests {
 
     fn loaded(files: &Files) -> (Bundle, Vec<GoldenRow>) {
         let read = |name: &str| Ok(files[name].clone());
-        Bundle::assemble_in_steps(&files["manifest.json"], &read, &mut |_| ()).unwrap()
+        Bundle::assemble_in_steps(&files["manifest.json"], &read, &[], &mut |_| ()).unwrap()
     }
 
     #[test]

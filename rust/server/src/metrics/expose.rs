@@ -325,10 +325,28 @@ fn bundles(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         }
     }
     gauge(encoder, "bundles_loaded", "Bundles in memory", shared.bundles.all().len() as i64)?;
+    gauge(
+        encoder,
+        "bundle_bytes",
+        "Files of the bundles in memory, a shared forest once",
+        file_bytes(shared),
+    )?;
     let budget = shared.bundles.budget_bytes() as i64;
     gauge(encoder, "memory_budget_bytes", "What the process may hold once a bundle is loaded", budget)?;
     let resident = crate::bundles::resident().unwrap_or(0) as i64;
     gauge(encoder, "memory_resident_bytes", "What the process holds", resident)
+}
+
+/// Bytes of the files of all bundles in memory, those of a forest that several share once.
+fn file_bytes(shared: &Shared) -> i64 {
+    let all = shared.bundles.all();
+    let mut before = Vec::with_capacity(all.len());
+    let mut bytes = 0;
+    for loaded in &all {
+        bytes += loaded.bytes - loaded.bundle.shared_bytes(&before);
+        before.push(&loaded.bundle);
+    }
+    bytes as i64
 }
 
 /// From an alias change to the first answer.

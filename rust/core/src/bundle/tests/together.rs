@@ -54,6 +54,16 @@ fn one_forest_and_many() {
 }
 
 #[test]
+fn moved_by_an_overlay() {
+    let overlay = json!({"segment": "country", "limit": 2.0, "everywhere": {"three_ds": {"none": -0.5}},
+        "segments": {"NL": {"exemption": {"tra": 1.0, "low": -1.0}}}});
+    check(&recipe().with_overlay(overlay.clone()), &[true]);
+    let mut bagging = action_recipe("bag", 0.0, json!({"rule": "bagging", "voters": 2}));
+    bagging.forests.get_mut("member-01.bin").unwrap().trees[1].target = Target::All;
+    check(&bagging.with_overlay(overlay), &[true, false, true]);
+}
+
+#[test]
 fn a_forest_with_vector_leaves_goes_row_by_row() {
     let mut bagging = action_recipe("bag", 0.0, json!({"rule": "bagging", "voters": 2}));
     let member = bagging.forests.get_mut("member-01.bin").unwrap();

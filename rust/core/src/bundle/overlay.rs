@@ -1,0 +1,178 @@
+//! The overlay node: what moved since the oracle was trained, as logit offsets per segment and action.
+//!
+//! Adding an offset to a logit multiplies the odds by its exponential, so that is what is kept: one table row per
+//! segment, looked up once per request, and per action four operations whose bits are the same on every machine.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::BundleError;
+use crate::policy::ActionCatalogue;
+use crate::schema::{FeatureType, Schema};
+
+/// The file's name.
+pub(super) const OVERLAY: &str = "overlay.json";
+/// Greatest limit of an offset: odds times 22,026.
+const MAX_LIMIT: f64 = 10.0;
+/// Largest file, bytes.
+const MAX_BYTES: usize = 16 << 20;
+/// Most entries of the table, segments × actions: 32 MiB.
+const MAX_ENTRIES: usize = 1 << 22;
+/// A probability that is moved is first taken this far from 0 and from 1.
+const LEAST: f64 = 1e-9;
+
+/// Logit offsets by factor and level.
+pub type Offsets = BTreeMap<String, BTreeMap<String, f64>>;
+
+/// `overlay.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverlayFile {
+    /// A category of the context.
+    pub segment: String,
+    /// An action's offset is clipped to `[-limit, limit]`.
+    pub limit: f64,
+    /// For every request, also without a segment.
+    #[serde(default)]
+    pub everywhere: Offsets,
+    /// On top of that, for requests of a segment.
+    #[serde(default)]
+    pub segments: BTreeMap<String, Offsets>,
+}
+
+/// A compiled overlay.
+#[derive(Debug)]
+pub(super) struct Overlay {
+    /// Position of the segment in a request's row.
+    feature: usize,
+    /// The table's row of each category of the segment; 0 for those that are not listed.
+    rows: Box<[u32]>,
+    actions: usize,
+    /// What odds are multiplied by, `[1 + listed segments, actions]`; row 0 is for everywhere.
+    odds: Box<[f64]>,
+}
+
+impl Overlay {
+    pub(super) fn parse(
+        bytes: &[u8],
+        schema: &Schema,
+        catalogue: &ActionCatalogue,
+    ) -> Result<Overlay, BundleError> {
+        if bytes.len() > MAX_BYTES {
+            return Err(BundleError::Overlay(format!(
+                "{} bytes, at most {MAX_BYTES} are allowed",
+                bytes.len()
+            )));
+        }
+        let file: OverlayFile = serde_json::from_slice(bytes)
+            .map_err(|error| BundleError::Json { file: OVERLAY, reason: error.to_string() })?;
+        Overlay::compile(&file, schema, catalogue).map_err(BundleError::Overlay)
+    }
+
+    fn compile(file: &OverlayFile, schema: &Schema, catalogue: &ActionCatalogue) -> Result<Overlay, String> {
+        let OverlayFile { segment, limit, everywhere, segments } = file;
+        if !(*limit > 0.0 && *limit <= MAX_LIMIT) {
+            return Err(format!("limit {limit} must be above 0 and at most {MAX_LIMIT}"));
+        }
+        let feature = schema.index_of(segment).ok_or_else(|| {
+            format!("segment {segment:?} is no feature of the request; name one of its categories")
+        })?;
+        let spec = &schema.features()[feature];
+        if spec.kind != FeatureType::Category {
+            let kind = spec.kind.name();
+            return Err(format!("segment {segment:?} is a {kind}; name a category of the request"));
+        }
+        let actions = catalogue.len();
+        let entries = (1 + segments.len()).saturating_mul(actions);
+        if entries > MAX_ENTRIES {
+            return Err(format!(
+                "{} segments for {actions} actions, at most {} fit; list those that differ most",
+                segments.len(),
+                MAX_ENTRIES / actions - 1
+            ));
+        }
+        check_offsets("everywhere", everywhere, catalogue)?;
+        let mut rows = vec![0; spec.categories.len()].into_boxed_slice();
+        let mut odds = Vec::with_capacity(entries);
+        let mut add_row = |own: Option<&Offsets>| {
+            odds.extend(catalogue.iter().map(|action| {
+                let of = |offsets: &Offsets, factor: &str, level: &str| {
+                    offsets.get(factor).and_then(|levels| levels.get(level)).copied().unwrap_or(0.0)
+                };
+                let sum: f64 = action
+                    .factors
+                    .iter()
+                    .map(|(factor, level)| {
+                        of(everywhere, factor, level) + own.map_or(0.0, |own| of(own, factor, level))
+                    })
+                    .sum();
+                // libm's own exp gives the same bits on every machine; that of 0 is exactly 1.
+                libm::exp(sum.clamp(-limit, *limit))
+            }));
+        };
+        add_row(None);
+        for (number, (name, own)) in (1..).zip(segments) {
+            let code = spec.categories.iter().position(|category| category == name).ok_or_else(|| {
+                format!("segments: {name:?} is no category of {segment:?}; correct it or leave it out")
+            })?;
+            check_offsets(&format!("segments.{name}"), own, catalogue)?;
+            rows[code] = number;
+            add_row(Some(own));
+        }
+        Ok(Overlay { feature, rows, actions, odds: odds.into() })
+    }
+
+    /// What each action's odds are multiplied by in a request, whose own row, as it came, is `row`.
+    pub(super) fn odds(&self, row: &[f32]) -> &[f64] {
+        let code = row[self.feature];
+        // NaN, a missing segment, is not at least 0.
+        let known = if code >= 0.0 { self.rows.get(code as usize).copied() } else { None };
+        let at = known.unwrap_or(0) as usize * self.actions;
+        &self.odds[at..at + self.actions]
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.rows) + size_of_val(&*self.odds)
+    }
+}
+
+/// `1 / (1 + exp(-(logit(score) + offset)))`, given `odds = exp(offset)`. An offset of 0 leaves every bit of the
+/// score as it is; NaN stays NaN.
+pub(super) fn moved(score: f64, odds: f64) -> f64 {
+    if odds == 1.0 {
+        return score;
+    }
+    let score = score.clamp(LEAST, 1.0 - LEAST);
+    let raised = score * odds;
+    raised / (raised + (1.0 - score))
+}
+
+/// Every factor and level is the catalogue's, every offset finite.
+fn check_offsets(place: &str, offsets: &Offsets, catalogue: &ActionCatalogue) -> Result<(), String> {
+    for (factor, levels) in offsets {
+        let known = |level: Option<&str>| {
+            catalogue
+                .iter()
+                .filter_map(|action| action.factors.get(factor))
+                .any(|it| level.is_none_or(|l| it == l))
+        };
+        if !known(None) {
+            return Err(format!(
+                "{place}: {factor:?} is no factor of the actions; correct it or leave it out"
+            ));
+        }
+        for (level, offset) in levels {
+            if !known(Some(level)) {
+                return Err(format!(
+                    "{place}.{factor}: no action has the level {level:?}; correct it or leave it out"
+                ));
+            }
+            if !offset.is_finite() {
+                return Err(format!("{place}.{factor}.{level} is {offset}; offsets are finite"));
+            }
+        }
+    }
+    Ok(())
+}
