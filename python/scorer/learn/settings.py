@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from scorer.config.lines import key_lines
 from scorer.config.problems import InvalidSettingsError, Problem, describe, dotted
+from scorer.learn.gate.settings import GateSettings
 from scorer.learn.guardrails.settings import GuardrailSettings
 from scorer.learn.join.settings import JoinSettings
 from scorer.learn.section import Section
@@ -31,6 +32,7 @@ class LearnSettings(Section):
     join: JoinSettings = JoinSettings()
     train: TrainSettings = TrainSettings()
     guardrails: GuardrailSettings = GuardrailSettings()
+    gate: GateSettings = GateSettings()
 
 
 def load(path: Path | None) -> LearnSettings:

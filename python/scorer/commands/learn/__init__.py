@@ -15,6 +15,9 @@ STEPS: dict[str, str] = {
     "join": "Join decisions with their outcomes, as known at a moment.",
     "config": "Print a commented learn.toml, or check one.",
     "guardrails": "Check logged decisions against the guardrails; solve and control the prices of caps.",
+    "gate": "Judge a candidate against the live bundle: promote, mix or wait.",
+    "publish": "Push a judged bundle and move the alias, if its verdict says so.",
+    "report": "Render the verdicts of all generations as one HTML page.",
 }
 
 

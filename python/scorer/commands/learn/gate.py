@@ -1,0 +1,51 @@
+"""``scorer learn gate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scorer.commands.output import print_json
+
+
+def gate(
+    experience: Annotated[Path, typer.Argument(metavar="EXPERIENCE", help="What `scorer learn join` wrote.")],
+    candidate: Annotated[
+        Path, typer.Option("--candidate", metavar="DIR", help="The bundle that wants to be live.")
+    ],
+    live: Annotated[Path, typer.Option("--live", metavar="DIR", help="The bundle that is live.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Where verdict and report go; a new directory."),
+    ],
+    config: Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="learn.toml")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the evidence as JSON.")] = False,
+) -> None:
+    """Judge a candidate against the live bundle: promote, mix or wait, with every reason.
+
+    The directory gets verdict.json, report.html and, unless the verdict is to wait, the bundle to
+    publish. Judging the same again changes nothing.
+    """
+    from scorer.learn import settings
+    from scorer.learn.experience_files import read
+    from scorer.learn.gate.judge import judge
+    from scorer.learn.gate.write import write_verdict
+    from scorer.learn.training.fitting import digest_of
+
+    chosen = settings.load(config)
+    logged = read(experience)
+    verdict = judge(
+        logged, candidate, live, chosen.gate, chosen.guardrails, experience_digest=digest_of(logged)
+    )
+    verdict = write_verdict(verdict, candidate, output)
+    if json:
+        print_json(verdict.evidence.model_dump(mode="json"))
+        return
+    typer.echo(verdict.headline)
+    for check in verdict.evidence.checks:
+        typer.echo(f"  {'ok  ' if check.passed else 'FAIL'}  {check.name}: {check.says}")
+    if verdict.evidence.decision != "promote":
+        typer.echo(f"  {verdict.evidence.reasons[-1]}")
+    typer.echo(f"report: {output / 'report.html'}")

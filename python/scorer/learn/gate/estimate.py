@@ -1,0 +1,100 @@
+"""What the window says about both policies: weights, doubly robust values, their paired difference.
+
+Per decision i, policy pi and an oracle q that learned before the window::
+
+    phi_i(pi) = sum_a pi(a|x_i) q(x_i,a) + pi(a_i|x_i)/mu_i (r_i - q(x_i,a_i))
+    d_i = phi_i(candidate) - phi_i(live)
+
+Both policies and q are fixed before the window begins, so E[d_i | past] is the difference of the two
+policies' values on decision i, whatever the logger did: the sequence may be judged by an anytime-valid
+bound as it grows. What cross-fitting is for elsewhere, the order of time does here. q is the mean of both
+bundles' oracles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from scorer.bundle import Bundle
+from scorer.learn.experience import Experience, State
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Both policies on the settled decisions of a window, `n` of them.
+
+    Attributes:
+        window: every decision of it.
+        settled: those whose reward is known: the rows of everything below.
+        candidate: `[n, K]` probabilities.
+        live: `[n, K]`.
+        oracle: `[n, K]` q; 0 where not eligible.
+        candidate_oracle: `[n, K]` the candidate's own expected rewards; 0 where not eligible.
+    """
+
+    window: Experience
+    settled: Experience
+    candidate: Floats
+    live: Floats
+    oracle: Floats
+    candidate_oracle: Floats
+
+    def weights(self, pmf: Floats) -> Floats:
+        """`[n]` target over logged probability of the action taken."""
+        rows = np.arange(len(pmf))
+        return np.asarray(pmf[rows, self.settled.action] / self.settled.propensity)
+
+    def scores(self, pmf: Floats) -> Floats:
+        """`[n]` doubly robust scores of a policy; their mean estimates its value."""
+        rows = np.arange(len(pmf))
+        predicted = self.oracle[rows, self.settled.action]
+        direct = (pmf * self.oracle).sum(axis=1)
+        return np.asarray(direct + self.weights(pmf) * (self.settled.reward - predicted))
+
+    def difference(self) -> Floats:
+        """`[n]` candidate minus live."""
+        return self.scores(self.candidate) - self.scores(self.live)
+
+    def support(self) -> float:
+        """The candidate's mass on actions with a logged probability above 0."""
+        return float(np.where(self.settled.pmf > 0, self.candidate, 0.0).sum(axis=1).mean())
+
+
+def gather(window: Experience, candidate: Path, live: Path) -> Evidence:
+    """Evaluates both bundles on a window, with the code that serves them."""
+    settled = window.settled()
+    pmfs, rewards = [], []
+    for path in (candidate, live):
+        pmf, reward = Bundle.load(path).evaluate(settled.context, eligible=settled.eligible)
+        pmfs.append(pmf)
+        rewards.append(np.where(settled.eligible, reward, 0.0))
+    return Evidence(window, settled, pmfs[0], pmfs[1], (rewards[0] + rewards[1]) / 2, rewards[0])
+
+
+def mature_window(experience: Experience, days: float, after_ms: int) -> Experience:
+    """The last whole window of which every outcome is known or will never be.
+
+    It ends with the first decision that is in flight: up to there every action family's maturity
+    window has passed, so that none is judged by its early outcomes alone. It begins `days` before, or
+    where both bundles had finished learning.
+
+    Args:
+        experience: in order of time.
+        days: length.
+        after_ms: decisions up to here taught one of the policies; they do not judge.
+    """
+    in_flight = np.flatnonzero(experience.state == State.IN_FLIGHT)
+    end = int(experience.time_ms[in_flight].min()) if len(in_flight) else int(experience.time_ms.max()) + 1
+    return experience.between(max(end - round(days * 86_400_000), after_ms + 1), end)
+
+
+def effective(weights: Floats) -> float:
+    """(sum w)^2 / sum w^2: how many equally weighted decisions would say as much."""
+    square = float((weights**2).sum())
+    return float(weights.sum()) ** 2 / square if square else 0.0

@@ -1,0 +1,63 @@
+"""Whether the candidate harms a part of the traffic: an issuer country, a merchant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from scorer.bundle import Feature
+from scorer.learn.errors import DataError
+from scorer.learn.gate.bounds import bounded
+from scorer.learn.gate.estimate import Evidence
+from scorer.learn.gate.settings import GateSettings
+from scorer.learn.gate.verdict import Interval, Segment
+
+
+def judge_segments(found: Evidence, features: Sequence[Feature], gate: GateSettings) -> tuple[Segment, ...]:
+    """Every value of every configured column that has decisions.
+
+    With m segments that have `segment_rows` decisions each is bounded at alpha / m, so that all
+    bounds hold together. A segment is *harmed* where its upper bound is below 0 and its estimate below
+    minus the margin; *safe* where its lower bound is above minus the margin; else *inconclusive*.
+
+    Raises:
+        DataError: a configured column is not one of the schema, or a number.
+    """
+    groups = []
+    difference = found.difference()
+    for name in gate.segments:
+        at = next((i for i, feature in enumerate(features) if feature.name == name), None)
+        if at is None:
+            known = ", ".join(feature.name for feature in features)
+            raise DataError(f'gate.segments: "{name}" is no column of the schema; there are {known}')
+        feature = features[at]
+        if feature.type == "number":
+            raise DataError(f'gate.segments: "{name}" is a number; use categories and flags')
+        column = found.settled.context[:, at]
+        for code in np.unique(column):
+            own = np.isnan(column) if math.isnan(code) else column == code
+            groups.append((name, _label(feature.categories, float(code)), difference[own]))
+    tested = sum(len(values) >= gate.segment_rows for _, _, values in groups)
+    return tuple(_judge(name, value, values, gate, max(tested, 1)) for name, value, values in groups)
+
+
+def _judge(column: str, value: str, values: np.ndarray, gate: GateSettings, tested: int) -> Segment:
+    if len(values) < gate.segment_rows:
+        interval = Interval(value=float(values.mean()), low=None, high=None, rows=len(values))
+        return Segment(column=column, value=value, difference=interval, state="inconclusive")
+    found = bounded(values, gate.alpha / tested)
+    interval = Interval(value=found.value, low=found.low, high=found.high, rows=found.rows)
+    if found.high < 0 and found.value < -gate.segment_margin:
+        return Segment(column=column, value=value, difference=interval, state="harmed")
+    safe = found.low > -gate.segment_margin
+    return Segment(column=column, value=value, difference=interval, state="safe" if safe else "inconclusive")
+
+
+def _label(categories: list[str], code: float) -> str:
+    if math.isnan(code):
+        return "(missing)"
+    if categories:
+        return categories[int(code)]
+    return "yes" if code else "no"

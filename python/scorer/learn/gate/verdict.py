@@ -1,0 +1,158 @@
+"""The verdict: what was decided, why, and on what; one JSON document that others check."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from scorer.learn.errors import DataError
+
+FORMAT = 1
+KEY = "gate"
+"""Where a bundle's lineage metrics keep the evidence that let it pass."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Interval(_Model):
+    """A value with its anytime-valid interval."""
+
+    value: float
+    low: float | None
+    """None: nothing is known."""
+    high: float | None
+    rows: int
+
+
+class Check(_Model):
+    """One condition."""
+
+    name: str
+    passed: bool
+    says: str
+    """In words, with the figure and its limit."""
+
+
+class Segment(_Model):
+    """One value of one column."""
+
+    column: str
+    value: str
+    difference: Interval
+    state: Literal["safe", "harmed", "inconclusive"]
+
+
+class CapUse(_Model):
+    """What the candidate would use of a cap."""
+
+    attribute: str
+    limit: float
+    band: float
+    candidate: Interval
+    live: Interval
+
+
+class Judged(_Model):
+    """One of the two bundles."""
+
+    name: str
+    digest: str
+    content: str
+    """Digest of program and files alone: the same before and after the evidence was written into it."""
+    learned_until_ms: int | None
+
+
+class Window(_Model):
+    """The decisions that judged."""
+
+    experience: str
+    """Digest of the whole experience."""
+    start_ms: int
+    end_ms: int
+    decisions: int
+    settled: int
+    missing: int
+
+
+class Evidence(_Model):
+    """Everything that decided. It stands in the lineage of the bundle that is published, word for word."""
+
+    decision: Literal["promote", "mix", "wait"]
+    share: float
+    """Of the traffic that the candidate gets: 1, 0, or between."""
+    reasons: tuple[str, ...]
+    candidate: Judged
+    live: Judged
+    window: Window
+    difference: Interval
+    value: Interval
+    live_value: Interval
+    effective_rows: float
+    mean_weight: float
+    largest_weight: float
+    support: float
+    checks: tuple[Check, ...]
+    segments: tuple[Segment, ...]
+    caps: tuple[CapUse, ...]
+    settings: dict[str, Any]
+
+
+class Verdict(_Model):
+    """`verdict.json`."""
+
+    format: Literal[1] = 1
+    bundle: str | None
+    """Digest of what is to be published, the candidate with the evidence in its lineage; None: nothing is."""
+    evidence: Evidence
+    figures: dict[str, Any]
+    """What the report plots."""
+
+    def to_bytes(self) -> bytes:
+        """The file: the same verdict gives the same bytes."""
+        return self.model_dump_json(indent=1).encode() + b"\n"
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one sentence."""
+        one = self.evidence
+        low, high = one.difference.low, one.difference.high
+        gain = f"{one.difference.value * 100:+.2f} points"
+        if low is not None and high is not None:
+            level = 100 * (1 - one.settings["gate"]["alpha"])
+            gain += f" ({level:g} % interval {low * 100:+.2f} to {high * 100:+.2f})"
+        return {
+            "promote": f"Promote: the candidate is worth {gain} against the live policy",
+            "mix": f"Give the candidate {one.share:.0%} of the traffic: it is worth {gain}",
+            "wait": f"Wait: the candidate is estimated at {gain} against the live policy",
+        }[one.decision]
+
+
+def read_verdict(directory: Path) -> Verdict:
+    """From the directory that `scorer learn gate` wrote.
+
+    Raises:
+        DataError: there is none, or it is not one.
+    """
+    path = directory / "verdict.json"
+    try:
+        return Verdict.model_validate_json(path.read_bytes())
+    except OSError:
+        raise DataError(f'verdict "{path}" cannot be read; `scorer learn gate` writes it') from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DataError(f'verdict "{path}": {where}: {first["msg"]}; judge the candidate again') from None
+
+
+def content_digest(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 over a manifest's program and file digests: what computes, without where it comes from."""
+    what = {"program": manifest["program"], "files": manifest["files"]}
+    text = json.dumps(what, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

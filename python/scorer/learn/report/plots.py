@@ -1,0 +1,166 @@
+"""The plots of the reports, as SVG text. Matplotlib without a display."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREY, DARK = "#2563eb", "#c2410c", "#9ca3af", "#374151"
+CANDIDATE, LIVE = BLUE, GREY
+
+
+def svg(figure: Figure) -> str:
+    """A figure as SVG that stands inside a page; the same numbers give the same text."""
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "scorer", "svg.fonttype": "none"}):
+        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    return re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), flags=re.DOTALL)
+
+
+def _axes(height: float = 3.0) -> tuple[Figure, Any]:
+    # No pyplot: nothing global is left behind, and threads may draw.
+    figure = Figure(figsize=(5.4, height))
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, alpha=0.25)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def powers(histogram: Mapping[str, Any], label: str) -> str:
+    """A histogram over powers of ten."""
+    figure, axes = _axes(2.7)
+    edges, counts = histogram["edges"], histogram["counts"]
+    if counts:
+        axes.bar(edges[:-1], counts, width=0.25, align="edge", color=BLUE, edgecolor="white", linewidth=0.5)
+        low, high = int(edges[0] // 1), int(-(-edges[-1] // 1))
+        axes.set_xticks(range(low, high + 1), [_power(e) for e in range(low, high + 1)])
+        axes.set_yscale("log")
+        axes.set_ylim(0.7)
+    axes.set_xlabel(label)
+    axes.set_ylabel("decisions (log)")
+    return svg(figure)
+
+
+def shares(rows: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Shares of the traffic, live against candidate, one pair of bars each."""
+    figure, axes = _axes(0.6 + 0.32 * max(len(rows), 3))
+    places = range(len(rows))
+    axes.barh(
+        [at - 0.2 for at in places],
+        [row["candidate"] for row in rows],
+        0.38,
+        color=CANDIDATE,
+        label="candidate",
+    )
+    axes.barh([at + 0.2 for at in places], [row["live"] for row in rows], 0.38, color=LIVE, label="live")
+    axes.set_yticks(list(places), [_plain(short(str(row[name]))) for row in rows], fontsize=8)
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_xlabel("share of decisions")
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    return svg(figure)
+
+
+def calibration(bins: Sequence[Mapping[str, float]]) -> str:
+    """Predicted against observed, with the error of each tenth."""
+    figure, axes = _axes()
+    predicted = [one["predicted"] for one in bins]
+    observed = [one["observed"] for one in bins]
+    error = [
+        2 * (max(o * (1 - o), 1e-9) / max(one["rows"], 1)) ** 0.5
+        for o, one in zip(observed, bins, strict=True)
+    ]
+    both = [*predicted, *observed]
+    ends = (max(0.0, min(both) - 0.03), min(1.0, max(both) + 0.03)) if both else (0, 1)
+    axes.plot(ends, ends, color=GREY, linewidth=1, linestyle="--", label="predicted = observed")
+    axes.errorbar(
+        predicted,
+        observed,
+        yerr=error,
+        fmt="o",
+        color=BLUE,
+        markersize=4,
+        linewidth=1,
+        label="tenths, ± 2 s.e.",
+    )
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("observed")
+    axes.legend(frameon=False, fontsize=8)
+    return svg(figure)
+
+
+def days(rows: Sequence[Mapping[str, float]]) -> str:
+    """Both values day by day."""
+    figure, axes = _axes()
+    first = rows[0]["day_ms"] if rows else 0.0
+    x = [(row["day_ms"] - first) / 86_400_000 + 1 for row in rows]
+    axes.plot(x, [row["candidate"] for row in rows], "o-", color=CANDIDATE, label="candidate", markersize=4)
+    axes.plot(x, [row["live"] for row in rows], "o-", color=DARK, label="live", markersize=4)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("day of the window")
+    axes.set_ylabel("value")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+    axes.legend(frameon=False, fontsize=8)
+    return svg(figure)
+
+
+def forest(rows: Sequence[tuple[str, float, float, float, str]], margin: float) -> str:
+    """Differences with their intervals: (name, value, low, high, colour), in points."""
+    figure, axes = _axes(0.7 + 0.28 * max(len(rows), 3))
+    for at, (_, value, low, high, colour) in enumerate(rows):
+        axes.plot([low, high], [at, at], color=colour, linewidth=1.6)
+        axes.plot([value], [at], "o", color=colour, markersize=4)
+    axes.axvline(0, color=DARK, linewidth=0.8)
+    axes.axvline(-margin, color=ORANGE, linewidth=0.8, linestyle="--")
+    axes.set_yticks(range(len(rows)), [_plain(short(name)) for name, *_ in rows], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("candidate - live, points (dashed: minus the margin)")
+    return svg(figure)
+
+
+def generations(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Value by generation, with its interval, and the live policy it was measured against."""
+    figure, axes = _axes(3.2)
+    figure.set_figwidth(7.4)
+    for at, row in enumerate(rows, start=1):
+        colour = {"promote": "#15803d", "mix": "#b45309"}.get(row["decision"], "#b91c1c")
+        if row["low"] is not None:
+            axes.plot([at, at], [row["low"], row["high"]], color=colour, linewidth=1.6)
+        axes.plot([at], [row["value"]], "o", color=colour, markersize=5)
+        axes.plot([at], [row["live"]], "_", color=DARK, markersize=12)
+    for decision, colour in (("promoted", "#15803d"), ("mixed in", "#b45309"), ("waits", "#b91c1c")):
+        axes.plot([], [], "o", color=colour, markersize=5, label=decision)
+    axes.plot([], [], "_", color=DARK, markersize=12, label="live at the time")
+    axes.set_xticks(
+        range(1, len(rows) + 1),
+        [_plain(short(str(row["run"]))) for row in rows],
+        rotation=30,
+        ha="right",
+        fontsize=8,
+    )
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+    axes.set_ylabel("value")
+    axes.legend(frameon=False, fontsize=8, ncol=2)
+    return svg(figure)
+
+
+def short(name: str, most: int = 44) -> str:
+    """A long name with its middle left out; actions lose the factors' names first."""
+    if len(name) > most and "|" in name:
+        name = " · ".join(part.partition("=")[2] or part for part in name.split("|"))
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-most // 2 + 1 :]}"
+
+
+def _plain(text: str) -> str:
+    # A dollar sign would begin a formula.
+    return text.replace("$", r"\$")
+
+
+def _power(exponent: int) -> str:
+    return f"{10**exponent:,}" if 0 <= exponent <= 4 else f"{10.0**exponent:g}"

@@ -1,0 +1,279 @@
+"""The gate on planted worlds: what is better passes, what is worse never does, what is unknown waits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gates import COUNTRIES, FEATURES, START_MS, K, greedy, judged, log, weighed
+
+from scorer.learn.errors import DataError
+from scorer.learn.experience import State
+from scorer.learn.gate.bounds import bounded
+from scorer.learn.gate.estimate import effective, mature_window
+from scorer.learn.gate.judge import learned_until
+from scorer.learn.guardrails.audit import Finding
+from scorer.learn.guardrails.settings import CapSettings, GuardrailSettings
+
+FLAT = np.full((len(COUNTRIES), K), 0.7)
+
+
+def world(*gains: float):
+    """Route A is worth .70 everywhere, B what is given per country (or in all of them)."""
+    truth = FLAT.copy()
+    truth[:, 1] += gains if len(gains) > 1 else gains[0]
+    return truth
+
+
+TO_B = greedy(1, 1, 0.3)[0]
+
+
+def failed(verdict):
+    return {check.name for check in verdict.evidence.checks if not check.passed}
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("wrong", [0.0, -0.1])
+def test_a_better_candidate_is_promoted_whatever_the_oracle_believes(seed, wrong):
+    truth = world(0.15)
+    verdict = weighed(log(truth, n=8_000, seed=seed), TO_B, truth, wrong=wrong, segments=("country",))
+    assert verdict.evidence.decision == "promote", verdict.evidence.reasons
+    assert verdict.evidence.share == 1
+    assert verdict.evidence.difference.low > 0
+    gain = 0.15 * (TO_B[1] - 0.3 / K)
+    assert verdict.evidence.difference.low < gain < verdict.evidence.difference.high
+
+
+def test_a_worse_candidate_is_never_promoted():
+    truth = world(-0.02)
+    verdicts = [weighed(log(truth, n=3_000, seed=seed), TO_B, truth, wrong=0.1) for seed in range(220)]
+    assert not [one for one in verdicts if one.evidence.decision == "promote"]
+
+
+def test_at_the_margin_and_read_six_times_false_promotions_stay_within_alpha():
+    margin = 0.02
+    truth = world(-margin / (TO_B[1] - 0.3 / K))
+    false = 0
+    for seed in range(220):
+        logged = log(truth, n=2_400, seed=1_000 + seed)
+        looks = (
+            weighed(logged.take(slice(0, n)), TO_B, truth, margin=margin, wrong=0.05)
+            for n in range(400, 2_401, 400)
+        )
+        false += any(one.evidence.decision == "promote" for one in looks)
+    assert false <= 0.05 * 220
+
+
+def test_one_that_is_shown_to_be_worse_gets_no_share_at_all():
+    truth = world(-0.15)
+    verdict = weighed(log(truth, n=8_000, seed=1), TO_B, truth)
+    assert verdict.evidence.decision == "wait"
+    assert "shown to be worse" in verdict.evidence.reasons[-1]
+
+
+def test_an_undecided_candidate_gets_the_largest_share_that_is_safe():
+    truth = world(0.0)
+    verdict = weighed(log(truth, n=6_000, seed=4), TO_B, truth, margin=0.01)
+    one = verdict.evidence
+    assert one.decision == "mix"
+    assert failed(verdict) == {"value"}
+    assert one.share * one.difference.low >= -0.01
+    larger = min(share for share in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if share > one.share)
+    assert larger * one.difference.low < -0.01
+    assert "can be lost" in one.reasons[-1]
+
+
+def test_thin_evidence_is_not_trusted_at_all():
+    truth = world(0.15)
+    logged = log(truth, n=500, seed=1)
+    waits = weighed(logged, TO_B, truth)
+    assert waits.evidence.decision == "wait"
+    assert "decisions" in failed(waits)
+    # With a margin of a point, a hundredth of the traffic is safe whatever the candidate does.
+    mixes = weighed(logged, TO_B, truth, margin=0.02)
+    assert (mixes.evidence.decision, mixes.evidence.share) == ("mix", 0.02)
+
+
+def test_few_effective_decisions_do_not_promote():
+    truth = world(0.15)
+    logged = log(truth, n=8_000, seed=1, epsilon=0.02)
+    verdict = weighed(logged, greedy(1, 1, 0.02)[0], truth, min_effective=1_000)
+    assert "effective sample" in failed(verdict)
+    assert verdict.evidence.decision != "promote"
+
+
+def test_what_could_not_be_logged_does_not_promote():
+    truth = world(0.15)
+    logged = log(truth, n=8_000, seed=1)
+    pmf = logged.pmf.copy()
+    pmf[:, 4] = 0
+    pmf /= pmf.sum(axis=1, keepdims=True)
+    taken = logged.action != 4
+    object.__setattr__(logged, "pmf", pmf)
+    object.__setattr__(logged, "propensity", pmf[np.arange(len(logged)), logged.action].astype(float))
+    some = np.array([0.1, 0.8, 0.04, 0.04, 0.02])
+    verdict = weighed(logged.take(taken), some, truth, weight_errors=1e9)
+    assert failed(verdict) == {"support"}
+    assert verdict.evidence.support == pytest.approx(0.98)
+    assert verdict.evidence.decision == "wait"
+
+
+def test_wrong_propensities_are_noticed_and_block():
+    truth = world(0.15)
+    logged = log(truth, n=8_000, seed=1)
+    object.__setattr__(logged, "propensity", np.where(logged.action == 1, 0.5, 1.0) * logged.propensity)
+    verdict = weighed(logged, TO_B, truth)
+    assert "propensities" in failed(verdict)
+    assert verdict.evidence.decision == "wait"
+
+
+def test_a_harmed_segment_blocks_though_the_whole_gains():
+    truth = world(0.25, 0.25, 0.25, -0.25)
+    logged = log(truth, n=12_000, seed=2)
+    verdict = weighed(logged, TO_B, truth, segments=("country",))
+    assert verdict.evidence.difference.low > 0
+    assert failed(verdict) == {"segments"}
+    assert verdict.evidence.decision == "wait"
+    assert "harmed: country ES" in verdict.evidence.reasons[0]
+    states = {one.value: one.state for one in verdict.evidence.segments}
+    assert states == {"NL": "safe", "DE": "safe", "FR": "safe", "ES": "harmed"}
+    assert weighed(logged, TO_B, truth).evidence.decision == "promote", "only configured segments are asked"
+
+
+def test_segments_are_rarely_accused_where_none_is_harmed():
+    truth = world(0.0)
+    accused = sum(
+        "segments" in failed(weighed(log(truth, n=2_000, seed=seed), TO_B, truth, segments=("country",)))
+        for seed in range(200)
+    )
+    assert accused <= 0.05 * 200
+
+
+def test_a_thin_segment_is_listed_as_inconclusive_and_does_not_block():
+    truth = world(0.25, 0.25, 0.25, -0.25)
+    logged = log(truth, n=12_000, seed=2)
+    country = logged.context[:, 0]
+    few = logged.take((country != 3) | (np.cumsum(country == 3) <= 250))
+    verdict = weighed(few, TO_B, truth, segments=("country",))
+    assert verdict.evidence.decision == "promote"
+    (spain,) = [one for one in verdict.evidence.segments if one.value == "ES"]
+    assert (spain.state, spain.difference.low, spain.difference.rows) == ("inconclusive", None, 250)
+
+
+@pytest.mark.parametrize(("name", "says"), [("merchant", "no column"), ("amount", "is a number")])
+def test_segments_are_columns_with_values(name, says):
+    with pytest.raises(DataError, match=says):
+        weighed(log(FLAT, n=100, seed=1), TO_B, FLAT, segments=(name,))
+    assert "amount" in {feature.name for feature in FEATURES}
+
+
+@pytest.mark.parametrize(("limit", "decision"), [(0.21, "promote"), (0.17, "wait")])
+def test_a_cap_that_the_candidate_would_break_blocks(limit, decision):
+    truth = FLAT.copy()
+    truth[:, 1] += 0.1
+    candidate = np.array([0.1, 0.7, 0.1, 0.0, 0.1])
+    guardrails = GuardrailSettings(caps=(CapSettings(attribute="challenge", limit=limit),))
+    verdict = weighed(log(truth, n=8_000, seed=1), candidate, truth, guardrails=guardrails)
+    assert verdict.evidence.caps[0].candidate.value == pytest.approx(0.2)
+    assert verdict.evidence.decision == decision
+    if decision == "wait":
+        assert failed(verdict) == {"cap challenge"}
+
+
+def test_an_uncertain_use_is_held_to_its_upper_bound():
+    rng = np.random.default_rng(0)
+    logged = log(FLAT, n=1_200, seed=1)
+    heavy = rng.random(len(logged)) < 0.2
+    candidate = np.where(heavy[:, None], np.array([0, 0, 1.0, 0, 0]), np.array([1.0, 0, 0, 0, 0]))
+    guardrails = GuardrailSettings(caps=(CapSettings(attribute="challenge", limit=0.2),))
+    verdict = weighed(logged, candidate, FLAT, guardrails=guardrails)
+    cap = verdict.evidence.caps[0]
+    assert cap.candidate.value < 0.2 * 1.05 < cap.candidate.high
+    assert "cap challenge" in failed(verdict)
+
+
+@pytest.mark.parametrize("missing", [0.05, 0.15])
+def test_outcomes_must_have_been_joined(missing):
+    truth = world(0.15)
+    verdict = weighed(log(truth, n=9_000, seed=1, missing=missing), TO_B, truth)
+    assert ("joined" in failed(verdict)) == (missing > 0.1)
+    assert verdict.evidence.decision == ("wait" if missing > 0.1 else "promote")
+
+
+def test_a_candidate_must_say_until_when_it_learned():
+    truth = world(0.15)
+    logged = log(truth, n=8_000, seed=1)
+    silent = judged("candidate", None)
+    verdict = weighed(logged, TO_B, truth, one=silent)
+    assert (verdict.evidence.decision, failed(verdict)) == ("wait", {"unseen"})
+    assert weighed(logged, TO_B, truth, one=silent, require_lineage=False).evidence.decision == "promote"
+
+
+def test_broken_promises_in_the_log_block():
+    truth = world(0.15)
+    found = [Finding("the pmf does not sum to 1", 3, "d17")]
+    verdict = weighed(log(truth, n=8_000, seed=1), TO_B, truth, findings=found)
+    assert verdict.evidence.decision == "wait"
+    assert verdict.evidence.reasons == ("the pmf does not sum to 1 (3 decisions, first d17)",)
+
+
+def test_the_same_policy_is_worth_the_same_exactly():
+    logged = log(FLAT, n=2_000, seed=1)
+    verdict = weighed(logged, logged.pmf[0].astype(float), FLAT)
+    assert verdict.evidence.difference.value == 0
+    assert verdict.evidence.difference.low == 0
+    assert verdict.evidence.decision == "promote"
+
+
+def test_the_window_is_mature_and_taught_nobody():
+    day = 86_400_000
+    logged = log(FLAT, n=1_000, seed=1, days=20)
+    state = logged.state.copy()
+    late = np.searchsorted(logged.time_ms, START_MS + 15 * day)
+    state[late + 3] = State.IN_FLIGHT
+    object.__setattr__(logged, "state", state)
+    window = mature_window(logged, 7, after_ms=0)
+    assert window.time_ms[-1] < logged.time_ms[late + 3]
+    assert (
+        len(window)
+        == (
+            (logged.time_ms < logged.time_ms[late + 3])
+            & (logged.time_ms >= logged.time_ms[late + 3] - 7 * day)
+        ).sum()
+    )
+    assert not (window.state == State.IN_FLIGHT).any()
+    taught = int(window.time_ms[10])
+    assert mature_window(logged, 7, after_ms=taught).time_ms[0] > taught
+    assert len(mature_window(logged, 7, after_ms=int(logged.time_ms[-1]))) == 0
+
+
+def test_what_taught_a_bundle_is_found_wherever_its_lineage_says_so():
+    lineage = {
+        "data_digest": "x",
+        "metrics": {
+            "learning": {"decisions": {"last_ms": 5}},
+            "overlay": {"window": {"last_ms": 9}},
+            "gate": {"window": {"last_ms": 99}},
+        },
+    }
+    assert learned_until(lineage) == 9
+    assert learned_until({"metrics": {}}) is None
+
+
+def test_the_bound_covers_at_every_look():
+    missed = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        values = (rng.random(5_000) < 0.1) * rng.exponential(5.0, 5_000) - 0.5
+        missed += any(
+            not found.low <= 0.0 <= found.high
+            for found in (bounded(values[:n], 0.05) for n in range(300, 5_001, 100))
+        )
+    assert missed <= 0.05 * 300
+    half = bounded(values, 0.05).high - values.mean()
+    assert half < 2.2 * 1.96 * values.std() / np.sqrt(5_000), "valid, and not by being endless"
+
+
+def test_effective_rows():
+    assert effective(np.ones(50)) == 50
+    assert effective(np.array([1.0, 0, 0, 0])) == 1
+    assert effective(np.zeros(3)) == 0
