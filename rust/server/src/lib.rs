@@ -18,6 +18,7 @@ mod lanes;
 mod metrics;
 mod oip;
 mod pool;
+mod prompt;
 mod refusal;
 mod replay;
 mod run;

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use crate::config::ServerConfig;
 use crate::error::ServerError;
 use crate::metrics;
+use crate::prompt::promptly;
 use crate::state::Shared;
 use crate::transport::bind::{self, SocketFile, UnixSocket};
 use crate::transport::{Dispatch, accept};
@@ -97,6 +98,7 @@ impl Running {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(shared.config.threads)
             .thread_name_fn(move || format!("scorer-data-{}", number.fetch_add(1, AcqRel)))
+            .on_thread_start(promptly)
             .enable_all()
             .build()
             .map_err(start("the runtime"))?;
@@ -181,6 +183,7 @@ fn workers(shared: &Arc<Shared>, workers: &mut Vec<JoinHandle<()>>) -> std::io::
     }
     let shared = Arc::clone(shared);
     let run = move || {
+        promptly();
         shared.watchdog.run(WINDOW.duration(), || {
             shared.admission.tick();
             #[cfg(feature = "fault-injection")]

@@ -85,6 +85,8 @@ pub(super) struct Window {
     pub(super) worked: AtomicU64,
     /// Most work in flight.
     pub(super) peak: AtomicU64,
+    /// Answer to reply, of single rows.
+    pub(super) replies: Histogram,
     /// Requests answered without the model because they were shed.
     pub(super) fallbacks: AtomicU64,
     /// Of each tier: asked, and shed or too late.
@@ -108,6 +110,8 @@ pub(super) struct Rules {
     pub(super) workers: AtomicU64,
     /// Requests that may wait to be asked about.
     pub(super) door: AtomicU64,
+    /// What is kept for the reply, nanoseconds.
+    pub(super) margin: AtomicU64,
 }
 
 // === impl Admission ===
@@ -131,6 +135,7 @@ impl Admission {
             stretch: std::array::from_fn(|_| AtomicU64::new(256)),
             workers: AtomicU64::new(settings.workers as u64 * 256),
             door: AtomicU64::new(u64::MAX),
+            margin: AtomicU64::new(settings.reply_margin.0),
         };
         Ok(Admission {
             checkpoints,
@@ -202,7 +207,7 @@ impl Admission {
         }
         if it.mode != Mode::Off {
             let request = Request { tier: it.tier, short, queue, level, cost, estimate };
-            let finish_by = promise.minus(self.settings.reply_margin);
+            let finish_by = promise.minus(self.margin());
             if let Some(reason) = self.gates(now, &request, finish_by) {
                 if enforced {
                     return self.shed(now, ask, point, estimate, reason, queue);
@@ -232,11 +237,7 @@ impl Admission {
             arrived: ask.arrived,
             promise,
             deadline,
-            finish_by: if deadline == Nanos::MAX {
-                deadline
-            } else {
-                deadline.minus(self.settings.reply_margin)
-            },
+            finish_by: if deadline == Nanos::MAX { deadline } else { deadline.minus(self.margin()) },
         })
     }
 
@@ -308,7 +309,7 @@ impl Admission {
                 self.crowd();
             }
             // Too costly for its promise without any delay: believed until proven otherwise, but tried again.
-            if cautious.saturating_add(self.settings.reply_margin.0) > it.budget(ask.rows).0 {
+            if cautious.saturating_add(self.margin().0) > it.budget(ask.rows).0 {
                 point.costs.refused(slot, ask.rows);
             }
         }
@@ -416,6 +417,17 @@ impl Admission {
         self.give_back(&mut ticket);
     }
 
+    /// The reply to one row is handed over, so long after its answer was ready. What that takes is kept free before
+    /// deadlines.
+    pub fn replied(&self, after: Nanos) {
+        self.window.replies.record(after.0);
+    }
+
+    /// What is kept for the reply.
+    pub(super) fn margin(&self) -> Nanos {
+        Nanos(self.rules.margin.load(Relaxed))
+    }
+
     /// Nobody waits for the request any more, at whatever point it was.
     pub fn cancel(&self, mut ticket: Ticket) {
         self.give_back(&mut ticket);
@@ -481,6 +493,7 @@ impl Window {
             worked: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             peak: AtomicU64::new(0),
+            replies: Histogram::new(),
             fallbacks: AtomicU64::new(0),
             tiers: Default::default(),
         }

@@ -40,6 +40,7 @@ mod exposure;
 mod histogram;
 mod limiter;
 mod load;
+mod margin;
 mod pressure;
 mod reply_cell;
 mod ring;

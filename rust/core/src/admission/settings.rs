@@ -16,7 +16,8 @@ pub struct Settings {
     pub workers: usize,
     /// In the order of the indices that requests name.
     pub checkpoints: Vec<CheckpointSettings>,
-    /// What encoding and writing a reply may take: an answer has to be ready this long before the deadline.
+    /// What encoding and writing a reply takes at least: an answer has to be ready this long before the deadline, and
+    /// as much longer as replies are seen to wait ([`super::Admission::replied`]).
     pub reply_margin: Nanos,
     /// Work that is expected to take no longer runs where it was decoded: handing it over costs 5 to 20 µs.
     pub inline_max: Nanos,

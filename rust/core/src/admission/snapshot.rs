@@ -23,6 +23,8 @@ pub struct Snapshot {
     pub limit: Nanos,
     /// Average expected cost of a request of tiers 0 to 2.
     pub unit: Nanos,
+    /// How long before its deadline an answer has to be ready.
+    pub margin: Nanos,
     /// The step of the ladder.
     pub pressure: Pressure,
     /// The lowest tier that is let in at all, and the part of its cohorts that is, 0 to 1.
@@ -61,6 +63,7 @@ impl Admission {
             waiting: self.waiting.load(Relaxed),
             limit: Nanos(self.rules.limit.load(Relaxed)),
             unit: Nanos(self.rules.unit.load(Relaxed)),
+            margin: self.margin(),
             pressure: self.pressure(),
             cutoff: (
                 (level / cohorts).min(TIERS as u32 - 1) as u8,

@@ -10,6 +10,7 @@ use super::cost::CostHistory;
 use super::cutoff::CutoffShare;
 use super::histogram::Counts;
 use super::limiter::{Limiter, Signals};
+use super::margin::Margin;
 use super::pressure::{Ladder, Signs};
 use super::settings::{Mode, Settings, TIERS};
 use super::standing::Standing;
@@ -35,6 +36,7 @@ pub(super) struct Ticker {
     /// Windows since each checkpoint's last request.
     unused: Vec<u32>,
     limiter: Limiter,
+    margin: Margin,
     standing: Standing,
     cutoff: CutoffShare,
     shares: Shares,
@@ -53,6 +55,7 @@ impl Ticker {
             costs: settings.checkpoints.iter().map(|_| CostHistory::new()).collect(),
             unused: vec![u32::MAX; settings.checkpoints.len()],
             limiter: Limiter::new(settings.workers),
+            margin: Margin::new(),
             standing: Standing::default(),
             cutoff: CutoffShare::new(),
             shares: Shares::new(callers),
@@ -155,7 +158,10 @@ impl Admission {
             fallbacks: fallbacks as f64 * self.settings.fallback_cost.0 as f64 / capacity,
         });
 
+        let margin = ticker.margin.update(&window.replies, self.settings.reply_margin, budget);
+
         let rules = &self.rules;
+        rules.margin.store(margin.0, Relaxed);
         rules.limit.store((ticker.limit * ticker.unit.max(1.0)).min(u64::MAX as f64) as u64, Relaxed);
         rules.unit.store(ticker.unit as u64 + 1, Relaxed);
         rules.pressure.store(pressure as u8, Relaxed);

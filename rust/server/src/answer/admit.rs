@@ -157,6 +157,13 @@ impl Door {
         self.core.forget(checkpoint, serial(loaded));
     }
 
+    /// The reply is handed over.
+    pub(crate) fn replied(&self, arrival: &Arrival) {
+        if let Some(after) = arrival.ready_for() {
+            self.core.replied(after.into());
+        }
+    }
+
     /// Ends a window.
     pub(crate) fn tick(&self) {
         self.core.tick(self.nanos(Instant::now()));

@@ -32,6 +32,8 @@ pub(crate) struct Arrival {
     queued: AtomicU64,
     /// The answer is a fallback's.
     fallback: AtomicBool,
+    /// Arrival to answer of one row, nanoseconds; [`UNLIMITED`] before it.
+    ready: AtomicU64,
 }
 
 // === impl Arrival ===
@@ -57,6 +59,7 @@ impl Arrival {
             checkpoint: AtomicU32::new(NONE),
             queued: AtomicU64::new(UNLIMITED),
             fallback: AtomicBool::new(false),
+            ready: AtomicU64::new(UNLIMITED),
         };
         (arrival, verdict)
     }
@@ -81,6 +84,17 @@ impl Arrival {
     pub(crate) fn queue_delay(&self) -> Option<Duration> {
         let queued = self.queued.load(Relaxed);
         (queued != UNLIMITED).then(|| Duration::from_nanos(queued))
+    }
+
+    /// The one row has its answer since `at`: what is left is to reply.
+    pub(crate) fn ready(&self, at: Instant) {
+        self.ready.store(nanos(at.saturating_duration_since(self.at)), Relaxed);
+    }
+
+    /// How long ago that was.
+    pub(crate) fn ready_for(&self) -> Option<Duration> {
+        let ready = self.ready.load(Relaxed);
+        (ready != UNLIMITED).then(|| self.at.elapsed().saturating_sub(Duration::from_nanos(ready)))
     }
 
     /// What is answered is not the model's own, in whole or in part.

@@ -50,7 +50,7 @@ pub(crate) async fn evaluate(turn: Turn<'_>, rows: Rows) -> Result<(Vec<Evaluate
     }
     let out = Vec::with_capacity(count);
     let many = |job| Many { job, chunk, rows, out, exec: Duration::ZERO };
-    match pool::evaluate(shared, checkpoint.index, ticket, many).await? {
+    match pool::evaluate(shared, checkpoint.index, ticket, many).await?.0 {
         Met::Done(done) => Ok(done),
         Met::Late => Err(Refusal::Deadline),
     }

@@ -104,7 +104,7 @@ async fn decision(turn: Turn<'_>, request: &ScoreRequest) -> Result<Scored, Refu
 }
 
 fn begin(turn: Turn<'_>, request: &ScoreRequest, workspace: &mut Workspace) -> Result<Step, Refusal> {
-    let Turn { shared, checkpoint, id, entity, .. } = turn;
+    let Turn { shared, arrival, checkpoint, id, entity } = turn;
     let table = shared.lanes.load();
     let began = Instant::now();
     let features = shared.features.fetch(entity, given(request))?;
@@ -127,7 +127,9 @@ fn begin(turn: Turn<'_>, request: &ScoreRequest, workspace: &mut Workspace) -> R
             })
         }),
     };
-    let times = Times { data_load_us, exec_us: micros(fetched.elapsed()) };
+    let ready = Instant::now();
+    arrival.ready(ready);
+    let times = Times { data_load_us, exec_us: micros(ready - fetched) };
     conclude(turn, workspace, lane, evaluated, instead, times).map(Step::Inline)
 }
 
@@ -148,11 +150,12 @@ async fn on_pool(turn: Turn<'_>, pooled: Pooled) -> Result<Scored, Refusal> {
             ((evaluated, micros(began.elapsed())), outcome)
         }
     };
-    let met = pool::evaluate(shared, checkpoint.index, ticket, |job| One::new(job, work)).await?;
+    let (met, ready) = pool::evaluate(shared, checkpoint.index, ticket, |job| One::new(job, work)).await?;
     let (evaluated, exec_us) = match met {
         Met::Done(done) => done,
         Met::Late => (Err(Failed::late()), 0),
     };
+    turn.arrival.ready(ready);
     with_workspace(|workspace| {
         workspace.row.clear();
         workspace.row.extend_from_slice(&row);

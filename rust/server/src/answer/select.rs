@@ -118,7 +118,7 @@ async fn decision(turn: Turn<'_>, request: &SelectActionRequest) -> Result<Selec
 }
 
 fn begin(turn: Turn<'_>, request: &SelectActionRequest, workspace: &mut Workspace) -> Result<Step, Refusal> {
-    let Turn { shared, checkpoint, id, entity, .. } = turn;
+    let Turn { shared, arrival, checkpoint, id, entity } = turn;
     let table = shared.lanes.load();
     let began = Instant::now();
     let features = shared.features.fetch(entity, given(request))?;
@@ -146,7 +146,9 @@ fn begin(turn: Turn<'_>, request: &SelectActionRequest, workspace: &mut Workspac
             Ok(Drawn { out, pmf: None })
         }),
     };
-    let times = Times { data_load_us, exec_us: micros(fetched.elapsed()) };
+    let ready = Instant::now();
+    arrival.ready(ready);
+    let times = Times { data_load_us, exec_us: micros(ready - fetched) };
     conclude(turn, workspace, lane, drawn, explores, instead, times, request.include_pmf).map(Step::Inline)
 }
 
@@ -168,11 +170,12 @@ async fn on_pool(turn: Turn<'_>, pooled: Pooled, include_pmf: bool) -> Result<Se
             ((drawn, micros(began.elapsed())), outcome)
         }
     };
-    let met = pool::evaluate(shared, checkpoint.index, ticket, |job| One::new(job, work)).await?;
+    let (met, ready) = pool::evaluate(shared, checkpoint.index, ticket, |job| One::new(job, work)).await?;
     let (drawn, exec_us) = match met {
         Met::Done(done) => done,
         Met::Late => (Err(Failed::late()), 0),
     };
+    turn.arrival.ready(ready);
     with_workspace(|workspace| {
         install(workspace, &lane.loaded, &row, &eligible);
         let times = Times { data_load_us, exec_us };

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use scorer_core::admission::{Queue, Reply};
 
-use super::{Expire, Meeting, Met, Work};
+use super::{Expire, Meeting, Told, Work};
 use crate::answer::admit::Ticket;
 use crate::answer::budget::Until;
 use crate::refusal::Refusal;
@@ -31,7 +31,7 @@ pub(crate) async fn evaluate<T: Send + 'static, W: Work + 'static>(
     checkpoint: usize,
     ticket: Ticket,
     work: impl FnOnce(Job<T>) -> W,
-) -> Result<Met<T>, Refusal> {
+) -> Result<Told<T>, Refusal> {
     let (meeting, waiting) = Meeting::new();
     let (queue, finish_by) = match ticket.ticket() {
         Some(ticket) => (ticket.queue(), shared.admission.instant(ticket.finish_by())),

@@ -1,6 +1,7 @@
 //! Where a request's task and its evaluation meet: one reply, whoever is first.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use scorer_core::admission::{Reply, ReplyCell};
 use tokio::sync::oneshot;
@@ -8,7 +9,7 @@ use tokio::sync::oneshot;
 /// Shared by the task, the pool's thread and the watchdog.
 pub(crate) struct Meeting<T> {
     pub(crate) cell: ReplyCell,
-    tell: Mutex<Option<oneshot::Sender<Met<T>>>>,
+    tell: Mutex<Option<oneshot::Sender<Told<T>>>>,
 }
 
 /// What the task learns.
@@ -19,10 +20,13 @@ pub(crate) enum Met<T> {
     Late,
 }
 
+/// What the task learns, and since when it could be known.
+pub(crate) type Told<T> = (Met<T>, Instant);
+
 /// The task's side. Dropped, the caller has gone.
 pub(crate) struct Waiting<T> {
     meeting: Arc<Meeting<T>>,
-    told: oneshot::Receiver<Met<T>>,
+    told: oneshot::Receiver<Told<T>>,
 }
 
 /// Something whose time can be over.
@@ -55,11 +59,11 @@ impl<T> Meeting<T> {
     fn tell(&self, what: Met<T>) {
         if let Some(tell) = self.sender() {
             // The task may just have been dropped; it then has no use for it.
-            let _ = tell.send(what);
+            let _ = tell.send((what, Instant::now()));
         }
     }
 
-    fn sender(&self) -> Option<oneshot::Sender<Met<T>>> {
+    fn sender(&self) -> Option<oneshot::Sender<Told<T>>> {
         self.tell.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -76,7 +80,7 @@ impl<T: Send> Expire for Meeting<T> {
 
 impl<T> Waiting<T> {
     /// What became of it; `None` if nothing ever will.
-    pub(crate) async fn wait(mut self) -> Option<Met<T>> {
+    pub(crate) async fn wait(mut self) -> Option<Told<T>> {
         (&mut self.told).await.ok()
     }
 }
@@ -97,12 +101,12 @@ mod tests {
         let (meeting, waiting) = Meeting::new();
         meeting.expire();
         assert_eq!(meeting.give(1), Err(Reply::Fallback));
-        assert!(matches!(waiting.wait().await, Some(Met::Late)));
+        assert!(matches!(waiting.wait().await, Some((Met::Late, _))));
 
         let (meeting, waiting) = Meeting::new();
         assert_eq!(meeting.give(2), Ok(()));
         meeting.expire();
-        assert!(matches!(waiting.wait().await, Some(Met::Done(2))));
+        assert!(matches!(waiting.wait().await, Some((Met::Done(2), _))));
 
         let (meeting, waiting) = Meeting::new();
         drop(waiting);

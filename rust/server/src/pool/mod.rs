@@ -15,7 +15,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use scorer_core::admission::Queue;
 
 pub(crate) use job::{Job, evaluate};
-pub(crate) use meeting::{Expire, Meeting, Met};
+pub(crate) use meeting::{Expire, Meeting, Met, Told};
 pub(crate) use one::One;
 pub(crate) use watchdog::Watchdog;
 
@@ -103,5 +103,87 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, Waits> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Tells its name when it is dropped, which it is when it has been taken.
+    struct Named(Queue, &'static str, Arc<Mutex<Vec<&'static str>>>);
+
+    impl Work for Named {
+        fn queue(&self) -> Queue {
+            self.0
+        }
+
+        fn run(&mut self, _: &Shared) -> bool {
+            false
+        }
+    }
+
+    impl Drop for Named {
+        fn drop(&mut self) {
+            self.2.lock().unwrap().push(self.1);
+        }
+    }
+
+    #[derive(Default)]
+    struct Test {
+        pool: Pool,
+        order: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    impl Test {
+        fn work(&self, queue: Queue, name: &'static str) -> Box<dyn Work> {
+            Box::new(Named(queue, name, Arc::clone(&self.order)))
+        }
+
+        fn push(&self, queue: Queue, name: &'static str) {
+            self.pool.push(self.work(queue, name));
+        }
+
+        /// The order in which one thread takes all that waits.
+        fn taken(self) -> Vec<&'static str> {
+            while self.pool.lock().queues.iter().any(|queue| !queue.is_empty()) {
+                drop(self.pool.next());
+            }
+            std::mem::take(&mut self.order.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn who_keeps_to_a_share_goes_before_all_that_waits_of_others() {
+        let test = Test::default();
+        test.push(Queue::Last, "noisy 1");
+        test.push(Queue::Second, "busy 1");
+        test.push(Queue::Last, "noisy 2");
+        test.push(Queue::First, "quiet 1");
+        test.push(Queue::Second, "busy 2");
+        test.push(Queue::First, "quiet 2");
+        assert_eq!(test.taken(), ["quiet 1", "quiet 2", "busy 1", "busy 2", "noisy 1", "noisy 2"]);
+    }
+
+    #[test]
+    fn long_work_goes_on_where_it_was_unless_somebody_goes_before_it() {
+        let test = Test::default();
+        test.push(Queue::Last, "second batch");
+        test.pool.again(test.work(Queue::Last, "first batch"));
+        test.push(Queue::First, "one row");
+        assert_eq!(test.taken(), ["one row", "first batch", "second batch"]);
+    }
+
+    #[test]
+    fn a_closed_pool_drops_what_waits_and_what_comes() {
+        let test = Test::default();
+        test.push(Queue::First, "waited");
+        test.pool.close();
+        test.push(Queue::First, "came");
+        test.pool.again(test.work(Queue::Last, "came back"));
+        assert!(test.pool.next().is_none());
+        assert_eq!(test.taken(), ["waited", "came", "came back"]);
     }
 }

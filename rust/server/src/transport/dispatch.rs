@@ -299,7 +299,9 @@ impl hyper::body::Body for Reply {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
             // Handed over: this is where the request's time ends.
-            self.probe = None;
+            if let Some(probe) = self.probe.take() {
+                probe.shared.admission.replied(&probe.arrival);
+            }
         }
         Poll::Ready(frame)
     }
