@@ -1,4 +1,4 @@
-"""Splits, measures, calibration and off-policy estimates against plain counting."""
+"""Splits, measures and calibration against plain counting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from scorer.learn.calibration import fit_calibration
 from scorer.learn.errors import DataError
 from scorer.learn.fraud import thresholds
 from scorer.learn.metrics import card_precision, ranking
-from scorer.learn.ope import estimated_propensities, ipw, paired_difference, share, snipw
 from scorer.learn.split import Days, SplitPlan, without_known
 from scorer.learn.transactions import DAY_MS, Transactions
 
@@ -147,58 +146,3 @@ def test_thresholds_give_the_wanted_shares():
 def test_thresholds_stay_apart_when_all_scores_are_alike(value):
     starts = [start for start, _ in thresholds(np.full(100, value), 0.02, 0.005)]
     assert starts[0] < starts[1] < starts[2]
-
-
-class TestOffPolicy:
-    """A bandit with known values: estimates must be near them, intervals must cover them."""
-
-    VALUES = np.array([0.2, 0.5, 0.8])
-    LOGGING = np.array([0.6, 0.3, 0.1])
-    TARGET = np.array([0.1, 0.1, 0.8])
-
-    def log(self, seed, n=2_000):
-        rng = np.random.default_rng(seed)
-        action = rng.choice(3, n, p=self.LOGGING)
-        return action, (rng.random(n) < self.VALUES[action]).astype(np.int64)
-
-    @pytest.mark.parametrize("estimator", [snipw, ipw])
-    def test_interval_covers_the_truth_about_as_often_as_it_says(self, estimator):
-        truth = float(self.VALUES @ self.TARGET)
-        covered, widths = 0, []
-        for seed in range(400):
-            action, reward = self.log(seed)
-            found = estimator((self.TARGET / self.LOGGING)[action], reward)
-            covered += found.low <= truth <= found.high
-            widths.append(found.high - found.low)
-        assert 0.92 <= covered / 400 <= 0.98
-        assert 0 < np.mean(widths) < 0.2
-
-    def test_the_logging_policy_itself_gets_the_logged_mean(self):
-        action, reward = self.log(1)
-        found = snipw(np.ones(len(action)), reward)
-        assert found.value == pytest.approx(reward.mean())
-        assert found.effective_rows == pytest.approx(len(action))
-        measured = share(int(reward.sum()), len(reward))
-        assert (found.low, found.high) == pytest.approx((measured.low, measured.high), abs=2e-3)
-
-    def test_rows_that_belong_together_widen_the_interval(self):
-        action, reward = self.log(2, 500)
-        weights = (self.TARGET / self.LOGGING)[action]
-        twice = snipw(np.repeat(weights, 2), np.repeat(reward, 2), np.repeat(np.arange(500), 2))
-        once = snipw(weights, reward)
-        assert (twice.low, twice.high) == pytest.approx((once.low, once.high))
-
-    def test_estimated_propensities_are_shares_within_their_cell(self):
-        chosen, cell = np.array([0, 0, 1, 1, 1, 1]), np.array([0, 0, 0, 1, 1, 1])
-        assert estimated_propensities(chosen, cell, 3).tolist() == pytest.approx(
-            [2 / 3, 2 / 3, 1 / 3, 1, 1, 1]
-        )
-
-    def test_a_policy_without_support_is_refused(self):
-        with pytest.raises(DataError, match="no weight is left"):
-            snipw(np.zeros(10), np.ones(10))
-
-    def test_paired_difference(self):
-        found = paired_difference(np.array([1, 1, 0, 1]), np.array([0, 1, 0, 0]))
-        assert found.value == 0.5
-        assert found.low == pytest.approx(0.5 - 1.959964 * np.std([1, 0, 0, 1], ddof=1) / 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scorer.learn.errors import DataError
-from scorer.learn.ope import estimated_propensities, share, snipw
+from scorer.learn.ope import Logged, Target, estimated_pmf, share, snipw
 from scorer.learn.oracle import OraclePlan, train_oracle
 from scorer.learn.routing import read_routing
 
@@ -111,10 +111,15 @@ def test_an_oracle_learns_the_better_provider(tmp_path):
     predicted = oracle.predict(held.context)
     assert predicted.shape == (1_000, 2)
     assert (predicted[:, 1] > predicted[:, 0]).mean() > 0.95
-    weights = (predicted.argmax(axis=1) == held.action) / estimated_propensities(
-        held.action, log.is_retry[3_000:], 2
+    logging = estimated_pmf(held.action, log.is_retry[3_000:], 2)
+    logged = Logged(
+        action=held.action,
+        reward=held.reward.astype(float),
+        propensity=logging[np.arange(1_000), held.action],
+        pmf=logging,
+        clusters=log.purchase[3_000:],
     )
-    found = snipw(weights, held.reward, log.purchase[3_000:] - log.purchase[3_000])
+    found = snipw(Target(logged, np.eye(2)[predicted.argmax(axis=1)]))
     assert found.low < 0.7 < found.high
     assert found.low > share(int(held.reward.sum()), 1_000).high
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from scorer.demo.replay import RoutingReplay
 from scorer.demo.traffic import AUTHORISE, Answers, Measured
-from scorer.learn.ope import Estimate, estimated_propensities, ipw, paired_difference, share, snipw
+from scorer.learn import ope
+from scorer.learn.ope import Estimate, paired_difference, share
 from scorer.learn.routing import RoutingLog
 from scorer.simulate.actions import catalogue
 from scorer.simulate.payments import Contexts, Logged, Payments, baseline_pmf, baseline_rule, draw
@@ -183,13 +184,19 @@ def routing_value(log: RoutingLog, replayed: RoutingReplay) -> RoutingValue:
     """Judges the served probabilities on the replayed part of the log."""
     rows = replayed.rows
     provider, success = log.provider[rows], log.success[rows]
-    logging = estimated_propensities(provider, log.is_retry[rows], len(log.providers))
-    weights = replayed.pmf[np.arange(len(rows)), provider] / logging
-    purchase = log.purchase[rows]
+    logging = ope.estimated_pmf(provider, log.is_retry[rows], len(log.providers))
+    logged = ope.Logged(
+        action=provider,
+        reward=success.astype(np.float64),
+        propensity=logging[np.arange(len(rows)), provider],
+        pmf=logging,
+        clusters=log.purchase[rows],
+    )
+    served = ope.Target(logged, replayed.pmf, name="served")
     return RoutingValue(
         logged=share(int(success.sum()), len(rows)),
-        snipw=snipw(weights, success, purchase),
-        ipw=ipw(weights, success, purchase),
+        snipw=ope.snipw(served),
+        ipw=ope.ipw(served),
         chosen=_shares(replayed.chosen, log.providers),
         logged_shares=_shares(provider, log.providers),
         success={

@@ -1,0 +1,127 @@
+"""Intervals for one look at a log: score (the default), t, empirical Bernstein (docs/off-policy.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from scorer.learn.ope.moments import Design, Moments, moments
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# The Cornish-Fisher quantile is used up to this skewness of the mean; beyond it, it folds over.
+_SKEWEST = 1.0
+
+
+def t(
+    pseudo: Floats, effective_rows: float, *, alpha: float = 0.05, clusters: Ints | None = None
+) -> tuple[float, float]:
+    """Student's interval of a mean.
+
+    Args:
+        pseudo: `[n]` with the estimate as their mean. For a self-normalised estimate they are
+            linearised with the normaliser of this very sample, which is the delta method.
+        effective_rows: gives the degrees of freedom: few heavy rows know their spread badly.
+        alpha: one minus the confidence.
+        clusters: `[n]` rows that count as one draw.
+    """
+    value = float(pseudo.mean())
+    influence = (pseudo - value) / len(pseudo)
+    if clusters is not None:
+        group = np.unique(clusters, return_inverse=True)[1]
+        influence = np.bincount(group, weights=influence).astype(np.float64)
+    n = len(influence)
+    error = math.sqrt(float((influence**2).sum()) * n / max(n - 1, 1))
+    half = _quantile(alpha, effective_rows) * error
+    return value - half, value + half
+
+
+def score(
+    pseudo: Floats,
+    effective_rows: float,
+    design: Callable[[slice], Design],
+    *,
+    alpha: float = 0.05,
+    bounded: float | None = None,
+) -> tuple[float, float]:
+    """All values that the estimate does not contradict, judged by the moments they imply.
+
+    What Wilson's interval is to a share: the variance is taken at the value in question, not at the
+    estimate. A log of good luck, without a failure among its heavy rows, thus does not count as certain.
+    Skewness enters through the Cornish-Fisher quantile; where the empirical variance is larger than
+    the implied one, it is believed as far as it can be known.
+
+    Args:
+        pseudo: `[n]` with the estimate as their mean.
+        effective_rows: gives the degrees of freedom.
+        design: the pseudo-outcomes' moments.
+        alpha: one minus the confidence.
+        bounded: the policy's value under the reward model, for a value between 0 and 1 whose noise
+            grows with `V (1 - V)`; None, for a difference: the noise is taken as it is.
+    """
+    n = len(pseudo)
+    value = float(pseudo.mean())
+    implied = moments(design, n)
+    excess = _excess(float(pseudo.var(ddof=1)), implied, n)
+    z = _quantile(alpha, effective_rows)
+    ends = [_end(value, sign * z, n, implied, excess, bounded) for sign in (1.0, -1.0)]
+    if bounded is None:
+        return ends[0], ends[1]
+    return max(ends[0], 0.0), min(ends[1], 1.0)
+
+
+def bernstein(pseudo: Floats, low: float, high: float, *, alpha: float = 0.05) -> tuple[float, float]:
+    """Maurer and Pontil's empirical Bernstein interval: holds for every n.
+
+    Args:
+        pseudo: `[n]`, none outside `low` to `high` by any chance, not just in this log.
+        low: least possible value.
+        high: greatest possible value.
+        alpha: one minus the confidence.
+    """
+    n = len(pseudo)
+    if n < 2:
+        return -math.inf, math.inf
+    value, level = float(pseudo.mean()), math.log(4.0 / alpha)
+    half = math.sqrt(2 * float(pseudo.var(ddof=1)) * level / n) + 7 * (high - low) * level / (3 * (n - 1))
+    return value - half, value + half
+
+
+def _quantile(alpha: float, effective_rows: float) -> float:
+    return float(stats.t.ppf(1 - alpha / 2, max(effective_rows - 1, 1.0)))
+
+
+def _excess(variance: float, implied: Moments, n: int) -> float:
+    """By what factor the variance is larger than implied, shrunk by how badly it is known."""
+    whole = implied.noise + implied.rest
+    if whole <= 0:
+        return math.inf if variance > 0 else 1.0
+    noise = implied.kurtosis / whole**2 / n
+    return max(1.0, 1 + (variance / whole - 1) / (1 + 2 * noise))
+
+
+def _end(value: float, z: float, n: int, implied: Moments, excess: float, bounded: float | None) -> float:
+    """The value whose quantile at `z` the estimate just is; a fixed point, damped."""
+    if math.isinf(excess):
+        return value
+    at = value
+    for _ in range(60):
+        scale = 1.0
+        if bounded is not None:
+            inside, expected = min(max(at, 1e-6), 1 - 1e-6), min(max(bounded, 1e-6), 1 - 1e-6)
+            scale = inside * (1 - inside) / (expected * (1 - expected))
+        variance = (implied.noise * scale + implied.rest) * excess
+        if variance <= 0:
+            return value
+        skew = (implied.noise_skew * scale + implied.rest_skew) * excess / variance**1.5 / math.sqrt(n)
+        skew = min(max(skew, -_SKEWEST), _SKEWEST)
+        found = value - (z + skew * (z * z - 1) / 6) * math.sqrt(variance / n)
+        if abs(found - at) < 1e-12:
+            break
+        at = float(at + found) / 2
+    return at
