@@ -16,6 +16,8 @@ Ints = npt.NDArray[np.int64]
 
 # The Cornish-Fisher quantile is used up to this skewness of the mean; beyond it, it folds over.
 _SKEWEST = 1.0
+# Values nearer to 0 or 1 are judged as if they were here.
+_EDGE = 1e-6
 
 
 def t(
@@ -69,10 +71,12 @@ def score(
     implied = moments(design, n)
     excess = _excess(float(pseudo.var(ddof=1)), implied, n)
     z = _quantile(alpha, effective_rows)
-    ends = [_end(value, sign * z, n, implied, excess, bounded) for sign in (1.0, -1.0)]
+    if math.isinf(excess):
+        return t(pseudo, effective_rows, alpha=alpha)
     if bounded is None:
-        return ends[0], ends[1]
-    return max(ends[0], 0.0), min(ends[1], 1.0)
+        below, above = (_reach(sign * z, n, implied, excess, 1.0) for sign in (1.0, -1.0))
+        return value - below, value - above
+    return _invert(value, z, n, implied, excess, bounded)
 
 
 def bernstein(pseudo: Floats, low: float, high: float, *, alpha: float = 0.05) -> tuple[float, float]:
@@ -105,23 +109,49 @@ def _excess(variance: float, implied: Moments, n: int) -> float:
     return max(1.0, 1 + (variance / whole - 1) / (1 + 2 * noise))
 
 
-def _end(value: float, z: float, n: int, implied: Moments, excess: float, bounded: float | None) -> float:
-    """The value whose quantile at `z` the estimate just is; a fixed point, damped."""
-    if math.isinf(excess):
-        return value
-    at = value
-    for _ in range(60):
-        scale = 1.0
-        if bounded is not None:
-            inside, expected = min(max(at, 1e-6), 1 - 1e-6), min(max(bounded, 1e-6), 1 - 1e-6)
-            scale = inside * (1 - inside) / (expected * (1 - expected))
-        variance = (implied.noise * scale + implied.rest) * excess
-        if variance <= 0:
-            return value
-        skew = (implied.noise_skew * scale + implied.rest_skew) * excess / variance**1.5 / math.sqrt(n)
-        skew = min(max(skew, -_SKEWEST), _SKEWEST)
-        found = value - (z + skew * (z * z - 1) / 6) * math.sqrt(variance / n)
-        if abs(found - at) < 1e-12:
-            break
-        at = float(at + found) / 2
-    return at
+def _reach(z: float, n: int, implied: Moments, excess: float, scale: float) -> float:
+    """How far the estimate's quantile at `z` is above the value, with `scale` times the implied noise."""
+    variance = (implied.noise * scale + implied.rest) * excess
+    if variance <= 0:
+        return 0.0
+    skew = (implied.noise_skew * scale + implied.rest_skew) * excess / variance**1.5 / math.sqrt(n)
+    skew = min(max(skew, -_SKEWEST), _SKEWEST)
+    return float((z + skew * (z * z - 1) / 6) * math.sqrt(variance / n))
+
+
+def _invert(
+    value: float, z: float, n: int, implied: Moments, excess: float, expected: float
+) -> tuple[float, float]:
+    """Ends of the values between 0 and 1 that the estimate does not contradict."""
+    toss = min(max(expected, _EDGE), 1 - _EDGE)
+    toss *= 1 - toss
+
+    def above(at: float, sign: float) -> float:
+        """How far the estimate is above the quantile on one side if the value were `at`."""
+        inside = min(max(at, _EDGE), 1 - _EDGE)
+        return value - at - _reach(sign * z, n, implied, excess, inside * (1 - inside) / toss)
+
+    # An estimate outside 0 to 1 contradicts its own neighbourhood, where nothing is left to chance;
+    # what it agrees with begins further inside.
+    inner = [value] if 0 < value < 1 else sorted(np.linspace(0, 1, 401), key=lambda at: abs(at - value))
+    agreed = next((float(at) for at in inner if above(at, 1.0) <= 0 <= above(at, -1.0)), None)
+    if agreed is None:
+        edge = min(max(value, 0.0), 1.0)
+        return edge, edge
+    low, high = 0.0, 1.0
+    if above(0.0, 1.0) > 0:
+        low = _crossing(lambda at: above(at, 1.0) > 0, 0.0, agreed)
+    if above(1.0, -1.0) < 0:
+        high = 1.0 if value >= 1 else _crossing(lambda at: above(at, -1.0) < 0, 1.0, agreed)
+    return low, high
+
+
+def _crossing(contradicted: Callable[[float], bool], outer: float, inner: float) -> float:
+    """Where, from a contradicted value to an agreed one, contradiction ends."""
+    for _ in range(50):
+        middle = (outer + inner) / 2
+        if contradicted(middle):
+            outer = middle
+        else:
+            inner = middle
+    return inner
