@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -16,13 +16,14 @@ from scorer.learn.oracle import Oracle, OraclePlan, OracleTask
 from scorer.learn.training.bagging import train_members
 from scorer.learn.training.boosting import boost, exploded, sigmoid
 from scorer.learn.training.checks import check
-from scorer.learn.training.comparison import Compared
+from scorer.learn.training.comparison import compare
 from scorer.learn.training.gamma import choose_gamma
 from scorer.learn.training.generation import Generation
 from scorer.learn.training.out_of_fold import OutOfFold, out_of_fold
 from scorer.learn.training.policies import judging_spec, policy_spec
 from scorer.learn.training.progressive import choose_weights
 from scorer.learn.training.settings import TrainSettings
+from scorer.learn.training.steps import Step, steps
 from scorer.learn.training.trained import Trained
 from scorer.learn.training.weights import sample_weights
 
@@ -38,6 +39,7 @@ def fit(
     *,
     caps: Sequence[Cap] = (),
     data_digest: str | None = None,
+    notes: Mapping[str, Any] | None = None,
     advance: Callable[[str], None] = lambda _: None,
 ) -> Trained:
     """Trains one generation on the settled decisions.
@@ -49,6 +51,7 @@ def fit(
         previous: the generation before, whose gamma limits this one's.
         caps: prices that the policy takes off scores.
         data_digest: of the experience, for lineage; None: computed.
+        notes: how the experience was made, for lineage: the join's findings, moment and settings.
         advance: told each training that is over, in one line.
 
     Returns:
@@ -77,7 +80,7 @@ def fit(
     booster = boost(task, exploded(task, settled), settled.reward, weights, plan)
     advance("oracle")
     members = train_members(task, settled, weights, plan, advance)
-    comparison: tuple[Compared, ...] = ()
+    comparison = compare(task, experience, choice.tau, plan, advance) if plan.compare else ()
     number = 1 if before is None else before.number + 1
     metrics = _metrics(settled, unseen)
     digest = data_digest or digest_of(experience)
@@ -95,12 +98,13 @@ def fit(
         "generation": number,
         "previous": None if before is None else asdict(before),
         "decisions": _decisions(experience),
+        "join": dict(notes or {}),
         "weights": choice.as_dict(),
         "calibration": None if unseen.calibration is None else unseen.calibration.model_dump(),
         "calibration_left_out": unseen.reason,
         "gamma": gamma.as_dict(),
         "out_of_fold": metrics,
-        "comparison": [one.as_dict() for one in comparison],
+        "comparison": [one.repeatable() for one in comparison],
         "plan": plan.model_dump(mode="json"),
     }
     salt = f"{digest} generation {number} seed {plan.seed}"
@@ -119,6 +123,17 @@ def fit(
         generation=number,
         lineage=lineage,
     )
+
+
+def trainings(experience: Experience, plan: TrainSettings) -> int:
+    """How many trainings `fit` will tell of, for a bar."""
+    judged = 0 if len(plan.tau) == 1 else len(plan.tau) * len(_steps(experience, plan, plan.judged_weeks))
+    compared = 3 if plan.compare and _steps(experience, plan, 1) else 0
+    return judged + plan.folds + 1 + plan.members + compared
+
+
+def _steps(experience: Experience, plan: TrainSettings, last: int) -> list[Step]:
+    return steps(experience, plan.week_days, last)
 
 
 def digest_of(experience: Experience) -> str:

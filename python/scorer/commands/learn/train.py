@@ -1,0 +1,149 @@
+"""``scorer learn train``: experience in, a candidate bundle out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scorer.commands.output import print_json, print_table, size
+from scorer.commands.progress import steps_bar
+
+if TYPE_CHECKING:
+    from scorer.learn.bundles import Built
+    from scorer.learn.training import Trained
+
+
+def train(
+    experience: Annotated[
+        Path, typer.Argument(metavar="EXPERIENCE", help="Parquet file that `scorer learn join` wrote.")
+    ],
+    task: Annotated[
+        Path,
+        typer.Option(
+            "--task",
+            metavar="DIR",
+            help="The live action bundle, or a directory with its schema.json and actions.json.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to make: the candidate bundle.")
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="learn.toml; default: every default."),
+    ] = None,
+    previous: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Bundle of the generation before; default: --task, if it is a bundle."
+        ),
+    ] = None,
+    run_id: Annotated[str, typer.Option(help="Of the training run, for lineage; default: a new one.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Train the next generation and build its bundle.
+
+    Sample weights are chosen by progressive validation, probabilities calibrated out of fold, gamma
+    measured; logistic regression and a random forest are trained beside it and compared.
+    """
+    from scorer.bundle.check import MANIFEST
+    from scorer.bundle.lineage import digest_of
+    from scorer.learn import experience_files, settings
+    from scorer.learn.bundles import build_candidate
+    from scorer.learn.errors import DataError
+    from scorer.learn.training import Generation, fit
+    from scorer.learn.training.fitting import trainings
+    from scorer.learn.training.tasks import read_task
+
+    plan = settings.load(config).train
+    if output.exists():
+        raise DataError(f"{output} exists; bundles are immutable, choose another directory")
+    what = read_task(task)
+    given = experience_files.read(experience)
+    before = previous or (task if (task / MANIFEST).is_file() else None)
+    with steps_bar("training", trainings(given, plan)) as advance:
+        trained = fit(
+            what,
+            given,
+            plan,
+            None if before is None else Generation.of_bundle(before),
+            data_digest=digest_of(experience),
+            notes=experience_files.read_notes(experience),
+            advance=advance,
+        )
+    built = build_candidate(trained, output, run_id)
+    if json:
+        rows = [one.as_dict() for one in trained.comparison]
+        print_json({"bundle": str(built.path), "digest": built.digest, **trained.lineage, "comparison": rows})
+    else:
+        _print(trained, built)
+
+
+def _print(trained: Trained, built: Built) -> None:
+    decisions, metrics = trained.lineage["decisions"], trained.metrics
+    typer.echo(
+        f"{built.path}: {built.name} generation {trained.generation}, {built.digest}\n"
+        f"{decisions['settled']:,} settled decisions taught it, {decisions['in_flight']:,} are in flight, "
+        f"{decisions['missing']:,} have no outcome"
+    )
+    typer.echo(
+        f"out of fold: AUC {metrics['auc']:.4f}, log loss {metrics['log_loss']:.4f} "
+        f"({metrics['log_loss_uncalibrated']:.4f} before calibration), "
+        f"authorised {metrics['mean_reward']:.2%}, predicted {metrics['mean_predicted']:.2%}\n"
+    )
+    chosen = trained.weights
+    rows = [
+        (
+            f"{one.tau:g}" + (" *" if one.tau == chosen.tau else ""),
+            f"{one.value:.4f}",
+            f"{-one.behind:.4f} ± {one.behind_error:.4f}",
+            f"{one.snipw:.4f}",
+            f"{one.log_loss:.4f}",
+            f"{one.effective_rows:,.0f}",
+        )
+        for one in chosen.candidates
+    ]
+    typer.echo(f"weights min(p^-tau, {chosen.clip:g}): tau {chosen.tau:g}, {chosen.reason}")
+    columns = ("tau", "value (DR)", "to the best", "SNIPW", "log loss", "effective rows")
+    print_table(columns, rows, empty=f"effective rows {chosen.effective_rows:,.0f}\n")
+    if trained.comparison:
+        first = trained.comparison[0]
+        typer.echo(f"trained on {first.rows:,} decisions, judged on the {first.judged:,} after them")
+        print_table(COMPARISON, comparison_rows(trained), empty="")
+    gamma = trained.gamma
+    limited = f", limited by {gamma.limited_by}" if gamma.limited_by else ""
+    typer.echo(
+        f"gamma {gamma.gamma:.1f}: measured {gamma.measured:.1f} from an excess error of {gamma.excess:.2e} "
+        f"over {gamma.actions:.1f} eligible actions{limited}; policy {trained.bundle.policy}"
+    )
+
+
+COMPARISON = (
+    "model",
+    "AUC",
+    "AUCPR",
+    "AUCPR declines",
+    "log loss",
+    "artifact",
+    "per decision, its library",
+    "per decision, our engine",
+)
+
+
+def comparison_rows(trained: Any) -> list[tuple[str, ...]]:
+    """The article's comparison, a row per model."""
+    return [
+        (
+            one.model,
+            f"{one.auc:.4f}",
+            f"{one.aucpr:.4f}",
+            f"{one.aucpr_declines:.4f}",
+            f"{one.log_loss:.4f}",
+            size(one.artifact_bytes),
+            f"{one.decision_us:,.0f} us",
+            "-" if one.engine_us is None else f"{one.engine_us:,.0f} us",
+        )
+        for one in trained.comparison
+    ]

@@ -1,0 +1,79 @@
+"""The task of a training run: read from a bundle, or from its schema and catalogue alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from scorer.bundle import Action, Feature, SchemaFile, read_manifest
+from scorer.bundle.check import MANIFEST
+from scorer.learn.columns import Column
+from scorer.learn.errors import DataError
+from scorer.learn.oracle import OracleAction, OracleTask
+
+
+def read_task(path: Path) -> OracleTask:
+    """The task of a directory with `schema.json` and `actions.json`: an action bundle, or just these two.
+
+    The name is the bundle's, or the directory's. Transforms in front of a bundle's forest are not
+    carried over: they are monotone, and trees split alike without them.
+
+    Raises:
+        DataError: a file is missing or is not what it should be.
+    """
+    if not path.is_dir():
+        raise DataError(
+            f"task {path}: no such directory; give an action bundle, or schema.json and actions.json"
+        )
+    name = read_manifest(path).name if (path / MANIFEST).is_file() else path.resolve().name
+    try:
+        schema = SchemaFile.model_validate_json((path / "schema.json").read_bytes())
+        actions = TypeAdapter(list[Action]).validate_json((path / "actions.json").read_bytes())
+    except FileNotFoundError as error:
+        what = Path(error.filename).name
+        raise DataError(
+            f"task {path}: there is no {what}; only action bundles have a task to learn"
+        ) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DataError(f"task {path}: {where}: {first['msg']}") from None
+    return task_of(name, schema, actions)
+
+
+def task_of(name: str, schema: SchemaFile, actions: Sequence[Action]) -> OracleTask:
+    """The task of a schema and a catalogue."""
+    for action in actions:
+        if len(action.features) != len(schema.action_features):
+            raise DataError(
+                f'task {name}: action "{action.id}" has {len(action.features)} features, the schema has '
+                f"{len(schema.action_features)} for actions"
+            )
+    return OracleTask(
+        name=name,
+        context=tuple(map(_column, schema.features)),
+        action=tuple(map(_column, schema.action_features)),
+        actions=tuple(
+            OracleAction(
+                id=action.id,
+                factors=action.factors,
+                features=tuple(float("nan") if value is None else value for value in action.features),
+                attributes=action.attributes,
+            )
+            for action in actions
+        ),
+    )
+
+
+def _column(feature: Feature) -> Column:
+    return Column(
+        name=feature.name,
+        type=feature.type,
+        categories=tuple(feature.categories),
+        minimum=feature.minimum,
+        maximum=feature.maximum,
+        missing=feature.missing,
+        unknown_category=feature.unknown_category,
+    )
