@@ -159,10 +159,11 @@ bench-baseline: build bench-peers ## Measure this machine's baseline anew, after
 
 # Learning's peers run in the process that measures: their environment holds ours too.
 LEARNING := $(CURDIR)/.build/learning/venv
-$(LEARNING)/.packages: requirements/learning.txt $(VENV)/.packages
+$(LEARNING)/.packages: requirements/learning.txt requirements/learning-obp.txt $(VENV)/.packages
 	$(call say,'Peers to learn beside')
 	@'$(BIN)/uv' venv --quiet --clear --python '$(RUN)' '$(LEARNING)'
 	@'$(BIN)/uv' pip sync --quiet --python '$(LEARNING)/bin/python' --require-hashes requirements/learning.txt
+	@'$(BIN)/uv' pip install --quiet --no-deps --python '$(LEARNING)/bin/python' --require-hashes -r requirements/learning-obp.txt
 	@touch $@
 
 .PHONY: learning-peers
@@ -189,6 +190,7 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt bench.in --output-file bench.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt learning.in --output-file learning.txt
+	@cd requirements && $(LOCK) $(UPGRADE) --no-deps learning-obp.in --output-file learning-obp.txt
 	@cd requirements && for peer in peers-*.in; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$peer --output-file $${peer%.in}.txt; done
 	@cd requirements && for part in clients mlflow airflow; do \

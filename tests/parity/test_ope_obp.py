@@ -1,0 +1,35 @@
+"""Every estimator that Open Bandit Pipeline has too gives its number on the same inputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loadtests.learning import obp
+
+GOLDEN = Path(__file__).parents[1] / "golden/ope/obp.json"
+
+
+def test_stored_numbers_of_the_package():
+    document = json.loads(GOLDEN.read_text())
+    given = {name: np.array(column) for name, column in document["inputs"].items()}
+    found = obp.ours(given)
+    assert found.keys() == document["estimates"].keys()
+    for name, value in document["estimates"].items():
+        assert found[name] == pytest.approx(value, abs=1e-9), name
+    # Most settings differ from each other here, so agreement is not that of a constant.
+    assert len({round(value, 9) for value in document["estimates"].values()}) > 12
+
+
+@pytest.mark.parametrize(("seed", "n", "actions"), [(1, 200, 3), (2, 1_000, 30)])
+def test_the_package_itself(seed, n, actions):
+    given = obp.inputs(seed, n, actions)
+    theirs = obp.reference(given)
+    if theirs is None:
+        pytest.skip(f"obp {obp.VERSION} is not installed; `make learning-peers` installs it")
+    found = obp.ours(given)
+    for name, value in theirs.items():
+        assert found[name] == pytest.approx(value, abs=1e-9), name
