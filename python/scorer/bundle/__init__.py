@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from scorer.bundle.columns import encode, transform
     from scorer.bundle.lineage import describe_lineage
     from scorer.bundle.policy import Policy
+    from scorer.bundle.revise import revise
 
 _HOMES = {
     "HeldOut": "scorer.bundle.build",
@@ -49,6 +50,7 @@ _HOMES = {
     "fit_isotonic": "scorer.bundle.calibrate",
     "fit_sigmoid": "scorer.bundle.calibrate",
     "preview_action_bundle": "scorer.bundle.build",
+    "revise": "scorer.bundle.revise",
     "transform": "scorer.bundle.columns",
 }
 
@@ -82,6 +84,7 @@ __all__ = [
     "inspect",
     "preview_action_bundle",
     "read_manifest",
+    "revise",
     "transform",
     "verify",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -42,20 +42,12 @@ from scorer.bundle.models import (
 )
 from scorer.bundle.source import Margins, Rows, Source, open_source
 from scorer.bundle.statistics import distribution
-from scorer.bundle.write import write_bundle
+from scorer.bundle.write import Built, timestamp, write_bundle
 from scorer.errors import BundleError
 
 # Distributions of more scores than this look the same.
 _REFERENCE_ROWS = 100_000
 _REFERENCE_ACTION_ROWS = 400_000
-
-
-@dataclass(frozen=True)
-class Built:
-    """A bundle on disk."""
-
-    path: Path
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -84,14 +76,13 @@ class _Draft:
     files: dict[str, bytes] = field(default_factory=dict)
 
     def head(self, end: Node) -> str:
-        created = self.created_at or datetime.now(UTC)
         program = [*self.program, end]
         return json.dumps(
             {
                 "format": FORMAT,
                 "name": self.name,
                 "kind": self.kind,
-                "created_at": created.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                "created_at": timestamp(self.created_at),
                 "program": [
                     node.model_dump(mode="json", by_alias=True, exclude_none=True) for node in program
                 ],

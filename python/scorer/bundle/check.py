@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from scorer.bundle.loaded import Bundle
-from scorer.bundle.models import Action, CalibrationFile, Manifest, ReferenceFile, SchemaFile
+from scorer.bundle.models import Action, CalibrationFile, Manifest, OverlaySpec, ReferenceFile, SchemaFile
 from scorer.errors import BundleError
 
 MANIFEST = "manifest.json"
@@ -26,6 +26,7 @@ class Inspection(BaseModel):
     data: SchemaFile
     actions: list[Action]
     calibration: CalibrationFile | None
+    overlay: OverlaySpec | None = None
     reference: ReferenceFile
     schema_fingerprint: str
     forests: list[dict[str, int]]
@@ -60,6 +61,7 @@ def inspect(path: str | PathLike[str]) -> Inspection:
     manifest = read_manifest(directory)
     calibration = directory / "calibration.json"
     actions = directory / "actions.json"
+    overlay = directory / "overlay.json"
     return Inspection(
         path=directory,
         manifest=manifest,
@@ -68,6 +70,7 @@ def inspect(path: str | PathLike[str]) -> Inspection:
         calibration=CalibrationFile.model_validate_json(calibration.read_bytes())
         if calibration.exists()
         else None,
+        overlay=OverlaySpec.model_validate_json(overlay.read_bytes()) if overlay.exists() else None,
         reference=ReferenceFile.model_validate_json((directory / "reference.json").read_bytes()),
         schema_fingerprint=f"{bundle.schema_fingerprint:016x}",
         forests=[dict(forest) for forest in bundle.forests],

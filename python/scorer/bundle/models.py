@@ -142,6 +142,15 @@ class CalibrateNode(_Strict):
     output: str
 
 
+class OverlayNode(_Strict):
+    """Score to score of every action, by ``overlay.json``."""
+
+    kind: Literal["overlay"] = "overlay"
+    file: str
+    input: str
+    output: str
+
+
 class ThresholdNode(_Strict):
     """Score to decision."""
 
@@ -162,7 +171,7 @@ class PolicyNode(_Strict):
 
 
 Node: TypeAlias = Annotated[
-    TransformNode | ForestNode | LinkNode | CalibrateNode | ThresholdNode | PolicyNode,
+    TransformNode | ForestNode | LinkNode | CalibrateNode | OverlayNode | ThresholdNode | PolicyNode,
     Field(discriminator="kind"),
 ]
 
@@ -235,16 +244,26 @@ class FileEntry(_Strict):
     bytes: int
 
 
-class Lineage(BaseModel):
-    """What a bundle was made from."""
+def _unset(value: Any) -> bool:
+    return not value
 
-    model_config = ConfigDict(frozen=True)
+
+class Lineage(BaseModel):
+    """What a bundle was made from; other fields are left alone."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     data_digest: str
     code_version: str
     library_versions: dict[str, str] = {}
     run_id: str = ""
     metrics: dict[str, Any] = {}
+    revision_of: str = Field(default="", exclude_if=_unset)
+    """Digest of the bundle that this one is the next revision of."""
+    revision: int = Field(default=0, exclude_if=_unset)
+    """How many revisions lie between it and the bundle that was built."""
+    revision_notes: dict[str, Any] = Field(default={}, exclude_if=_unset)
+    """What the revision was made from, such as the window that its overlay was fitted on."""
 
 
 class Manifest(_Strict):

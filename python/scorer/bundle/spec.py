@@ -13,7 +13,8 @@ from scorer.bundle.models import Action, Band, Feature, PolicySpec, SchemaFile, 
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
-    from scorer.bundle.build import Built, HeldOut
+    from scorer.bundle.build import HeldOut
+    from scorer.bundle.write import Built
 
 
 class _Section(BaseModel):

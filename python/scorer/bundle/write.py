@@ -6,6 +6,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from scorer.bundle.check import verify
@@ -13,8 +15,21 @@ from scorer.durable import sync_directory
 from scorer.errors import BundleError
 
 
-def write_bundle(output: Path, files: Mapping[str, bytes]) -> str:
+@dataclass(frozen=True)
+class Built:
+    """A bundle on disk."""
+
+    path: Path
+    digest: str
+
+
+def write_bundle(output: Path, files: Mapping[str, bytes], kept: Mapping[str, Path] | None = None) -> str:
     """Writes, verifies what was written, and only then gives the directory its name.
+
+    Args:
+        output: The directory to make.
+        files: Content by name.
+        kept: Files of another bundle by name: linked where the file system can, else copied.
 
     Returns:
         The digest.
@@ -30,6 +45,8 @@ def write_bundle(output: Path, files: Mapping[str, bytes]) -> str:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+        for name, source in (kept or {}).items():
+            _keep(source, temporary / name)
         temporary.chmod(0o755)
         sync_directory(temporary)
         digest = verify(temporary).digest
@@ -40,3 +57,20 @@ def write_bundle(output: Path, files: Mapping[str, bytes]) -> str:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return digest
+
+
+def _keep(source: Path, target: Path) -> None:
+    try:
+        # Bundles are immutable: one file can be part of several.
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        # Another file system, or one without links, or a file that is not ours to link.
+        shutil.copyfile(source, target)
+        with target.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def timestamp(created_at: datetime | None) -> str:
+    """The time of building as a manifest states it; default: now."""
+    created = created_at or datetime.now(UTC)
+    return created.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

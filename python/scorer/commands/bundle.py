@@ -1,4 +1,4 @@
-"""``scorer bundle``: build, verify and inspect bundles."""
+"""``scorer bundle``: build, revise, verify and inspect bundles."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import typer
 
 from scorer.cli import TYPER_OPTIONS
 from scorer.commands.output import print_json, print_table, size
+from scorer.errors import BundleError
 
 if TYPE_CHECKING:
     from scorer.bundle import Inspection
+    from scorer.bundle.write import Built
 
-app = typer.Typer(help="Build, verify and inspect bundles.", no_args_is_help=True, **TYPER_OPTIONS)
+app = typer.Typer(help="Build, revise, verify and inspect bundles.", no_args_is_help=True, **TYPER_OPTIONS)
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A bundle's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -30,7 +32,55 @@ def build(
     """Build a bundle from a model file, a schema and data."""
     from scorer.bundle.spec import build_from_spec
 
-    built = build_from_spec(spec, output)
+    _made(build_from_spec(spec, output), json)
+
+
+@app.command()
+def revise(
+    live: Annotated[
+        Path, typer.Argument(metavar="LIVE", help="The bundle's directory, itself a revision or not.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The directory to make.")],
+    overlay: Annotated[
+        Path | None, typer.Option(metavar="JSON", help="The new overlay: see docs/bundle-format.md.")
+    ] = None,
+    remove_overlay: Annotated[bool, typer.Option("--remove-overlay", help="Leave the overlay out.")] = False,
+    cap: Annotated[
+        list[str] | None, typer.Option(metavar="ATTRIBUTE=LAMBDA", help="A cap's new price; repeatable.")
+    ] = None,
+    notes: Annotated[
+        Path | None,
+        typer.Option(metavar="JSON", help="An object to keep in the lineage: what it was made from."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make an action bundle's next revision: the same forests, another overlay or other prices of caps."""
+    from scorer.bundle.revise import read_notes, read_overlay
+    from scorer.bundle.revise import revise as revise_bundle
+
+    revised = revise_bundle(
+        live,
+        output,
+        overlay=None if overlay is None else read_overlay(overlay),
+        remove_overlay=remove_overlay,
+        caps=dict(_price(entry) for entry in cap or []),
+        notes=None if notes is None else read_notes(notes),
+    )
+    _made(revised, json)
+
+
+def _price(entry: str) -> tuple[str, float]:
+    attribute, _, text = entry.rpartition("=")
+    try:
+        price = float(text)
+    except ValueError:
+        attribute = ""
+    if not attribute:
+        raise BundleError(f'cap "{entry}" is not of the form ATTRIBUTE=LAMBDA, such as three_ds=0.04')
+    return attribute, price
+
+
+def _made(built: Built, json: bool) -> None:
     if json:
         print_json({"digest": built.digest, "path": str(built.path)})
         return
@@ -80,6 +130,8 @@ def _print(inspection: Inspection) -> None:
         ("code version", lineage.code_version),
         ("run", lineage.run_id),
         ("libraries", ", ".join(f"{name} {version}" for name, version in lineage.library_versions.items())),
+        *([("revision", f"{lineage.revision} of {lineage.revision_of}")] if lineage.revision else []),
+        *((f"revision {name}", str(value)) for name, value in lineage.revision_notes.items()),
         *((f"metric {name}", str(value)) for name, value in lineage.metrics.items()),
     ]
     print_table(["bundle", ""], facts, empty="")
