@@ -35,7 +35,7 @@ def status(address: Address = None, json: Json = False) -> None:
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 
-    target = _address(address)
+    target = control_address(address)
     with client.connected(target) as stub:
         found = client.call(stub.GetStatus, pb.GetStatusRequest(), target)
     if json:
@@ -101,10 +101,10 @@ def lanes(
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 
-    target = _address(address)
+    target = control_address(address)
     with client.connected(target) as stub:
         if checkpoint is not None and settings:
-            wanted = pb.SetLanesRequest(checkpoint=checkpoint, lanes=map(_lane, settings), reason=reason)
+            wanted = pb.SetLanesRequest(checkpoint=checkpoint, lanes=map(parse_lane, settings), reason=reason)
             client.call(stub.SetLanes, wanted, target)
         found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
     if checkpoint is not None:
@@ -138,7 +138,7 @@ def swap(
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 
-    target = _address(address)
+    target = control_address(address)
     with client.connected(target) as stub:
         wanted = pb.SwapRequest(
             checkpoint=checkpoint, bundle=bundle, reason=reason, allow_slower=allow_slower
@@ -167,7 +167,7 @@ def rollback(
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 
-    target = _address(address)
+    target = control_address(address)
     with client.connected(target) as stub:
         done = client.call(stub.Rollback, pb.RollbackRequest(checkpoint=checkpoint, reason=reason), target)
         found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
@@ -178,7 +178,8 @@ def rollback(
         _print_lanes(found.lane_table, shown)
 
 
-def _address(given: str | None) -> str:
+def control_address(given: str | None) -> str:
+    """The control service that is named, or that of the environment, of ./scorer.toml, or the default."""
     if given is not None:
         return given
     if named := os.environ.get("SCORER_SERVER__CONTROL_LISTEN"):
@@ -190,7 +191,8 @@ def _address(given: str | None) -> str:
     return "127.0.0.1:7701"
 
 
-def _lane(text: str) -> pb.Lane:
+def parse_lane(text: str) -> pb.Lane:
+    """Reads ``NAME=BUNDLE:SHARE``."""
     from scorer.errors import InvalidLanesError
     from scorer.v1 import control_pb2 as pb
 

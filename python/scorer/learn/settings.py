@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from scorer.config.lines import key_lines
 from scorer.config.problems import InvalidSettingsError, Problem, describe, dotted
+from scorer.learn.ab.settings import AbSettings
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.guardrails.settings import GuardrailSettings
 from scorer.learn.join.settings import JoinSettings
@@ -33,6 +34,7 @@ class LearnSettings(Section):
     train: TrainSettings = TrainSettings()
     guardrails: GuardrailSettings = GuardrailSettings()
     gate: GateSettings = GateSettings()
+    ab: AbSettings = AbSettings()
 
 
 def load(path: Path | None) -> LearnSettings:

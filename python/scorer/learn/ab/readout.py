@@ -1,0 +1,211 @@
+"""Reads a comparison: at any time, as often as one likes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from scorer.learn.ab.plan import Arm, Plan
+from scorer.learn.ab.ratio import RatioCheck, check_ratio
+from scorer.learn.ab.scores import Floats, Ints, differences, expectations
+from scorer.learn.ab.sequence import Bounds, bounds, tune
+from scorer.learn.errors import DataError
+from scorer.learn.experience import Experience, State
+
+if TYPE_CHECKING:
+    from scorer.learn.ab.scores import Shelf
+
+Verdict = Literal["too early", "undecided", "harm", "not worse", "better"]
+_PLANNED_VARIANCE = 0.09
+"""Of a reward, for tuning alone: an authorisation rate of 0.9. Validity does not depend on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What was seen of an arm, up to the first decision that is in flight."""
+
+    lane: str
+    bundle: str
+    share: float
+    shoppers: int
+    decisions: int
+    rewarded: int
+    missing: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A variant against the control."""
+
+    lane: str
+    value: float
+    low: float
+    high: float
+    missing: Bounds
+    """Of the share of outcomes that never came; where it excludes 0, unlike decisions are compared."""
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Readout:
+    """One reading.
+
+    Attributes:
+        until_ms: every decision before has its outcome, or will never have one.
+        lanes: in the order of the plan.
+        differences: one for each variant.
+        ratio: over all shoppers since the start.
+        left_out: decisions that count nowhere, by reason.
+    """
+
+    until_ms: int
+    lanes: tuple[Lane, ...]
+    differences: tuple[Difference, ...]
+    ratio: RatioCheck
+    left_out: Mapping[str, int]
+
+    @property
+    def harm(self) -> tuple[Difference, ...]:
+        """The variants that do harm."""
+        return tuple(one for one in self.differences if one.verdict == "harm")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; what is not known is None."""
+        return {key: _plain(value) for key, value in asdict(self).items()}
+
+
+def read(plan: Plan, experience: Experience, shelf: Shelf | None = None) -> Readout:
+    """Compares the arms on the decisions since the start.
+
+    Args:
+        plan: what was planned.
+        experience: joined decisions, in order of time.
+        shelf: bundles by digest; None: no oracle is asked, intervals are wider.
+
+    Raises:
+        DataError: nothing of the comparison is in the experience.
+    """
+    arm, left_out = _arms(plan, experience)
+    if not (arm >= 0).any():
+        raise DataError(
+            f"no decision of lanes {', '.join(a.lane for a in plan.arms)} with their bundles since the "
+            f"start; is the comparison running on {plan.checkpoint}?"
+        )
+    own = experience.take(arm >= 0)
+    arm = arm[arm >= 0]
+    shopper = _shoppers(own)
+    ratio, left_out["shopper seen in two lanes"] = _ratio(plan, arm, shopper)
+    flying = own.time_ms[own.state == State.IN_FLIGHT]
+    until = int(flying.min()) if len(flying) else int(own.time_ms.max()) + 1
+    mature = own.time_ms < until
+    left_out["in flight, or decided after one that is"] = int((~mature).sum())
+    own, arm, shopper = own.take(mature), arm[mature], shopper[mature]
+    lanes = tuple(_lane(one, own, shopper, arm == at) for at, one in enumerate(plan.arms))
+    ready = all(lane.shoppers >= plan.settings.shoppers for lane in lanes)
+    return Readout(
+        until,
+        lanes,
+        _differences(plan, own, arm, shopper, shelf, ready=ready),
+        ratio,
+        {reason: count for reason, count in left_out.items() if count},
+    )
+
+
+def _differences(
+    plan: Plan,
+    own: Experience,
+    arm: Ints,
+    shopper: Ints,
+    shelf: Shelf | None,
+    *,
+    ready: bool,
+) -> tuple[Difference, ...]:
+    known = own.state == State.SETTLED
+    settled = own.take(known)
+    shares = [one.share for one in plan.arms]
+    blind = np.zeros((len(own), len(plan.arms)))
+    expected = None
+    if shelf is not None and len(settled):
+        expected = expectations(shelf, [one.bundle for one in plan.arms], settled)
+    expected = blind[known] if expected is None else expected
+    found = []
+    for at, variant in enumerate(plan.variants, start=1):
+        # Both ends of every variant share alpha; what is missing is told, not judged.
+        alpha = plan.settings.alpha / len(plan.variants)
+        spread = _PLANNED_VARIANCE * (1 / shares[0] + 1 / shares[at]) * plan.settings.tuned_decisions
+        rho2 = tune(alpha, spread)
+        scores = differences(arm[known], settled.reward, expected, shares, at)
+        value = bounds(scores, shopper[known], alpha, rho2)
+        gone = differences(arm, (own.state == State.MISSING).astype(np.float64), blind, shares, at)
+        verdict = _verdict(value, plan) if ready else "too early"
+        missing = bounds(gone, shopper, alpha, rho2)
+        found.append(Difference(variant.lane, value.value, value.low, value.high, missing, verdict))
+    return tuple(found)
+
+
+def _verdict(found: Bounds, plan: Plan) -> Verdict:
+    if found.high < -plan.settings.harm:
+        return "harm"
+    if found.low > 0:
+        return "better"
+    return "not worse" if found.low > -plan.settings.margin else "undecided"
+
+
+def _arms(plan: Plan, experience: Experience) -> tuple[Ints, dict[str, int]]:
+    """`[n]` the arm of each decision, -1 where it counts nowhere; and why."""
+    arm = np.full(len(experience), -1, dtype=np.int64)
+    since = experience.time_ms >= plan.started_ms
+    lanes, digests = np.array(experience.lanes), np.array(experience.bundles)
+    named = np.zeros(len(experience), dtype=np.bool_)
+    for at, one in enumerate(plan.arms):
+        of_lane = since & np.isin(experience.lane, np.flatnonzero(lanes == one.lane))
+        named |= of_lane
+        arm[of_lane & np.isin(experience.bundle, np.flatnonzero(digests == one.bundle))] = at
+    return arm, {
+        "before the start": int((~since).sum()),
+        "of another lane": int((since & ~named).sum()),
+        "of the lane, by another bundle": int((named & (arm < 0)).sum()),
+    }
+
+
+def _shoppers(experience: Experience) -> Ints:
+    """`[n]` codes; a decision without an entity was drawn by its own id and stands for itself."""
+    anonymous = experience.entity == ""
+    keys = np.where(anonymous, np.char.add("\0", experience.decision_id), experience.entity)
+    return np.unique(keys, return_inverse=True)[1].astype(np.int64)
+
+
+def _ratio(plan: Plan, arm: Ints, shopper: Ints) -> tuple[RatioCheck, int]:
+    pairs = np.unique(np.stack([shopper, arm]), axis=1)
+    counts = np.bincount(pairs[1], minlength=len(plan.arms))
+    both = int((np.bincount(pairs[0]) > 1).sum())
+    shares = [one.share for one in plan.arms]
+    return check_ratio(counts.tolist(), shares, plan.settings.ratio_alpha), both
+
+
+def _lane(one: Arm, own: Experience, shopper: Ints, here: np.ndarray[Any, np.dtype[np.bool_]]) -> Lane:
+    known = here & (own.state == State.SETTLED)
+    rewards: Floats = own.reward[known]
+    return Lane(
+        one.lane,
+        one.bundle,
+        one.share,
+        len(np.unique(shopper[here])),
+        int(here.sum()),
+        int(known.sum()),
+        int((here & (own.state == State.MISSING)).sum()),
+        float(rewards.mean()) if len(rewards) else math.nan,
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value

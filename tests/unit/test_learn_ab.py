@@ -1,0 +1,252 @@
+"""A/B: false alarms over two hundred readings, harm found, broken assignment found, what is left out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scorer.learn.ab.plan import Arm, Plan
+from scorer.learn.ab.ratio import check_ratio
+from scorer.learn.ab.readout import read
+from scorer.learn.ab.scores import differences
+from scorer.learn.ab.sequence import bounds, tune
+from scorer.learn.ab.settings import AbSettings
+from scorer.learn.errors import DataError
+from scorer.learn.experience import Experience, State
+
+CONTROL, VARIANT = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+START = 1_790_000_000_000
+
+
+def plan(share: float = 0.5, **settings: Any) -> Plan:
+    return Plan(
+        checkpoint="action.authorise",
+        arms=(
+            Arm(lane="control", bundle=CONTROL, share=1 - share),
+            Arm(lane="new", bundle=VARIANT, share=share),
+        ),
+        started_ms=START,
+        settings=AbSettings(**{"tuned_decisions": 5000, **settings}),
+    )
+
+
+def experience(arm: np.ndarray, reward: np.ndarray, entity: np.ndarray | None = None) -> Experience:
+    """Decisions of two lanes, a second apart, over a catalogue of one action."""
+    n = len(arm)
+    time_ms = START + 1000 * np.arange(n, dtype=np.int64)
+    return Experience(
+        decision_id=np.array([f"d{at}" for at in range(n)]),
+        entity=np.array([f"s{at}" for at in range(n)] if entity is None else [f"s{at}" for at in entity]),
+        time_ms=time_ms,
+        settled_ms=time_ms + 60_000,
+        context=np.zeros((n, 1), np.float32),
+        eligible=np.ones((n, 1), np.bool_),
+        pmf=np.ones((n, 1), np.float32),
+        action=np.zeros(n, np.int64),
+        propensity=np.ones(n),
+        reward=reward.astype(np.float64),
+        state=np.full(n, State.SETTLED, np.int8),
+        bundle=arm.astype(np.int64),
+        lane=arm.astype(np.int64),
+        bundles=(CONTROL, VARIANT),
+        lanes=("control", "new"),
+        actions=("only",),
+    )
+
+
+def simulated(
+    random: np.random.Generator, n: int, rates: tuple[float, float], *, share: float, regulars: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lane, reward and shopper of `n` decisions; shoppers come back, and are not authorised alike often."""
+    shoppers = max(int(n / regulars), 1)
+    shopper = random.integers(0, shoppers, n)
+    lane_of = (random.random(shoppers) < share).astype(np.int64)
+    habit = random.beta(9, 1, shoppers)  # mean 0.9
+    arm = lane_of[shopper]
+    shift = np.array(rates) - 0.9
+    reward = random.random(n) < np.clip(habit[shopper] + shift[arm], 0, 1)
+    return arm, reward.astype(np.float64), shopper
+
+
+def alarms(seed: int, *, share: float, regulars: float, runs: int = 200, n: int = 6000) -> tuple[int, int]:
+    """In how many A/A runs the sequence, and a z-test per decision, ever excluded 0 in 200 readings."""
+    random = np.random.default_rng(seed)
+    shares = [1 - share, share]
+    rho2 = tune(0.05, 0.09 * (1 / shares[0] + 1 / shares[1]) * 5000)
+    ours = naive = 0
+    for _ in range(runs):
+        arm, reward, shopper = simulated(random, n, (0.9, 0.9), share=share, regulars=regulars)
+        scores = differences(arm, reward, np.zeros((n, 2)), shares, 1)
+        hit = tested = False
+        for look in np.linspace(600, n, 200).astype(int):
+            if not hit and min(np.bincount(arm[:look], minlength=2)) >= 100:
+                found = bounds(scores[:look], shopper[:look], 0.05, rho2)
+                hit = found.low > 0 or found.high < 0
+            if not tested:
+                a, b = reward[:look][arm[:look] == 0], reward[:look][arm[:look] == 1]
+                z = (b.mean() - a.mean()) / math.sqrt(a.var() / len(a) + b.var() / len(b) + 1e-12)
+                tested = abs(z) > 1.96
+        ours, naive = ours + hit, naive + tested
+    return ours, naive
+
+
+@pytest.mark.parametrize(
+    ("share", "regulars"), [(0.5, 1.001), (0.1, 1.001), (0.3, 6.0)], ids=["even", "a tenth", "regulars"]
+)
+def test_false_alarms_over_two_hundred_readings(share: float, regulars: float) -> None:
+    ours, naive = alarms(11, share=share, regulars=regulars)
+    assert ours <= 10, "5 % of 200 runs"
+    assert naive >= 30, "the same data would have fooled a test that may be read once"
+
+
+def test_harm_is_found_and_its_size_is_right() -> None:
+    found = covered = 0
+    for seed in range(20):
+        arm, reward, shopper = simulated(
+            np.random.default_rng(seed), 20_000, (0.9, 0.86), share=0.5, regulars=2.0
+        )
+        whole = experience(arm, reward, shopper)
+        readings = [read(plan(), whole.take(slice(0, n))) for n in range(2000, 20_001, 2000)]
+        (last,) = readings[-1].differences
+        covered += last.low <= -0.04 <= last.high
+        found += any(one.harm for one in readings)
+    assert found == 20
+    assert covered >= 19
+
+
+def test_scores_are_unbiased_whatever_the_oracle_says_and_narrower_when_it_is_right() -> None:
+    random = np.random.default_rng(3)
+    n, shares = 200_000, [0.8, 0.2]
+    q = np.where(random.random(n) < 0.5, 0.97, 0.05)
+    arm = (random.random(n) < shares[1]).astype(np.int64)
+    reward = (random.random(n) < q + 0.02 * arm).astype(np.float64)
+    exact = np.stack([q, q + 0.02], axis=1)
+    wrong = np.stack([1 - q, 0.3 * q], axis=1)
+    found = {name: differences(arm, reward, e, shares, 1) for name, e in (("exact", exact), ("wrong", wrong))}
+    for scores in found.values():
+        assert abs(scores.mean() - 0.02) < 4 * scores.std() / math.sqrt(n)
+    assert found["exact"].std() < 0.4 * found["wrong"].std()
+
+
+def test_the_sequence_is_the_published_one_where_everybody_comes_once() -> None:
+    """Theorem 2.2: s sqrt(2 (n rho^2 + 1) / (n^2 rho^2) log(sqrt(n rho^2 + 1) / alpha)), with V = n s^2."""
+    x = np.random.default_rng(5).normal(0.3, 2.0, 5000)
+    rho2, alpha = 0.01, 0.05
+    found = bounds(x, np.arange(5000), alpha, rho2 / x.var())
+    inner = 5000 * rho2 + 1
+    width = x.std() * math.sqrt(2 * inner / (5000**2 * rho2) * math.log(math.sqrt(inner) / alpha))
+    assert found.high - found.value == pytest.approx(width, rel=1e-12)
+    assert found.value - found.low == pytest.approx(width, rel=1e-12)
+    # A shopper who comes twice with the same score is one piece of evidence: the width stays, per decision.
+    twice = bounds(np.repeat(x, 2), np.repeat(np.arange(5000), 2), alpha, rho2 / x.var())
+    assert twice.high - twice.low > 0.99 * (found.high - found.low)
+    narrowest = [bounds(x, np.arange(5000), alpha, tune(alpha, v * 5000 * x.var())) for v in (0.1, 1.0, 10.0)]
+    widths = [one.high - one.low for one in narrowest]
+    assert widths[1] == min(widths)
+
+
+def test_a_broken_assignment_is_found_and_a_sound_one_is_not() -> None:
+    random = np.random.default_rng(7)
+    alarms = 0
+    for _ in range(300):
+        ones = np.cumsum(random.random(20_000) < 0.1)
+        looks = np.linspace(100, 20_000, 200).astype(int)
+        alarms += any(
+            check_ratio([int(n - ones[n - 1]), int(ones[n - 1])], [0.9, 0.1], 0.01).mismatch for n in looks
+        )
+    assert alarms <= 3, "1 % of 300 runs, at 200 readings each"
+    assert check_ratio([8850, 1150], [0.9, 0.1], 0.01).mismatch
+    assert not check_ratio([8975, 1025], [0.9, 0.1], 0.01).mismatch
+    assert check_ratio([500, 500, 300], [1 / 3, 1 / 3, 1 / 3], 0.01).mismatch
+
+
+def test_the_ratio_check_is_a_martingale_of_mean_one() -> None:
+    """Summed over every sequence of 8 draws, each with its probability under the plan, the factor is 1."""
+    shares, total = [0.7, 0.3], 0.0
+    for ones in range(9):
+        factor = check_ratio([8 - ones, ones], shares, 0.01).evidence
+        total += math.comb(8, ones) * shares[0] ** (8 - ones) * shares[1] ** ones * factor
+    assert total == pytest.approx(1.0, rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def sample() -> Experience:
+    arm, reward, shopper = simulated(np.random.default_rng(1), 4000, (0.9, 0.9), share=0.5, regulars=1.5)
+    return experience(arm, reward, shopper)
+
+
+def test_only_what_belongs_to_the_comparison_counts(sample: Experience) -> None:
+    bundle, lane, time_ms = sample.bundle.copy(), sample.lane.copy(), sample.time_ms.copy()
+    time_ms[:10] = START - 1
+    bundle[20:25] = 1 - bundle[20:25]
+    lane[30:37] = 2
+    found = read(
+        plan(), replace(sample, bundle=bundle, lane=lane, time_ms=time_ms, lanes=(*sample.lanes, "holdout"))
+    )
+    assert found.left_out == {
+        "before the start": 10,
+        "of the lane, by another bundle": 5,
+        "of another lane": 7,
+    }
+    assert sum(one.decisions for one in found.lanes) == 4000 - 22
+    assert not found.ratio.mismatch
+
+
+def test_in_flight_is_never_a_decline_and_ends_what_is_read(sample: Experience) -> None:
+    state, reward = sample.state.copy(), sample.reward.copy()
+    state[3000], reward[3000] = State.IN_FLIGHT, math.nan
+    cut = read(plan(), replace(sample, state=state, reward=reward))
+    assert cut.until_ms == sample.time_ms[3000]
+    assert sum(one.decisions for one in cut.lanes) == 3000
+    assert cut.left_out == {"in flight, or decided after one that is": 1000}
+    whole = read(plan(), sample.take(slice(0, 3000)))
+    for one, other in zip(cut.differences, whole.differences, strict=True):
+        assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high), rel=1e-9)
+    assert sum(cut.ratio.counts) > sum(whole.ratio.counts), "assignment is checked on all"
+
+
+def test_outcomes_that_go_missing_in_one_lane_are_told(sample: Experience) -> None:
+    state, reward = sample.state.copy(), sample.reward.copy()
+    gone = (sample.lane == 1) & (np.arange(len(sample)) % 5 == 0)
+    state[gone], reward[gone] = State.MISSING, math.nan
+    (found,) = read(plan(), replace(sample, state=state, reward=reward)).differences
+    assert found.missing.low > 0
+    assert found.missing.value == pytest.approx(0.2, abs=0.05)
+    (sound,) = read(plan(), sample).differences
+    assert sound.missing.low <= 0 <= sound.missing.high
+
+
+def test_too_few_shoppers_are_no_verdict(sample: Experience) -> None:
+    (found,) = read(plan(shoppers=2000), sample).differences
+    assert found.verdict == "too early"
+    text = read(plan(), sample).as_dict()
+    assert text["differences"][0]["verdict"] in ("undecided", "not worse")
+
+
+def test_nothing_of_the_comparison(sample: Experience) -> None:
+    with pytest.raises(DataError, match="is the comparison running"):
+        read(replace_start(plan(), START + 10**9), sample)
+    empty = read(plan(), sample.take(slice(0, 1)))
+    assert empty.differences[0].verdict == "too early"
+
+
+def replace_start(made: Plan, started_ms: int) -> Plan:
+    return made.model_copy(update={"started_ms": started_ms})
+
+
+def test_a_plan_is_written_once(tmp_path: Path) -> None:
+    made = plan()
+    made.write(tmp_path)
+    assert Plan.read(tmp_path) == made
+    with pytest.raises(DataError, match="planned once"):
+        made.write(tmp_path)
+    (tmp_path / "plan.json").write_text(made.model_dump_json().replace('"new"', '"control"'))
+    with pytest.raises(DataError, match="two arms have the same lane"):
+        Plan.read(tmp_path)
+    with pytest.raises(DataError, match="ab start"):
+        Plan.read(tmp_path / "none")
