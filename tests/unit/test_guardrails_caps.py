@@ -208,8 +208,12 @@ def test_steps_are_bounded_and_saturation_is_said():
     assert states[-1].violated(settings)
 
 
-def test_thin_windows_move_nothing():
-    assert SOLVED.step(99, 1.0, ControllerSettings()) == SOLVED
+def test_thin_windows_move_no_price_but_are_counted():
+    settings = ControllerSettings(period=1)
+    after = SOLVED.step(99, 1.0, settings)
+    assert (after.price, after.recent) == (SOLVED.price, ((99, 1.0),))
+    assert after.violated(settings)
+    assert SOLVED.step(100, 1.0, settings).price > SOLVED.price
 
 
 def test_windows_are_means_of_what_the_pmfs_promised():

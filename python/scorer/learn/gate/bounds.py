@@ -1,4 +1,4 @@
-"""Bounds that may be read at any time: what the gate needs of a confidence sequence."""
+"""A mean with bounds that may be read at any time, for every figure that the gate judges."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from scorer.learn.ope.sequences import asymptotic
+
 Floats = npt.NDArray[np.float64]
+
+# Before so many decisions nothing is claimed: the sequence is an asymptotic one.
+FIRST = 500
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """A mean with an interval that holds at every sample size at once."""
+    """A mean with an interval that holds at every sample size at once; infinite where nothing is claimed."""
 
     value: float
     low: float
@@ -21,24 +26,15 @@ class Bounded:
     rows: int
 
 
-def bounded(values: Floats, alpha: float, *, tuned_rows: int = 2_000) -> Bounded:
-    """An asymptotic confidence sequence for the mean of `values`.
-
-    Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, "Time-uniform central limit theory and asymptotic
-    confidence sequences" (Annals of Statistics 52, 2024), Theorem 2.2: with standard deviation s,
-    ``s sqrt( 2 (n rho^2 + 1) / (n^2 rho^2) log( sqrt(n rho^2 + 1) / alpha ) )`` around the mean, at
-    all n at once.
+def bounded(values: Floats, alpha: float) -> Bounded:
+    """The asymptotic confidence sequence after the last of `values`.
 
     Args:
-        values: `[n]`, each with the mean wanted given what came before.
+        values: `[n]` in order of time, each with the mean wanted given what came before.
         alpha: error rate of both sides together.
-        tuned_rows: the sample size at which the interval is tightest.
     """
     n = len(values)
-    mean = float(values.mean()) if n else 0.0
-    if n < 2:
-        return Bounded(mean, -math.inf, math.inf, n)
-    rho2 = (-2 * math.log(alpha) + math.log(1 - 2 * math.log(alpha))) / tuned_rows
-    inside = 2 * (n * rho2 + 1) / (n * n * rho2) * math.log(math.sqrt(n * rho2 + 1) / alpha)
-    half = float(values.std(ddof=1)) * math.sqrt(inside)
-    return Bounded(mean, mean - half, mean + half, n)
+    if n == 0:
+        return Bounded(0.0, -math.inf, math.inf, 0)
+    value, low, high = asymptotic(values, alpha=alpha, best_at=2_000, first=FIRST).at(n)
+    return Bounded(value, low, high, n)

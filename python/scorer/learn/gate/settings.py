@@ -42,7 +42,7 @@ class GateSettings(Section):
     segment_margin: float = Field(
         default=0.01, ge=0, lt=1, description="A segment shown to lose more than this blocks."
     )
-    segment_rows: int = Field(default=300, ge=2, description="Fewer decisions say nothing about a segment.")
+    segment_rows: int = Field(default=500, ge=500, description="Fewer decisions say nothing of a segment.")
     shares: tuple[float, ...] = Field(
         default=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5), description="Shares that a candidate may get in a mixture."
     )

@@ -6,9 +6,11 @@ actions drawn: the same expectation without the noise of the draw. In velocity f
     target = limit * (1 - margin) - overspend of the period so far, paid back over `repay` windows
     lambda += [ p * (u_t - u_(t-1)) + i * (u_t - target) ] / sensitivity
 
-with the sensitivity that `solve_caps` measured (how fast use falls with price). One step gives up at most
-`max_rise` limits of use and takes back at most `max_fall`. The price is the integrator itself, kept within
-[0, price_limit], so there is nothing that can wind up; the overspend is that of the trailing period alone.
+with the sensitivity that `solve_caps` measured (how fast use falls with price). While use stays more than
+5 % above its limit, steps double from window to window: the sensitivity of another day may be far off. One
+step gives up at most `max_rise` limits of use and takes back at most `max_fall`. The price is the integrator
+itself, kept within [0, price_limit], so there is nothing that can wind up; the overspend is that of the
+trailing period alone.
 
 **The band.** Over any trailing `period` of windows the mean use stays at or below limit * (1 + band).
 A window can be no better than the bundle that was live in it, so one bad window of a period must fit
@@ -47,7 +49,7 @@ class ControllerSettings(Section):
         default=0.25, gt=0, description="Most that it falls, likewise: caps are left slowly."
     )
     price_limit: float = Field(default=1.0, gt=0, description="Highest price per unit; above it is an alarm.")
-    least_rows: int = Field(default=100, ge=1, description="A window with fewer decisions moves nothing.")
+    least_rows: int = Field(default=100, ge=1, description="A window with fewer decisions moves no price.")
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,10 @@ class CapState:
 
     def step(self, rows: int, used: float, settings: ControllerSettings) -> CapState:
         """After a window of `rows` decisions that used `used` each."""
-        if rows < settings.least_rows:
-            return self
         recent = (*self.recent, (rows, used))[-settings.period :]
+        if rows < settings.least_rows:
+            # Too few to steer by, but what was used was used.
+            return replace(self, recent=recent)
         aim = self.limit * (1 - settings.margin)
         overspend = sum(n * (mean - aim) for n, mean in recent) / rows
         target = aim - min(max(0.0, overspend) / settings.repay, aim / 2)
@@ -92,12 +95,24 @@ class CapState:
         wanted = settings.proportional * (used - previous) + settings.integral * (used - target)
         # A flat spot (nothing changes with the price) would make any step infinite.
         steepness = max(self.sensitivity, self.limit)
+        # Where use does not give way, the sensitivity is out of date: search in doubling steps.
+        wanted *= 2.0 ** min(_streak(recent, self.limit), 5) if wanted > 0 else 1.0
         moved = min(max(wanted, -settings.max_fall * self.limit), settings.max_rise * self.limit)
         price = self.price + moved / steepness
         held = min(max(price, 0.0), settings.price_limit)
         return replace(
             self, price=held, recent=recent, saturated=held >= settings.price_limit and used > self.limit
         )
+
+
+def _streak(recent: Sequence[tuple[int, float]], limit: float) -> int:
+    """How many of the latest windows before the last were above the limit, in a row."""
+    count = 0
+    for _, used in reversed(recent[:-1]):
+        if used <= limit * 1.05:
+            break
+        count += 1
+    return count
 
 
 def windows_of(
