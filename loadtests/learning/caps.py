@@ -2,13 +2,14 @@
 
 A week of simulated payments. Prices are solved once on its first day and a controller moves them every 15
 minutes from then on; the same prices without a controller stand beside it. On the third day three issuers
-change their taste (the simulator's own drift), from the fourth on issuers begin to decline kinds of payment, so
-that challenges and dear routes become worth more than they were. The oracle knows at once
-what every action is worth, which is the worst case for a cap: demand moves within one window.
+change their taste (the simulator's own drift); on the fourth and sixth an issuer each begins to decline all
+that is not challenged, and on the fifth one declines the cheapest route for 30 hours. The oracle knows at
+once what every action is worth, which is the worst case for a cap: demand moves within one window.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ COMMAND = "make bench-learning ARGS=caps"
 
 @dataclass(frozen=True)
 class Run:
-    """One seed: per cap, how far over its limit the worst trailing day was, and how many were beyond the band."""
+    """One seed: per cap, how far over its limit the worst trailing day was; how many were beyond the band."""
 
     over: Mapping[str, float]
     beyond: int
@@ -79,8 +80,8 @@ def run(figures: Figures, options: Options) -> None:
         hindsight.append(best.value)
     looks = sum(one.trailing_days for one in held)
     note = (
-        f"{sum(one.decisions for one in held):,} decisions, {len(held)} seeds, {looks:,} trailing days read every"
-        f" 15 minutes; band {settings.band:.0%} of the limit; caps {_caps()}"
+        f"{sum(one.decisions for one in held):,} decisions, {len(held)} seeds, {looks:,} trailing days, one"
+        f" every 15 minutes; band {settings.band:.0%} of the limit; caps {_caps()}"
     )
     figures.add(
         name="cap violations beyond the band",
@@ -139,7 +140,7 @@ def _serve(
     over = dict.fromkeys(solved.attributes, -1.0)
     beyond = looks = broken = 0
     value = 0.0
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in itertools.pairwise(edges):
         eligible = arrivals.eligible[start:end]
         spec = SPEC.model_copy(update={"caps": [_cap(state) for state in states]})
         pmf = Policy(spec, ACTIONS).pmf(scores[start:end], eligible)
