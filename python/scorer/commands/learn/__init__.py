@@ -17,6 +17,7 @@ STEPS: dict[str, str] = {
     "ab": "Compare bundles on live traffic: start, read, watch, stop.",
     "config": "Print a commented learn.toml, or check one.",
     "guardrails": "Check logged decisions against the guardrails; solve and control the prices of caps.",
+    "evaluate": "Estimate what a bundle would have earned on logged decisions.",
     "gate": "Judge a candidate against the live bundle: promote, mix or wait.",
     "publish": "Push a judged bundle and move the alias, if its verdict says so.",
     "report": "Render the verdicts of all generations as one HTML page.",
