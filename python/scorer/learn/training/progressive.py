@@ -9,7 +9,7 @@ with one reward model q for all candidates, the mean of theirs: it was trained
 before the step it judges, so nothing is used twice, and a candidate does not
 mark its own paper. The weights pi / p are clipped at M: what that takes from
 them, q answers for. Candidates whose value cannot be told from the best one's
-(the paired difference is within one standard error) are compared by log loss on
+(the paired difference is within two standard errors) are compared by log loss on
 the actions taken.
 """
 
@@ -33,6 +33,9 @@ from scorer.learn.training.weights import effective_rows, sample_weights
 
 Floats = npt.NDArray[np.float64]
 _BLOCK = 8192
+# Weights cost variance, so they need evidence: at one standard error, chance alone chose them in a third of
+# simulated logs where none was the truth's choice.
+_TOLD_APART = 2.0
 
 
 @dataclass(frozen=True)
@@ -136,12 +139,12 @@ def choose_weights(
     parts = [_judge(task, experience, step, plan, policy, advance) for step in found]
     judged = _Judged(*(np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True)))
     candidates = _candidates(judged, plan, propensity)
-    level = [one for one in candidates if one.behind <= one.behind_error]
+    level = [one for one in candidates if one.behind <= _TOLD_APART * one.behind_error]
     best = min(level, key=lambda one: (one.log_loss, one.tau))
     if len(level) == 1:
         reason = "its policy has the highest value"
     else:
-        reason = f"least log loss of {len(level)} whose policies are equally good within one standard error"
+        reason = f"least log loss of {len(level)} whose policies are equally good within two standard errors"
     return chosen(best.tau, reason, len(judged.reward), candidates)
 
 

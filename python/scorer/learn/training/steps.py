@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scorer.learn.experience import Experience, State
 
 DAY_MS = 86_400_000
-# What is left of a log that is shorter than two steps: the later part judges the earlier one.
+# In a log that is too short for steps the later part judges the earlier one.
 _SHORT_SPLIT = 0.7
 # A step with fewer settled decisions on either side says nothing.
 FEWEST = 50
@@ -36,8 +36,8 @@ class Step:
 def steps(experience: Experience, days: float, last: int) -> list[Step]:
     """The last steps, earliest first; the final one ends with the experience.
 
-    A step whose two sides do not both hold both rewards is left out. A log shorter than two
-    steps is one step: its first 70 % by time against the rest.
+    A step whose two sides do not both hold both rewards is left out. A log shorter than a step
+    and a half is one step: its first 70 % by time against the rest.
     """
     settled = experience.state == State.SETTLED
     if not settled.any():
@@ -45,10 +45,11 @@ def steps(experience: Experience, days: float, last: int) -> list[Step]:
     times = experience.time_ms[settled]
     end, begin = int(times.max()) + 1, int(times.min())
     length = round(days * DAY_MS)
-    if end - begin < 2 * length:
+    if end - begin < 1.5 * length:
         ends = [(int(np.quantile(times, _SHORT_SPLIT)), end)]
     else:
-        count = min(last, (end - begin) // length - 1)
+        # Rounded: four weeks of a log hold a little less than four times seven days.
+        count = min(last, round((end - begin) / length) - 1)
         ends = [(end - (back + 1) * length, end - back * length) for back in reversed(range(count))]
     found = []
     for at, until in ends:
