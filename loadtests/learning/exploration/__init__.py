@@ -1,0 +1,1 @@
+"""Exploration rules, the peers' beside ours, and what they are judged on (docs/exploration.md)."""

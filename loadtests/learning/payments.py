@@ -1,0 +1,121 @@
+"""Regret of exploration rules on simulated payments, all on the same weekly oracle (docs/exploration.md)."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from loadtests.learning.exploration.compared import Compared
+from loadtests.learning.exploration.ours import PAYMENTS as OURS
+from loadtests.learning.exploration.peers import PEERS, REFERENCES
+from loadtests.learning.exploration.weekly import Solution, prepared, solve
+
+if TYPE_CHECKING:
+    from loadtests.figures import Figures
+    from loadtests.learning.options import Options
+
+COMMAND: Final = "make bench-learning ARGS=payments"
+WEEKS: Final = 12
+A_WEEK: Final = 5000
+# Every rule on these many seeds; then ours and the peers that were best, on all of them.
+FIRST_SEEDS: Final = 4
+FINALISTS: Final = 2
+
+_PEERS: Final = [Solution(rule.name, rule) for rule in PEERS]
+_PLAIN: Final = Solution("ours without overlay", OURS)
+_OURS: Final = Solution("ours", OURS, overlay=True)
+_REFERENCES: Final = [Solution(rule.name, rule) for rule in REFERENCES]
+# What the forked workers find: a seed's world is too large to send to each.
+_SHARED: dict[str, Any] = {}
+
+
+def run(figures: Figures, options: Options) -> None:
+    """Measures every rule on the first seeds, the best of them on all."""
+    weeks, a_week = (3, 600) if options.quick else (WEEKS, A_WEEK)
+    first, rest = options.seeds[:FIRST_SEEDS], options.seeds[FIRST_SEEDS:]
+    asked = [_OURS, _PLAIN, *_PEERS, *_REFERENCES]
+    regret = _measure(asked, first, weeks, a_week)
+    overall = {name: np.mean(values, axis=0)[1:].mean() for name, values in regret.items()}
+    best = sorted((peer for peer in _PEERS), key=lambda peer: float(overall[peer.name]))[:FINALISTS]
+    borrowed = Solution(f"{best[0].name} + our overlay", best[0].rule, overlay=True)
+    regret |= _measure([borrowed], first, weeks, a_week)
+    finalists = [_OURS, _PLAIN, borrowed, *best]
+    for name, values in _measure(finalists, rest, weeks, a_week).items():
+        regret[name] += values
+    _report(figures, regret, [peer.name for peer in best], borrowed.name, len(options.seeds))
+
+
+def _report(
+    figures: Figures, regret: dict[str, list[np.ndarray]], best: list[str], borrowed: str, seeds: int
+) -> None:
+    mean = {name: np.array([weeks[1:].mean() for weeks in values]) for name, values in regret.items()}
+    result = Compared.of(mean, _OURS.name, best)
+    figures.add(
+        name="regret per payment on the simulator",
+        ours=result.ours,
+        unit="",
+        peer=f"best peer: {result.best}",
+        theirs=result.theirs,
+        # At most 0.7 times the peer's.
+        target=round(1 / 0.7, 4),
+        command=COMMAND,
+        note=f"{result.ours / result.theirs:.2f} times; {result.note(seeds)}",
+    )
+    for name, why in (
+        (_PLAIN.name, "what the rule alone is worth"),
+        (borrowed, "what the overlay alone is worth"),
+    ):
+        figures.add(
+            name=f"regret per payment, {name}",
+            ours=float(mean[name].mean()),
+            unit="",
+            peer=f"best peer: {result.best}",
+            theirs=result.theirs,
+            command=COMMAND,
+            note=why,
+        )
+    for name, values in mean.items():
+        if name not in {_OURS.name, _PLAIN.name, borrowed}:
+            figures.add(
+                name="regret per payment, same oracle",
+                ours=float(mean[_OURS.name][: len(values)].mean()),
+                unit="",
+                peer=name,
+                theirs=float(values.mean()),
+                command=COMMAND,
+                note=f"{len(values)} seeds",
+            )
+    for week in range(len(next(iter(regret.values()))[0])):
+        for peer in (_PLAIN.name, borrowed, *best):
+            figures.add(
+                name="regret per payment by week",
+                ours=float(np.mean([values[week] for values in regret[_OURS.name]])),
+                unit="",
+                peer=peer,
+                theirs=float(np.mean([values[week] for values in regret[peer]])),
+                command=COMMAND,
+                plot="exploration-payments",
+                x=float(week + 1),
+            )
+
+
+def _measure(
+    asked: list[Solution], seeds: tuple[int, ...], weeks: int, a_week: int
+) -> dict[str, list[np.ndarray]]:
+    """By solution, regret by week of each seed."""
+    out: dict[str, list[np.ndarray]] = {solution.name: [] for solution in asked}
+    for seed in seeds:
+        # Traffic and truth are made once; the workers are forked with them.
+        _SHARED["world"], _SHARED["asked"] = prepared(seed, weeks, a_week), asked
+        with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=get_context("fork")) as pool:
+            for solution, weekly in zip(asked, pool.map(_job, range(len(asked))), strict=True):
+                out[solution.name].append(weekly)
+    return out
+
+
+def _job(number: int) -> np.ndarray:
+    return solve(_SHARED["world"], _SHARED["asked"][number])

@@ -1,0 +1,108 @@
+"""Regret of exploration rules on six classification sets, all on the same oracle (docs/exploration.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from loadtests.learning.exploration import datasets
+from loadtests.learning.exploration.compared import Compared
+from loadtests.learning.exploration.ours import SETS as OURS
+from loadtests.learning.exploration.peers import PEERS, REFERENCES
+from loadtests.learning.exploration.play import Played, play
+
+if TYPE_CHECKING:
+    from loadtests.figures import Figures
+    from loadtests.learning.options import Options
+
+COMMAND: Final = "make bench-learning ARGS=sets"
+# Decisions a set is played for at most: letter and shuttle are larger.
+MOST: Final = 5000
+RULES: Final = {rule.name: rule for rule in (OURS, *PEERS, *REFERENCES)}
+_LOADED: dict[str, datasets.Classes] = {}
+
+
+def run(figures: Figures, options: Options) -> None:
+    """Measures every rule on every set with every seed, then what the peers ship."""
+    from loadtests.learning.exploration import shipped
+
+    found, lost = datasets.available(("digits", "vowel") if options.quick else datasets.NAMES)
+    for name, why in lost.items():
+        print(f"   not measured: {name}: {why}")
+    regret = measure([classes.name for classes in found], list(RULES), options.seeds, quick=options.quick)
+    peers = [rule.name for rule in PEERS]
+    wins = 0
+    for at, classes in enumerate(found):
+        of = {name: np.array([run.regret for run in regret[classes.name, name]]) for name in RULES}
+        result = Compared.of(of, OURS.name, peers)
+        wins += result.ours <= result.theirs
+        figures.add(
+            name=f"regret per decision on {classes.name}",
+            ours=result.ours,
+            unit="",
+            peer=f"best peer: {result.best}",
+            theirs=result.theirs,
+            target=1.0,
+            command=COMMAND,
+            note=result.note(len(options.seeds)),
+        )
+        for name in (*peers, *(rule.name for rule in REFERENCES)):
+            figures.add(
+                name=f"regret on {classes.name}, same oracle",
+                ours=result.ours,
+                unit="",
+                peer=name,
+                theirs=float(of[name].mean()),
+                command=COMMAND,
+                plot="exploration-sets",
+                x=float(at),
+            )
+    if found:
+        figures.add(
+            name=f"sets on which no peer's rule has less regret, of {len(found)}",
+            ours=float(wins),
+            unit="sets",
+            target=5.0 if len(found) == len(datasets.NAMES) else None,
+            higher_is_better=True,
+            command=COMMAND,
+            note=_missing(lost),
+        )
+    shipped.run(figures, found, {name: _mean(regret[name, OURS.name]) for name in _names(found)}, options)
+
+
+def measure(
+    sets: list[str], rules: list[str], seeds: Iterable[int], *, quick: bool = False
+) -> dict[tuple[str, str], list[Played]]:
+    """By set and rule, a result per seed."""
+    jobs = [(name, rule, seed, quick) for seed in seeds for name in sets for rule in rules]
+    for name in sets:
+        _LOADED.setdefault(name, datasets.load(name))
+    out: dict[tuple[str, str], list[Played]] = {}
+    # Forked: the sets are loaded once. Every XGBoost call has one thread.
+    with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=get_context("fork")) as pool:
+        for (name, rule, _, _), played in zip(jobs, pool.map(_job, jobs, chunksize=4), strict=True):
+            out.setdefault((name, rule), []).append(played)
+    return out
+
+
+def _job(job: tuple[str, str, int, bool]) -> Played:
+    name, rule, seed, quick = job
+    classes = datasets.sampled(_LOADED[name], 300 if quick else MOST, seed)
+    return play(classes, RULES[rule], seed)
+
+
+def _mean(played: list[Played]) -> float:
+    return float(np.mean([one.regret for one in played]))
+
+
+def _names(found: list[datasets.Classes]) -> list[str]:
+    return [classes.name for classes in found]
+
+
+def _missing(lost: dict[str, str]) -> str | None:
+    return f"not measured: {'; '.join(f'{name}: {why}' for name, why in lost.items())}" if lost else None
