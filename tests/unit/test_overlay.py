@@ -17,7 +17,7 @@ from scorer.learn.overlay import (
     Guard,
     Outcomes,
     OverlayLearner,
-    OverlayPlan,
+    OverlaySettings,
     Posterior,
     adjusted,
     fit,
@@ -33,7 +33,7 @@ from scorer.simulate.weeks import Market, WeeksPlan
 
 TASK = authorise_task()
 DESIGN = Design(TASK, "issuer")
-PLAN = OverlayPlan(every_minutes=240)
+PLAN = OverlaySettings(every_minutes=240, everywhere=0.3, within=0.4)
 
 
 class Week:
@@ -138,13 +138,13 @@ def test_planted_offsets_are_recovered(week):
 
 def test_offsets_served_are_bounded(week):
     wrong = np.where(week.log.reward == 1, 1e-4, 1 - 1e-4)
-    plan = OverlayPlan(every_minutes=240, everywhere=5, within=5, limit=1.5)
+    plan = OverlaySettings(every_minutes=240, everywhere=5, within=5, limit=1.5)
     found = fit(as_of(week.log, week.end), np.nan_to_num(wrong, nan=0.5), TASK, plan, week.end)
     got = offsets(found.spec, TASK, week.log.context)
     assert np.abs(got).max() == 1.5
 
 
-def challenges(week: Week, hours: float, plan: OverlayPlan):
+def challenges(week: Week, hours: float, plan: OverlaySettings):
     """Fits on the last `hours`, when much is in flight, with the truth as the oracle."""
     log = as_of(week.log, week.end)
     scores = np.where(log.time_ms >= week.end - hours * 3_600_000, week.chosen, np.nan)
@@ -217,7 +217,7 @@ def garbage(seed: int, m: int, right: bool):
 
 
 def test_harm_switches_the_overlay_off_and_help_on_again():
-    learner = OverlayLearner(DESIGN, OverlayPlan(half_life_outcomes=1e9, half_life_hours=1e9))
+    learner = OverlayLearner(DESIGN, OverlaySettings(half_life_outcomes=1e9, half_life_hours=1e9))
     learner.learn(garbage(1, 3_000, right=False), np.ones(3_000), 0)
     assert learner.spec() is not None
     # The oracle was right after all: what was learned is harm, and firmly believed.
@@ -230,7 +230,7 @@ def test_harm_switches_the_overlay_off_and_help_on_again():
 
 
 def test_a_segment_is_switched_off_alone():
-    learner = OverlayLearner(DESIGN, OverlayPlan(half_life_outcomes=1e9, half_life_hours=1e9))
+    learner = OverlayLearner(DESIGN, OverlaySettings(half_life_outcomes=1e9, half_life_hours=1e9))
     taught, rng = garbage(1, 6_000, right=True), np.random.default_rng(0)
     reward = np.where(taught.segment == 3, rng.random(6_000) < 0.2, taught.reward)
     learner.learn(replace(taught, reward=reward), np.ones(6_000), 0)
@@ -265,6 +265,6 @@ def test_what_cannot_be_fitted_is_refused(week):
     with pytest.raises(DataError, match='segment "amount" is not a category'):
         Design(TASK, "amount")
     with pytest.raises(DataError, match='factor "colour"'):
-        fit(log, week.chosen, TASK, OverlayPlan(family="colour"), week.end)
+        fit(log, week.chosen, TASK, OverlaySettings(family="colour"), week.end)
     with pytest.raises(DataError, match="older than 72 hours"):
-        fit(log.take(slice(-50, None)), week.chosen[-50:], TASK, OverlayPlan(), week.end)
+        fit(log.take(slice(-50, None)), week.chosen[-50:], TASK, OverlaySettings(), week.end)

@@ -23,6 +23,7 @@ from scorer.learn.ab.settings import AbSettings
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.guardrails.settings import GuardrailSettings
 from scorer.learn.join.settings import JoinSettings
+from scorer.learn.overlay.settings import OverlaySettings
 from scorer.learn.section import Section
 from scorer.learn.training.settings import TrainSettings
 
@@ -32,6 +33,7 @@ class LearnSettings(Section):
 
     join: JoinSettings = JoinSettings()
     train: TrainSettings = TrainSettings()
+    overlay: OverlaySettings = OverlaySettings()
     guardrails: GuardrailSettings = GuardrailSettings()
     gate: GateSettings = GateSettings()
     ab: AbSettings = AbSettings()

@@ -1,14 +1,32 @@
 """The overlay between two generations: logit offsets per segment and factor level, learned every few minutes.
 
-docs/overlay.md has the model, its formulas and its guard.
+docs/overlay.md has the model, its formulas and its guard. Importing the
+package loads no numpy.
 """
 
-from scorer.learn.overlay.delays import Admitted, Delays
-from scorer.learn.overlay.design import Design, adjusted, logit, offsets, sigmoid
-from scorer.learn.overlay.guard import Guard
-from scorer.learn.overlay.learner import OverlayLearner, OverlayPlan
-from scorer.learn.overlay.posterior import Outcomes, Posterior
-from scorer.learn.overlay.stream import Fitted, Stream, fit
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scorer.learn.overlay.delays import Admitted, Delays
+    from scorer.learn.overlay.design import Design, adjusted, logit, offsets, sigmoid
+    from scorer.learn.overlay.guard import Guard
+    from scorer.learn.overlay.learner import OverlayLearner
+    from scorer.learn.overlay.posterior import Outcomes, Posterior
+    from scorer.learn.overlay.settings import OverlaySettings
+    from scorer.learn.overlay.stream import Fitted, Stream, catch_up, fit
+
+_HOMES = {
+    "delays": ("Admitted", "Delays"),
+    "design": ("Design", "adjusted", "logit", "offsets", "sigmoid"),
+    "guard": ("Guard",),
+    "learner": ("OverlayLearner",),
+    "posterior": ("Outcomes", "Posterior"),
+    "settings": ("OverlaySettings",),
+    "stream": ("Fitted", "Stream", "catch_up", "fit"),
+}
 
 __all__ = [
     "Admitted",
@@ -18,12 +36,20 @@ __all__ = [
     "Guard",
     "Outcomes",
     "OverlayLearner",
-    "OverlayPlan",
+    "OverlaySettings",
     "Posterior",
     "Stream",
     "adjusted",
+    "catch_up",
     "fit",
     "logit",
     "offsets",
     "sigmoid",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,38 +12,9 @@ from scorer.learn.overlay.delays import HOUR_MS
 from scorer.learn.overlay.design import Design, sigmoid
 from scorer.learn.overlay.guard import Guard
 from scorer.learn.overlay.posterior import Outcomes, Posterior
+from scorer.learn.overlay.settings import OverlaySettings
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class OverlayPlan:
-    """How to fit.
-
-    Attributes:
-        segment: the context's category that offsets are kept for.
-        family: the factor by whose values delays differ; None if they do not.
-        everywhere: prior standard deviation of an offset that holds in every segment, in log-odds.
-        within: the same of one that holds in a segment.
-        limit: largest offset served, in log-odds.
-        half_life_hours: evidence is worth half after this long ...
-        half_life_outcomes: ... or after this many outcomes of its segment, whichever is sooner: where
-            there is much traffic a change shows soon, and waiting costs more.
-        every_minutes: between fits.
-        window_hours: after which no outcome comes any more.
-        quantile: share of each kind of outcome that a decision waits for before it counts.
-    """
-
-    segment: str = "issuer"
-    family: str | None = "three_ds"
-    everywhere: float = 0.3
-    within: float = 0.4
-    limit: float = 3.0
-    half_life_hours: float = 240.0
-    half_life_outcomes: float = 3000.0
-    every_minutes: float = 5.0
-    window_hours: float = 72.0
-    quantile: float = 0.7
 
 
 @dataclass
@@ -53,14 +24,12 @@ class OverlayLearner:
     Attributes:
         design: where coefficients lie.
         plan: how to fit.
-        guard: of the whole overlay.
         outcomes: how many it has learned from.
         gain: by how many nats it said them better than nothing would have, before it knew them.
     """
 
     design: Design
-    plan: OverlayPlan
-    guard: Guard = field(default_factory=Guard)
+    plan: OverlaySettings
     outcomes: int = 0
     gain: float = 0.0
     _now_ms: int | None = None
@@ -69,7 +38,8 @@ class OverlayLearner:
         plan, segments = self.plan, len(self.design.segments)
         # One row more than there are segments: what is missing or unknown learns with it, and is not served.
         self._belief = Posterior.vague(segments + 1, len(self.design.levels), plan.everywhere, plan.within)
-        self._parts = [Guard() for _ in range(segments)]
+        self.guard = Guard(plan.harm, plan.help, plan.allowance)
+        self._parts = [Guard(plan.harm, plan.help, plan.allowance) for _ in range(segments)]
         self._table = self.design.table(None)
         self._plain = self._table
 

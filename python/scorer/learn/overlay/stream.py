@@ -13,8 +13,9 @@ from scorer.learn.experience import Experience
 from scorer.learn.oracle import OracleTask
 from scorer.learn.overlay.delays import Delays
 from scorer.learn.overlay.design import Design, logit
-from scorer.learn.overlay.learner import OverlayLearner, OverlayPlan
+from scorer.learn.overlay.learner import OverlayLearner
 from scorer.learn.overlay.posterior import Outcomes
+from scorer.learn.overlay.settings import OverlaySettings
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -92,7 +93,7 @@ def fit(
     experience: Experience,
     scores: npt.NDArray[Any],
     task: OracleTask,
-    plan: OverlayPlan,
+    plan: OverlaySettings,
     now_ms: int,
     *,
     delays: Delays | None = None,
@@ -116,15 +117,20 @@ def fit(
         experience,
         task,
         now_ms,
-        factor=plan.family,
+        factor=plan.family or None,
         window_hours=plan.window_hours,
         quantile=plan.quantile,
     )
     stream, learner = Stream(design, delays), OverlayLearner(design, plan)
     stream.push(experience, scores)
-    every = round(plan.every_minutes * 60_000)
+    catch_up(stream, learner, now_ms)
+    return Fitted(learner.spec(), learner, delays)
+
+
+def catch_up(stream: Stream, learner: OverlayLearner, now_ms: int) -> None:
+    """Fits as often as it would have been fitted until now."""
+    every = learner.plan.every_ms
     while (following := stream.next_ms) is not None and following <= now_ms:
         # The fits that would have had nothing new to learn from are left out.
         tick = min(-(-following // every) * every, now_ms)
         learner.learn(*stream.due(tick), tick)
-    return Fitted(learner.spec(), learner, delays)

@@ -1,0 +1,116 @@
+"""``scorer learn overlay``: what moved since the live oracle was trained."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scorer.commands.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from scorer.learn.overlay import Fitted
+
+_SHOWN = 8
+
+
+def overlay(
+    experience: Annotated[
+        Path, typer.Argument(metavar="EXPERIENCE", help="Parquet file that `scorer learn join` wrote.")
+    ],
+    bundle: Annotated[Path, typer.Option("--bundle", metavar="DIR", help="The live action bundle.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="overlay.json to write, for `scorer bundle revise`."
+        ),
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="learn.toml; default: every default."),
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(help="First decision (UTC) that did not teach the oracle; default: from its lineage."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Fit the overlay on decisions that the live oracle has not learned from.
+
+    Logit offsets per segment and action factor, by discounted Bayesian updates; late outcomes are
+    allowed for, and a guard switches off what does harm. Fits anew from the log each time: run it every
+    few minutes. Exit code 3: the guard has it switched off, and no file is written.
+    """
+    from datetime import UTC
+
+    from scorer.bundle.models import to_json
+    from scorer.learn import experience_files, settings
+    from scorer.learn.errors import DataError
+    from scorer.learn.overlay import fit
+    from scorer.learn.overlay.live import oracle_scores, untaught_since
+    from scorer.learn.training.tasks import read_task
+
+    plan, task, log = settings.load(config).overlay, read_task(bundle), experience_files.read(experience)
+    if log.actions != tuple(action.id for action in task.actions):
+        raise DataError(f"{experience}: its actions are not those of {bundle}")
+    now = max(int(log.time_ms.max()), int(log.settled_ms.max())) + 1 if len(log) else 0
+    start = untaught_since(bundle, log) if since is None else int(since.replace(tzinfo=UTC).timestamp() * 1e3)
+    scores = oracle_scores(bundle, task, log)
+    scores[log.time_ms < start] = float("nan")
+    found = fit(log, scores, task, plan, now)
+    learner = found.learner
+    if found.spec is not None:
+        output.write_bytes(to_json(found.spec))
+    if json:
+        print_json(
+            {
+                "overlay": None if found.spec is None else str(output),
+                "outcomes": learner.outcomes,
+                "gain_nats": learner.gain,
+                "switched_off": learner.guard.switched,
+                "segments_off": list(learner.off),
+                "since_ms": start,
+            }
+        )
+    else:
+        _print(found, output)
+    if found.spec is None:
+        raise typer.Exit(3)
+
+
+def _print(found: Fitted, output: Path) -> None:
+    learner, delays = found.learner, found.delays
+    typer.echo(
+        f"{learner.outcomes:,} outcomes that the oracle has not learned from; with the overlay they were"
+        f" foretold {learner.gain:,.1f} nats better than without"
+    )
+    print_table(
+        ["family", "counts after", "failures known", "successes known"],
+        [
+            [name, f"{delays.age_ms[i] / 60_000:,.0f} min", f"{bad:.0%}", f"{good:.0%}"]
+            for i, (name, (bad, good)) in enumerate(zip(delays.families, delays.known, strict=True))
+        ],
+        empty="no families",
+    )
+    if learner.off:
+        typer.echo(f"switched off, since they did harm: {', '.join(learner.off)}")
+    if found.spec is None:
+        typer.echo("nothing to serve: no outcome yet, or the guard has switched it off")
+        return
+    flat = [
+        (abs(value), where, factor, level, value)
+        for where, offsets in [("everywhere", found.spec.everywhere), *found.spec.segments.items()]
+        for factor, levels in offsets.items()
+        for level, value in levels.items()
+    ]
+    print_table(
+        [found.spec.segment, "action", "offset, log-odds"],
+        [
+            [where, f"{f}={level}", f"{value:+.2f}"]
+            for _, where, f, level, value in sorted(flat)[::-1][:_SHOWN]
+        ],
+        empty="no offsets",
+    )
+    typer.echo(f"{output}: the {len(flat)} offsets, of which these are the largest")
