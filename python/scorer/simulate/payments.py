@@ -287,6 +287,10 @@ class Payments:
         return np.asarray(np.where(given.eligible(), self.probability(given), -1.0).max(axis=1))
 
 
+# The rank of what may not be chosen, above all others.
+NEVER = 10_000
+
+
 def baseline_rule(given: Contexts) -> Ints:
     """`[n]` the action a careful payment team would fix by hand.
 
@@ -295,6 +299,11 @@ def baseline_rule(given: Contexts) -> Ints:
     (the next one where it may not be used); a retry after a soft decline
     wherever allowed; a plain message.
     """
+    return np.asarray(baseline_rank(given).argmin(axis=1))
+
+
+def baseline_rank(given: Contexts) -> Ints:
+    """`[n, actions]` the payment team's order of preference, lowest first; `NEVER` where not eligible."""
     mask = given.eligible()
     three_ds, exemption, route, retry, message = actions.codes().T
     # Lower is preferred; the factors' order of importance is the order of the digits.
@@ -311,7 +320,7 @@ def baseline_rule(given: Contexts) -> Ints:
     friction = np.where((three_ds == 1) & (exemption == 1), 4, friction)
     away = (route[None, :] - np.array([0, 1, 2])[given.scheme][:, None]) % 4
     rank = friction[None, :] * 1000 + away * 100 + ((1 - retry) * 10 + message)[None, :]
-    return np.asarray(np.where(mask, rank, 10_000).argmin(axis=1))
+    return np.asarray(np.where(mask, rank, NEVER))
 
 
 @dataclass(frozen=True)

@@ -168,13 +168,18 @@ class Arrivals:
 
     def take(self, rows: npt.NDArray[Any] | slice) -> Arrivals:
         """The payments at `rows`."""
-        return Arrivals(
+        taken = Arrivals(
             self.contexts.take(rows),
             self.number[rows],
             self.shopper[rows],
             self.time_ms[rows],
             self.luck[rows],
         )
+        # What was worked out for all payments at once need not be for each part.
+        for name in ("rows", "eligible", "entity"):
+            if name in self.__dict__:
+                taken.__dict__[name] = self.__dict__[name][rows]
+        return taken
 
     def between(self, start_ms: int, end_ms: int) -> Arrivals:
         """The payments of `[start_ms, end_ms)`."""

@@ -14,6 +14,8 @@ from scorer.cli import TYPER_OPTIONS
 STEPS: dict[str, str] = {
     "join": "Join decisions with their outcomes, as known at a moment.",
     "train": "Train the next generation and build its bundle.",
+    "overlay": "Fit what moved since the live oracle was trained.",
+    "compare": "Run the old solution against the one that learns, on simulated payments.",
     "ab": "Compare bundles on live traffic: start, read, watch, stop.",
     "config": "Print a commented learn.toml, or check one.",
     "guardrails": "Check logged decisions against the guardrails; solve and control the prices of caps.",

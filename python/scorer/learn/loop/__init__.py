@@ -1,0 +1,1 @@
+"""The whole loop in one process, on simulated payments: decide, wait, learn, decide better."""

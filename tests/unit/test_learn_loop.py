@@ -1,0 +1,214 @@
+"""The loop in one process, at a tiny size: generations, what they carry over, comparison, commands."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from scorer.bundle import revise
+from scorer.bundle.models import OverlaySpec
+from scorer.commands.learn import app
+from scorer.learn import experience_files
+from scorer.learn.bundles import build_candidate
+from scorer.learn.experience import State, concatenate
+from scorer.learn.loop.comparison import arm, compare
+from scorer.learn.loop.learner import QUICK, Learner, LoopPlan
+from scorer.learn.loop.rules import IssuerRules
+from scorer.learn.overlay import OverlaySettings
+from scorer.learn.overlay.live import oracle_scores, untaught_since
+from scorer.learn.training import fit as train
+from scorer.simulate.actions import codes
+from scorer.simulate.outcomes import as_of, decide
+from scorer.simulate.payments import baseline_pmf, baseline_rule
+from scorer.simulate.task import authorise_task
+from scorer.simulate.weeks import Market, Shock, WeeksPlan
+
+TASK = authorise_task()
+TINY = LoopPlan(
+    train=QUICK.model_copy(update={"trees": 25, "depth": 4, "learning_rate": 0.3}),
+    overlay=OverlaySettings(every_minutes=360),
+)
+
+
+@pytest.fixture(scope="module")
+def market() -> Market:
+    return Market(WeeksPlan(per_hour=15, drift_week=None), seed=5)
+
+
+@pytest.fixture(scope="module")
+def baseline(market):
+    arrivals = market.week(1)
+    return decide(market, arrivals, baseline_pmf(arrivals.contexts), "baseline")
+
+
+@pytest.fixture(scope="module")
+def run(market, baseline):
+    learner, weeks = Learner(market, TASK, TINY, baseline), []
+    for week in (2, 3, 4):
+        arrivals = market.week(week)
+        truth = market.truth(arrivals)
+        learner.retrain(market.plan.week_ms(week))
+        weeks.append((arrivals, truth, learner.serve(arrivals, truth)))
+    return learner, weeks
+
+
+def test_generations_serve_valid_pmfs_and_beat_the_baseline(run):
+    learner, weeks = run
+    assert learner.trained.generation == 3
+    for number, (arrivals, truth, served) in enumerate(weeks, start=1):
+        log = served.experience
+        assert log.bundles == (f"generation-{number}",)
+        np.testing.assert_allclose(log.pmf.sum(axis=1), 1, atol=1e-5)
+        assert (log.pmf[~log.eligible] == 0).all()
+        assert (log.pmf[log.eligible] > 0).all()
+        np.testing.assert_allclose(served.value, (log.pmf * truth).sum(axis=1), atol=1e-5)
+        rule = truth[np.arange(len(arrivals)), baseline_rule(arrivals.contexts)]
+        assert served.value.mean() > rule.mean()
+
+
+def test_the_overlay_carries_over_what_the_next_generation_has_not_learned(market, run):
+    """Whatever a generation was taught by reaches its overlay by predictions that did not see it."""
+    learner, _ = run
+    assert learner.overlay is not None
+    assert learner.overlay.outcomes > 0.7 * 4 * 15 * 168
+    whole = concatenate(learner._log)
+    known = as_of(whole.take(whole.time_ms < market.plan.week_ms(4)), market.plan.week_ms(4))
+    scores = learner._unlearned(known)
+    settled = known.state == State.SETTLED
+    np.testing.assert_array_equal(scores[settled], learner.trained.out_of_fold.probability())
+    fitted = learner.trained.evaluate(known.context)[1][np.arange(len(known)), known.action]
+    np.testing.assert_array_equal(scores[~settled], fitted[~settled])
+    # In its own words a generation foretells what it was taught better than it could have.
+    taught = known.reward[settled]
+
+    def loss(p: np.ndarray) -> float:
+        return float(-np.mean(np.log(np.where(taught == 1, p, 1 - p))))
+
+    assert loss(fitted[settled]) < loss(scores[settled]) - 0.005
+    fresh = Learner(market, TASK, LoopPlan(TINY.train, TINY.overlay, carries=False), learner._log[0])
+    fresh.retrain(market.plan.week_ms(2))
+    assert fresh.overlay is not None
+    assert fresh.overlay.outcomes == 0
+
+
+def test_what_a_learner_knows_at_a_retraining_is_what_was_settled_by_then(market, baseline):
+    """Outcomes of the future must not teach: with them all turned round, the same generation comes out."""
+    now = market.plan.week_ms(2)
+    later = (baseline.state == State.SETTLED) & (baseline.settled_ms > now)
+    assert later.any()
+    turned = baseline.take(slice(None))
+    turned.reward[later] = 1 - turned.reward[later]
+    arrivals = market.week(2)
+    pmfs = []
+    for log in (baseline, turned):
+        learner = Learner(market, TASK, TINY, log)
+        learner.retrain(now)
+        pmfs.append(learner.pmf(arrivals))
+    np.testing.assert_array_equal(*pmfs)
+
+
+def test_old_rules_choose_what_is_eligible_and_beat_the_baseline(market, baseline):
+    rules = IssuerRules(as_of(baseline, market.plan.week_ms(2)))
+    arrivals = market.week(2)
+    pmf, truth = rules.pmf(arrivals), market.truth(arrivals)
+    assert (pmf.sum(axis=1) == 1).all()
+    assert (pmf[~arrivals.eligible] == 0).all()
+    rule = truth[np.arange(len(arrivals)), baseline_rule(arrivals.contexts)].mean()
+    assert (pmf * truth).sum(axis=1).mean() > rule
+    # Nothing tested, nothing changed.
+    untested = IssuerRules(as_of(baseline, market.plan.week_ms(2)), significance=1e9)
+    assert np.array_equal(untested.pmf(arrivals).argmax(axis=1), baseline_rule(arrivals.contexts))
+
+
+def test_shoppers_keep_their_arm():
+    arms = np.array([arm(f"shopper-{i}") for i in range(4000)])
+    assert arms.mean() == pytest.approx(0.5, abs=0.03)
+    assert np.array_equal(arms[:100], [arm(f"shopper-{i}") for i in range(100)])
+
+
+def test_comparison():
+    found = compare(2, 3000, 4, TINY)
+    assert [week.week for week in found.weeks] == [1, 2]
+    assert len(found.days) == 14
+    for week in found.weeks:
+        old, new = week.rates
+        assert old.low < old.value < old.high
+        assert old.payments + new.payments == pytest.approx(3000 * 0.98, rel=0.02)
+        for rate in week.rates:
+            assert abs(rate.value - rate.truth) < 0.05
+            assert rate.truth < week.best
+    last = found.days[-1]
+    truth = np.mean([week.rates[1].truth - week.rates[0].truth for week in found.weeks])
+    assert last.low < truth < last.high
+    widths = [day.high - day.low for day in found.days]
+    assert widths[-1] < widths[6] < widths[1]
+    assert not found.ratio.mismatch
+    assert sum(found.ratio.counts) > 1000
+
+
+def test_compare_command_draws_and_tells(tmp_path, monkeypatch):
+    monkeypatch.setattr("scorer.learn.loop.comparison.LoopPlan", lambda: TINY)
+    done = CliRunner().invoke(
+        app, ["compare", "-o", str(tmp_path / "c"), "--weeks", "1", "--payments", "2000"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "as planned" in done.output
+    numbers = json.loads((tmp_path / "c/compare.json").read_text())
+    value = numbers["weeks"][0]["rates"][1]["value"]
+    assert f"{100 * value:.1f} %" in done.output
+    page = (tmp_path / "c/compare.html").read_text()
+    assert f"{100 * value:.1f} %" in page
+    assert (tmp_path / "c/compare.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    """A bundle taught by a calm week, and the week after it, in which an issuer begins to decline route A."""
+    shock = Shock(168 + 24, "NL-bank-0", "route", "A")
+    market = Market(WeeksPlan(per_hour=30, shocks=(shock,)), seed=9)
+    first, second = market.week(1), market.week(2)
+    log = decide(market, first, baseline_pmf(first.contexts), "baseline")
+    trained = train(TASK, as_of(log, market.plan.week_ms(2)), TINY.train)
+    folder = tmp_path_factory.mktemp("live")
+    built = build_candidate(trained, folder / "bundle", "run")
+    after = decide(market, second, baseline_pmf(second.contexts), "baseline")
+    known = as_of(concatenate([log, after]), market.plan.week_ms(3))
+    experience_files.write(known, folder / "log.parquet")
+    return built.path, folder / "log.parquet", known
+
+
+def test_overlay_command_finds_what_moved_and_the_bundle_takes_it(live, tmp_path):
+    bundle, log, known = live
+    output = tmp_path / "overlay.json"
+    done = CliRunner().invoke(
+        app, ["overlay", str(log), "--bundle", str(bundle), "-o", str(output), "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    said, spec = json.loads(done.stdout), OverlaySpec.model_validate_json(output.read_bytes())
+    assert said["gain_nats"] > 20
+    routes = spec.segments["NL-bank-0"]["route"]
+    assert routes["A"] < -0.5
+    assert routes["A"] == min(routes.values())
+    since = untaught_since(bundle, known)
+    assert since == said["since_ms"] == known.time_ms[known.time_ms < since].max() + 1
+    # The revision's scores, with the overlay taken off, are the oracle's: fitting goes on from there.
+    revised = revise(bundle, tmp_path / "revised", overlay=spec)
+    mask = (codes()[known.action, 2] == 0) & (known.context[:, 2] == 0)
+    plain, again = (oracle_scores(path, TASK, known) for path in (bundle, revised.path))
+    np.testing.assert_allclose(again, plain, atol=1e-6)
+    assert mask.any()
+    table = CliRunner().invoke(app, ["overlay", str(log), "--bundle", str(bundle), "-o", str(output)])
+    assert "NL-bank-0" in table.output
+    assert "route=A" in table.output
+
+
+def test_overlay_command_needs_to_know_what_taught_the_oracle(live, tmp_path):
+    bundle, log, _ = live
+    arguments = ["overlay", str(log), "--bundle", str(bundle), "-o", str(tmp_path / "o.json")]
+    # Nothing is newer than this: nothing to learn from, nothing to serve.
+    done = CliRunner().invoke(app, [*arguments, "--since", "2030-01-01"])
+    assert done.exit_code == 3, done.output
+    assert not (tmp_path / "o.json").exists()
