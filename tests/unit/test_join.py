@@ -485,6 +485,12 @@ def test_against_a_naive_reference(tmp_path_factory, make, shelf, events, now, e
     assert known(run(log, shelf, now / 60, of)) == expected
 
 
+def test_every_rule_is_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "learning.md").read_text()
+    for name, (effect, rule) in RULES.items():
+        assert f"| {name} | {effect} | {rule} |" in page
+
+
 def test_the_command(tmp_path, make, built_bundles):
     log, out = tmp_path / "log", tmp_path / "experience.parquet"
     write_segment(log, 1, 1, [make.decision(f"d{at}", at, at % 6) for at in range(24)])

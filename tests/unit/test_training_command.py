@@ -12,8 +12,7 @@ from scorer.bundle import inspect
 from scorer.cli import app
 from scorer.learn import experience_files
 from scorer.learn.errors import DataError
-from scorer.learn.training.preview import actions_of, schema_of
-from scorer.learn.training.tasks import read_task
+from scorer.learn.training.tasks import read_task, write_task
 
 SETTINGS = """
 [train]
@@ -33,10 +32,7 @@ rule = "squarecb"
 def places(tmp_path_factory):
     place = tmp_path_factory.mktemp("train")
     task = small_task()
-    (place / "task").mkdir()
-    (place / "task" / "schema.json").write_text(schema_of(task).model_dump_json(exclude_none=True))
-    actions = [action.model_dump(mode="json") for action in actions_of(task)]
-    (place / "task" / "actions.json").write_text(json.dumps(actions))
+    write_task(task, place / "task")
     experience_files.write(logged(2_000), place / "experience.parquet", {"as_of_ms": 7})
     (place / "learn.toml").write_text(SETTINGS)
     return place
@@ -53,6 +49,17 @@ def test_a_task_is_read_back(places):
     assert (read.context, read.action) == (task.context, task.action)
     assert [one.id for one in read.actions] == [one.id for one in task.actions]
     assert read.name == "task"
+
+
+def test_the_task_of_simulated_payments_can_be_written(tmp_path):
+    from scorer.simulate.task import authorise_task
+
+    done = CliRunner().invoke(app, ["simulate", "task", "--to", str(tmp_path / "action-authorise")])
+    assert done.exit_code == 0, done.output
+    read, task = read_task(tmp_path / "action-authorise"), authorise_task()
+    assert (read.name, read.context, read.action) == (task.name, task.context, task.action)
+    assert [dict(one.attributes) for one in read.actions] == [dict(one.attributes) for one in task.actions]
+    assert read.action_rows().tolist() == task.action_rows().tolist()
 
 
 def test_two_generations_by_command(places):

@@ -80,3 +80,16 @@ def payments(
         f"{to}: {len(known):,} payments of {weeks} weeks ({counts}),"
         f" {float(settled.reward.mean()):.2%} of the settled authorised under the baseline"
     )
+
+
+@app.command()
+def task(
+    to: Annotated[Path, typer.Option(metavar="DIR", help="Directory to write; its name names the task.")],
+) -> None:
+    """What simulated payments are to learn for `scorer learn train`: their columns and actions."""
+    from scorer.learn.training.tasks import write_task
+    from scorer.simulate.task import authorise_task
+
+    of = authorise_task()
+    write_task(of, to)
+    typer.echo(f"{to}: {len(of.context)} columns, {len(of.actions)} actions")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,9 +10,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from scorer.bundle import Action, Feature, SchemaFile, read_manifest
 from scorer.bundle.check import MANIFEST
+from scorer.bundle.models import to_json
 from scorer.learn.columns import Column
 from scorer.learn.errors import DataError
 from scorer.learn.oracle import OracleAction, OracleTask
+from scorer.learn.training.preview import actions_of, schema_of
 
 
 def read_task(path: Path) -> OracleTask:
@@ -41,6 +44,17 @@ def read_task(path: Path) -> OracleTask:
         where = ".".join(map(str, first["loc"]))
         raise DataError(f"task {path}: {where}: {first['msg']}") from None
     return task_of(name, schema, actions)
+
+
+def write_task(task: OracleTask, path: Path) -> None:
+    """Writes a directory that `read_task` reads: what a first generation, which has no bundle, learns for."""
+    actions = [action.model_dump(mode="json") for action in actions_of(task)]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "schema.json").write_bytes(to_json(schema_of(task)))
+        (path / "actions.json").write_text(json.dumps(actions, indent=1) + "\n")
+    except OSError as error:
+        raise DataError(f"task {path}: cannot be written ({error.strerror or error})") from error
 
 
 def task_of(name: str, schema: SchemaFile, actions: Sequence[Action]) -> OracleTask:
