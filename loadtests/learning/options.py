@@ -44,6 +44,7 @@ _PARTS: Final = (
     Part("payments", "regret of exploration rules on simulated payments, every rule on the same oracle"),
     Part("generations", "value from one generation to the next over 26 weeks"),
     Part("shock", "an issuer declines one action family at noon: how long until most of it is won back"),
+    Part("revisions", "a bundle's next revision: to make it, and to answer by it"),
     Part("caps", "caps on share and cost under their controller; invariants of every pmf"),
     Part("routing", "a real routing log: what each provider, and a capped policy, would have earned"),
 )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from scorer.bundle.columns import encode, transform
     from scorer.bundle.lineage import describe_lineage
     from scorer.bundle.policy import Policy
-    from scorer.bundle.revise import revise
+    from scorer.bundle.revision import revise
 
 _HOMES = {
     "HeldOut": "scorer.bundle.build",
@@ -50,7 +50,7 @@ _HOMES = {
     "fit_isotonic": "scorer.bundle.calibrate",
     "fit_sigmoid": "scorer.bundle.calibrate",
     "preview_action_bundle": "scorer.bundle.build",
-    "revise": "scorer.bundle.revise",
+    "revise": "scorer.bundle.revision",
     "transform": "scorer.bundle.columns",
 }
 

@@ -55,8 +55,8 @@ def revise(
     json: Json = False,
 ) -> None:
     """Make an action bundle's next revision: the same forests, another overlay or other prices of caps."""
-    from scorer.bundle.revise import read_notes, read_overlay
-    from scorer.bundle.revise import revise as revise_bundle
+    from scorer.bundle.revision import read_notes, read_overlay
+    from scorer.bundle.revision import revise as revise_bundle
 
     revised = revise_bundle(
         live,

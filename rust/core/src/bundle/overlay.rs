@@ -92,32 +92,30 @@ impl Overlay {
                 MAX_ENTRIES / actions - 1
             ));
         }
-        check_offsets("everywhere", everywhere, catalogue)?;
+        let by_level = by_level(catalogue);
+        check_offsets("everywhere", everywhere, &by_level)?;
         let mut rows = vec![0; spec.categories.len()].into_boxed_slice();
         let mut odds = Vec::with_capacity(entries);
+        let mut sums = vec![0.0; actions];
         let mut add_row = |own: Option<&Offsets>| {
-            odds.extend(catalogue.iter().map(|action| {
-                let of = |offsets: &Offsets, factor: &str, level: &str| {
-                    offsets.get(factor).and_then(|levels| levels.get(level)).copied().unwrap_or(0.0)
-                };
-                let sum: f64 = action
-                    .factors
-                    .iter()
-                    .map(|(factor, level)| {
-                        of(everywhere, factor, level) + own.map_or(0.0, |own| of(own, factor, level))
-                    })
-                    .sum();
-                // libm's own exp gives the same bits on every machine; that of 0 is exactly 1.
-                libm::exp(sum.clamp(-limit, *limit))
-            }));
+            sums.fill(0.0);
+            for (factor, levels) in &by_level {
+                for (level, actions) in levels {
+                    let of = |offsets: &Offsets| offsets.get(*factor).and_then(|it| it.get(*level)).copied();
+                    let offset = of(everywhere).unwrap_or(0.0) + own.and_then(of).unwrap_or(0.0);
+                    actions.iter().for_each(|&action| sums[action] += offset);
+                }
+            }
+            // libm's own exp gives the same bits on every machine; that of 0 is exactly 1.
+            odds.extend(sums.iter().map(|sum| libm::exp(sum.clamp(-limit, *limit))));
         };
         add_row(None);
         for (number, (name, own)) in (1..).zip(segments) {
-            let code = spec.categories.iter().position(|category| category == name).ok_or_else(|| {
+            let code = schema.code_of(feature, name).ok_or_else(|| {
                 format!("segments: {name:?} is no category of {segment:?}; correct it or leave it out")
             })?;
-            check_offsets(&format!("segments.{name}"), own, catalogue)?;
-            rows[code] = number;
+            check_offsets(&format!("segments.{name}"), own, &by_level)?;
+            rows[code as usize] = number;
             add_row(Some(own));
         }
         Ok(Overlay { feature, rows, actions, odds: odds.into() })
@@ -149,22 +147,29 @@ pub(super) fn moved(score: f64, odds: f64) -> f64 {
     raised / (raised + (1.0 - score))
 }
 
+/// The actions of each level of each factor.
+type ByLevel<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Vec<usize>>>;
+
+fn by_level(catalogue: &ActionCatalogue) -> ByLevel<'_> {
+    let mut by_level = ByLevel::new();
+    for (number, action) in catalogue.iter().enumerate() {
+        for (factor, level) in &action.factors {
+            by_level.entry(factor).or_default().entry(level).or_default().push(number);
+        }
+    }
+    by_level
+}
+
 /// Every factor and level is the catalogue's, every offset finite.
-fn check_offsets(place: &str, offsets: &Offsets, catalogue: &ActionCatalogue) -> Result<(), String> {
+fn check_offsets(place: &str, offsets: &Offsets, by_level: &ByLevel<'_>) -> Result<(), String> {
     for (factor, levels) in offsets {
-        let known = |level: Option<&str>| {
-            catalogue
-                .iter()
-                .filter_map(|action| action.factors.get(factor))
-                .any(|it| level.is_none_or(|l| it == l))
-        };
-        if !known(None) {
+        let Some(known) = by_level.get(factor.as_str()) else {
             return Err(format!(
                 "{place}: {factor:?} is no factor of the actions; correct it or leave it out"
             ));
-        }
+        };
         for (level, offset) in levels {
-            if !known(Some(level)) {
+            if !known.contains_key(level.as_str()) {
                 return Err(format!(
                     "{place}.{factor}: no action has the level {level:?}; correct it or leave it out"
                 ));

@@ -88,6 +88,12 @@ impl Schema {
         &self.features
     }
 
+    /// The code of a category; `None` where the feature's dictionary has no such name.
+    #[must_use]
+    pub fn code_of(&self, feature: usize, category: &str) -> Option<u32> {
+        self.codes.get(feature)?.get(category).copied()
+    }
+
     /// Number of features, the length of a row.
     #[must_use]
     pub fn len(&self) -> usize {
