@@ -77,7 +77,7 @@ def asymptotic(
     return Sequence(mean, mean - half, mean + half if side == "both" else np.full_like(mean, np.inf))
 
 
-def bernstein_lower(values: npt.ArrayLike, *, alpha: float = 0.05, largest_bet: float = 0.5) -> Floats:
+def bernstein_lower(values: npt.ArrayLike, *, alpha: float = 0.05, largest_bet: float = 0.1) -> Floats:
     """Predictable plug-in empirical-Bernstein lower bounds for the mean of values that are never negative.
 
     From Fan's inequality, `exp(l y - (-log(1 - l) - l) y^2) <= 1 + l y` for `y >= -1`, with
@@ -87,7 +87,7 @@ def bernstein_lower(values: npt.ArrayLike, *, alpha: float = 0.05, largest_bet: 
     Args:
         values: `[..., n]` in order of time, none below 0.
         alpha: how often the bounds may ever be above the mean.
-        largest_bet: the largest `l`.
+        largest_bet: the largest `l`; small, as an early loss from one heavy value is never won back.
 
     Returns:
         `[..., n]` running maximum of the bounds.
