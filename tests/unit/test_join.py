@@ -157,7 +157,9 @@ def test_an_early_outcome_may_have_to_wait(tmp_path, make, shelf):
     write_segment(tmp_path / "log", 1, 1, [make.decision("a", 0), outcome("a", 1)])
     waiting = SETTINGS.model_copy(update={"early": "wait"})
     assert known(run(tmp_path / "log", shelf, 23, waiting)) == {"a": ("IN_FLIGHT", None)}
-    assert known(run(tmp_path / "log", shelf, 24, waiting)) == {"a": ("SETTLED", 1.0)}
+    joined = run(tmp_path / "log", shelf, 24, waiting)
+    assert known(joined) == {"a": ("SETTLED", 1.0)}
+    assert joined.experience.settled_ms.tolist() == [START + 24 * HOUR]
 
 
 def test_revisions_become_corrections(tmp_path, make, shelf):

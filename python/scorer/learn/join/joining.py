@@ -252,6 +252,9 @@ def _experience(
     value, settled_ms = _outcomes(checkpoint, ids, time_ms, point.outcomes, findings)
     state = states(time_ms, action, ~np.isnan(value), as_of_ms, of)
     settled = state == State.SETTLED
+    # What has to wait is known when its window ends: training must not learn from it earlier.
+    ends = np.where(of.waits[action], time_ms + of.window_ms[action], settled_ms)
+    settled_ms = np.maximum(settled_ms, ends)
     bundles = tuple(dict.fromkeys(block.layout.digest for block in blocks))
     names = np.concatenate([np.full(len(block), bundles.index(block.layout.digest)) for block in blocks])
     lane_names = column("lane")
