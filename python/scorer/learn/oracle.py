@@ -6,9 +6,10 @@ one action carries over to the actions that share a factor with it. Training
 rows are the choices that were made; scoring explodes a context into one row
 per action.
 
-Rows are not weighted by the inverse of their propensity: under a log-loss fit
-the weights buy nothing where the model can express the truth, and cost
+Rows are not weighted by the inverse of their propensity here: under a log-loss
+fit the weights buy nothing where the model can express the truth, and cost
 variance everywhere (docs/simulators.md, "Learning from the log").
+`scorer.learn.training` lets the log decide.
 """
 
 from __future__ import annotations

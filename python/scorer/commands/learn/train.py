@@ -98,7 +98,7 @@ def _print(trained: Trained, built: Built) -> None:
         (
             f"{one.tau:g}" + (" *" if one.tau == chosen.tau else ""),
             f"{one.value:.4f}",
-            f"{-one.behind:.4f} ± {one.behind_error:.4f}",
+            f"{0.0 - one.behind:.4f} ± {one.behind_error:.4f}",
             f"{one.snipw:.4f}",
             f"{one.log_loss:.4f}",
             f"{one.effective_rows:,.0f}",
