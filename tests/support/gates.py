@@ -80,6 +80,12 @@ def log(
     )
 
 
+def _logging(settled: Experience) -> Any:
+    pmf = settled.pmf.astype(np.float64)
+    pmf[np.arange(len(pmf)), settled.action] = settled.propensity
+    return pmf
+
+
 def judged(name: str, learned_until_ms: int | None = START_MS - 1) -> Judged:
     """A bundle that learned before the log began."""
     digest = f"sha256:{name}"
@@ -110,6 +116,7 @@ def weighed(
         settled.pmf.astype(np.float64) if live is None else live,
         oracle,
         oracle,
+        _logging(settled),
     )
     return weigh(
         found,
@@ -125,7 +132,12 @@ def weighed(
 
 
 def bundle(
-    directory: Path, *, prefers: int, learned_until_ms: int | None = START_MS - 1, epsilon: float = 0.3
+    directory: Path,
+    *,
+    prefers: int,
+    learned_until_ms: int | None = START_MS - 1,
+    epsilon: float = 0.3,
+    policy: dict[str, Any] | None = None,
 ) -> str:
     """A real bundle over the same schema and catalogue whose oracle prefers one action; its digest."""
     from datetime import UTC, datetime
@@ -155,7 +167,7 @@ def bundle(
         model=model,
         schema=SchemaFile(features=FEATURES, action_features=[route]),
         actions=ACTIONS,
-        policy=PolicySpec(rule="epsilon_greedy", epsilon=epsilon, salt="0" * 32),
+        policy=PolicySpec(**(policy or {"rule": "epsilon_greedy", "epsilon": epsilon}), salt="0" * 32),
         training=rows[:1_500, :2],
         validation=rows[1_500:, :2],
         lineage=Lineage(

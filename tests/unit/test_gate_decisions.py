@@ -77,7 +77,7 @@ def test_an_undecided_candidate_gets_the_largest_share_that_is_safe():
     assert one.decision == "mix"
     assert failed(verdict) == {"value"}
     assert one.share * one.difference.low >= -0.01
-    larger = min(share for share in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if share > one.share)
+    larger = min(share for share in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if share > one.share)
     assert larger * one.difference.low < -0.01
     assert "can be lost" in one.reasons[-1]
 
@@ -85,10 +85,10 @@ def test_an_undecided_candidate_gets_the_largest_share_that_is_safe():
 def test_thin_evidence_is_not_trusted_at_all():
     truth = world(0.15)
     logged = log(truth, n=900, seed=1)
-    waits = weighed(logged, TO_B, truth)
+    waits = weighed(logged, TO_B, truth, margin=0.002)
     assert waits.evidence.decision == "wait"
     assert "decisions" in failed(waits)
-    # With a margin of a point, a hundredth of the traffic is safe whatever the candidate does.
+    # The policies differ on 70 % of the mass: 2 % of the traffic cannot lose 2 points, whatever is true.
     mixes = weighed(logged, TO_B, truth, margin=0.02)
     assert (mixes.evidence.decision, mixes.evidence.share) == ("mix", 0.02)
 
@@ -111,7 +111,7 @@ def test_what_could_not_be_logged_does_not_promote():
     object.__setattr__(logged, "pmf", pmf)
     object.__setattr__(logged, "propensity", pmf[np.arange(len(logged)), logged.action].astype(float))
     some = np.array([0.1, 0.8, 0.04, 0.04, 0.02])
-    verdict = weighed(logged.take(taken), some, truth, weight_errors=1e9)
+    verdict = weighed(logged.take(taken), some, truth, weight_errors=1e9, margin=0.002)
     assert failed(verdict) == {"support"}
     assert verdict.evidence.support == pytest.approx(0.98)
     assert verdict.evidence.decision == "wait"
@@ -139,13 +139,17 @@ def test_a_harmed_segment_blocks_though_the_whole_gains():
     assert weighed(logged, TO_B, truth).evidence.decision == "promote", "only configured segments are asked"
 
 
-def test_segments_are_rarely_accused_where_none_is_harmed():
-    truth = world(0.0)
+@pytest.mark.parametrize(("epsilon", "n"), [(0.3, 2_000), (0.02, 3_000)])
+def test_segments_are_rarely_accused_where_none_is_harmed(epsilon, n):
+    truth, candidate = world(0.0), greedy(1, 1, epsilon)[0]
     accused = sum(
-        "segments" in failed(weighed(log(truth, n=2_000, seed=seed), TO_B, truth, segments=("country",)))
-        for seed in range(200)
+        "segments"
+        in failed(
+            weighed(log(truth, n=n, seed=seed, epsilon=epsilon), candidate, truth, segments=("country",))
+        )
+        for seed in range(100)
     )
-    assert accused <= 0.05 * 200
+    assert accused <= 0.05 * 100
 
 
 def test_a_thin_segment_is_listed_as_inconclusive_and_does_not_block():

@@ -5,6 +5,10 @@ Per decision i, policy pi and an oracle q that learned before the window::
     phi_i(pi) = sum_a pi(a|x_i) q(x_i,a) + pi(a_i|x_i)/mu_i (r_i - q(x_i,a_i))
     d_i = phi_i(candidate) - phi_i(live)
 
+Where both policies served side by side, as lanes of a mixture, mu_i is the probability under the lanes
+together, share by share (balanced weights, Agarwal et al., 2017): the lane is drawn without looking at the
+decision, so that is what chose, and no weight of a candidate with share a is above 1 / a.
+
 Both policies and q are fixed before the window begins, so E[d_i | past] is the difference of the two
 policies' values on decision i, whatever the logger did: the sequence may be judged by an anytime-valid
 bound as it grows. What cross-fitting is for elsewhere, the order of time does here. q is the mean of both
@@ -13,13 +17,14 @@ bundles' oracles.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from scorer.bundle import Bundle
+from scorer.bundle import Bundle, read_manifest
 from scorer.learn.experience import Experience, State
 
 Floats = npt.NDArray[np.float64]
@@ -36,6 +41,8 @@ class Evidence:
         live: `[n, K]`.
         oracle: `[n, K]` q; 0 where not eligible.
         candidate_oracle: `[n, K]` the candidate's own expected rewards; 0 where not eligible.
+        logging: `[n, K]` what chose: the lanes together, or what each decision logged.
+        lanes: share of the candidate among the decisions, where both served and nothing else did.
     """
 
     window: Experience
@@ -44,11 +51,13 @@ class Evidence:
     live: Floats
     oracle: Floats
     candidate_oracle: Floats
+    logging: Floats
+    lanes: float | None = None
 
     def weights(self, pmf: Floats) -> Floats:
-        """`[n]` target over logged probability of the action taken."""
+        """`[n]` target over logging probability of the action taken."""
         rows = np.arange(len(pmf))
-        return np.asarray(pmf[rows, self.settled.action] / self.settled.propensity)
+        return np.asarray(pmf[rows, self.settled.action] / self.logging[rows, self.settled.action])
 
     def scores(self, pmf: Floats) -> Floats:
         """`[n]` doubly robust scores of a policy; their mean estimates its value."""
@@ -62,19 +71,51 @@ class Evidence:
         return self.scores(self.candidate) - self.scores(self.live)
 
     def support(self) -> float:
-        """The candidate's mass on actions with a logged probability above 0."""
-        return float(np.where(self.settled.pmf > 0, self.candidate, 0.0).sum(axis=1).mean())
+        """The candidate's mass on actions with a logging probability above 0."""
+        return float(np.where(self.logging > 0, self.candidate, 0.0).sum(axis=1).mean())
+
+    def distance(self) -> float:
+        """How far the policies are apart: the mean total variation, which no difference of values exceeds."""
+        return float(np.abs(self.candidate - self.live).sum(axis=1).mean() / 2) if len(self.settled) else 1.0
 
 
 def gather(window: Experience, candidate: Path, live: Path) -> Evidence:
     """Evaluates both bundles on a window, with the code that serves them."""
     settled = window.settled()
-    pmfs, rewards = [], []
+    pmfs, rewards, served = [], [], []
     for path in (candidate, live):
-        pmf, reward = Bundle.load(path).evaluate(settled.context, eligible=settled.eligible)
+        bundle = Bundle.load(path)
+        pmf, reward = bundle.evaluate(settled.context, eligible=settled.eligible)
         pmfs.append(pmf)
         rewards.append(np.where(settled.eligible, reward, 0.0))
-    return Evidence(window, settled, pmfs[0], pmfs[1], (rewards[0] + rewards[1]) / 2, rewards[0])
+        served.append(digests_of(path))
+    share = lane_share(settled, served[0], served[1])
+    rows = np.arange(len(settled))
+    if share is None:
+        logging = settled.pmf.astype(np.float64)
+        # The propensity is what the draw used; the pmf beside it is rounded.
+        logging[rows, settled.action] = settled.propensity
+    else:
+        logging = share * pmfs[0] + (1 - share) * pmfs[1]
+    oracle = (rewards[0] + rewards[1]) / 2
+    return Evidence(window, settled, pmfs[0], pmfs[1], oracle, rewards[0], logging, share)
+
+
+def lane_share(settled: Experience, candidate: Set[str], live: Set[str]) -> float | None:
+    """The candidate's share where both bundles served, under any digest of theirs, and no other did."""
+    used = {settled.bundles[at] for at in np.unique(settled.bundle)}
+    if not used <= candidate | live or not used & candidate or not used & live:
+        return None
+    own = np.array([name in candidate for name in settled.bundles])
+    return float(own[settled.bundle].mean())
+
+
+def digests_of(path: Path) -> frozenset[str]:
+    """What a bundle is logged as: its digest, and the one from before its last verdict was written in."""
+    manifest = read_manifest(path)
+    judged = manifest.lineage.metrics.get("gate")
+    before = {judged["candidate"]["digest"]} if isinstance(judged, dict) else set()
+    return frozenset({manifest.digest} | before)
 
 
 def mature_window(experience: Experience, days: float, after_ms: int) -> Experience:

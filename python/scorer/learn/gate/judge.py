@@ -118,7 +118,11 @@ def weigh(
         _segment_check(segments, gate),
         _value_check(difference, gate),
     )
-    decision, share, reasons = decide(checks, difference, gate)
+    worst, worse = -found.distance(), False
+    if difference.low is not None and _trusted(checks, effective(weights), gate):
+        worst = max(worst, difference.low)
+        worse = difference.high is not None and difference.high < 0
+    decision, share, reasons = decide(checks, gate, worst=worst, worse=worse)
     evidence = Evidence(
         decision=decision,
         share=share,
@@ -133,6 +137,8 @@ def weigh(
         mean_weight=float(weights.mean()) if enough else 0.0,
         largest_weight=float(weights.max(initial=0.0)),
         support=found.support() if enough else 0.0,
+        distance=found.distance(),
+        lanes=found.lanes,
         checks=checks,
         segments=segments,
         caps=caps,
@@ -146,13 +152,19 @@ BLOCKING = ("unseen", "joined", "propensities", "promises", "segments")
 
 
 def decide(
-    checks: tuple[Check, ...], difference: Interval, gate: GateSettings
+    checks: tuple[Check, ...], gate: GateSettings, *, worst: float, worse: bool
 ) -> tuple[Any, float, tuple[str, ...]]:
     """Promote, mix or wait, the candidate's share, and why.
 
     The value of (1 - a) live + a candidate differs from that of live by a times the difference, so its
-    lower bound is a times the lower bound: the largest share whose bound passes is margin / -bound. Where the
-    weights are too few to trust a bound, the bound is the worst case, -1.
+    lower bound is a times the lower bound: the largest share whose bound passes is margin / -worst.
+
+    Args:
+        checks: every condition.
+        gate: the settings.
+        worst: what the difference may be in the worst case: its lower bound, or where the weights are too few
+            to trust that, minus the total variation between the policies, below which no difference is.
+        worse: whether the candidate is shown to be worse.
     """
     failed = [check for check in checks if not check.passed]
     if not failed:
@@ -161,23 +173,27 @@ def decide(
     blocking = [check for check in failed if check.name in BLOCKING or check.name.startswith("cap ")]
     if blocking:
         return "wait", 0.0, reasons
-    if difference.high is not None and difference.high < 0:
+    if worse:
         return (
             "wait",
             0.0,
             (*reasons, "the candidate is shown to be worse: no share of the traffic is worth it"),
         )
-    thin = any(check.name != "value" for check in failed)
-    low = -1.0 if thin or difference.low is None else max(difference.low, -1.0)
-    largest = 1.0 if low >= -gate.margin else gate.margin / -low
+    largest = 1.0 if worst >= -gate.margin else gate.margin / -worst
     allowed = [share for share in gate.shares if share <= largest and share < 1]
     if not allowed:
         smallest = min(gate.shares, default=1.0)
-        why = f"at most {largest:.2%} of the traffic would be safe, the smallest share is {smallest:.0%}"
+        why = f"at most {largest:.2%} of the traffic would be safe, the smallest share is {smallest:.1%}"
         return "wait", 0.0, (*reasons, why)
     share = max(allowed)
-    why = f"of {share:.0%} of the traffic at most {-min(low, 0.0) * share * 100:.2f} points can be lost"
+    why = f"with {share:.1%} of the traffic at most {-min(worst, 0.0) * share * 100:.2f} points can be lost"
     return "mix", share, (*reasons, why)
+
+
+def _trusted(checks: tuple[Check, ...], size: float, gate: GateSettings) -> bool:
+    """Whether a bound may choose a share: as for a promotion, but for fewer effective decisions."""
+    failed = {check.name for check in checks if not check.passed}
+    return size >= gate.bound_effective and not failed & {"decisions", "support"}
 
 
 def _open(path: Path, experience: Experience) -> Judged:

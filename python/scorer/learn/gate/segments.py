@@ -10,7 +10,7 @@ import numpy as np
 from scorer.bundle import Feature
 from scorer.learn.errors import DataError
 from scorer.learn.gate.bounds import bounded
-from scorer.learn.gate.estimate import Evidence
+from scorer.learn.gate.estimate import Evidence, effective
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.gate.verdict import Interval, Segment
 
@@ -18,15 +18,15 @@ from scorer.learn.gate.verdict import Interval, Segment
 def judge_segments(found: Evidence, features: Sequence[Feature], gate: GateSettings) -> tuple[Segment, ...]:
     """Every value of every configured column that has decisions.
 
-    With m segments that have `segment_rows` decisions each is bounded at alpha / m, so that all
-    bounds hold together. A segment is *harmed* where its upper bound is below 0 and its estimate below
-    minus the margin; *safe* where its lower bound is above minus the margin; else *inconclusive*.
+    With m segments that have `segment_rows` decisions, worth `bound_effective`, each is bounded at alpha / m,
+    so that all bounds hold together. A segment is *harmed* where its upper bound is below 0 and its estimate
+    below minus the margin; *safe* where its lower bound is above minus the margin; else *inconclusive*.
 
     Raises:
         DataError: a configured column is not one of the schema, or a number.
     """
     groups = []
-    difference = found.difference()
+    difference, weights = found.difference(), found.weights(found.candidate)
     for name in gate.segments:
         at = next((i for i, feature in enumerate(features) if feature.name == name), None)
         if at is None:
@@ -38,13 +38,17 @@ def judge_segments(found: Evidence, features: Sequence[Feature], gate: GateSetti
         column = found.settled.context[:, at]
         for code in np.unique(column):
             own = np.isnan(column) if math.isnan(code) else column == code
-            groups.append((name, _label(feature.categories, float(code)), difference[own]))
-    tested = sum(len(values) >= gate.segment_rows for _, _, values in groups)
-    return tuple(_judge(name, value, values, gate, max(tested, 1)) for name, value, values in groups)
+            # Few large weights, or none by luck, make a spread look small: such a bound accuses wrongly.
+            told = own.sum() >= gate.segment_rows and effective(weights[own]) >= gate.bound_effective
+            groups.append((name, _label(feature.categories, float(code)), difference[own], told))
+    tested = sum(told for *_, told in groups)
+    return tuple(
+        _judge(name, value, values, gate, tested if told else 0) for name, value, values, told in groups
+    )
 
 
 def _judge(column: str, value: str, values: np.ndarray, gate: GateSettings, tested: int) -> Segment:
-    if len(values) < gate.segment_rows:
+    if not tested:
         interval = Interval(value=float(values.mean()), low=None, high=None, rows=len(values))
         return Segment(column=column, value=value, difference=interval, state="inconclusive")
     found = bounded(values, gate.alpha / tested)

@@ -11,7 +11,7 @@ class GateSettings(Section):
     """When a candidate replaces the live policy, takes a share, or waits."""
 
     margin: float = Field(
-        default=0.002,
+        default=0.005,
         ge=0,
         lt=1,
         description="Non-inferiority: the lower bound of (candidate - live) must be above minus this.",
@@ -23,6 +23,9 @@ class GateSettings(Section):
     min_rows: int = Field(default=1_000, ge=2, description="Settled decisions in the window, at least.")
     min_effective: float = Field(
         default=500.0, ge=1, description="Effective sample size of the candidate's weights, at least."
+    )
+    bound_effective: float = Field(
+        default=100.0, ge=1, description="With fewer, no bound chooses a share or accuses a segment."
     )
     min_support: float = Field(
         default=0.995, gt=0, le=1, description="The candidate's mass on actions that could have been logged."
@@ -44,7 +47,8 @@ class GateSettings(Section):
     )
     segment_rows: int = Field(default=500, ge=500, description="Fewer decisions say nothing of a segment.")
     shares: tuple[float, ...] = Field(
-        default=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5), description="Shares that a candidate may get in a mixture."
+        default=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+        description="Shares that a candidate may get in a mixture.",
     )
     require_lineage: bool = Field(
         default=True, description="Refuse a candidate that does not say until when it learned."

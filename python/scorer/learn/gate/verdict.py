@@ -98,6 +98,10 @@ class Evidence(_Model):
     mean_weight: float
     largest_weight: float
     support: float
+    distance: float
+    """Mean total variation between the policies: no difference of values exceeds it."""
+    lanes: float | None
+    """The candidate's share of the decisions where both served; None: the live policy's log alone."""
     checks: tuple[Check, ...]
     segments: tuple[Segment, ...]
     caps: tuple[CapUse, ...]
@@ -129,7 +133,7 @@ class Verdict(_Model):
             gain += f" ({level:g} % interval {low * 100:+.2f} to {high * 100:+.2f})"
         return {
             "promote": f"Promote: the candidate is worth {gain} against the live policy",
-            "mix": f"Give the candidate {one.share:.0%} of the traffic: it is worth {gain}",
+            "mix": f"Give the candidate {one.share:.1%} of the traffic: it is worth {gain}",
             "wait": f"Wait: the candidate is estimated at {gain} against the live policy",
         }[one.decision]
 

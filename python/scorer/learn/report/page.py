@@ -25,7 +25,7 @@ def gate_page(verdict: Verdict) -> str:
             (points(one.difference), "difference, anytime-valid interval"),
             (f"{one.effective_rows:,.0f}", "decisions the weights are worth"),
             (f"{one.support:.2%}", "of the candidate within what was logged"),
-            (f"{one.share:.0%}", "of the traffic for the candidate"),
+            (f"{one.share * 100:g} %", "of the traffic for the candidate"),
         ]
     )
     page.section("Gate", "Every condition, whether it is met, and the figure that says so.")

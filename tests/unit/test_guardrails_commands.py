@@ -1,0 +1,176 @@
+"""Guardrails on real bundles and logs: audit, solved prices that hold, the controller's state."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from gates import CHALLENGE, COUNTRIES, K, bundle, log
+from typer.testing import CliRunner
+
+from scorer.bundle import Bundle, Cap, inspect
+from scorer.cli import app
+from scorer.learn.errors import DataError
+from scorer.learn.experience_files import write
+from scorer.learn.guardrails.bundles import audit
+from scorer.learn.guardrails.caps import drafted, solve_bundle
+from scorer.learn.guardrails.controller import ControllerSettings
+from scorer.learn.guardrails.state import ControllerState
+
+TRUTH = np.full((len(COUNTRIES), K), 0.7)
+CAPS = [{"attribute": "challenge", "lambda": 0.0, "limit": 0.4}]
+SOFTMAX = {"rule": "softmax", "inverse_temperature": 10.0, "caps": CAPS}
+RULES = """
+[facts.abroad]
+all = [["country", "!=", "NL"]]
+[[rules]]
+name = "no route E abroad"
+actions = { route = ["E"] }
+needs = [["abroad", "==", false]]
+source = "a test"
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("guardrails")
+    bundle(root / "soft", prefers=2, policy=SOFTMAX)
+    write(log(TRUTH, n=2_000, seed=1), root / "log.parquet")
+    (root / "rules.toml").write_text(RULES)
+    return root
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["learn", "guardrails", *map(str, arguments)])
+
+
+def test_a_clean_log_passes_and_a_broken_rule_is_named(place):
+    clean = run("check", place / "log.parquet", "--bundle", place / "soft")
+    assert clean.exit_code == 0, clean.output
+    assert "2000 decisions, nothing found" in clean.output
+    found = run(
+        "check", place / "log.parquet", "--bundle", place / "soft", "--rules", place / "rules.toml", "--json"
+    )
+    assert found.exit_code == 1
+    (finding,) = json.loads(found.output)
+    logged = log(TRUTH, n=2_000, seed=1)
+    abroad = logged.context[:, 0] != 0
+    assert finding["rows"] == int(abroad.sum())
+    assert finding["detail"] == {
+        "no route E abroad": int(abroad.sum()),
+        "taken": int((abroad & (logged.action == 4)).sum()),
+    }
+
+
+def test_a_log_of_another_catalogue_is_refused(place):
+    logged = log(TRUTH, n=10, seed=1)
+    object.__setattr__(logged, "actions", tuple("vwxyz"))
+    with pytest.raises(DataError, match="another catalogue"):
+        audit(logged, place / "soft", None)
+
+
+def test_solved_prices_hold_in_the_revised_bundle(place, tmp_path):
+    from scorer.bundle.revise import revise
+
+    logged = log(TRUTH, n=2_000, seed=1)
+    solved = solve_bundle(place / "soft", logged.context, logged.eligible, {"challenge": 0.4})
+    assert solved.unpriced[0] > 0.5
+    assert solved.prices[0] > 0
+    made = revise(
+        place / "soft", tmp_path / "next", caps=dict(zip(solved.attributes, solved.prices, strict=True))
+    )
+    pmf, _ = Bundle.load(made.path).evaluate(logged.context, eligible=logged.eligible)
+    assert 0.4 * (1 - 1e-3) <= float((pmf @ CHALLENGE).mean()) <= 0.4
+    assert inspect(made.path).digest == made.digest
+    # From the revised bundle the same prices come out: they are solved for, not added to.
+    again = solve_bundle(made.path, logged.context, logged.eligible, {"challenge": 0.4})
+    assert again.prices == pytest.approx(solved.prices, rel=1e-2)
+    assert again.unpriced == pytest.approx(solved.unpriced)
+
+
+def test_a_bundle_of_members_is_solved_on_itself(tmp_path):
+    import xgboost
+
+    from scorer.bundle import Action, Feature, Lineage, PolicySpec, SchemaFile, build_action_bundle
+
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.random(1_000), rng.integers(0, 3, 1_000)]).astype(np.float32)
+
+    def member(seed):
+        label = (rng.random(1_000) < np.where(rows[:, 1] == 1, 0.4 + 0.4 * rows[:, 0], 0.6)).astype(
+            np.float32
+        )
+        settings = {"objective": "binary:logistic", "max_depth": 3, "nthread": 1, "seed": seed}
+        return xgboost.train(settings, xgboost.DMatrix(rows, label), num_boost_round=5)
+
+    build_action_bundle(
+        tmp_path / "bag",
+        name="bag",
+        model=member(0),
+        voters=[member(seed) for seed in range(1, 5)],
+        schema=SchemaFile(features=[Feature(name="x")], action_features=[Feature(name="a")]),
+        actions=[Action(id=f"a{i}", features=[float(i)], attributes={"c": float(i == 1)}) for i in range(3)],
+        policy=PolicySpec(
+            rule="bagging", voters=4, caps=[{"attribute": "c", "lambda": 0, "limit": 1}], salt="0" * 32
+        ),
+        training=rows[:, :1],
+        validation=rows[:, :1],
+        lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test"),
+    )
+    contexts, eligible = rows[:400, :1].copy(), np.ones((400, 3), dtype=bool)
+    free = float(Bundle.load(tmp_path / "bag").evaluate(contexts, eligible=eligible)[0][:, 1].mean())
+    solved = solve_bundle(tmp_path / "bag", contexts, eligible, {"c": free / 8}, tolerance=0.05)
+    assert solved.unpriced[0] == pytest.approx(free)
+    assert solved.use[0] <= free / 8
+    # Votes are counted, so use falls in steps: a little below the price it is above the limit.
+    cheaper = drafted(tmp_path / "bag", [Cap(attribute="c", lambda_=solved.prices[0] * 0.97)])
+    assert cheaper.evaluate(contexts, eligible=eligible)[0][:, 1].mean() > free / 8
+
+
+def test_solve_and_control_follow_each_other(place, tmp_path):
+    state = tmp_path / "caps.json"
+    solved = run(
+        "solve", place / "log.parquet", "-b", place / "soft", "--cap", "challenge=0.1", "--state", state
+    )
+    assert solved.exit_code == 0, solved.output
+    assert f"scorer bundle revise {place / 'soft'} --cap challenge=" in solved.output
+    before = ControllerState.read(state)
+    # The log's own policy challenges 12 % of decisions: more than the limit, whatever the price was.
+    later = log(TRUTH, n=6_000, seed=2)
+    object.__setattr__(later, "time_ms", later.time_ms + before.through_ms - int(later.time_ms[0]))
+    write(later, tmp_path / "later.parquet")
+    config = tmp_path / "learn.toml"
+    config.write_text("[guardrails.controller]\nwindow_minutes = 360.0\nperiod = 4\n")
+    arguments = ("control", tmp_path / "later.parquet", "--state", state, "-b", place / "soft", "-c", config)
+    moved = run(*arguments)
+    assert moved.exit_code == 1
+    after = ControllerState.read(state)
+    assert after.caps[0].price > before.caps[0].price
+    assert after.caps[0].mean() == pytest.approx(0.12, abs=1e-6)
+    assert after.caps[0].saturated, "the log does not answer to any price"
+    assert after.through_ms % (360 * 60_000) == 0
+    run(*arguments)
+    assert ControllerState.read(state) == after, "the same decisions again change nothing"
+
+
+def test_the_window_under_way_waits_for_its_end(place):
+    logged = log(TRUTH, n=500, seed=1, days=0.5)
+    state = ControllerState(0, ())
+    day = ControllerSettings(window_minutes=1_440)
+    assert state.follow(logged, place / "soft", day) == state
+
+
+@pytest.mark.parametrize("content", ["{", '{"through_ms": 1}', '{"through_ms": 1, "caps": [{"price": 2}]}'])
+def test_a_damaged_state_is_refused_by_name(tmp_path, content):
+    (tmp_path / "caps.json").write_text(content)
+    with pytest.raises(DataError, match="is damaged"):
+        ControllerState.read(tmp_path / "caps.json")
+    with pytest.raises(DataError, match="is missing"):
+        ControllerState.read(tmp_path / "none.json")
+
+
+def test_caps_are_named_with_their_limits(place):
+    shown = run("solve", place / "log.parquet", "-b", place / "soft", "--cap", "challenge")
+    assert shown.exit_code != 0
+    assert "NAME=LIMIT" in str(shown.exception)
