@@ -24,7 +24,9 @@ from scorer.learn.gate.settings import GateSettings
 from scorer.learn.guardrails.settings import GuardrailSettings
 from scorer.learn.join.settings import JoinSettings
 from scorer.learn.overlay.settings import OverlaySettings
+from scorer.learn.schedule.settings import ScheduleSettings
 from scorer.learn.section import Section
+from scorer.learn.tracking import TrackingSettings
 from scorer.learn.training.settings import TrainSettings
 
 
@@ -37,6 +39,8 @@ class LearnSettings(Section):
     guardrails: GuardrailSettings = GuardrailSettings()
     gate: GateSettings = GateSettings()
     ab: AbSettings = AbSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    tracking: TrackingSettings = TrackingSettings()
 
 
 def load(path: Path | None) -> LearnSettings:

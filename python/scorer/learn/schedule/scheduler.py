@@ -21,7 +21,7 @@ from scorer.durable import write_atomically
 from scorer.learn.schedule.settings import Job, ScheduleSettings
 
 if TYPE_CHECKING:
-    from apscheduler.events import JobExecutionEvent, JobSubmissionEvent
+    from apscheduler.events import JobExecutionEvent
     from apscheduler.schedulers.base import BaseScheduler
     from apscheduler.triggers.cron import CronTrigger
 
@@ -57,7 +57,7 @@ def trigger(cron: str, timezone: str) -> CronTrigger:
         ) from None
 
 
-def next_times(settings: ScheduleSettings, now: datetime) -> Mapping[str, datetime | None]:
+def next_times(settings: ScheduleSettings, now: datetime) -> Mapping[Job, datetime | None]:
     """When each job runs next."""
     return {
         job: trigger(cron, settings.timezone).get_next_fire_time(None, now)
@@ -88,7 +88,6 @@ class Schedule:
             EVENT_JOB_EXECUTED,
             EVENT_JOB_MAX_INSTANCES,
             EVENT_JOB_MISSED,
-            EVENT_JOB_SUBMITTED,
         )
         from apscheduler.executors.pool import ThreadPoolExecutor
         from apscheduler.schedulers.blocking import BlockingScheduler
@@ -116,7 +115,6 @@ class Schedule:
             missed = last_missed(settings, job, self._state[job], now)
             first = {} if missed is None else {"next_run_time": missed}
             self.scheduler.add_job(self._do, trigger(cron, settings.timezone), args=[job], id=job, **first)
-        self.scheduler.add_listener(self._submitted, EVENT_JOB_SUBMITTED)
         self.scheduler.add_listener(self._ended, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
         self.scheduler.add_listener(self._left_out, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
 
@@ -133,19 +131,18 @@ class Schedule:
     # --- inside ---
 
     def _do(self, job: str) -> Ran:
+        self._note(job, state="running", started=_now())
         return self._run(job)
-
-    def _submitted(self, event: JobSubmissionEvent) -> None:
-        due = max(event.scheduled_run_times)
-        self._note(event.job_id, state="running", due=due.isoformat(), started=_now())
 
     def _ended(self, event: JobExecutionEvent) -> None:
         found = event.retval
         if isinstance(found, Ran):
             state = "done" if found.code == 0 else "failed"
-            self._note(event.job_id, state=state, code=found.code, says=found.says, ended=_now())
+            values: dict[str, Any] = {"state": state, "code": found.code, "says": found.says}
         else:
-            self._note(event.job_id, state="failed", says=str(event.exception), ended=_now())
+            values = {"state": "failed", "says": str(event.exception)}
+        # Only now: a run that this process did not live to see the end of counts as missed.
+        self._note(event.job_id, **values, due=event.scheduled_run_time.isoformat(), ended=_now())
 
     def _left_out(self, event: Any) -> None:
         known = self._state[event.job_id]

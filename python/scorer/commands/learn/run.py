@@ -1,0 +1,76 @@
+"""``scorer learn run``: the steps of a generation, once each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scorer.commands.log_options import moment
+from scorer.commands.output import print_json
+
+
+def run(
+    workspace: Annotated[
+        Path, typer.Argument(metavar="WORKSPACE", help="Directory to work in; made if needed.")
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="learn.toml; default: every default."),
+    ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(
+            help="Only this: join, train, evaluate, gate, publish, or overlay. Default: all but overlay."
+        ),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            help="The moment that names the generation: 2026-11-02T03:00; the same again is the same one. "
+            "Default: the unfinished generation, else a new one from now."
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Join, train, evaluate, gate and publish one generation; what is done already is kept.
+
+    Killed at any moment, it goes on where it was when run again. Two at once are refused.
+    """
+    from scorer.learn import settings
+    from scorer.learn.schedule.overlay import run_overlay
+    from scorer.learn.schedule.running import run_generation
+    from scorer.learn.schedule.workspace import Workspace
+    from scorer.learn.tracking import Tracking
+
+    given = moment("--as-of", as_of)
+    at = None if given is None else round(given.timestamp() * 1000)
+    chosen = settings.load(config)
+    base = Path.cwd() if config is None else config.resolve().parent
+    tracking = Tracking(chosen.tracking)
+    if step == "overlay":
+        done = run_overlay(Workspace(workspace), chosen, base, as_of_ms=at)
+    else:
+        done = run_generation(Workspace(workspace), chosen, base, step=step, as_of_ms=at)
+    warnings = tracking.steps(done)
+    if json:
+        print_json(
+            {
+                "folder": str(done.folder),
+                "steps": [
+                    {"step": s.step, "state": s.state, "seconds": s.seconds, **s.says} for s in done.steps
+                ],
+                "warnings": warnings,
+            }
+        )
+        return
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    for one in done.steps:
+        said = ", ".join(f"{key} {_shown(value)}" for key, value in one.says.items())
+        typer.echo(f"{done.folder.name} {one.step}: {one.state}, {one.seconds:.1f} s: {said}")
+
+
+def _shown(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,254 @@
+"""The steps of one generation: join, train, evaluate, gate, publish.
+
+The candidate learns from everything but the last `gate.window_days` of mature decisions; on those it
+is evaluated and judged beside the bundle that was live when the generation began.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from scorer.learn.schedule.runner import Step
+from scorer.learn.schedule.workspace import as_of_ms
+from scorer.learn.settings import LearnSettings
+
+EXPERIENCE, LIVE, CANDIDATE = "experience.parquet", "live", "candidate"
+EVALUATION, VERDICT, PUBLISHED = "evaluation.json", "verdict", "published.json"
+
+
+class Places:
+    """Where the settings point, from the folder of their file.
+
+    Args:
+        settings: learn.toml.
+        base: its folder.
+    """
+
+    def __init__(self, settings: LearnSettings, base: Path) -> None:
+        self.schedule = settings.schedule
+        self._base = base
+
+    @property
+    def log(self) -> Path:
+        """The decision log."""
+        return self._base / self.schedule.log
+
+    @property
+    def registry(self) -> str:
+        """As `open_registry` takes it."""
+        named = self.schedule.registry
+        return named if named.startswith("mlflow:") else str(self._base / named)
+
+
+def generation_steps(
+    settings: LearnSettings, places: Places, folder: Path, earlier: Sequence[Path] = ()
+) -> list[Step]:
+    """The steps of the generation in a folder.
+
+    Args:
+        settings: learn.toml.
+        places: log and registry.
+        folder: whose name is the moment it looks from.
+        earlier: folders whose bundles the log may speak of, beside the registry's.
+    """
+    moment, plan = as_of_ms(folder), places.schedule
+
+    def train(there: Path, out: Path) -> Mapping[str, Any]:
+        return _train(settings, there, out, moment)
+
+    def evaluate(there: Path, out: Path) -> Mapping[str, Any]:
+        return _evaluate(settings, there, out)
+
+    def gate(there: Path, out: Path) -> Mapping[str, Any]:
+        return _gate(settings, there, out)
+
+    def publish(there: Path, out: Path) -> Mapping[str, Any]:
+        return _publish(places, there, out)
+
+    gate_set, train_set, guard_set = (
+        section.model_dump(mode="json") for section in (settings.gate, settings.train, settings.guardrails)
+    )
+    return [
+        join_step(settings, places, moment, earlier),
+        Step("train", (EXPERIENCE, LIVE), (CANDIDATE,), train, {"train": train_set, "gate": gate_set}),
+        Step("evaluate", (EXPERIENCE, LIVE, CANDIDATE), (EVALUATION,), evaluate, {"gate": gate_set}),
+        Step(
+            "gate",
+            (EXPERIENCE, LIVE, CANDIDATE),
+            (VERDICT,),
+            gate,
+            {"gate": gate_set, "guardrails": guard_set},
+        ),
+        Step("publish", (EXPERIENCE, VERDICT), (PUBLISHED,), publish, {"alias": plan.alias}),
+    ]
+
+
+def join_step(settings: LearnSettings, places: Places, moment: int, earlier: Sequence[Path]) -> Step:
+    """The first step: the log as known at a moment, and the bundle that is live."""
+
+    def join(_: Path, out: Path) -> Mapping[str, Any]:
+        return _join(settings, places, moment, out, earlier)
+
+    return Step(
+        "join",
+        (),
+        (EXPERIENCE, LIVE),
+        join,
+        {
+            "as_of_ms": moment,
+            "checkpoint": places.schedule.checkpoint,
+            "alias": places.schedule.alias,
+            "join": settings.join.model_dump(mode="json"),
+        },
+    )
+
+
+def _join(
+    settings: LearnSettings, places: Places, moment: int, out: Path, earlier: Sequence[Path]
+) -> Mapping[str, Any]:
+    from scorer.learn import experience_files
+    from scorer.learn.join.joining import join
+    from scorer.log import BundleShelf
+    from scorer.registry import open_registry
+
+    store = open_registry(places.registry)
+    try:
+        target = store.resolve(places.schedule.alias)
+        (out / LIVE).mkdir()
+        store.copy(target, out / LIVE)
+    finally:
+        store.close()
+    shelf = BundleShelf(_bundles(places, out / LIVE, earlier), required=False)
+    joined = join(places.log, shelf, settings.join, as_of_ms=moment, checkpoint=places.schedule.checkpoint)
+    experience_files.write(joined.experience, out / EXPERIENCE, joined.notes(settings.join))
+    return {
+        "live": target.digest,
+        "decisions": len(joined.experience),
+        "findings": {one.name: one.count for one in joined.findings},
+    }
+
+
+def _bundles(places: Places, live: Path, earlier: Sequence[Path]) -> list[Path]:
+    """Directories in which the log's bundles may be: the registry's, and what earlier generations kept."""
+    found = [live]
+    if not places.registry.startswith("mlflow:"):
+        found.append(Path(places.registry))
+    for folder in earlier:
+        found += [path for name in (LIVE, VERDICT) for path in (folder / name,) if path.is_dir()]
+    return found
+
+
+def _train(settings: LearnSettings, there: Path, out: Path, moment: int) -> Mapping[str, Any]:
+    from scorer.bundle.lineage import digest_of
+    from scorer.learn import experience_files
+    from scorer.learn.bundles import build_candidate
+    from scorer.learn.gate.estimate import mature_window
+    from scorer.learn.training import Generation, fit
+    from scorer.learn.training.tasks import read_task
+
+    experience = experience_files.read(there / EXPERIENCE)
+    judges = mature_window(experience, settings.gate.window_days, 0)
+    taught = experience.between(0, int(judges.time_ms[0])) if len(judges) else experience
+    trained = fit(
+        read_task(there / LIVE),
+        taught,
+        settings.train,
+        Generation.of_bundle(there / LIVE),
+        data_digest=digest_of(there / EXPERIENCE),
+        notes=experience_files.read_notes(there / EXPERIENCE),
+    )
+    created = datetime.fromtimestamp(moment / 1000, UTC)
+    built = build_candidate(trained, out / CANDIDATE, there.name, created_at=created)
+    return {
+        "candidate": built.digest,
+        "generation": trained.generation,
+        "taught": len(taught),
+        "held_back": len(judges),
+        "tau": trained.weights.tau,
+        "gamma": trained.gamma.gamma,
+        **trained.metrics,
+    }
+
+
+def _evaluate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, Any]:
+    """Candidate beside live on decisions that taught neither, by every estimator, with diagnostics."""
+    from scorer.durable import write_atomically
+    from scorer.learn import experience_files
+    from scorer.learn.errors import DataError
+    from scorer.learn.gate.estimate import mature_window
+    from scorer.learn.gate.judge import learned_until
+    from scorer.learn.ope.evaluate import evaluate
+
+    experience = experience_files.read(there / EXPERIENCE)
+    taught = [
+        learned_until(json.loads((there / name / "manifest.json").read_bytes()).get("lineage")) or 0
+        for name in (CANDIDATE, LIVE)
+    ]
+    window = mature_window(experience, settings.gate.window_days, max(taught))
+    try:
+        found = evaluate(window, there / CANDIDATE, baseline=there / LIVE)
+    except DataError as error:
+        # Nothing to estimate on is for the gate to judge, which waits then; it is no failure of the loop.
+        write_atomically(out / EVALUATION, json.dumps({"unavailable": str(error)}).encode() + b"\n")
+        return {"unavailable": str(error)}
+    write_atomically(out / EVALUATION, json.dumps(found.as_dict(), indent=1).encode() + b"\n")
+    return {
+        "rows": found.logged.rows,
+        "logged": found.logged.value,
+        "difference": found.difference.value,
+        "low": found.difference.low,
+        "high": found.difference.high,
+    }
+
+
+def _gate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, Any]:
+    from scorer.learn.experience_files import read
+    from scorer.learn.gate.judge import judge
+    from scorer.learn.gate.write import write_verdict
+    from scorer.learn.training.fitting import digest_of
+
+    logged = read(there / EXPERIENCE)
+    verdict = judge(
+        logged,
+        there / CANDIDATE,
+        there / LIVE,
+        settings.gate,
+        settings.guardrails,
+        experience_digest=digest_of(logged),
+    )
+    verdict = write_verdict(verdict, there / CANDIDATE, out / VERDICT)
+    evidence = verdict.evidence
+    return {
+        "decision": evidence.decision,
+        "share": evidence.share,
+        "difference": evidence.difference.value,
+        "low": evidence.difference.low,
+        "failed": [check.name for check in evidence.checks if not check.passed],
+    }
+
+
+def _publish(places: Places, there: Path, out: Path) -> Mapping[str, Any]:
+    from scorer.durable import write_atomically
+    from scorer.learn.gate.publish import publish
+    from scorer.registry import open_registry
+
+    store = open_registry(places.registry)
+    try:
+        done = publish(
+            there / VERDICT,
+            store,
+            places.schedule.alias,
+            experience=there / EXPERIENCE,
+            by=f"generation {there.name}",
+        )
+    finally:
+        store.close()
+    # Whether this very call moved the alias differs when it is done again; what holds afterwards does not.
+    says = {key: value for key, value in asdict(done).items() if key != "moved"}
+    write_atomically(out / PUBLISHED, json.dumps(says, indent=1).encode() + b"\n")
+    return says

@@ -1,0 +1,124 @@
+"""The overlay's job, every few minutes: join, fit what moved since training, publish the next revision.
+
+It looks from now each time and keeps nothing but its newest folder. While a generation is between its
+first and its last step it waits: the gate judges against the bundle that was live when it began.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from scorer.learn.schedule.generation import EXPERIENCE, LIVE, Places, join_step
+from scorer.learn.schedule.runner import Boundary, Done, Step, run
+from scorer.learn.schedule.running import Ran, is_finished
+from scorer.learn.schedule.workspace import Workspace
+from scorer.learn.settings import LearnSettings
+
+OVERLAY = "overlay.json"
+REVISION, FITTED, REVISED = "revision", "fitted.json", "revised.json"
+FOLDER = "overlay"
+
+
+def run_overlay(
+    workspace: Workspace,
+    settings: LearnSettings,
+    base: Path,
+    *,
+    as_of_ms: int | None = None,
+    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    at: Boundary = lambda _: None,
+) -> Ran:
+    """Fits and publishes once.
+
+    Args:
+        workspace: where.
+        settings: learn.toml.
+        base: the folder of that file.
+        as_of_ms: the moment to look from; None: now.
+        clock_ms: Unix time.
+        at: told every boundary.
+
+    Raises:
+        DataError: another run is at work, or there is nothing to fit on.
+    """
+    places = Places(settings, base)
+    folder = workspace.path / FOLDER
+    with workspace.locked():
+        known = workspace.generations()
+        if known and not is_finished(settings, places, known[-1]):
+            says = {"waits": f"generation {known[-1].name} is under way"}
+            return Ran(folder, (Done("overlay", "kept", 0.0, says),))
+        moment = clock_ms() if as_of_ms is None else as_of_ms
+        steps = [
+            join_step(settings, places, moment, known[-2:]),
+            Step("fit", (EXPERIENCE, LIVE), (FITTED, REVISION), lambda a, b: _fit(settings, a, b, moment)),
+            Step("revise", (LIVE, FITTED, REVISION), (REVISED,), lambda a, b: _publish(places, a, b)),
+        ]
+        return Ran(folder, tuple(run(steps, folder, at=at)))
+
+
+def _fit(settings: LearnSettings, there: Path, out: Path, moment: int) -> Mapping[str, Any]:
+    import numpy as np
+
+    from scorer.bundle import revise
+    from scorer.durable import write_atomically
+    from scorer.learn import experience_files
+    from scorer.learn.overlay import fit
+    from scorer.learn.overlay.live import oracle_scores, untaught_since
+    from scorer.learn.training.tasks import read_task
+
+    live = there / LIVE
+    task, log = read_task(live), experience_files.read(there / EXPERIENCE)
+    scores = oracle_scores(live, task, log)
+    scores[log.time_ms < untaught_since(live, log)] = np.nan
+    found = fit(log, scores, task, settings.overlay, moment)
+    (out / REVISION).mkdir()
+    has_one = (live / OVERLAY).is_file()
+    if found.spec is not None or has_one:
+        revise(
+            live,
+            out / REVISION / "bundle",
+            overlay=found.spec,
+            remove_overlay=found.spec is None,
+            created_at=datetime.fromtimestamp(moment / 1000, UTC),
+        )
+    says = {
+        "outcomes": found.learner.outcomes,
+        "switched_off": found.spec is None,
+        "revised": (out / REVISION / "bundle").is_dir(),
+    }
+    write_atomically(out / FITTED, json.dumps(says, default=str).encode() + b"\n")
+    return says
+
+
+def _publish(places: Places, there: Path, out: Path) -> Mapping[str, Any]:
+    """Moves the alias, unless somebody else did since: that was a decision, too."""
+    from scorer.bundle import read_manifest
+    from scorer.durable import write_atomically
+    from scorer.learn.errors import DataError
+    from scorer.registry import open_registry
+    from scorer.registry.reference import parse_alias
+
+    bundle, target = there / REVISION / "bundle", parse_alias(places.schedule.alias)
+    says: dict[str, Any] = {"digest": None}
+    if bundle.is_dir():
+        store = open_registry(places.registry)
+        try:
+            digest = read_manifest(bundle).digest
+            now, known = store.resolve(str(target)).digest, read_manifest(there / LIVE).digest
+            if now not in (known, digest):
+                raise DataError(
+                    f'"{target}" was moved to {now[:19]} while the overlay was fitted; the next run fits anew'
+                )
+            store.push(bundle, by="overlay")
+            store.alias(target.name, target.alias, digest, by="overlay", reason="overlay: next revision")
+            says = {"digest": digest}
+        finally:
+            store.close()
+    write_atomically(out / REVISED, json.dumps(says).encode() + b"\n")
+    return says

@@ -1,0 +1,88 @@
+"""One run of the loop: which generation, which steps, under the workspace's lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from scorer.learn.errors import DataError
+from scorer.learn.schedule.generation import Places, generation_steps
+from scorer.learn.schedule.runner import Boundary, Done, is_done, run
+from scorer.learn.schedule.workspace import Workspace
+from scorer.learn.settings import LearnSettings
+
+STEPS = ("join", "train", "evaluate", "gate", "publish")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a run did."""
+
+    folder: Path
+    steps: tuple[Done, ...]
+
+
+def run_generation(
+    workspace: Workspace,
+    settings: LearnSettings,
+    base: Path,
+    *,
+    step: str | None = None,
+    as_of_ms: int | None = None,
+    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    at: Boundary = lambda _: None,
+) -> Ran:
+    """Does all steps of a generation, or one of them.
+
+    Args:
+        workspace: where.
+        settings: learn.toml.
+        base: the folder of that file.
+        step: only this one; by default all, those that are done left as they are.
+        as_of_ms: the moment that names the generation: runs of the same moment do the same, once. None: the
+            newest generation if it is unfinished, else a new one that looks from now; a single step but the
+            first belongs to the newest.
+        clock_ms: Unix time.
+        at: told every boundary.
+
+    Raises:
+        DataError: another run is at work, or a step cannot be done.
+    """
+    if step is not None and step not in STEPS:
+        raise DataError(f'no step "{step}"; there are {", ".join(STEPS)}')
+    places = Places(settings, base)
+    with workspace.locked():
+        known = workspace.generations()
+        folder = _folder(workspace, settings, places, known, step, as_of_ms, clock_ms)
+        earlier = [one for one in known if one.name < folder.name]
+        done = run(generation_steps(settings, places, folder, earlier), folder, only=step, at=at)
+        workspace.prune(settings.schedule.keep)
+    return Ran(folder, tuple(done))
+
+
+def is_finished(settings: LearnSettings, places: Places, folder: Path) -> bool:
+    """Whether every step of a generation is done."""
+    return all(is_done(step, folder) for step in generation_steps(settings, places, folder))
+
+
+def _folder(
+    workspace: Workspace,
+    settings: LearnSettings,
+    places: Places,
+    known: list[Path],
+    step: str | None,
+    as_of_ms: int | None,
+    clock_ms: Callable[[], int],
+) -> Path:
+    if as_of_ms is not None:
+        return workspace.generation(as_of_ms)
+    newest = known[-1] if known else None
+    if newest is not None and not is_finished(settings, places, newest):
+        return newest
+    if step in (None, STEPS[0]):
+        return workspace.generation(clock_ms())
+    if newest is None:
+        raise DataError(f'"{workspace.path}" holds no generation; begin with the step "{STEPS[0]}"')
+    return newest

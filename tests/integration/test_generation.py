@@ -1,0 +1,265 @@
+"""A whole generation from a decision log: join, train, evaluate, gate, publish; killed and continued."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from learning import START_MS, contexts, logged, small_task
+from logs import write_segment
+from servers import scorer_here
+
+from scorer.bundle import Bundle, inspect, revise
+from scorer.bundle.models import OverlaySpec
+from scorer.learn import settings as learn_settings
+from scorer.learn.bundles import build_candidate
+from scorer.learn.errors import DataError
+from scorer.learn.schedule.running import STEPS, run_generation
+from scorer.learn.schedule.workspace import Workspace
+from scorer.learn.training import fit
+from scorer.registry import Registry
+from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord
+
+POINT = "action.authorise"
+START = START_MS + 29 * 86_400_000
+DAY = 86_400_000
+AS_OF = START + 15 * DAY
+ROWS = 2400
+
+SOME_OVERLAY = OverlaySpec(segment="country", limit=2.0, everywhere={"route": {"A": 0.5}}, segments={})
+LEARN = """
+[join]
+families = []
+hours = 1.0
+[train]
+tau = [0.0]
+folds = 2
+trees = 30
+compare = false
+threads = 1
+[gate]
+window_days = 4.0
+min_rows = 100
+min_effective = 50.0
+margin = 0.05
+[overlay]
+segment = "country"
+family = ""
+[schedule]
+alias = "small@live"
+"""
+
+
+def write_log(
+    directory: Path,
+    bundle: Path,
+    *,
+    rows: int = ROWS,
+    seed: int = 0,
+    segment: int = 1,
+    first_day: float = 0.0,
+    days: float = 14.0,
+    turned: bool = False,
+) -> None:
+    """Even choices in a bundle's name. Route A is authorised far more often, or (`turned`) far less."""
+    found = inspect(bundle)
+    actions = [action.id for action in found.actions]
+    random = np.random.default_rng(seed)
+    drawn = contexts(rows, seed=seed)
+    payloads = []
+    times = np.sort(random.integers(START, START + round(days * DAY), rows)) + round(first_day * DAY)
+    taken = random.integers(0, len(actions), rows)
+    good = random.random(rows) < np.where((taken == 0) != turned, 0.9, 0.5)
+    for at in range(rows):
+        decided = int(times[at]) * 1000
+        decision = DecisionRecord(
+            decision_id=f"d{segment}-{at}",
+            checkpoint=POINT,
+            lane="live",
+            bundle=bytes.fromhex(found.digest.removeprefix("sha256:")),
+            decided_at_us=decided,
+            entity=f"shopper-{at}",
+            features=drawn[at].tolist(),
+            schema_fingerprint=int(found.schema_fingerprint, 16),
+            pmf=[1 / len(actions)] * len(actions),
+            action_index=int(taken[at]),
+            action=actions[taken[at]],
+            propensity=1 / len(actions),
+        )
+        payloads.append(LogRecord(decision=decision).SerializeToString())
+        outcome = OutcomeRecord(
+            checkpoint=POINT,
+            decision_id=f"d{segment}-{at}",
+            kind="authorised",
+            value=float(good[at]),
+            received_at_us=decided + 1_000_000,
+        )
+        payloads.append(LogRecord(outcome=outcome).SerializeToString())
+    write_segment(directory, segment, 1 + (segment - 1) * 2 * ROWS, payloads)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a log, learn.toml, and a registry whose live bundle learned that all routes are alike."""
+    base = tmp_path_factory.mktemp("loop")
+    (base / "learn.toml").write_text(LEARN)
+    plan = learn_settings.load(base / "learn.toml").train
+    alike = logged(600, truth=lambda rows: np.full((len(rows), 3), 0.7))
+    first = build_candidate(fit(small_task(), alike, plan), base / "first", "first")
+    registry = Registry(base / "registry")
+    registry.alias("small", "live", registry.push(first.path))
+    write_log(base / "decisions", first.path)
+    return base
+
+
+@pytest.fixture
+def base(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "base")
+
+
+class _Killed(BaseException):
+    pass
+
+
+def go(base: Path, *, at: Callable[[str], None] = lambda _: None, **more: Any) -> Any:
+    settings = learn_settings.load(base / "learn.toml")
+    return run_generation(Workspace(base / "work"), settings, base, as_of_ms=AS_OF, at=at, **more)
+
+
+def outcome_of(base: Path) -> dict[str, Any]:
+    """What holds after a run, whenever and in how many pieces it ran."""
+    (folder,) = Workspace(base / "work").generations()
+    registry = Registry(base / "registry")
+    return {
+        "live": registry.resolve("small@live").digest,
+        "history": [(c.alias, c.digest, c.action) for c in registry.history()],
+        "records": {
+            name: {
+                k: v
+                for k, v in json.loads((folder / f"{name}.step.json").read_text()).items()
+                if k != "seconds"
+            }
+            for name in STEPS
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(template: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str], Path]:
+    """A generation in one go: what holds afterwards, its boundaries, and its base."""
+    base = shutil.copytree(template, tmp_path_factory.mktemp("whole") / "base")
+    boundaries: list[str] = []
+    ran = go(base, at=boundaries.append)
+    assert [one.state for one in ran.steps] == ["done"] * 5
+    return outcome_of(base), boundaries, base
+
+
+def test_a_generation_learns_and_is_published(whole: tuple[dict[str, Any], list[str], Path]) -> None:
+    found, _, base = whole
+    (folder,) = Workspace(base / "work").generations()
+    says = {name: record["says"] for name, record in found["records"].items()}
+    assert says["join"]["decisions"] == ROWS
+    assert says["train"]["taught"] + says["train"]["held_back"] == ROWS
+    assert 0 < says["train"]["held_back"] < ROWS / 2
+    assert says["gate"]["decision"] == "promote"
+    assert says["evaluate"]["rows"] == says["train"]["held_back"]
+    assert says["evaluate"]["difference"] > 0
+    published = Bundle.load(folder / "verdict/bundle")
+    assert published.digest == found["live"] == says["publish"]["digest"]
+    pmf, _ = published.evaluate(contexts(100, seed=3))
+    assert pmf[:, 0].mean() > 0.9, "it has learned what is authorised more often"
+    assert (folder / "verdict/report.html").is_file()
+    assert [one.state for one in go(base).steps] == ["kept"] * 5
+
+
+def test_killed_at_every_boundary_it_ends_in_the_same_state(
+    base: Path, whole: tuple[dict[str, Any], list[str], Path]
+) -> None:
+    wanted, boundaries, _ = whole
+    assert len(boundaries) >= 15
+
+    # One base, killed at one boundary after the other: every life goes a step further.
+    for left in range(1, len(boundaries) + 1):
+        reached: list[str] = []
+
+        def die(boundary: str, reached: list[str] = reached, left: int = left) -> None:
+            reached.append(boundary)
+            if boundary == boundaries[left - 1]:
+                raise _Killed
+
+        with pytest.raises(_Killed):
+            go(base, at=die)
+    go(base)
+    assert outcome_of(base) == wanted
+
+
+def test_the_command_continues_and_then_begins_anew(base: Path) -> None:
+    learn = ["--config", str(base / "learn.toml"), "--json"]
+    work = str(base / "work")
+    moment = "2026-02-14T00:00"
+
+    def step(*arguments: str) -> Any:
+        done = scorer_here("learn", "run", work, *arguments, *learn)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    refused = scorer_here("learn", "run", work, "--step", "train", *learn)
+    assert refused.returncode == 1
+    assert 'begin with the step "join"' in refused.stderr
+    assert [s["state"] for s in step("--as-of", moment, "--step", "join")["steps"]] == ["done"]
+    assert [s["state"] for s in step("--step", "train")["steps"]] == ["done"]
+    ran = step()
+    assert [s["state"] for s in ran["steps"]] == ["kept", "kept", "done", "done", "done"]
+    assert ran["folder"].endswith("20260214T000000Z")
+    assert [s["state"] for s in step("--as-of", moment)["steps"]] == ["kept"] * 5
+
+
+def test_an_alias_that_was_moved_meanwhile_is_left_alone(base: Path) -> None:
+    registry = Registry(base / "registry")
+    for name in STEPS[:-1]:
+        go(base, step=name)
+    other = revise(base / "first", base / "other", caps=None, overlay=SOME_OVERLAY).digest
+    registry.push(base / "other")
+    registry.alias("small", "live", other, reason="by hand")
+    with pytest.raises(DataError, match="judge it against what is live now"):
+        go(base)
+    assert registry.resolve("small@live").digest == other
+
+
+def test_the_overlay_publishes_a_revision_of_what_is_live_between_generations(base: Path) -> None:
+    """The issuers turn around after the last generation: what was best is declined."""
+    from scorer.learn.schedule.overlay import run_overlay
+
+    def overlay(day: float) -> Any:
+        settings = learn_settings.load(base / "learn.toml")
+        moment = START + round(day * DAY)
+        (*_, last) = run_overlay(Workspace(base / "work"), settings, base, as_of_ms=moment).steps
+        return last
+
+    go(base, step="join")
+    assert "is under way" in overlay(15.1).says["waits"]
+    go(base)
+    registry = Registry(base / "registry")
+    oracle = registry.resolve("small@live")
+    assert oracle.path is not None
+    write_log(
+        base / "decisions", oracle.path, rows=1500, seed=5, segment=2, first_day=15.2, days=2.0, turned=True
+    )
+
+    moved = overlay(17.5)
+    assert moved.step == "revise"
+    revision = registry.resolve("small@live")
+    assert revision.digest == moved.says["digest"] != oracle.digest
+    assert revision.path is not None
+    assert (revision.path / "forest.bin").read_bytes() == (oracle.path / "forest.bin").read_bytes()
+    sample = contexts(200, seed=9)
+    before, after = (
+        Bundle.load(path).evaluate(sample)[0][:, 0].sum() for path in (oracle.path, revision.path)
+    )
+    assert after < before / 2, "it has turned around, too"
+    assert overlay(17.5).says["digest"] == revision.digest, "again: the same"
