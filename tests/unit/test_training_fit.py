@@ -133,6 +133,11 @@ BAD = [
     ),
     ("propensity NaN", replaced(propensity=lambda p: p * np.nan), "6000 settled decisions have a propensity"),
     ("reward", replaced(reward=lambda r: r / 2), "are neither 0 nor 1"),
+    (
+        "not eligible",
+        replaced(eligible=lambda e: e & [True, True, False]),
+        "took an action that was not eligible",
+    ),
     ("catalogue", replaced(actions=lambda a: (*a[:2], "route=Z")), "1 of the task's actions are not in it"),
     ("order", replaced(actions=lambda a: a[::-1]), "another catalogue (the order differs)"),
     ("width", replaced(context=lambda c: c[:, :1]), "contexts have 1 columns, the task has 2"),

@@ -63,6 +63,13 @@ def check(task: OracleTask, experience: Experience, plan: TrainSettings) -> None
             f"{name}: {wrong} settled decisions have a propensity that is not above 0 and at most 1; "
             "join the log again, which leaves them out"
         )
+    rows = np.flatnonzero(settled)
+    wrong = int((~experience.eligible[rows, experience.action[rows]]).sum())
+    if wrong:
+        raise DataError(
+            f"{name}: {wrong} settled decisions took an action that was not eligible; "
+            "join the log again, which leaves them out"
+        )
     taken = np.unique(experience.action[settled])
     if len(taken) == 1:
         raise DataError(
