@@ -19,7 +19,7 @@ from scorer.learn import ope
 
 _COMMAND = "make bench-learning ARGS=intervals"
 # Logs per seed, rate, size and regime: as many as four minutes on one core allow.
-_LOGS = {1_000: 50, 5_000: 30, 50_000: 20}
+_LOGS = {1_000: 50, 5_000: 30, 50_000: 15}
 _RESAMPLES = {1_000: 10_000, 5_000: 10_000, 50_000: 1_000}
 _Z = 1.959963984540054
 

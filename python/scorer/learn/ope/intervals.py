@@ -16,6 +16,8 @@ Ints = npt.NDArray[np.int64]
 
 # The Cornish-Fisher quantile is used up to this skewness of the mean; beyond it, it folds over.
 _SKEWEST = 1.0
+# How much a badly known empirical variance is discounted; chosen on seeds of its own (docs/off-policy.md).
+_DOUBT = 6.0
 # Values nearer to 0 or 1 are judged as if they were here.
 _EDGE = 1e-6
 
@@ -106,7 +108,7 @@ def _excess(variance: float, implied: Moments, n: int) -> float:
     if whole <= 0:
         return math.inf if variance > 0 else 1.0
     noise = implied.kurtosis / whole**2 / n
-    return max(1.0, 1 + (variance / whole - 1) / (1 + 2 * noise))
+    return max(1.0, 1 + (variance / whole - 1) / (1 + _DOUBT * noise))
 
 
 def _reach(z: float, n: int, implied: Moments, excess: float, scale: float) -> float:
