@@ -7,20 +7,18 @@ moment are not seen, though they may be there, so a join can be repeated later.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
-from scorer.learn.join.catalogue import Layout, carry_columns, map_actions
-from scorer.learn.join.decisions import Block, Decisions
+from scorer.learn.join.assembling import assemble, known_ms
+from scorer.learn.join.decisions import Decisions
 from scorer.learn.join.findings import LATER, Finding, Findings
-from scorer.learn.join.maturity import Windows, states, windows
+from scorer.learn.join.maturity import windows
 from scorer.learn.join.rates import Dependence, Rate, dependence, rates, windows_passed
 from scorer.learn.join.settings import JoinSettings
 from scorer.log import LogReader, OutcomeJoin
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from scorer.v1.log_pb2 import DecisionRecord, OutcomeRecord
 
 _WEEK_MS = 7 * 86_400_000
-_SKEW_MS = 60_000
 _DEPENDS = 0.001
 
 # What the reader says of the log's bytes, in our names.
@@ -168,11 +165,6 @@ class _Point:
             self.outcomes.add(sequence, record)
 
 
-def known_ms(received_at_us: int, occurred_at_ms: int) -> int:
-    """When an outcome became known: when it was received; where the log does not say, when it occurred."""
-    return received_at_us // 1000 if received_at_us else occurred_at_ms
-
-
 def _chosen(points: dict[str, _Point], wanted: str | None) -> tuple[str, _Point]:
     choosing = [name for name, point in points.items() if point.chooses]
     if wanted is not None:
@@ -204,7 +196,9 @@ def _joined(
     of = windows(newest.actions, settings)
     for name in of.unused:
         findings.add("family without actions", name)
-    experience = _experience(checkpoint, point, newest, settings, as_of_ms, of, findings)
+    experience = assemble(
+        checkpoint, point.decisions.blocks, point.outcomes, newest, settings, as_of_ms, of, findings
+    )
     passed = windows_passed(experience, as_of_ms, of)
     families = rates(experience, of.family[experience.action], of.names, passed)
     actions = rates(experience, experience.action, experience.actions, passed)
@@ -227,115 +221,6 @@ def _joined(
         dependence=depends,
         catalogue=newest.digest,
     )
-
-
-def _experience(
-    checkpoint: str,
-    point: _Point,
-    newest: Layout,
-    settings: JoinSettings,
-    as_of_ms: int,
-    of: Windows,
-    findings: Findings,
-) -> Experience:
-    blocks = [_carried(block, newest, findings) for block in point.decisions.blocks]
-    blocks = [block for block in blocks if len(block)]
-    if not blocks:
-        raise DataError(f'no decision of "{checkpoint}" fits the newest bundle; join an earlier moment')
-    time_us = np.concatenate([block.time_us for block in blocks])
-    order = np.lexsort((np.concatenate([block.sequence for block in blocks]), time_us))
-
-    def column(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([np.asarray(getattr(block, name)) for block in blocks])[order]
-
-    ids, time_ms, action = column("decision_id"), time_us[order] // 1000, column("action")
-    value, settled_ms = _outcomes(checkpoint, ids, time_ms, point.outcomes, findings)
-    state = states(time_ms, action, ~np.isnan(value), as_of_ms, of)
-    settled = state == State.SETTLED
-    # What has to wait is known when its window ends: training must not learn from it earlier.
-    ends = np.where(of.waits[action], time_ms + of.window_ms[action], settled_ms)
-    settled_ms = np.maximum(settled_ms, ends)
-    bundles = tuple(dict.fromkeys(block.layout.digest for block in blocks))
-    names = np.concatenate([np.full(len(block), bundles.index(block.layout.digest)) for block in blocks])
-    lane_names = column("lane")
-    lanes, lane = np.unique(lane_names, return_inverse=True)
-    return Experience(
-        decision_id=ids.astype(np.str_),
-        entity=column("entity").astype(np.str_),
-        time_ms=time_ms,
-        settled_ms=np.where(settled, settled_ms, -1),
-        context=column("context"),
-        eligible=column("eligible"),
-        pmf=column("pmf"),
-        action=action,
-        propensity=column("propensity"),
-        reward=np.where(settled, (value >= settings.threshold).astype(np.float64), np.nan),
-        state=state,
-        bundle=names[order].astype(np.int64),
-        lane=lane.astype(np.int64),
-        bundles=bundles,
-        lanes=tuple(str(name) for name in lanes),
-        actions=tuple(action.id for action in newest.actions),
-    )
-
-
-def _carried(block: Block, newest: Layout, findings: Findings) -> Block:
-    """A block in the newest bundle's layout; what cannot be carried over is noted and left out."""
-    if block.layout.digest == newest.digest:
-        return block
-    actions = map_actions(block.layout.actions, newest.actions)
-    gone, other = actions.to[block.action] < 0, actions.redefined[block.action]
-    context, fits = carry_columns(block.context, block.layout.features, newest.features)
-    stays = ~gone & ~other & fits
-    for name, rows in (
-        ("action left the catalogue", gone),
-        ("action was redefined", ~gone & other),
-        ("context cannot be carried over", ~gone & ~other & ~fits),
-    ):
-        findings.add_all(name, (block.decision_id[at] for at in np.flatnonzero(rows)))
-    at = np.flatnonzero(stays)
-    own = np.flatnonzero(actions.stays)
-    pmf = np.zeros((len(at), actions.width), dtype=np.float32)
-    eligible = np.zeros((len(at), actions.width), dtype=bool)
-    mass = block.pmf[np.ix_(at, own)].astype(np.float64).sum(axis=1)
-    whole = bool((block.pmf[at][:, ~actions.stays] == 0).all())
-    # What stays of a decision is a draw among the actions that stay.
-    scale = np.ones(len(at)) if whole else mass
-    pmf[:, actions.to[own]] = block.pmf[np.ix_(at, own)] / scale[:, None]
-    eligible[:, actions.to[own]] = block.eligible[np.ix_(at, own)]
-    if not actions.is_identity:
-        findings.add("catalogue changed", f"{block.layout.digest[:19]} to {newest.digest[:19]}", len(at))
-    return Block(
-        layout=block.layout,
-        sequence=block.sequence[at],
-        decision_id=[block.decision_id[row] for row in at],
-        entity=[block.entity[row] for row in at],
-        lane=[block.lane[row] for row in at],
-        time_us=block.time_us[at],
-        context=context[at],
-        eligible=eligible,
-        pmf=pmf,
-        action=actions.to[block.action[at]],
-        propensity=block.propensity[at] / scale,
-    )
-
-
-def _outcomes(
-    checkpoint: str,
-    ids: Sequence[str] | npt.NDArray[Any],
-    time_ms: npt.NDArray[np.int64],
-    outcomes: OutcomeJoin,
-    findings: Findings,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """`[n]` the value that counts (NaN: none) and when it became known."""
-    value, known = np.full(len(ids), np.nan), np.full(len(ids), -1, dtype=np.int64)
-    for at, name in enumerate(ids):
-        for report in outcomes.of(checkpoint, str(name)).values():
-            value[at] = report.value
-            known[at] = max(known_ms(report.received_at_us, report.occurred_at_ms), time_ms[at])
-            if 0 < report.occurred_at_ms < time_ms[at] - _SKEW_MS:
-                findings.add("outcome before its decision", str(name))
-    return value, known
 
 
 def _note_outcomes(checkpoint: str, point: _Point, findings: Findings) -> None:
