@@ -71,7 +71,7 @@ def test_a_log_of_another_catalogue_is_refused(place):
 
 
 def test_solved_prices_hold_in_the_revised_bundle(place, tmp_path):
-    from scorer.bundle.revise import revise
+    from scorer.bundle import revise
 
     logged = log(TRUTH, n=2_000, seed=1)
     solved = solve_bundle(place / "soft", logged.context, logged.eligible, {"challenge": 0.4})
