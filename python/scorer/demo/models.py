@@ -10,13 +10,15 @@ import numpy.typing as npt
 
 from scorer.demo.narrate import Narrator
 from scorer.demo.plan import DemoPlan
+from scorer.learn.experience import Experience, State
 from scorer.learn.fraud import FraudModel, FraudPlan, train_fraud
 from scorer.learn.oracle import Oracle, OraclePlan, train_oracle
 from scorer.learn.routing import RoutingLog
 from scorer.learn.split import Days, SplitPlan
 from scorer.learn.transactions import Transactions
-from scorer.simulate.payments import Logged, Payments, contexts, log_baseline
-from scorer.simulate.task import authorise_task, choices
+from scorer.simulate.actions import catalogue
+from scorer.simulate.payments import Logged, Payments, baseline_pmf, contexts, log_baseline
+from scorer.simulate.task import authorise_task, choices, context_rows
 
 # How much older the first version's data is, where the data is long enough.
 DAYS_BETWEEN = 14
@@ -32,13 +34,42 @@ class Trained:
         fraud: first and second version.
         oracle: first and second version.
         logged: the baseline's log that taught the oracles.
+        logged_ms: `[n]` when each of its payments was made, Unix time.
         routing: for the real log, if there is one.
     """
 
     fraud: tuple[FraudModel, FraudModel]
     oracle: tuple[Oracle, Oracle]
     logged: Logged
+    logged_ms: npt.NDArray[np.int64]
     routing: Oracle | None
+
+    def experience(self, until_ms: int) -> Experience:
+        """The baseline's log as learning reads logs, moved in time so that it ends at `until_ms`.
+
+        The transactions are of another year; what the server decides comes right after them.
+        """
+        logged, n = self.logged, len(self.logged)
+        time_ms = self.logged_ms + (until_ms - 1 - int(self.logged_ms.max()))
+        parts = [logged.contexts.take(part) for part in np.array_split(np.arange(n), max(1, n // 8192))]
+        return Experience(
+            decision_id=np.char.add("baseline-", np.arange(n).astype(np.str_)),
+            entity=np.full(n, ""),
+            time_ms=time_ms,
+            settled_ms=time_ms,
+            context=context_rows(logged.contexts),
+            eligible=np.concatenate([part.eligible() for part in parts]),
+            pmf=np.concatenate([baseline_pmf(part).astype(np.float32) for part in parts]),
+            action=logged.action,
+            propensity=logged.propensity,
+            reward=logged.authorised.astype(np.float64),
+            state=np.full(n, State.SETTLED, dtype=np.int8),
+            bundle=np.zeros(n, dtype=np.int64),
+            lane=np.zeros(n, dtype=np.int64),
+            bundles=("baseline",),
+            lanes=("baseline",),
+            actions=tuple(action.id for action in catalogue()),
+        )
 
     def summary(self) -> dict[str, Any]:
         """For summary.json: what training itself measured, on held-out data."""
@@ -79,18 +110,20 @@ def log_payments(
     world: Payments,
     plan: DemoPlan,
     seed: int,
-) -> Logged:
-    """The baseline's log: payments between the first fraud model's training and the test days.
+) -> tuple[Logged, npt.NDArray[np.int64]]:
+    """The baseline's log, and when each payment was made.
 
-    Their risk is that model's score, which has not seen them.
+    The payments lie between the first fraud model's training and the test days; their risk is that
+    model's score, which has not seen them.
     """
     days = Days(fraud.split.calibration.end, fraud.split.test.first)
     stream = days.rows(transactions)
     wanted = min(plan.second_log, len(stream))
     # Spread over the whole period, in order of time.
     stream = stream[np.unique(np.linspace(0, len(stream) - 1, wanted).astype(np.intp))]
-    given = contexts(transactions.take(stream), fraud.scores(rows[stream]).astype(np.float32), seed)
-    return log_baseline(world, given, seed)
+    made = transactions.take(stream)
+    given = contexts(made, fraud.scores(rows[stream]).astype(np.float32), seed)
+    return log_baseline(world, given, seed), made.time_ms
 
 
 def train_oracles(narrator: Narrator, logged: Logged, plan: DemoPlan, seed: int) -> tuple[Oracle, Oracle]:
@@ -138,10 +171,11 @@ def train_all(
     """Trains everything: fraud models, the baseline's log with their scores as risk, oracles on that log."""
     frauds = train_frauds(narrator, transactions, rows, plan, seed)
     with narrator.busy("payments under the baseline policy"):
-        logged = log_payments(transactions, rows, frauds[0], world, plan, seed)
+        logged, logged_ms = log_payments(transactions, rows, frauds[0], world, plan, seed)
     return Trained(
         fraud=frauds,
         oracle=train_oracles(narrator, logged, plan, seed),
         logged=logged,
+        logged_ms=logged_ms,
         routing=train_routing(narrator, routing, plan, seed) if routing else None,
     )

@@ -29,6 +29,11 @@ class DemoPlan:
         block: payments that one thread handles at a time.
         swap_at: share of the payments after which the aliases move.
         swap_seconds: for how long the new bundles are waited for.
+        learned: payments that each generation learns from, besides all before it.
+        judged: payments that judge each generation.
+        candidate_trees: boosting rounds of what is learned.
+        exploration: the policy of what is learned, as in learn.toml.
+        margin: how much worse than the live policy a candidate may be at worst, as a rate.
     """
 
     simulated: TransactionPlan
@@ -43,6 +48,11 @@ class DemoPlan:
     block: int = 32
     swap_at: float = 0.5
     swap_seconds: float = 30.0
+    learned: int = 6_000
+    judged: int = 6_000
+    candidate_trees: int = 300
+    exploration: tuple[str, ...] = ('rule = "softmax"', "inverse_temperature = 60.0")
+    margin: float = 0.02
 
     @staticmethod
     def full() -> DemoPlan:
@@ -61,6 +71,9 @@ class DemoPlan:
             payments=1_200,
             most_batch_rows=5_000,
             routing_replay=1_500,
+            learned=600,
+            judged=1_000,
+            candidate_trees=40,
         )
 
 
@@ -97,6 +110,16 @@ class Places:
     def settings(self) -> Path:
         """The server's settings file."""
         return self.output / "scorer.toml"
+
+    @property
+    def learning(self) -> Path:
+        """A folder for each generation: what taught it, what judged it, the verdict."""
+        return self.output / "learning"
+
+    @property
+    def learn_settings(self) -> Path:
+        """The settings of learning."""
+        return self.output / "learn.toml"
 
 
 def project_root() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scorer.bundle import PolicySpec
 from scorer.demo.errors import DemoError
 from scorer.demo.models import Trained
 from scorer.demo.narrate import Narrator
@@ -14,8 +15,10 @@ from scorer.learn.bundles import Built, build_fraud, build_oracle, near_greedy
 from scorer.learn.oracle import Oracle
 from scorer.registry import Registry
 
-# What each version explores: the first knows little, so it tries more.
-EPSILONS = (0.05, 0.02)
+# How sharply each version prefers what it takes for better: the first knows little, so it tries more.
+INVERSE_TEMPERATURES = (40.0, 60.0)
+# The providers are four, and one is far better than the others.
+ROUTING_EPSILON = 0.05
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,12 @@ def publish(
 ) -> Published:
     """Builds every bundle, pushes it, and points the aliases to the first versions."""
 
-    def action(oracle: Oracle, epsilon: float, name: str) -> Built:
-        run = f"{run_id}-{name}"
-        return build_oracle(oracle, near_greedy(epsilon, run), places.bundles / name, run)
+    def action(oracle: Oracle, policy: PolicySpec, name: str) -> Built:
+        return build_oracle(oracle, policy, places.bundles / name, f"{run_id}-{name}")
+
+    def softmax(inverse_temperature: float, name: str) -> PolicySpec:
+        salt = near_greedy(0.0, f"{run_id}-{name}").salt
+        return PolicySpec(rule="softmax", inverse_temperature=inverse_temperature, salt=salt)
 
     places.bundles.mkdir()
     with narrator.busy("built, with golden cases from XGBoost's own predictions"):
@@ -53,10 +59,14 @@ def publish(
             for number, model in enumerate(trained.fraud, 1)
         ]
         oracles = [
-            action(oracle, epsilon, f"action-v{number}")
-            for number, (oracle, epsilon) in enumerate(zip(trained.oracle, EPSILONS, strict=True), 1)
+            action(oracle, softmax(sharp, f"action-v{number}"), f"action-v{number}")
+            for number, (oracle, sharp) in enumerate(
+                zip(trained.oracle, INVERSE_TEMPERATURES, strict=True), 1
+            )
         ]
-        routing = action(trained.routing, EPSILONS[0], "route-v1") if trained.routing else None
+        routing = None
+        if trained.routing:
+            routing = action(trained.routing, near_greedy(ROUTING_EPSILON, f"{run_id}-route-v1"), "route-v1")
     extra = [routing] if routing else []
     for built in (*frauds, *oracles, *extra):
         digest = registry.push(built.path)

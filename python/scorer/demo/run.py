@@ -19,6 +19,7 @@ from scorer.control import client as control
 from scorer.demo.data import Data, obtain
 from scorer.demo.errors import DemoError
 from scorer.demo.judge import Findings, judge
+from scorer.demo.learning import Learned, Learning
 from scorer.demo.models import ROUTING_TRAINING, Trained, train_all
 from scorer.demo.narrate import Narrator
 from scorer.demo.page import write_report
@@ -27,7 +28,7 @@ from scorer.demo.process import ServerProcess, run_command
 from scorer.demo.publish import Published, publish, write_settings
 from scorer.demo.replay import Batch, RoutingReplay, Swap, drive, replay_routing, score_in_batches
 from scorer.demo.results import routing_value
-from scorer.demo.terminal import show, where_next
+from scorer.demo.terminal import show, show_learning, where_next
 from scorer.demo.traffic import AUTHORISE, FRAUD, Traffic
 from scorer.errors import ScorerError
 from scorer.learn.fraud import fraud_columns, test_rows
@@ -98,6 +99,10 @@ class _Demo:
             with narrator.step("What came out"):
                 self._summary |= findings.summary()
                 show(narrator, findings)
+            with narrator.step("Learn from the log: two generations, judged before they serve"):
+                learned = self._learn(data, trained, registry, server, client)
+                self._summary["learning"] = [one.as_dict() for one in learned]
+                show_learning(narrator, learned)
             with narrator.step("Stop the server"):
                 code = server.stop()
                 if code != 0:
@@ -147,7 +152,7 @@ class _Demo:
             # The first part is what is wanted; the rest is for a swap that takes long.
             shuffled = np.random.default_rng([self._seed, 7]).permutation(judged)
             stream = np.concatenate([np.sort(part) for part in np.split(shuffled, [self._plan.payments])])
-            traffic = self._traffic(client, data, stream)
+            traffic = self._traffic(client, data, stream, self._run_id, self._seed + 1)
             swap = self._drive(traffic, server, registry, published)
             after = self._batch(client, data, judged, "v2")
             routed = self._route(client, data)
@@ -165,6 +170,21 @@ class _Demo:
             self._seed,
         )
 
+    def _learn(
+        self, data: Data, trained: Trained, registry: Registry, server: ServerProcess, client: Client
+    ) -> list[Learned]:
+        plan = self._plan
+        rows = test_rows(data.transactions, trained.fraud[1].split)
+        rows = np.random.default_rng([self._seed, 8]).permutation(rows)
+
+        def traffic(part: int) -> Traffic:
+            wanted = plan.judged if part % 2 else plan.learned
+            # A payment may be made of a transaction that another was made of: its shopper comes back.
+            own = np.sort(np.roll(rows, -part * wanted)[:wanted])
+            return self._traffic(client, data, own, f"{self._run_id}-l{part}", self._seed + 10 + part)
+
+        return Learning(self._places, plan, registry, server, trained, self._narrator).run(traffic)
+
     def _batch(self, client: Client, data: Data, judged: npt.NDArray[np.intp], name: str) -> Batch:
         batch = score_in_batches(client, data.rows[judged], f"{self._run_id}-batch-{name}")
         self._narrator.say(
@@ -173,16 +193,18 @@ class _Demo:
         )
         return batch
 
-    def _traffic(self, client: Client, data: Data, stream: npt.NDArray[np.intp]) -> Traffic:
+    def _traffic(
+        self, client: Client, data: Data, stream: npt.NDArray[np.intp], run: str, seed: int
+    ) -> Traffic:
         payments = data.transactions.take(stream)
         return Traffic(
             client=client,
             columns=fraud_columns(),
             payments=payments,
             rows=data.rows[stream],
-            contexts=contexts(payments, np.zeros(len(stream)), self._seed + 1),
+            contexts=contexts(payments, np.zeros(len(stream)), seed),
             world=self._world,
-            run=self._run_id,
+            run=run,
             threads=self._plan.threads,
             block=self._plan.block,
         )
@@ -256,11 +278,13 @@ class _Demo:
         }
 
 
-_OURS = ("registry", "bundles", "decisions", "state")
+_OURS = ("registry", "bundles", "decisions", "state", "learning")
 _OUR_FILES = (
     "scorer.toml",
+    "learn.toml",
     "server.log",
     "report.html",
+    "learning.html",
     "summary.json",
     "traceback.txt",
     "decisions.parquet",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scorer.demo import figures
 from scorer.demo.judge import Findings
+from scorer.demo.learning import Learned
 from scorer.demo.results import latencies
 from scorer.learn.ope import Estimate
 
@@ -112,3 +115,36 @@ def takeover(findings: Findings) -> str:
         f"{checkpoint} after {(at - findings.swap.ordered_at) * 1e3:.0f} ms"
         for checkpoint, at in findings.swap.first_answer.items()
     )
+
+
+LEARNING_HEAD = (
+    "generation",
+    "learned from",
+    "candidate",
+    "live",
+    "difference, points",
+    "verdict",
+    "live now",
+)
+
+
+def learning_rows(learned: Sequence[Learned]) -> list[list[str]]:
+    """What the gate made of each: off-policy estimates on payments that taught nobody."""
+    rows = []
+    for one in learned:
+        evidence = one.verdict.evidence
+        gap = evidence.difference
+        low, high = ("?" if end is None else f"{100 * end:+.1f}" for end in (gap.low, gap.high))
+        share = f" {evidence.share:.0%}" if evidence.decision == "mix" else ""
+        rows.append(
+            [
+                f"{one.number}",
+                f"{int(one.trained.metrics['rows']):,}",
+                f"{evidence.value.value:.1%}",
+                f"{evidence.live_value.value:.1%}",
+                f"{100 * gap.value:+.1f} [{low}, {high}]",
+                f"{evidence.decision}{share}",
+                one.digest.removeprefix("sha256:")[:12],
+            ]
+        )
+    return rows

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from scorer.demo import tables
 from scorer.demo.judge import Findings
+from scorer.demo.learning import Learned
 from scorer.demo.narrate import Narrator
 from scorer.demo.plan import Places
 from scorer.simulate.actions import catalogue
@@ -49,6 +50,11 @@ def show(narrator: Narrator, findings: Findings) -> None:
         f" first answer of v2 on {tables.takeover(findings)}"
     )
     narrator.say(f"server: {findings.resident_mb:.0f} MB resident after the traffic")
+
+
+def show_learning(narrator: Narrator, learned: Sequence[Learned]) -> None:
+    """A line per generation."""
+    narrator.table(tables.LEARNING_HEAD, tables.learning_rows(learned))
 
 
 def _show_routing(narrator: Narrator, findings: Findings) -> None:
@@ -95,6 +101,7 @@ def where_next(narrator: Narrator, places: Places, summary: Mapping[str, Any]) -
     scorer = _from_here(Path(sys.executable).with_name("scorer"))
     for what, how in (
         ("the report", _from_here(places.output / "report.html")),
+        ("what was learned", _from_here(places.output / "learning.html")),
         ("the figures", _from_here(places.output / "summary.json")),
         ("the decisions", f"{scorer} log stat --log {_from_here(places.decisions)}"),
         ("the bundles", f"{scorer} registry list --registry {_from_here(places.registry)}"),
