@@ -175,10 +175,41 @@ def test_decision_log_holds_every_decision(finished):
     single = [one for one in ids if one.startswith(("demo3-f-", "demo3-a-"))]
     assert len(set(single)) == len(single) == 2 * traffic["payments"]
     batches = 2 * summary["fraud_as_served"]["v2"]["rows"]
-    assert len(ids) == len(single) + batches + summary["routing"]["logged"]["rows"]
+    learned = sum(one.startswith("demo3-l") and "-a-" in one for one in ids)
+    assert learned == 2 * (600 + 1_000)
+    assert len(ids) == len(single) + 2 * learned + batches + summary["routing"]["logged"]["rows"]
     assert log["verified"] == log["exported"] == len(ids)
     assert log["mismatched"] == 0
-    assert log["with_outcome"] == 2 * traffic["payments"]
+    assert log["with_outcome"] == 2 * traffic["payments"] + learned * 2
+
+
+def test_learns_two_generations_that_are_judged_on_what_taught_nobody(finished):
+    output, said, summary = finished
+    first, second = summary["learning"]
+    assert second["settled"] > first["settled"]
+    live = summary["bundles"]["action v2"]
+    for one in (first, second):
+        run = output / "learning" / f"generation-{one['number']}"
+        verdict = json.loads((run / "verdict" / "verdict.json").read_text())
+        evidence = verdict["evidence"]
+        assert evidence["live"]["digest"] == live
+        taught = pq.read_table(run / "training.parquet").column("decision_id").to_pylist()
+        joined = pq.read_table(run / "experience.parquet")
+        judged = [
+            name
+            for name, at in zip(
+                joined.column("decision_id").to_pylist(), joined.column("time_ms").to_pylist(), strict=True
+            )
+            if evidence["window"]["start_ms"] <= at <= evidence["window"]["end_ms"]
+        ]
+        assert len(judged) == evidence["window"]["decisions"] > 900
+        assert not set(judged) & set(taught)
+        # What the verdict says is what is served next.
+        published = verdict["bundle"] if one["decision"] == "promote" else live
+        assert one["live"] == published
+        live = published
+        assert one["decision"] in said
+    assert "Value per generation" in (output / "learning.html").read_text()
 
 
 def test_report_needs_nothing_else(finished):

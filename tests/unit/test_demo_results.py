@@ -10,7 +10,6 @@ from rich.console import Console
 
 from scorer.demo import figures
 from scorer.demo.narrate import Narrator
-from scorer.demo.report import Page
 from scorer.demo.results import (
     action_use,
     answers_by_bundle,
@@ -151,19 +150,6 @@ def test_plots_are_svg_that_stands_alone():
         assert text.rstrip().endswith("</svg>")
         assert "<image" not in text
     assert "fraud v2" in drawn[-1]
-
-
-def test_page_escapes_what_is_text_and_keeps_what_is_svg(tmp_path):
-    page = Page("a <b> title", "lead & more")
-    page.table(("x", "y"), [["<script>", 1]])
-    page.figure("<svg></svg>", "caption <i>")
-    page.tiles([("1 < 2", "truth")])
-    page.write(tmp_path / "page.html")
-    text = (tmp_path / "page.html").read_text()
-    assert "<script>" not in text
-    assert "&lt;script&gt;" in text
-    assert "<figure><svg></svg>" in text
-    assert "a &lt;b&gt; title" in text
 
 
 def test_narrator_on_a_pipe_writes_whole_lines():

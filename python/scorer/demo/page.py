@@ -10,8 +10,9 @@ import numpy as np
 
 from scorer.demo import figures, tables
 from scorer.demo.judge import Findings
-from scorer.demo.report import Page
 from scorer.demo.results import latencies
+from scorer.durable import write_atomically
+from scorer.learn.report.html import Page
 from scorer.simulate.actions import catalogue
 
 
@@ -40,32 +41,48 @@ def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> 
     )
     page.section("Fraud scores, as served")
     page.table(tables.FRAUD_HEAD, tables.fraud_rows(findings))
-    page.figure(
-        figures.score_histogram(findings.scores["v2"], findings.fraud, findings.bands),
-        "Calibrated scores of the test days from version 2; dashed: where review and decline begin.",
+    page.plots(
+        [
+            (
+                figures.score_histogram(findings.scores["v2"], findings.fraud, findings.bands),
+                "Calibrated scores of the test days from version 2; dashed: where review and decline begin.",
+            )
+        ]
     )
-    page.figure(
-        figures.roc_and_precision(
-            {name: (scores, findings.fraud) for name, scores in findings.scores.items()}
-        ),
-        "Both versions on the same test transactions.",
+    page.plots(
+        [
+            (
+                figures.roc_and_precision(
+                    {name: (scores, findings.fraud) for name, scores in findings.scores.items()}
+                ),
+                "Both versions on the same test transactions.",
+            )
+        ]
     )
     page.section("Latency")
     page.table(tables.LATENCY_HEAD, tables.latency_rows(findings))
-    page.figure(
-        figures.latencies(findings.measured.latency_ms),
-        "Closed loop: several Python threads on the server's own machine, so queueing in the client is part"
-        " of it. `scorer loadtest` measures from the intended send time.",
+    page.plots(
+        [
+            (
+                figures.latencies(findings.measured.latency_ms),
+                "Closed loop: several Python threads on the server's own machine, so queueing in the client"
+                " is part of it. `scorer loadtest` measures from the intended send time.",
+            )
+        ]
     )
     page.section("Payment actions")
     page.table(tables.ACTION_HEAD, tables.action_rows(findings))
     theirs = np.bincount(findings.logged.action, minlength=len(catalogue())) / len(findings.logged)
-    page.figure(
-        figures.action_shares(
-            {use.action: use.share for use in findings.used},
-            {action.id: float(part) for action, part in zip(catalogue(), theirs, strict=True)},
-        ),
-        "The ten actions chosen most, and how often the baseline's log has them.",
+    page.plots(
+        [
+            (
+                figures.action_shares(
+                    {use.action: use.share for use in findings.used},
+                    {action.id: float(part) for action, part in zip(catalogue(), theirs, strict=True)},
+                ),
+                "The ten actions chosen most, and how often the baseline's log has them.",
+            )
+        ]
     )
     page.table(tables.RATE_HEAD, tables.rate_rows(findings))
     entries = [
@@ -73,24 +90,32 @@ def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> 
         ("baseline, same payments", found.baseline),
         *((f"served, {findings.names.get(d, d)}", rate) for d, rate in found.by_bundle.items()),
     ]
-    page.figure(
-        figures.rates(
-            [
-                *((name, rate.value, rate.low, rate.high) for name, rate in entries),
-                ("best possible", found.ceiling, found.ceiling, found.ceiling),
-            ]
-        ),
-        "Authorisation rates in the simulated environment, intervals at 95 %."
-        f" Paired uplift: {tables.points(found.uplift)}.",
+    page.plots(
+        [
+            (
+                figures.rates(
+                    [
+                        *((name, rate.value, rate.low, rate.high) for name, rate in entries),
+                        ("best possible", found.ceiling, found.ceiling, found.ceiling),
+                    ]
+                ),
+                "Authorisation rates in the simulated environment, intervals at 95 %."
+                f" Paired uplift: {tables.points(found.uplift)}.",
+            )
+        ]
     )
     if findings.routing is not None:
         _report_routing(page, findings)
     page.section("Hot swap")
     page.table(tables.SWAP_HEAD, tables.swap_rows(findings))
-    page.figure(
-        figures.swap_timeline(findings.measured.timeline, findings.names, findings.swap.ordered_at),
-        f"{findings.errors} errors in {findings.calls:,} calls."
-        f" First answer of version 2: {tables.takeover(findings)}.",
+    page.plots(
+        [
+            (
+                figures.swap_timeline(findings.measured.timeline, findings.names, findings.swap.ordered_at),
+                f"{findings.errors} errors in {findings.calls:,} calls."
+                f" First answer of version 2: {tables.takeover(findings)}.",
+            )
+        ]
     )
     page.section("Decision log")
     log = summary["log"]
@@ -98,7 +123,7 @@ def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> 
         f"{log['verified']:,} decisions repeated on their bundles bit for bit, {log['mismatched']} differ;"
         f" {log['exported']:,} decisions exported, {log['with_outcome']:,} with an outcome."
     )
-    page.write(path)
+    write_atomically(path, page.text().encode())
 
 
 def _report_routing(page: Page, findings: Findings) -> None:

@@ -80,7 +80,11 @@ class Page:
         """A heading, with what one should know to read what follows."""
         self._parts.append(f"<h2>{_text(title)}</h2>")
         if note:
-            self._parts.append(f'<p class="note">{_text(note)}</p>')
+            self.note(note)
+
+    def note(self, text: str) -> None:
+        """A sentence in small print."""
+        self._parts.append(f'<p class="note">{_text(text)}</p>')
 
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, texts: Sequence[int] = (0,)
