@@ -8,113 +8,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from learning import START_MS, contexts, logged, small_task
-from logs import write_segment
+from learning import contexts
+from loops import AS_OF, DAY, ROWS, START, make_loop, write_log
 from servers import scorer_here
 
-from scorer.bundle import Bundle, inspect, revise
+from scorer.bundle import Bundle, revise
 from scorer.bundle.models import OverlaySpec
 from scorer.learn import settings as learn_settings
-from scorer.learn.bundles import build_candidate
 from scorer.learn.errors import DataError
 from scorer.learn.schedule.running import STEPS, run_generation
 from scorer.learn.schedule.workspace import Workspace
-from scorer.learn.training import fit
 from scorer.registry import Registry
-from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord
-
-POINT = "action.authorise"
-START = START_MS + 29 * 86_400_000
-DAY = 86_400_000
-AS_OF = START + 15 * DAY
-ROWS = 2400
 
 SOME_OVERLAY = OverlaySpec(segment="country", limit=2.0, everywhere={"route": {"A": 0.5}}, segments={})
-LEARN = """
-[join]
-families = []
-hours = 1.0
-[train]
-tau = [0.0]
-folds = 2
-trees = 30
-compare = false
-threads = 1
-[gate]
-window_days = 4.0
-min_rows = 100
-min_effective = 50.0
-margin = 0.05
-[overlay]
-segment = "country"
-family = ""
-[schedule]
-alias = "small@live"
-"""
-
-
-def write_log(
-    directory: Path,
-    bundle: Path,
-    *,
-    rows: int = ROWS,
-    seed: int = 0,
-    segment: int = 1,
-    first_day: float = 0.0,
-    days: float = 14.0,
-    turned: bool = False,
-) -> None:
-    """Even choices in a bundle's name. Route A is authorised far more often, or (`turned`) far less."""
-    found = inspect(bundle)
-    actions = [action.id for action in found.actions]
-    random = np.random.default_rng(seed)
-    drawn = contexts(rows, seed=seed)
-    payloads = []
-    times = np.sort(random.integers(START, START + round(days * DAY), rows)) + round(first_day * DAY)
-    taken = random.integers(0, len(actions), rows)
-    good = random.random(rows) < np.where((taken == 0) != turned, 0.9, 0.5)
-    for at in range(rows):
-        decided = int(times[at]) * 1000
-        decision = DecisionRecord(
-            decision_id=f"d{segment}-{at}",
-            checkpoint=POINT,
-            lane="live",
-            bundle=bytes.fromhex(found.digest.removeprefix("sha256:")),
-            decided_at_us=decided,
-            entity=f"shopper-{at}",
-            features=drawn[at].tolist(),
-            schema_fingerprint=int(found.schema_fingerprint, 16),
-            pmf=[1 / len(actions)] * len(actions),
-            action_index=int(taken[at]),
-            action=actions[taken[at]],
-            propensity=1 / len(actions),
-        )
-        payloads.append(LogRecord(decision=decision).SerializeToString())
-        outcome = OutcomeRecord(
-            checkpoint=POINT,
-            decision_id=f"d{segment}-{at}",
-            kind="authorised",
-            value=float(good[at]),
-            received_at_us=decided + 1_000_000,
-        )
-        payloads.append(LogRecord(outcome=outcome).SerializeToString())
-    write_segment(directory, segment, 1 + (segment - 1) * 2 * ROWS, payloads)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a log, learn.toml, and a registry whose live bundle learned that all routes are alike."""
-    base = tmp_path_factory.mktemp("loop")
-    (base / "learn.toml").write_text(LEARN)
-    plan = learn_settings.load(base / "learn.toml").train
-    alike = logged(600, truth=lambda rows: np.full((len(rows), 3), 0.7))
-    first = build_candidate(fit(small_task(), alike, plan), base / "first", "first")
-    registry = Registry(base / "registry")
-    registry.alias("small", "live", registry.push(first.path))
-    write_log(base / "decisions", first.path)
-    return base
+    return make_loop(tmp_path_factory.mktemp("loop"))
 
 
 @pytest.fixture

@@ -245,3 +245,35 @@ def test_nothing_but_the_bundle_is_taken(
     finally:
         shutil.rmtree(folder)
         shutil.copytree(kept, folder)
+
+
+def test_training_is_tracked_and_a_server_that_is_away_costs_a_warning(
+    mlflow: MlflowServer, tmp_path: Path
+) -> None:
+    from scorer.learn.schedule.runner import Done
+    from scorer.learn.schedule.running import Ran
+    from scorer.learn.tracking import Tracking, TrackingSettings
+
+    (tmp_path / "evaluation.json").write_text('{"rows": 7}')
+    says = {
+        "rows": 7,
+        "difference": 0.01,
+        "how": {"tau": 0.5, "rule": "softmax"},
+        "low": float("nan"),
+        "ok": True,
+    }
+    ran = Ran(tmp_path, (Done("evaluate", "done", 1.5, says), Done("gate", "kept", 0.0, {})))
+    assert Tracking(TrackingSettings(url=mlflow.url, experiment="learning")).steps(ran) == []
+    experiment = mlflow.ask("GET", "experiments/get-by-name?experiment_name=learning")["experiment"]
+    (run,) = mlflow.ask("POST", "runs/search", {"experiment_ids": [experiment["experiment_id"]]})["runs"]
+    assert run["info"]["status"] == "FINISHED"
+    metrics = {entry["key"]: entry["value"] for entry in run["data"]["metrics"]}
+    assert metrics == {"rows": 7, "difference": 0.01, "how.tau": 0.5, "seconds": 1.5}
+    params = {entry["key"]: entry["value"] for entry in run["data"]["params"]}
+    assert params == {"how.rule": "softmax", "ok": "True"}
+    tags = {entry["key"]: entry["value"] for entry in run["data"]["tags"]}
+    assert (tags["scorer.step"], tags["scorer.generation"]) == ("evaluate", tmp_path.name)
+    stored = mlflow.artifacts / run["info"]["artifact_uri"].partition(":/")[2] / "evaluation.json"
+    assert stored.read_text() == '{"rows": 7}'
+    (warning,) = Tracking(TrackingSettings(url="http://127.0.0.1:1")).steps(ran)
+    assert warning.startswith("not tracked: MLflow at http://127.0.0.1:1 does not answer")
