@@ -93,7 +93,8 @@ def balance(log: RoutingLog) -> dict[str, tuple[float, float]]:
             expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
             statistic += float(((table - expected) ** 2 / expected).sum())
             freedom += (table.shape[0] - 1) * (table.shape[1] - 1)
-        smaller = min(len(log.providers), int(codes.max()) + 1) - 1
+        # A covariate that never varies depends on nothing.
+        smaller = max(1, min(len(log.providers), int(codes.max()) + 1) - 1)
         found[name] = (math.sqrt(statistic / len(log) / smaller), math.sqrt(freedom / len(log) / smaller))
     return found
 

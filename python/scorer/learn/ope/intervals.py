@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 # The Cornish-Fisher quantile is used up to this skewness of the mean; beyond it, it folds over.
 _SKEWEST = 1.0
 # How much a badly known empirical variance is discounted; chosen on seeds of its own (docs/off-policy.md).
-_DOUBT = 6.0
+_DOUBT = 20.0
 # Values nearer to 0 or 1 are judged as if they were here.
 _EDGE = 1e-6
 

@@ -1,0 +1,92 @@
+"""The parts of the learning benchmark about evidence run in their quick form, on frozen worlds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from loadtests.learning import digits, intervals, obp, peeking, routing
+from loadtests.learning.designs import RATES, design
+from loadtests.learning.options import Options
+from scorer.learn.routing import RoutingLog
+
+QUICK = Options(seeds=(1,), quick=True)
+
+
+class Recorder:
+    """Takes figures as the file of a run does."""
+
+    def __init__(self) -> None:
+        self.added = {}
+
+    def add(self, *, name, ours, unit, command, **more):
+        assert math.isfinite(ours)
+        assert command.startswith("make bench-learning ARGS=")
+        assert name not in self.added
+        self.added[name] = {"ours": ours, "unit": unit, **more}
+
+
+@pytest.mark.parametrize("part", [intervals, peeking])
+def test_parts_run(part):
+    recorder = Recorder()
+    part.run(recorder, QUICK)
+    assert len(recorder.added) == {"intervals": 6, "peeking": 6}[part.__name__.rsplit(".", 1)[1]]
+    assert any(figure.get("target") is not None for figure in recorder.added.values())
+
+
+def test_routing_says_that_its_log_is_not_there(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(routing, "LOG", tmp_path / "none.csv")
+    recorder = Recorder()
+    routing.run(recorder, QUICK)
+    assert not recorder.added
+    assert "skipped: the routing log is not at" in capsys.readouterr().out
+
+
+def test_balance_tells_random_choices_from_others():
+    rng = np.random.default_rng(0)
+    n = 8_000
+    context = np.zeros((n, 7), dtype=np.float32)
+    context[:, 0], context[:, 1] = rng.gamma(2, 50, n), rng.integers(0, 24, n)
+    context[:, 2], context[:, 4] = rng.integers(0, 7, n), rng.integers(0, 3, n)
+    retry = rng.integers(0, 2, n)
+    # Depends on the retry, which is allowed for; card 2 goes to provider 0 half of the time, which is not.
+    provider = np.where(rng.random(n) < 0.3 + 0.4 * retry, 1, rng.integers(0, 4, n))
+    provider = np.where((context[:, 4] == 2) & (rng.random(n) < 0.5), 0, provider)
+    log = RoutingLog(context, provider, rng.integers(0, 2, n), retry, np.arange(n), (), tuple("abcd"), "")
+    found = routing.balance(log)
+    assert found["card"][0] > 0.2
+    assert found["country"] == (0, 0)
+    for name in ("hour (four-hour blocks)", "weekday", "amount (fifths)"):
+        strength, chance = found[name]
+        assert strength == pytest.approx(chance, abs=0.012)
+
+
+def test_worlds_are_what_they_were_when_they_were_frozen():
+    for rate in RATES:
+        moments = [design(rate, regime).second_moment() for regime in ("broad", "usual", "narrow")]
+        assert moments == pytest.approx([7.978, 15.30, 44.89], rel=1e-3)
+        assert design(rate, "usual").value == pytest.approx(rate)
+    found = design(0.9, "usual")
+    assert found.least_variance() == pytest.approx(0.1136 * (0.9 * found.second_moment() - 0.81), rel=0.03)
+    for pmf in (found.logging, found.target):
+        np.testing.assert_allclose(pmf.sum(axis=1), 1)
+        assert (pmf[~found.eligible] == 0).all()
+
+
+def test_a_run_of_the_digits_protocol_is_the_examples_own():
+    """Computed with Open Bandit Pipeline's own classes for run 0; libraries' versions move it a little."""
+    found = digits.relative_errors(0)
+    assert found.keys() == digits.PUBLISHED.keys()
+    assert found["dm"] == pytest.approx(0.44608, abs=0.02)
+    assert found["ipw"] == pytest.approx(0.03279, abs=0.02)
+    assert found["dr"] == pytest.approx(0.01256, abs=0.02)
+    assert found["sndr"] == pytest.approx(0.05711, abs=0.02)
+
+
+def test_the_stand_in_for_pytorch_leaves_no_trace():
+    import sys
+
+    obp.load()
+    assert not isinstance(sys.modules.get("torch"), obp._Absent)
