@@ -33,10 +33,10 @@ impl Plan {
     /// Least rows of a block that is evaluated as one.
     pub(super) fn least_rows(&self, isa: Isa) -> usize {
         let ranked = match self {
-            Self::F32(engine) => engine.ranks.is_some(),
-            Self::F64(engine) => engine.ranks.is_some(),
+            Self::F32(engine) => engine.ranked_tests(),
+            Self::F64(engine) => engine.ranked_tests(),
         };
-        kernel::least_rows(isa).filter(|_| ranked).unwrap_or(usize::MAX)
+        ranked.and_then(|(all, taken)| kernel::least_rows(isa, all, taken)).unwrap_or(usize::MAX)
     }
 }
 
@@ -90,6 +90,20 @@ impl<T: Real> Engine<T> {
             + size_of::<PaddedNode>() * self.nodes.capacity()
             + size_of::<T>() * self.leaves.capacity()
             + size_of::<u32>() * (self.rows.capacity() + self.exits.capacity())
+    }
+
+    /// Tests of all trees on byte ranks, and those that one row takes on its way; `None` without ranks.
+    fn ranked_tests(&self) -> Option<(usize, usize)> {
+        self.ranks.as_ref()?;
+        let depths = self.runs.iter().map(|run| match run.walk {
+            Walk::Ranked { depth, .. } => (run.trees, usize::from(depth)),
+            Walk::Tipped { .. } => (run.trees, LINE_DEPTH),
+            Walk::Padded { .. } | Walk::Linked { .. } => (0, 0),
+        });
+        Some(
+            depths
+                .fold((0, 0), |(all, taken), (trees, depth)| (all + (trees << depth), taken + trees * depth)),
+        )
     }
 
     /// Margins of one row.

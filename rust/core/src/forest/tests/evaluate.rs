@@ -153,6 +153,47 @@ fn many_cuts_take_several_byte_slots_and_too_many_slots_none() {
     }
 }
 
+/// A tree of that many complete levels, with tests and leaves of its own.
+fn complete(number: u32, depth: u32) -> Tree {
+    let missing = Missing { nan: NanRule::Left, zero: ZeroRule::Keep };
+    let inner = (1_u32 << depth) - 1;
+    let split = |at: u32| {
+        let threshold = f64::from((at * 7 + number * 3) % 29) / 4.0 - 3.5;
+        let test = Test::Less(threshold);
+        Node::Split(Split { feature: (at + number) % 2, test, missing, left: 2 * at + 1, right: 2 * at + 2 })
+    };
+    Tree {
+        target: Target::Output(0),
+        nodes: (0..inner).map(split).chain((0..=inner).map(Node::Leaf)).collect(),
+        leaves: (0..=inner).map(|leaf| f64::from(leaf * 17 % 101) + 0.5).collect(),
+        sets: Vec::new(),
+    }
+}
+
+#[test]
+fn deep_trees_are_walked_where_testing_them_all_takes_longer() {
+    let of = |depths: &[u32]| models::of((0..).zip(depths).map(|(n, &depth)| complete(n, depth)).collect());
+    let mixed = [vec![6; 30], vec![8; 10]].concat();
+    for (depths, blocks) in [(vec![6; 12], true), (vec![7; 12], true), (vec![8; 12], false), (mixed, true)] {
+        let model = of(&depths);
+        let forest = Forest::compile(&model).unwrap();
+        let rows = models::rows(&model, 5, 130);
+        let expected: Vec<u64> =
+            rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
+        for isa in Isa::available() {
+            let planned = planned(&forest, isa, 4, true);
+            let together = planned.plan.least_rows(isa) < usize::MAX;
+            let expect = match isa {
+                Isa::Portable => false,
+                Isa::Avx512 => true,
+                Isa::Avx2 | Isa::Neon => blocks,
+            };
+            assert_eq!(together, expect, "{isa} {depths:?}");
+            assert_eq!(all_margins(&planned, &rows), expected, "{isa} {depths:?}");
+        }
+    }
+}
+
 #[test]
 #[should_panic(expected = "another forest")]
 fn a_scratch_of_another_forest_is_refused() {
