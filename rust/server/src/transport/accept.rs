@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::Dispatch;
 use super::connection::{self, End};
+use super::unix::Unix;
 use crate::events::Level;
 use crate::state::Shared;
 
@@ -40,12 +41,12 @@ impl Accept for TcpListener {
 }
 
 impl Accept for UnixListener {
-    type Io = UnixStream;
+    type Io = Unix;
 
-    async fn accept(&self) -> io::Result<(UnixStream, String)> {
+    async fn accept(&self) -> io::Result<(Unix, String)> {
         let (stream, _) = UnixListener::accept(self).await?;
         let peer = stream.peer_cred().map_or_else(|_| "unix".to_owned(), |it| format!("uid {}", it.uid()));
-        Ok((stream, peer))
+        Ok((Unix::new(stream)?, peer))
     }
 }
 

@@ -47,5 +47,6 @@ pub(crate) mod dispatch;
 pub(crate) mod preface;
 pub(crate) mod turns;
 pub(crate) mod unary;
+pub(crate) mod unix;
 
 pub(crate) use dispatch::{Dispatch, Peer, Probe};
