@@ -123,8 +123,15 @@ def _days(found: Evidence) -> list[dict[str, float]]:
         {
             "day_ms": float(one * 86_400_000),
             "candidate": float(candidate[day == one].mean()),
+            "candidate_error": _error(candidate[day == one]),
             "live": float(live[day == one].mean()),
+            "live_error": _error(live[day == one]),
             "rows": float((day == one).sum()),
         }
         for one in np.unique(day)
     ]
+
+
+def _error(scores: Floats) -> float:
+    """Standard error of a mean."""
+    return float(scores.std(ddof=1)) / len(scores) ** 0.5 if len(scores) > 1 else 0.0

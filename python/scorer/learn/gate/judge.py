@@ -261,7 +261,7 @@ def _enough(at: Window, gate: GateSettings) -> Check:
     return Check(
         name="decisions",
         passed=at.settled >= gate.min_rows,
-        says=f"{at.settled} settled decisions that neither policy learned from, {gate.min_rows} are needed",
+        says=f"{at.settled:,} settled decisions that neither policy learned from, {gate.min_rows:,} needed",
     )
 
 

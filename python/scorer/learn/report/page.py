@@ -22,7 +22,7 @@ def gate_page(verdict: Verdict) -> str:
         [
             (f"{one.value.value:.2%}", "value of the candidate (doubly robust)"),
             (f"{one.live_value.value:.2%}", "value of the live policy"),
-            (points(one.difference), "difference, anytime-valid interval"),
+            (f"{one.difference.value * 100:+.2f}", f"points apart, {_range(one.difference)} at any time"),
             (f"{one.effective_rows:,.0f}", "decisions the weights are worth"),
             (f"{one.support:.2%}", "of the candidate within what was logged"),
             (f"{one.share * 100:g} %", "of the traffic for the candidate"),
@@ -50,6 +50,12 @@ def points(interval: Interval) -> str:
     if interval.low is None or interval.high is None:
         return f"{text} points"
     return f"{text} [{interval.low * 100:+.2f}, {interval.high * 100:+.2f}]"
+
+
+def _range(interval: Interval) -> str:
+    if interval.low is None or interval.high is None:
+        return "no interval yet"
+    return f"{interval.low * 100:+.2f} to {interval.high * 100:+.2f}"
 
 
 def _lead(one: Evidence) -> str:
@@ -127,7 +133,7 @@ def _figures(page: Page, verdict: Verdict) -> None:
         return
     page.section("What the candidate would do")
     drawn = [
-        (plots.days(figures["days"]), "Value by day of the window, doubly robust."),
+        (plots.days(figures["days"]), "Value by day of the window, doubly robust, ± 2 standard errors."),
         (
             plots.shares(figures["arms"], "action"),
             "Shares of actions: those with the most under either policy.",
@@ -183,10 +189,18 @@ def _provenance(page: Page, verdict: Verdict) -> None:
         ("candidate learned until", _until(one.candidate)),
         ("live", one.live.digest),
         ("live learned until", _until(one.live)),
+        ("served by", _served(one)),
+        ("the policies differ on", f"{one.distance:.1%} of the mass"),
         ("to publish (same program and files, this evidence in its lineage)", verdict.bundle or "nothing"),
     ]
     rows += [(f"gate.{name}", str(value)) for name, value in one.settings["gate"].items()]
     page.table(("", ""), rows, texts=(0, 1))
+
+
+def _served(one: Evidence) -> str:
+    if one.lanes is None:
+        return "the live policy (or others), each decision with its own propensity"
+    return f"two lanes, {one.lanes:.2%} by the candidate; propensities of both together"
 
 
 def _until(judged: Judged) -> str:

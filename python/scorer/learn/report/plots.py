@@ -100,8 +100,17 @@ def days(rows: Sequence[Mapping[str, float]]) -> str:
     figure, axes = _axes()
     first = rows[0]["day_ms"] if rows else 0.0
     x = [(row["day_ms"] - first) / 86_400_000 + 1 for row in rows]
-    axes.plot(x, [row["candidate"] for row in rows], "o-", color=CANDIDATE, label="candidate", markersize=4)
-    axes.plot(x, [row["live"] for row in rows], "o-", color=DARK, label="live", markersize=4)
+    for name, colour, shift in (("candidate", CANDIDATE, -0.05), ("live", DARK, 0.05)):
+        axes.errorbar(
+            [one + shift for one in x],
+            [row[name] for row in rows],
+            yerr=[2 * row[f"{name}_error"] for row in rows],
+            fmt="o-",
+            color=colour,
+            label=name,
+            markersize=4,
+            linewidth=1,
+        )
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("day of the window")
     axes.set_ylabel("value")
