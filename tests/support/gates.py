@@ -98,13 +98,13 @@ def weighed(
     truth: Any,
     *,
     live: Any = None,
-    wrong: float = 0.0,
+    wrong: Any = 0.0,
     guardrails: GuardrailSettings | None = None,
     one: Judged | None = None,
     findings: Any = (),
     **gate: Any,
 ) -> Verdict:
-    """The verdict on a candidate pmf `[K]` or `[n, K]`; the oracle is the truth and an error of `wrong`."""
+    """The verdict on a candidate pmf `[K]` or `[n, K]`; the oracle is the truth and an error, maybe `[K]`."""
     settled = logged.settled()
     country = settled.context[:, 0].astype(int)
     oracle = np.clip(truth[country] + wrong, 0, 1)

@@ -147,7 +147,7 @@ def test_a_mixture_moves_an_alias_of_its_own_and_says_the_lanes(place, tmp_path)
         few,
         place.candidate,
         place.live,
-        GateSettings(margin=0.02),
+        GateSettings(margin=0.02, bound_effective=1e9),
         GuardrailSettings(),
         experience_digest=digest_of(few),
     )

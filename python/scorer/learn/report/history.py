@@ -34,7 +34,7 @@ def history_page(runs: list[tuple[str, Verdict]]) -> str:
     decided = [verdict.evidence.decision for _, verdict in runs]
     page = Page(
         f"{one.candidate.name}: generations",
-        f"{len(runs)} candidates: {decided.count('promote')} promoted, {decided.count('mix')} mixed in,"
+        f"{len(runs)} verdicts: {decided.count('promote')} promoted, {decided.count('mix')} mixed in,"
         f" {decided.count('wait')} waiting.",
     )
     page.verdict(f"Latest ({name}). {latest.headline}.", one.reasons, _TONES[one.decision])
@@ -42,12 +42,15 @@ def history_page(runs: list[tuple[str, Verdict]]) -> str:
         "Value per generation",
         "Each candidate on its own window, with an anytime-valid interval, beside what was live.",
     )
+    rows = [_row(run, verdict) for run, verdict in runs]
+    margin = one.settings["gate"]["margin"]
     page.plots(
         [
+            (plots.generations(rows), "Value, estimated off policy, doubly robust."),
             (
-                plots.generations([_row(run, verdict) for run, verdict in runs]),
-                "Estimated off policy, doubly robust.",
-            )
+                plots.differences(rows, margin * 100),
+                "Against what was live. A candidate is promoted once its interval is above the dashed line.",
+            ),
         ]
     )
     page.table(
@@ -96,6 +99,9 @@ def _row(run: str, verdict: Verdict) -> dict[str, object]:
         "low": one.value.low,
         "high": one.value.high,
         "live": one.live_value.value,
+        "difference": one.difference.value,
+        "difference_low": one.difference.low,
+        "difference_high": one.difference.high,
     }
 
 

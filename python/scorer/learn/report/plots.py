@@ -133,30 +133,52 @@ def forest(rows: Sequence[tuple[str, float, float, float, str]], margin: float) 
     return svg(figure)
 
 
+DECISIONS = {"promote": ("promoted", "#15803d"), "mix": ("mixed in", "#b45309"), "wait": ("waits", "#b91c1c")}
+
+
 def generations(rows: Sequence[Mapping[str, Any]]) -> str:
     """Value by generation, with its interval, and the live policy it was measured against."""
     figure, axes = _axes(3.2)
-    figure.set_figwidth(7.4)
     for at, row in enumerate(rows, start=1):
-        colour = {"promote": "#15803d", "mix": "#b45309"}.get(row["decision"], "#b91c1c")
+        colour = DECISIONS[row["decision"]][1]
         if row["low"] is not None:
-            axes.plot([at, at], [row["low"], row["high"]], color=colour, linewidth=1.6)
+            # A value is a share, whatever its interval says.
+            ends = [max(row["low"], 0.0), min(row["high"], 1.0)]
+            axes.plot([at, at], ends, color=colour, linewidth=1.6)
         axes.plot([at], [row["value"]], "o", color=colour, markersize=5)
         axes.plot([at], [row["live"]], "_", color=DARK, markersize=12)
-    for decision, colour in (("promoted", "#15803d"), ("mixed in", "#b45309"), ("waits", "#b91c1c")):
-        axes.plot([], [], "o", color=colour, markersize=5, label=decision)
     axes.plot([], [], "_", color=DARK, markersize=12, label="live at the time")
-    axes.set_xticks(
-        range(1, len(rows) + 1),
-        [_plain(short(str(row["run"]))) for row in rows],
-        rotation=30,
-        ha="right",
-        fontsize=8,
-    )
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+    _runs(axes, rows)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_ylabel("value")
-    axes.legend(frameon=False, fontsize=8, ncol=2)
     return svg(figure)
+
+
+def differences(rows: Sequence[Mapping[str, Any]], margin: float) -> str:
+    """Candidate against live by generation, in points."""
+    figure, axes = _axes(3.2)
+    for at, row in enumerate(rows, start=1):
+        colour = DECISIONS[row["decision"]][1]
+        if row["difference_low"] is not None:
+            ends = [row["difference_low"] * 100, row["difference_high"] * 100]
+            axes.plot([at, at], ends, color=colour, linewidth=1.6)
+        axes.plot([at], [row["difference"] * 100], "o", color=colour, markersize=5)
+    axes.axhline(0, color=DARK, linewidth=0.8)
+    axes.axhline(-margin, color=ORANGE, linewidth=0.8, linestyle="--")
+    _runs(axes, rows)
+    axes.set_ylabel("candidate - live, points")
+    return svg(figure)
+
+
+def _runs(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    for name, colour in DECISIONS.values():
+        axes.plot([], [], "o", color=colour, markersize=5, label=name)
+    # Names of many runs would run into each other.
+    step = max(1, len(rows) // 12)
+    places = range(1, len(rows) + 1, step)
+    names = [_plain(short(str(rows[at - 1]["run"]), 18)) for at in places]
+    axes.set_xticks(places, names, rotation=30, ha="right", fontsize=8)
+    axes.legend(frameon=False, fontsize=8, ncol=2)
 
 
 def short(name: str, most: int = 44) -> str:
