@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scorer.config import Settings
     from scorer.control.controller import Controller
     from scorer.control.dataplane import DataPlane
+    from scorer.control.learning import Learning
     from scorer.control.service import ControlService
     from scorer.control.watcher import Watcher
     from scorer.control.webhook import Listener
@@ -120,12 +121,16 @@ class _Serving:
         )
         server, address = await control.start(service, self._settings.server.control_listen)
         webhooks: Listener | None = None
+        learning: Learning | None = None
         try:
             webhooks = await self._hear_webhooks(watcher)
             await controller.restore()
+            learning = await asyncio.to_thread(self._learn)
             await self._announce_when_ready(controller, watcher, service, address, started)
         finally:
             controller.draining = True
+            if learning is not None:
+                learning.stop()
             await self._drain(plane)
             if webhooks is not None:
                 await webhooks.stop()
@@ -133,6 +138,14 @@ class _Serving:
             source.close()
             await server.stop(grace=0.5)
             state.release()
+
+    def _learn(self) -> Learning | None:
+        settings = self._settings.learning
+        if settings.workspace is None:
+            return None
+        from scorer.control.learning import Learning
+
+        return Learning(settings.workspace, settings.config, self._events)
 
     async def _hear_webhooks(self, watcher: Watcher) -> Listener | None:
         settings = self._settings.server

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bundles import FEATURES, rows
 from mlflow_server import MlflowServer, start_mlflow
-from servers import SCORE, RunningServer, scorer_here, settings, start_server
+from servers import ACTION, SCORE, RunningServer, scorer_here, settings, start_server
 
 from scorer.errors import BundleError, RegistryError, UnknownReferenceError
 from scorer.registry import RegistryBackend, open_registry
@@ -277,3 +277,25 @@ def test_training_is_tracked_and_a_server_that_is_away_costs_a_warning(
     assert stored.read_text() == '{"rows": 7}'
     (warning,) = Tracking(TrackingSettings(url="http://127.0.0.1:1")).steps(ran)
     assert warning.startswith("not tracked: MLflow at http://127.0.0.1:1 does not answer")
+
+
+def test_the_loop_publishes_to_mlflow_and_the_server_follows(mlflow: MlflowServer, tmp_path: Path) -> None:
+    from loops import AS_OF, make_loop
+
+    from scorer.learn import settings as learn_settings
+    from scorer.learn.schedule.running import run_generation
+    from scorer.learn.schedule.workspace import Workspace
+
+    base = make_loop(tmp_path / "base")
+    store = open_registry(mlflow.location)
+    first = store.push(base / "first")
+    store.alias("small", "live", first)
+    learn = (base / "learn.toml").read_text()
+    (base / "learn.toml").write_text(f'{learn}registry = "{mlflow.location}"\n')
+    point = ACTION.replace("action-authorise@live", "small@live")
+    with start_server(tmp_path, toml(mlflow).replace(SCORE, point)) as server:
+        settings = learn_settings.load(base / "learn.toml")
+        ran = run_generation(Workspace(base / "work"), settings, base, as_of_ms=AS_OF)
+        published = ran.steps[-1].says["digest"]
+        assert store.resolve("small@live").digest == published != first
+        server.event("swapped", checkpoints={"action.authorise": published})

@@ -147,12 +147,28 @@ def test_a_job_is_a_process_and_says_its_last_line(tmp_path: Path) -> None:
     import sys
 
     program = [sys.executable, "-c", "import sys; print('first'); print(*sys.argv[1:])"]
-    ran = scheduler.as_process(tmp_path, Path("/x/learn.toml"), program=program)("overlay")
+    ran = scheduler.Processes(tmp_path, Path("/x/learn.toml"), program=program)("overlay")
     assert ran == Ran(0, f"learn run {tmp_path} --config /x/learn.toml --step overlay")
-    ran = scheduler.as_process(tmp_path, None, program=program)("generation")
+    ran = scheduler.Processes(tmp_path, None, program=program)("generation")
     assert ran.says == f"learn run {tmp_path}"
     failing = [sys.executable, "-c", "import sys; sys.exit('error: no')"]
-    assert scheduler.as_process(tmp_path, None, program=failing)("train") == Ran(1, "error: no")
+    assert scheduler.Processes(tmp_path, None, program=failing)("train") == Ran(1, "error: no")
+
+
+def test_stopping_ends_what_runs(tmp_path: Path) -> None:
+    import sys
+
+    processes = scheduler.Processes(
+        tmp_path, None, program=[sys.executable, "-c", "import signal; signal.pause()"]
+    )
+    ended: list[Ran] = []
+    thread = threading.Thread(target=lambda: ended.append(processes("generation")))
+    thread.start()
+    wait_until(lambda: processes._running)
+    processes.stop()
+    thread.join(30)
+    assert [one.code for one in ended] == [-15]
+    assert processes("overlay").code == -15, "nothing starts any more"
 
 
 def test_bad_times(tmp_path: Path) -> None:

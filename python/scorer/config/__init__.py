@@ -81,7 +81,7 @@ def parse(
         raise InvalidSettingsError([_syntax(error, text, where)]) from None
     lines = key_lines(text)
     origins, found = _environment.overlay(document, os.environ if environment is None else environment)
-    for section in ("server", "registry", "log", "checkpoints"):
+    for section in ("server", "registry", "log", "learning", "checkpoints"):
         # An absent section still needs the base directory for its default paths.
         document.setdefault(section, {})
     settings: Settings | None = None

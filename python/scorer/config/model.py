@@ -280,6 +280,31 @@ class LogSettings(Section):
     )
 
 
+class LearningSettings(Section):
+    """The learning loop, run by this server at its times (`scorer learn schedule` does the same alone)."""
+
+    workspace: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description='Directory of the loop; "off": this server does not learn. Needs scorer[train]; jobs '
+        "are processes of their own, of low priority.",
+        examples=["learning"],
+    )
+    config: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description="learn.toml, whose [schedule] says what runs when.",
+        examples=["learn.toml"],
+    )
+
+    @field_validator("config")
+    @classmethod
+    def _goes_with_workspace(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and "workspace" in info.data and info.data["workspace"] is None:
+            raise ValueError("a config is named and workspace is not set: set it, or remove the config")
+        return value
+
+
 class Fallback(Section):
     """The answer given when the model cannot answer in time."""
 
@@ -419,6 +444,7 @@ class Settings(Section):
     server: ServerSettings = Field(default_factory=ServerSettings)
     registry: RegistrySettings = Field(default_factory=RegistrySettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    learning: LearningSettings = Field(default_factory=LearningSettings)
     checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)
 
     @model_validator(mode="after")

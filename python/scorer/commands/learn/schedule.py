@@ -37,7 +37,7 @@ def schedule(
     from scorer.learn.schedule import scheduler
 
     chosen = settings.load(config).schedule
-    run = scheduler.as_process(workspace, None if config is None else config.resolve())
+    run = scheduler.Processes(workspace, None if config is None else config.resolve())
     if status:
         _show(scheduler.read_state(workspace), scheduler.next_times(chosen, datetime.now(UTC)), json=json)
         return
@@ -52,8 +52,13 @@ def schedule(
             )
         raise typer.Exit(max((ran.code for ran in done.values()), default=0))
     plan = scheduler.Schedule(chosen, workspace, run)
+
+    def stop(*_: object) -> None:
+        plan.stop()
+        run.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: plan.stop())
+        signal.signal(number, stop)
     for job, when in scheduler.next_times(chosen, datetime.now(UTC)).items():
         typer.echo(f"{job}: {chosen.jobs[job]}, next {when}")
     plan.start()

@@ -124,7 +124,7 @@ class Schedule:
         self.scheduler.start()
 
     def stop(self) -> None:
-        """Starts no further run; one under way is left to its own process."""
+        """Starts no further run; those under way are ended by whoever made them."""
         if self.scheduler.running:
             self.scheduler.shutdown(wait=False)
 
@@ -174,19 +174,41 @@ def read_state(workspace: Path) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-def as_process(workspace: Path, config: Path | None, *, program: Sequence[str] | None = None) -> Run:
-    """Runs a job as `scorer learn run`, and takes its last line for what it says."""
-    base = [*(program or (sys.executable, "-m", "scorer.cli")), "learn", "run", str(workspace)]
-    if config is not None:
-        base += ["--config", str(config)]
+class Processes:
+    """Runs a job as `scorer learn run`, and takes its last line for what it says.
 
-    def run(job: str) -> Ran:
+    Args:
+        workspace: of the loop.
+        config: learn.toml.
+        program: in place of this interpreter's ``scorer``.
+    """
+
+    def __init__(self, workspace: Path, config: Path | None, *, program: Sequence[str] | None = None) -> None:
+        self._base = [*(program or (sys.executable, "-m", "scorer.cli")), "learn", "run", str(workspace)]
+        if config is not None:
+            self._base += ["--config", str(config)]
+        self._running: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def __call__(self, job: str) -> Ran:
+        """Runs it to its end."""
         arguments = [] if job == "generation" else ["--step", job]
-        done = subprocess.run([*base, *arguments], capture_output=True, text=True, check=False)  # noqa: S603
-        lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
-        return Ran(done.returncode, lines[-1] if lines else "")
+        with subprocess.Popen(  # noqa: S603 - the operator's own interpreter and settings
+            [*self._base, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            self._running.add(process)
+            if self._stopped:
+                process.terminate()
+            out, errors = process.communicate()
+            self._running.discard(process)
+        lines = (errors if process.returncode else out).strip().splitlines()
+        return Ran(process.returncode, lines[-1] if lines else "")
 
-    return run
+    def stop(self) -> None:
+        """Ends what runs: a step that is cut off is done anew by the next run."""
+        self._stopped = True
+        for process in list(self._running):
+            process.terminate()
 
 
 def last_missed(
