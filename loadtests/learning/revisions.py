@@ -32,7 +32,7 @@ TARGET_MS: Final = 1000.0
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Makes revisions, then loads them in turns with whole bundles."""
+    """Makes revisions of revisions, then loads them one after the other, then whole bundles."""
     turns = 2 if options.quick else TURNS
     with tempfile.TemporaryDirectory(prefix="revisions-") as scratch:
         base = Path(scratch)
@@ -79,7 +79,7 @@ class _Serving:
         self._version = 0
 
     def loading(self, *kinds: list[Path]) -> tuple[list[dict[str, float]], ...]:
-        """Milliseconds by stage of bringing in the first of each kind, then the second of each, and so on."""
+        """Milliseconds by stage of bringing in each of a kind, one after the other, then the next kind."""
         from scorer import bridge
         from scorer.v1.scoring_pb2_grpc import ScoringServiceStub
 
@@ -93,13 +93,9 @@ class _Serving:
         try:
             with grpc.insecure_channel(address) as channel:
                 ask = self._asking(ScoringServiceStub(channel))
-                # A revision shares with the live bundle, a whole one with none: so the live one stays.
+                # A revision follows the bundle that it was made of.
                 self._bring(server, self._live, ask)
-                laps: tuple[list[dict[str, float]], ...] = tuple([] for _ in kinds)
-                for paths in zip(*kinds, strict=True):
-                    for lap, path in zip(laps, paths, strict=True):
-                        lap.append(self._bring(server, path, ask))
-                return laps
+                return tuple([self._bring(server, path, ask) for path in paths] for paths in kinds)
         finally:
             server.drain(5.0)
 
