@@ -203,13 +203,13 @@ def test_decisions_that_taught_the_oracle_do_not_count(week):
     assert nothing.spec is None
 
 
-def garbage(seed: int, m: int, right: bool):
+def garbage(seed: int, m: int, right: bool, actions: int = 132):
     """Outcomes of an oracle that is right, or of one that is 1.5 too low on the log-odds."""
     rng = np.random.default_rng(seed)
     x = rng.normal(1.5, 0.7, m)
     return Outcomes(
         segment=rng.integers(0, len(ISSUER_NAMES), m),
-        action=rng.integers(0, len(TASK.actions), m),
+        action=rng.integers(0, actions, m),
         logit=x,
         reward=(rng.random(m) < sigmoid(x if right else x + 1.5)).astype(float),
         weight=np.ones(m),
@@ -242,6 +242,59 @@ def test_a_segment_is_switched_off_alone():
     assert spec is not None
     assert ISSUER_NAMES[3] not in spec.segments
     np.testing.assert_allclose(DESIGN.table(spec), learner.table, atol=1e-5)
+
+
+def test_a_segment_that_changed_is_noticed_and_old_evidence_let_go():
+    """Long taught that an issuer is fine, then it declines: without a second belief that takes far longer."""
+    followed = {}
+    for quicker in (8.0, 1.001):
+        plan = OverlaySettings(half_life_hours=1e9, half_life_outcomes=20_000, quicker=quicker)
+        learner, rng = OverlayLearner(DESIGN, plan), np.random.default_rng(0)
+        for tick in range(20):
+            learner.learn(garbage(tick, 5_000, right=True, actions=4), np.ones(5_000), tick)
+        assert learner.changes == 0
+        for tick in range(20, 40):
+            some = garbage(tick, 240, right=True, actions=4)
+            reward = np.where(some.segment == 3, rng.random(240) < 0.2, some.reward)
+            learner.learn(replace(some, reward=reward), np.ones(240), tick)
+        followed[quicker] = learner.table[3, :4].mean()
+        assert (learner.changes > 0) is (quicker > 2)
+        others = np.delete(learner.table[:-1, :4].mean(axis=1), 3)
+        assert np.abs(others).max() < 0.5
+    assert followed[8.0] < 1.5 * followed[1.001] < 0
+
+
+def test_a_segment_taken_over_keeps_its_offsets_and_a_valid_precision():
+    rng, members = np.random.default_rng(4), np.array([[1.0, 0], [0, 1], [1, 1]])
+    beliefs = []
+    for m in (200, 60):
+        seen = Outcomes(
+            rng.integers(0, 3, m),
+            rng.integers(0, 3, m),
+            rng.normal(0, 1, m),
+            rng.integers(0, 2, m) * 1.0,
+            np.ones(m),
+        )
+        beliefs.append(Posterior.vague(3, 2, 0.5, 0.5).updated(seen, members).forgotten(np.full(4, 0.9)))
+    old, new = beliefs
+    mixed = old.segment_from(new, 1)
+    np.testing.assert_allclose(mixed.mean[0] + mixed.mean[2], new.mean[0] + new.mean[2])
+    np.testing.assert_array_equal(np.delete(mixed.mean, 2, axis=0), np.delete(old.mean, 2, axis=0))
+
+    def dense(belief: Posterior) -> np.ndarray:
+        whole = np.zeros((8, 8))
+        for i in range(4):
+            whole[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = belief.own[i]
+            if i:
+                whole[:2, 2 * i : 2 * i + 2] = belief.cross[i - 1]
+                whole[2 * i : 2 * i + 2, :2] = belief.cross[i - 1].T
+        return whole
+
+    assert np.linalg.eigvalsh(dense(mixed)).min() > 0
+    # Everywhere is as certain as it was.
+    np.testing.assert_allclose(
+        np.linalg.inv(dense(mixed))[:2, :2], np.linalg.inv(dense(old))[:2, :2], atol=1e-9
+    )
 
 
 def test_an_overlay_that_is_right_is_seldom_switched_off():

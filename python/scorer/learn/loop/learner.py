@@ -6,7 +6,7 @@ there. The market decides what becomes of a decision, and judges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,10 +40,11 @@ QUICK = TrainSettings(
     tau=(0.0,),
     folds=2,
     compare=False,
-    policy=PolicySettings(epsilon=0.02),
+    policy=PolicySettings(epsilon=0.02, floor=0.0),
 )
 
-HOURLY = OverlaySettings(every_minutes=60)
+# Ten thousand payments a week bring little news in an hour.
+SELDOM = OverlaySettings(every_minutes=120)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class LoopPlan:
     """
 
     train: TrainSettings = QUICK
-    overlay: OverlaySettings | None = HOURLY
+    overlay: OverlaySettings | None = SELDOM
     window_weeks: int = 8
     carries: bool = True
 
@@ -145,7 +146,20 @@ class Learner:
 
     def pmf(self, arrivals: Arrivals) -> Floats:
         """`[n, K]` what is served at this moment, overlay included; nothing is decided."""
-        return self._pmf(arrivals, self._rewards(arrivals), arrivals.eligible)
+        return self.snapshot()(arrivals)
+
+    def snapshot(self) -> Callable[[Arrivals], Floats]:
+        """What is served at this moment, to be asked later when this has learned more."""
+        trained, policy = self.trained, Policy(self.trained.policy, self._catalogue)
+        offsets = None if self.overlay is None else (self.overlay.design, self.overlay.table)
+
+        def pmf(arrivals: Arrivals) -> Floats:
+            rewards = trained.evaluate(arrivals.rows)[1]
+            if offsets is not None:
+                rewards = adjusted(rewards, offsets[1][offsets[0].codes(arrivals.rows)])
+            return policy.pmf(rewards, arrivals.eligible)
+
+        return pmf
 
     def _renew_overlay(
         self, plan: OverlaySettings, whole: Experience, known: Experience, now_ms: int

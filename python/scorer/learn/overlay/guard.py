@@ -60,8 +60,8 @@ class Guard:
         """
         if len(served) == 0:
             return self.on
-        self.against, worst = _cusum(self.against, np.log1p(share * (without / served - 1)) - self.allowance)
-        self.speaks_for, best = _cusum(self.speaks_for, np.log1p(share * (served / without - 1)))
+        self.against, worst = cusum(self.against, np.log1p(share * (without / served - 1)) - self.allowance)
+        self.speaks_for, best = cusum(self.speaks_for, np.log1p(share * (served / without - 1)))
         if self.on and worst >= np.log(self.harm):
             self.on, self.against, self.speaks_for = False, 0.0, 0.0
             self.switched += 1
@@ -70,7 +70,7 @@ class Guard:
         return self.on
 
 
-def _cusum(start: float, steps: Floats) -> tuple[float, float]:
+def cusum(start: float, steps: Floats) -> tuple[float, float]:
     """Where max(0, ·) + step ends, and its highest value."""
     path = start + np.cumsum(steps)
     path = path - np.minimum(0.0, np.minimum.accumulate(path))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scorer.bundle.models import OverlaySpec
 from scorer.learn.overlay.delays import HOUR_MS
 from scorer.learn.overlay.design import Design, sigmoid
-from scorer.learn.overlay.guard import Guard
+from scorer.learn.overlay.guard import Guard, cusum
 from scorer.learn.overlay.posterior import Outcomes, Posterior
 from scorer.learn.overlay.settings import OverlaySettings
 
@@ -25,6 +25,7 @@ class OverlayLearner:
         design: where coefficients lie.
         plan: how to fit.
         outcomes: how many it has learned from.
+        changes: how often a segment was found to have changed.
         gain: by how many nats it said them better than nothing would have, before it knew them.
     """
 
@@ -32,12 +33,15 @@ class OverlayLearner:
     plan: OverlaySettings
     outcomes: int = 0
     gain: float = 0.0
+    changes: int = 0
     _now_ms: int | None = None
 
     def __post_init__(self) -> None:
         plan, segments = self.plan, len(self.design.segments)
         # One row more than there are segments: what is missing or unknown learns with it, and is not served.
         self._belief = Posterior.vague(segments + 1, len(self.design.levels), plan.everywhere, plan.within)
+        self._quick = self._belief
+        self._change = np.zeros(segments + 1)
         self.guard = Guard(plan.harm, plan.help, plan.allowance)
         self._parts = [Guard(plan.harm, plan.help, plan.allowance) for _ in range(segments)]
         self._table = self.design.table(None)
@@ -57,16 +61,17 @@ class OverlayLearner:
             now_ms: Unix time.
         """
         self._watch(seen, share)
+        self._notice_changes(seen, share)
         plan, rows = self.plan, np.bincount(seen.segment, minlength=len(self._belief.mean) - 1)
         hours = 0.0 if self._now_ms is None else (now_ms - self._now_ms) / HOUR_MS
         # Everywhere sees all traffic, and moves only when most segments do.
         halves = np.append(rows.max(initial=0), rows) / plan.half_life_outcomes
-        kept = 0.5 ** np.maximum(halves, hours / plan.half_life_hours)
-        self._belief = self._belief.forgotten(kept).updated(seen, self.design.membership)
+        halves = np.maximum(halves, hours / plan.half_life_hours)
+        membership = self.design.membership
+        self._belief = self._belief.forgotten(0.5**halves).updated(seen, membership)
+        self._quick = self._quick.forgotten(0.5 ** (halves * plan.quicker)).updated(seen, membership)
         self._now_ms, self.outcomes = now_ms, self.outcomes + len(seen)
-        mean, limit, levels = self._belief.mean, plan.limit, self.design.membership.T
-        own = np.append(mean[1:-1], np.zeros((1, mean.shape[1])), axis=0)
-        self._table = np.clip((mean[0] + own) @ levels, -limit, limit)
+        self._table = self._offsets(self._belief)
         self._plain = np.broadcast_to(self._table[-1], self._table.shape)
 
     def spec(self) -> OverlaySpec | None:
@@ -79,6 +84,29 @@ class OverlayLearner:
     def off(self) -> tuple[str, ...]:
         """The segments whose own offsets are switched off."""
         return tuple(n for n, part in zip(self.design.segments, self._parts, strict=True) if not part.on)
+
+    def _offsets(self, belief: Posterior) -> Floats:
+        """`[segments + 1, K]`, the last row for what is missing or unknown."""
+        mean, limit = belief.mean, self.plan.limit
+        own = np.append(mean[1:-1], np.zeros((1, mean.shape[1])), axis=0)
+        return np.asarray(np.clip((mean[0] + own) @ self.design.membership.T, -limit, limit))
+
+    def _notice_changes(self, seen: Outcomes, share: Floats) -> None:
+        """Where a belief that forgets sooner foretells better beyond chance, takes it over.
+
+        While the belief is right the sooner one's likelihood ratio to it is an e-value, so it is thrown
+        away for nothing at most once in `harm` outcomes of the segment.
+        """
+        if len(seen) == 0 or self.outcomes == 0:
+            return
+        long, short = (said(seen, self._offsets(belief)) for belief in (self._belief, self._quick))
+        steps = np.log1p(share * (short / long - 1)) - self.plan.allowance
+        for code in np.unique(seen.segment):
+            self._change[code], most = cusum(self._change[code], steps[seen.segment == code])
+            if most >= np.log(self.plan.harm):
+                self._belief = self._belief.segment_from(self._quick, int(code))
+                self._change[code] = 0.0
+                self.changes += 1
 
     @property
     def table(self) -> Floats:
@@ -106,11 +134,8 @@ class OverlayLearner:
         if len(seen) == 0 or self.outcomes == 0:
             return
 
-        def said(table: Floats) -> Floats:
-            p = sigmoid(seen.logit + table[seen.segment, seen.action])
-            return np.where(seen.reward == 1, p, 1 - p)
-
-        with_it, plain, nothing = said(self._table), said(self._plain), said(np.zeros_like(self._table))
+        with_it, plain = said(seen, self._table), said(seen, self._plain)
+        nothing = said(seen, np.zeros_like(self._table))
         for code in np.unique(seen.segment):
             if code < len(self._parts):
                 own = seen.segment == code
@@ -120,3 +145,9 @@ class OverlayLearner:
         served = np.where(on, with_it, plain)
         self.gain += float((share * np.log(served / nothing)).sum())
         self.guard.watch(served, nothing, share)
+
+
+def said(seen: Outcomes, table: Floats) -> Floats:
+    """`[m]` the probability of what happened, with these offsets on the oracle's logit."""
+    p = sigmoid(seen.logit + table[seen.segment, seen.action])
+    return np.where(seen.reward == 1, p, 1 - p)

@@ -80,6 +80,17 @@ class Posterior:
         own = own + ((1 - kept) * self.prior)[:, None, None] * np.eye(self.mean.shape[1])
         return replace(self, mean=_solve(own, cross, pull), own=own, cross=cross)
 
+    def segment_from(self, other: Posterior, segment: int) -> Posterior:
+        """With another belief's word on one segment: its sums of offsets, and its certainty."""
+        mean, own, cross = self.mean.copy(), self.own.copy(), self.cross.copy()
+        mean[1 + segment] = other.mean[0] + other.mean[1 + segment] - mean[0]
+        # Everywhere stays as certain as it was: its block gains what the segment's Schur term gains.
+        for sign, belief in ((-1, self), (1, other)):
+            tie = belief.cross[segment]
+            own[0] += sign * tie @ np.linalg.solve(belief.own[1 + segment], tie.T)
+        own[1 + segment], cross[segment] = other.own[1 + segment], other.cross[segment]
+        return replace(self, mean=mean, own=own, cross=cross)
+
     def updated(self, seen: Outcomes, membership: Floats) -> Posterior:
         """With more outcomes.
 

@@ -26,12 +26,17 @@ class OverlaySettings(Section):
     )
     limit: FiniteFloat = Field(default=3.0, gt=0, le=10, description="Largest offset served, in log-odds.")
     half_life_hours: FiniteFloat = Field(
-        default=600.0, gt=0, description="Evidence is worth half after this long ..."
+        default=168.0, gt=0, description="Evidence is worth half after this long ..."
     )
     half_life_outcomes: FiniteFloat = Field(
-        default=10_000.0,
+        default=5000.0,
         gt=0,
         description="... or after this many outcomes of its segment, whichever is sooner.",
+    )
+    quicker: FiniteFloat = Field(
+        default=8.0,
+        gt=1,
+        description="A second belief forgets so many times sooner, and takes over where it is right.",
     )
     every_minutes: FiniteFloat = Field(default=5.0, gt=0, description="Between fits.")
     window_hours: FiniteFloat = Field(

@@ -20,6 +20,9 @@ from scorer.learn.overlay.settings import OverlaySettings
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+# A log is replayed in steps of so long: evidence is forgotten over days.
+_REPLAY_MS = 6 * 3_600_000
+
 
 class Stream:
     """Decisions whose outcomes have not been used yet.
@@ -98,7 +101,7 @@ def fit(
     *,
     delays: Delays | None = None,
 ) -> Fitted:
-    """Fits on a log as it would have been fitted while the log was written; nothing is kept in between.
+    """Fits on a log, going through it in order of time; nothing is kept between two calls.
 
     Args:
         experience: as of `now_ms`, with decisions of at least `plan.window_hours` ago, which teach delays.
@@ -128,9 +131,7 @@ def fit(
 
 
 def catch_up(stream: Stream, learner: OverlayLearner, now_ms: int) -> None:
-    """Fits as often as it would have been fitted until now."""
-    every = learner.plan.every_ms
+    """Learns what could have been used by now, in steps that are coarser than live fits and much cheaper."""
     while (following := stream.next_ms) is not None and following <= now_ms:
-        # The fits that would have had nothing new to learn from are left out.
-        tick = min(-(-following // every) * every, now_ms)
+        tick = min(-(-following // _REPLAY_MS) * _REPLAY_MS, now_ms)
         learner.learn(*stream.due(tick), tick)
