@@ -37,6 +37,7 @@ from scorer.bundle import (
     verify,
 )
 from scorer.errors import BundleError
+from scorer.registry import Registry
 
 CREATED = datetime(2026, 1, 3, tzinfo=UTC)
 COUNTRIES = CONTEXT[2].categories
@@ -357,3 +358,26 @@ def test_the_command(action_bundle: Trained, priced: Path, tmp_path: Path) -> No
         done = scorer_here("bundle", "revise", str(priced), *more, "--output", str(tmp_path / "r4"))
         assert done.returncode != 0 and message in done.stderr, done.stderr
         assert not (tmp_path / "r4").exists()
+
+
+def test_a_registry_keeps_a_forest_of_many_revisions_once(action_bundle: Trained, tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    stored = registry.path / "bundles" / registry.push(action_bundle.path).removeprefix("sha256:")
+    # Built elsewhere: nothing of it is a link into the registry.
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(action_bundle.path, elsewhere)
+    first = revise(elsewhere, tmp_path / "r1", overlay=OVERLAY)
+    kept = registry.path / "bundles" / registry.push(first.path).removeprefix("sha256:")
+    assert (kept / "forest.bin").samefile(stored / "forest.bin")
+    assert not (kept / "golden.bin").samefile(stored / "golden.bin")
+    assert not (kept / "forest.bin").samefile(elsewhere / "forest.bin")
+    verify(kept, first.digest)
+    # A damaged file is not handed on.
+    second = revise(first.path, tmp_path / "r2", overlay=OverlaySpec(segment="country"))
+    damaged = bytearray((kept / "forest.bin").read_bytes())
+    damaged[50] ^= 1
+    (kept / "forest.bin").chmod(0o644)
+    (kept / "forest.bin").write_bytes(damaged)
+    whole = registry.path / "bundles" / registry.push(second.path).removeprefix("sha256:")
+    assert not (whole / "forest.bin").samefile(kept / "forest.bin")
+    verify(whole, second.digest)

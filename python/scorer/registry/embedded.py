@@ -69,21 +69,43 @@ class Registry:
         Pushing a bundle that is already there changes nothing; one that was damaged since is replaced.
         """
         source = Path(directory)
-        check_name(str(files.read_manifest(source).get("name", "")), "bundle name")
+        manifest = files.read_manifest(source)
+        check_name(str(manifest.get("name", "")), "bundle name")
+        before = self._revised(manifest)
         try:
-            with files.staged(self._staging) as temporary:
-                files.copy_bundle(source, temporary)
-                digest = self._verify(temporary)
-                manifest = files.read_manifest(temporary)
-                target = self._bundles / _hex(digest)
-                if target.exists() and not self._is_sound(target, digest):
-                    files.remove(target, staging=self._staging)
-                files.commit(temporary, target)
+            try:
+                digest, manifest = self._store(source, before)
+            except BundleError:
+                if before is None:
+                    raise
+                # What was linked may be damaged where it is.
+                digest, manifest = self._store(source, None)
         except OSError as error:
             raise _cannot_write(self.path, error) from error
         with self._database.writing(create=True) as connection:
             self._index(connection, _hex(digest), manifest, by or _user())
         return digest
+
+    def _store(self, source: Path, before: Path | None) -> tuple[str, Mapping[str, Any]]:
+        with files.staged(self._staging) as temporary:
+            files.copy_bundle(source, temporary, before)
+            digest = self._verify(temporary)
+            manifest = files.read_manifest(temporary)
+            target = self._bundles / _hex(digest)
+            if target.exists() and not self._is_sound(target, digest):
+                files.remove(target, staging=self._staging)
+            files.commit(temporary, target)
+        return digest, manifest
+
+    def _revised(self, manifest: Mapping[str, Any]) -> Path | None:
+        """Where the bundle is that this one is the next revision of, if it is here."""
+        lineage = manifest.get("lineage")
+        digest = lineage.get("revision_of") if isinstance(lineage, dict) else None
+        hexadecimal = full_digest(str(digest))
+        if hexadecimal is None:
+            return None
+        path = self._bundles / hexadecimal
+        return path if (path / files.MANIFEST).is_file() else None
 
     def list(self, name: str | None = None) -> Sequence[BundleRecord]:
         """Every bundle (of one name), newest push first."""

@@ -49,10 +49,22 @@ def read_manifest(directory: Path) -> Mapping[str, Any]:
     return manifest
 
 
-def copy_bundle(source: Path, destination: Path) -> None:
-    """Copies the manifest and the files it lists, each synced to disk; extra files are left behind."""
-    for name in [*read_manifest(source)["files"], MANIFEST]:
-        _copy_file(source / name, destination / name)
+def copy_bundle(source: Path, destination: Path, stored: Path | None = None) -> None:
+    """Copies the manifest and the files it lists, each synced to disk; extra files are left behind.
+
+    A file that another `stored` bundle lists with the same content is linked from there: a revision every few
+    minutes should not take a forest's space every time.
+    """
+    listed = read_manifest(source)["files"]
+    held = {} if stored is None else read_manifest(stored)["files"]
+    for name in [*listed, MANIFEST]:
+        if not (
+            stored is not None
+            and name in held
+            and held[name] == listed.get(name)
+            and _link(stored / name, destination / name, like=source / name)
+        ):
+            _copy_file(source / name, destination / name)
     sync_directory(destination)
 
 
@@ -111,6 +123,18 @@ def stat_fingerprint(directory: Path) -> Hashable:
 def size_of(directory: Path) -> int:
     """Bytes of a bundle directory's files."""
     return sum(entry.stat().st_size for entry in os.scandir(directory) if entry.is_file())
+
+
+def _link(stored: Path, destination: Path, *, like: Path) -> bool:
+    """Links a stored file in place of a copy of another; False where that is no regular file of its size."""
+    try:
+        one, other = stored.lstat(), like.lstat()
+        if not (stat.S_ISREG(one.st_mode) and stat.S_ISREG(other.st_mode) and one.st_size == other.st_size):
+            return False
+        os.link(stored, destination, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _copy_file(source: Path, destination: Path) -> None:
