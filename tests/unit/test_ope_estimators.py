@@ -6,11 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scorer.learn import ope
 from scorer.learn.errors import DataError
+from scorer.learn.ope.moments import moments
 
 
 def every_log(logging, truth, n):
@@ -271,3 +273,42 @@ def test_estimated_propensities_are_shares_within_their_cell():
         [2 / 3, 2 / 3, 1 / 3, 1, 1, 1]
     )
     assert ope.estimated_pmf(chosen, cell, 3)[0].tolist() == pytest.approx([2 / 3, 1 / 3, 0])
+
+
+def test_the_self_normalised_interval_is_the_delta_methods():
+    made = random_log(3, n=200)
+    bare = ope.Target(_bare(made), made.pmf)
+    found, w, r = ope.snipw(bare), made.weight, made.logged.reward
+    value = (w * r).sum() / w.sum()
+    error = np.sqrt((w**2 * (r - value) ** 2).sum()) / w.sum() * np.sqrt(200 / 199)
+    half = scipy.stats.t.ppf(0.975, w.sum() ** 2 / (w**2).sum() - 1) * error
+    assert (found.value, found.low, found.high) == pytest.approx((value, value - half, value + half))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_designs_have_the_moments_of_their_pseudo_outcomes(seed):
+    """Each estimator's own formula, over every action and reward that a row could have had."""
+    made = random_log(seed, n=6, actions=3)
+    weights, model, direct = made.pmf / made.logged.pmf, made.model, made.direct[:, None]
+    mean, value = made.weight.mean(), ope.snipw(made).value
+    offset = (made.weight * (made.logged.reward - made.predicted)).mean() / mean
+    switched, shrunk = np.where(weights <= 1.5, weights, 0), 9 * weights / (weights**2 + 9)
+    formulas = {
+        "IPW": (ope.ipw(made), lambda r: weights * r),
+        "IPW(2)": (ope.ipw(made, 2.0), lambda r: np.minimum(weights, 2) * r),
+        "SNIPW": (ope.snipw(made), lambda r: value + weights * (r - value) / mean),
+        "DR": (ope.dr(made), lambda r: direct + weights * (r - model)),
+        "SNDR": (ope.sndr(made), lambda r: direct + offset + weights * (r - model - offset) / mean),
+        "Switch-DR(1.5)": (ope.switch_dr(made, 1.5), lambda r: direct + switched * (r - model)),
+        "DRos(9)": (ope.dr_os(made, 9.0), lambda r: direct + shrunk * (r - model)),
+    }
+    for name, (found, formula) in formulas.items():
+        assert found.estimator == name
+        values = np.stack([formula(0.0), formula(1.0)])
+        chances = made.logged.pmf * np.stack([1 - model, model])
+        centre = (chances * values).sum(axis=(0, 2))
+        within = (chances * (values - centre[None, :, None]) ** 2).sum() / 6
+        seen = moments(found.design, 6)
+        assert seen.noise + seen.rest == pytest.approx(within + centre.var(ddof=1)), name
+        third = (chances * (values - centre.mean()) ** 3).sum() / 6
+        assert seen.noise_skew + seen.rest_skew == pytest.approx(third), name

@@ -251,3 +251,19 @@ def test_wrong_propensities_are_told_by_the_mean_weight():
     assert "not those of the draw" in ope.diagnose(ope.Target(halved, made.pmf)).warnings()[0]
     few = made.logged.take(slice(0, 100))
     assert any("effective rows" in w for w in ope.diagnose(ope.Target(few, made.pmf[:100])).warnings())
+
+
+def test_bernstein_bound_is_the_definition_by_brute_force():
+    x = np.random.default_rng(7).exponential(0.5, 120)
+    low = ope.sequences.bernstein_lower(x, alpha=0.1)
+    mean_sum, var_sum = 0.5, 0.25
+    won = cost = staked = best = 0.0
+    for i, value in enumerate(x):
+        before, variance = min(mean_sum / (i + 1), 1.0), var_sum / (i + 1)
+        bet = min(math.sqrt(2 * math.log(10) / (variance * (i + 1) * math.log(i + 2))), 0.1)
+        won, staked = won + bet * value, staked + bet
+        cost += (-math.log(1 - bet) - bet) * (value - before) ** 2
+        best = max(best, (won - cost - math.log(10)) / staked)
+        assert low[i] == pytest.approx(best)
+        mean_sum += value
+        var_sum += (value - mean_sum / (i + 2)) ** 2
