@@ -198,6 +198,29 @@ def test_a_price_at_zero_does_not_wind_up():
     assert trailing(means[180:], settings.period).max() <= 0.3 * (1 + settings.band)
 
 
+def test_what_was_overspent_is_paid_back():
+    settings = ControllerSettings()
+    aim = SOLVED.limit * (1 - settings.margin)
+    even = CapState("challenge", 0.3, 0.05, 6.0, recent=((500, aim),) * 10)
+    over = CapState("challenge", 0.3, 0.05, 6.0, recent=((500, 0.6),) + ((500, aim),) * 9)
+    assert even.step(500, aim, settings).price == pytest.approx(0.05)
+    assert over.step(500, aim, settings).price == pytest.approx(
+        0.05 + settings.integral * (0.6 - aim) / settings.repay / 6.0
+    )
+
+
+def test_a_use_that_does_not_give_way_is_searched_for():
+    settings, state = ControllerSettings(price_limit=10.0), SOLVED
+    moves = []
+    for _ in range(4):
+        after = state.step(500, 0.33, settings)
+        moves.append(after.price - state.price)
+        state = after
+    assert all(later > 3 * earlier for earlier, later in itertools.pairwise(moves))
+    below = state.step(500, 0.25, settings)
+    assert 0 < state.price - below.price <= max(0.25 * 0.3 / 6.0, 0.05 * state.price) + 1e-12
+
+
 def test_steps_are_bounded_and_saturation_is_said():
     settings = ControllerSettings(price_limit=0.06)
     states = run(SOLVED, lambda w: 0.5, settings, 120)[1]

@@ -7,10 +7,10 @@ actions drawn: the same expectation without the noise of the draw. In velocity f
     lambda += [ p * (u_t - u_(t-1)) + i * (u_t - target) ] / sensitivity
 
 with the sensitivity that `solve_caps` measured (how fast use falls with price). While use stays more than
-5 % above its limit, steps double from window to window: the sensitivity of another day may be far off. One
-step gives up at most `max_rise` limits of use and takes back at most `max_fall`. The price is the integrator
-itself, kept within [0, price_limit], so there is nothing that can wind up; the overspend is that of the
-trailing period alone.
+5 % above its limit, steps grow fourfold from window to window: the sensitivity of another day may be far off.
+One step gives up at most `max_rise` limits of use and takes back at most `max_fall`, or `decay` of the price.
+The price is the integrator itself, kept within [0, price_limit], so there is nothing that can wind up; the
+overspend is that of the trailing period alone.
 
 **The band.** Over any trailing `period` of windows the mean use stays at or below limit * (1 + band).
 A window can be no better than the bundle that was live in it, so one bad window of a period must fit
@@ -31,6 +31,9 @@ from scorer.learn.section import Section
 
 Floats = npt.NDArray[np.float64]
 
+# A window this far above its limit is no noise.
+_TRIPPED = 1.05
+
 
 class ControllerSettings(Section):
     """How prices of caps follow what is used of them."""
@@ -43,10 +46,16 @@ class ControllerSettings(Section):
     integral: float = Field(default=0.4, gt=0, le=1, description="Gain on the distance to the target.")
     repay: int = Field(default=24, ge=1, description="Windows in which an overspend is paid back.")
     max_rise: float = Field(
-        default=2.0, gt=0, description="Most that a price rises in one window, in use given up, in limits."
+        default=8.0, gt=0, description="Most that a price rises in one window, in use given up, in limits."
     )
     max_fall: float = Field(
         default=0.25, gt=0, description="Most that it falls, likewise: caps are left slowly."
+    )
+    decay: float = Field(
+        default=0.05,
+        ge=0,
+        lt=1,
+        description="Or this share of a price, where that is more: back from a search.",
     )
     price_limit: float = Field(default=1.0, gt=0, description="Highest price per unit; above it is an alarm.")
     least_rows: int = Field(default=100, ge=1, description="A window with fewer decisions moves no price.")
@@ -95,10 +104,11 @@ class CapState:
         wanted = settings.proportional * (used - previous) + settings.integral * (used - target)
         # A flat spot (nothing changes with the price) would make any step infinite.
         steepness = max(self.sensitivity, self.limit)
-        # Where use does not give way, the sensitivity is out of date: search in doubling steps.
-        wanted *= 2.0 ** min(_streak(recent, self.limit), 5) if wanted > 0 else 1.0
-        moved = min(max(wanted, -settings.max_fall * self.limit), settings.max_rise * self.limit)
-        price = self.price + moved / steepness
+        if used > self.limit * _TRIPPED and wanted > 0:
+            # Where use does not give way, the sensitivity is out of date: search in growing steps.
+            wanted *= 4.0 ** min(_streak(recent, self.limit), 5)
+        fall = max(settings.max_fall * self.limit / steepness, settings.decay * self.price)
+        price = self.price + max(min(wanted, settings.max_rise * self.limit) / steepness, -fall)
         held = min(max(price, 0.0), settings.price_limit)
         return replace(
             self, price=held, recent=recent, saturated=held >= settings.price_limit and used > self.limit
@@ -109,7 +119,7 @@ def _streak(recent: Sequence[tuple[int, float]], limit: float) -> int:
     """How many of the latest windows before the last were above the limit, in a row."""
     count = 0
     for _, used in reversed(recent[:-1]):
-        if used <= limit * 1.05:
+        if used <= limit * _TRIPPED:
             break
         count += 1
     return count
