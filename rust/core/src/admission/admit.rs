@@ -100,6 +100,8 @@ pub(super) struct Rules {
     pub(super) limit: AtomicU64,
     /// Average cost of a request.
     pub(super) unit: AtomicU64,
+    /// Work in flight that is no delay worth speaking of, nanoseconds.
+    pub(super) harmless: AtomicU64,
     pub(super) pressure: AtomicU8,
     /// The highest tier in use: there is nobody to keep room for above it.
     pub(super) top: AtomicU8,
@@ -130,6 +132,7 @@ impl Admission {
         let rules = Rules {
             limit: AtomicU64::new(u64::MAX),
             unit: AtomicU64::new(1),
+            harmless: AtomicU64::new(0),
             pressure: AtomicU8::new(Pressure::Normal as u8),
             top: AtomicU8::new(0),
             stretch: std::array::from_fn(|_| AtomicU64::new(256)),
@@ -264,7 +267,7 @@ impl Admission {
             let unread = waiting.saturating_mul(self.rules.unit.load(Relaxed));
             let admitted = queued[0].nanos + queued[1].nanos + running.nanos;
             let inflight = admitted.saturating_add(unread).saturating_add(cost);
-            let limit = self.rules.limit.load(Relaxed);
+            let limit = self.limit(cost);
             let ceiling = if limit == u64::MAX { limit } else { (limit as f64 * self.ceiling(tier)) as u64 };
             if inflight > ceiling {
                 return Some(ShedReason::Limit);
@@ -281,6 +284,17 @@ impl Admission {
         let wait = (u128::from(ahead.1 + running.nanos) * stretch / effective) as u64;
         let done = now.0.saturating_add(wait).saturating_add(estimate.cautious);
         (done > finish_by.0).then_some(ShedReason::Wait)
+    }
+
+    /// Work that may be in flight when a request of this cost comes. The limit is so many requests of average cost; of
+    /// dearer ones, as those of a bundle that has just been swapped in may be, as many may be there, as far as what they
+    /// take harms nobody.
+    fn limit(&self, cost: u64) -> u64 {
+        let (limit, unit) = (self.rules.limit.load(Relaxed), self.rules.unit.load(Relaxed));
+        if cost <= unit {
+            return limit;
+        }
+        (limit / unit).saturating_mul(cost).min(self.rules.harmless.load(Relaxed)).max(limit)
     }
 
     /// Part of the limit that a tier may fill, given which tiers there are.

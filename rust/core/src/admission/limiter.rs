@@ -8,7 +8,7 @@ const ENOUGH: f64 = 50.0;
 const MOST_QUEUED: f64 = 256.0;
 /// A queue that takes this part of the promise to work off endangers none: the limit is never cut below it. Where
 /// an evaluation takes microseconds, a limit near the number of workers would refuse every small burst.
-const HARMLESS: f64 = 1.0 / 20.0;
+pub(super) const HARMLESS: f64 = 1.0 / 20.0;
 
 /// The limit on what is in flight, in requests of average cost. For CPU-bound work the best value is known:
 /// the workers and a short queue. The loop answers what the machine does besides: noisy neighbours, throttling.

@@ -68,6 +68,39 @@ fn as_many_are_let_in_as_can_be_on_time() {
 }
 
 #[test]
+fn a_dearer_bundle_is_not_shed_for_what_the_one_before_it_cost() {
+    // Ten seconds of patience, and requests of 5 µs: 256 of them are the limit, 1.3 ms of work.
+    let patient = CheckpointSettings {
+        row_cost: Nanos::from_micros(5),
+        ..CheckpointSettings { mode: Mode::Enforce, ..CheckpointSettings::new(Nanos::from_secs(10)) }
+    };
+    let admission = admission(2, vec![patient]);
+    let mut now = NOW;
+    for _ in 0..20 {
+        for _ in 0..100 {
+            let asked = Ask { arrived: now, ..ask(0, 1) };
+            let mut ticket = admit(&admission, now, &asked).unwrap();
+            assert_eq!(admission.start(now, &mut ticket), Start::Run);
+            let exec = Nanos::from_micros(5);
+            admission.finish(now.plus(exec), ticket, Served { exec, outcome: Outcome::Model });
+        }
+        now = now.plus(WINDOW);
+        admission.tick(now);
+    }
+    assert!(admission.snapshot().limit < Nanos::from_millis(2), "{:?}", admission.snapshot().limit);
+    admission.expect(0, 2, Nanos::from_millis(4));
+    let dear = Ask { bundle: 2, arrived: now, ..ask(0, 1) };
+    let tickets: Vec<Ticket> = (0..1000).map_while(|_| admit(&admission, now, &dear).ok()).collect();
+    // A twentieth of the promise for each of two workers.
+    assert_eq!(tickets.len(), 250);
+    assert_eq!(admit(&admission, now, &dear).unwrap_err().reason, ShedReason::Limit);
+    for ticket in tickets {
+        admission.cancel(ticket);
+    }
+    assert!(is_at_rest(&admission));
+}
+
+#[test]
 fn a_batch_costs_its_rows() {
     let batch = CheckpointSettings { row_cost: Nanos::from_micros(20), ..point(Mode::Enforce) };
     let patient = CheckpointSettings { batch_p99: Some(Nanos::from_millis(100)), ..batch.clone() };

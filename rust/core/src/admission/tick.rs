@@ -9,7 +9,7 @@ use super::capacity::Capacity;
 use super::cost::CostHistory;
 use super::cutoff::CutoffShare;
 use super::histogram::Counts;
-use super::limiter::{Limiter, Signals};
+use super::limiter::{HARMLESS, Limiter, Signals};
 use super::margin::Margin;
 use super::pressure::{Ladder, Signs};
 use super::settings::{Mode, Settings, TIERS};
@@ -164,6 +164,7 @@ impl Admission {
         rules.margin.store(margin.0, Relaxed);
         rules.limit.store((ticker.limit * ticker.unit.max(1.0)).min(u64::MAX as f64) as u64, Relaxed);
         rules.unit.store(ticker.unit as u64 + 1, Relaxed);
+        rules.harmless.store((workers * budget.0 as f64 * HARMLESS) as u64, Relaxed);
         rules.pressure.store(pressure as u8, Relaxed);
         rules.top.store(top, Relaxed);
         let stretch = ((1.0 / (1.0 - load.min(0.999))).min(MOST_STRETCH) * 256.0) as u64;
