@@ -133,6 +133,20 @@ def test_scores_are_unbiased_whatever_the_oracle_says_and_narrower_when_it_is_ri
     assert found["exact"].std() < 0.4 * found["wrong"].std()
 
 
+def test_a_score_knows_nothing_of_later_rewards_and_its_own_only_through_its_weight() -> None:
+    """What is taken off must be predictable, or the sum of scores is no martingale."""
+    random = np.random.default_rng(8)
+    shares, arm = [0.8, 0.2], (random.random(50) < 0.2).astype(np.int64)
+    reward, expected = random.random(50), random.random((50, 2))
+    base = differences(arm, reward, expected, shares, 1)
+    for at in range(50):
+        other = reward.copy()
+        other[at] += 0.25
+        moved = differences(arm, other, expected, shares, 1) - base
+        assert np.abs(moved[:at]).max(initial=0.0) == 0.0
+        assert moved[at] == pytest.approx(0.25 / shares[1] if arm[at] else -0.25 / shares[0], rel=1e-9)
+
+
 def test_the_sequence_is_the_published_one_where_everybody_comes_once() -> None:
     """Theorem 2.2: s sqrt(2 (n rho^2 + 1) / (n^2 rho^2) log(sqrt(n rho^2 + 1) / alpha)), with V = n s^2."""
     x = np.random.default_rng(5).normal(0.3, 2.0, 5000)
@@ -219,6 +233,25 @@ def test_outcomes_that_go_missing_in_one_lane_are_told(sample: Experience) -> No
     assert found.missing.value == pytest.approx(0.2, abs=0.05)
     (sound,) = read(plan(), sample).differences
     assert sound.missing.low <= 0 <= sound.missing.high
+
+
+def test_a_horizon_reads_each_decision_as_it_was_known_then(sample: Experience) -> None:
+    """Slow outcomes, one never: with a horizon they are missing, without one the first ends what is read."""
+    settled_ms, state, reward = sample.settled_ms.copy(), sample.state.copy(), sample.reward.copy()
+    slow = np.arange(len(sample)) % 10 == 3
+    settled_ms[slow] = sample.time_ms[slow] + 40 * 60_000
+    state[5], reward[5], settled_ms[5] = State.IN_FLIGHT, math.nan, -1
+    own = replace(sample, settled_ms=settled_ms, state=state, reward=reward)
+    last = int(settled_ms.max())
+    assert sum(one.decisions for one in read(plan(), own).lanes) == 5
+    found = read(plan(hours=0.5), own)
+    old = sample.time_ms <= last - 1_800_000
+    assert sum(one.decisions for one in found.lanes) == int(old.sum())
+    assert sum(one.missing for one in found.lanes) == int((slow & old).sum()) + 1
+    assert sum(one.rewarded for one in found.lanes) == int((old & ~slow).sum()) - 1
+    kept = old & ~slow & (np.arange(len(sample)) != 5)
+    for at, lane in enumerate(found.lanes):
+        assert lane.rate == pytest.approx(sample.reward[kept & (sample.lane == at)].mean())
 
 
 def test_too_few_shoppers_are_no_verdict(sample: Experience) -> None:

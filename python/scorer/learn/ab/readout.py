@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -98,6 +98,8 @@ def read(plan: Plan, experience: Experience, shelf: Shelf | None = None) -> Read
         )
     own = experience.take(arm >= 0)
     arm = arm[arm >= 0]
+    if plan.settings.hours is not None:
+        own = _known_after(own, round(plan.settings.hours * 3_600_000), _last_ms(experience))
     shopper = _shoppers(own)
     ratio, left_out["shopper seen in two lanes"] = _ratio(plan, arm, shopper)
     flying = own.time_ms[own.state == State.IN_FLIGHT]
@@ -171,6 +173,19 @@ def _arms(plan: Plan, experience: Experience) -> tuple[Ints, dict[str, int]]:
         "of another lane": int((since & ~named).sum()),
         "of the lane, by another bundle": int((named & (arm < 0)).sum()),
     }
+
+
+def _last_ms(experience: Experience) -> int:
+    """The latest moment that the experience knows of."""
+    return int(max(experience.time_ms.max(), experience.settled_ms.max()))
+
+
+def _known_after(own: Experience, window_ms: int, now_ms: int) -> Experience:
+    """Every decision as it was known so long after it was made; younger ones are in flight."""
+    known = (own.state == State.SETTLED) & (own.settled_ms - own.time_ms <= window_ms)
+    state = np.where(known, State.SETTLED, State.MISSING)
+    state = np.where(own.time_ms > now_ms - window_ms, State.IN_FLIGHT, state).astype(np.int8)
+    return replace(own, state=state, reward=np.where(state == State.SETTLED, own.reward, np.nan))
 
 
 def _shoppers(experience: Experience) -> Ints:

@@ -28,6 +28,15 @@ class AbSettings(Section):
         lt=1,
         description="Harm means: the difference is below minus this. The lanes are then set back.",
     )
+    hours: float | None = Field(
+        default=None,
+        gt=0,
+        le=24 * 365,
+        examples=[1.0],
+        description="Read each decision as it was known so long after it was made: harm then shows after "
+        "hours, not after the longest maturity window. Outcomes that come later count as missing. Not set: "
+        "every outcome is waited for.",
+    )
     shoppers: int = Field(
         default=500,
         ge=100,
