@@ -37,6 +37,10 @@ from scorer.bundle import (
     verify,
 )
 from scorer.errors import BundleError
+from scorer.learn.columns import Column
+from scorer.learn.oracle import OracleAction, OracleTask
+from scorer.learn.overlay.design import adjusted
+from scorer.learn.overlay.design import offsets as overlay_offsets
 from scorer.registry import Registry
 
 CREATED = datetime(2026, 1, 3, tzinfo=UTC)
@@ -98,6 +102,22 @@ def test_a_revision_moves_every_score_as_its_overlay_says(action_bundle: Trained
     assert lineage.revision_notes == {"until": "2026-01-03T10:00", "rows": 812}
     assert (lineage.run_id, lineage.metrics) == ("run-1", {"auc": 0.5}), "where the model comes from stays"
     assert inspect(revised.path).overlay == OVERLAY
+
+
+def test_learning_expects_what_the_engine_serves(action_bundle: Trained, tmp_path: Path) -> None:
+    task = OracleTask(
+        name="authorise",
+        context=tuple(Column(feature.name, feature.type, tuple(feature.categories)) for feature in CONTEXT),
+        action=(),
+        actions=tuple(OracleAction(a.id, a.factors, (), a.attributes) for a in ACTIONS),
+    )
+    rows = contexts(300, seed=8)
+    before = action_bundle.bundle.evaluate(rows)[1]
+    revised = revise(action_bundle.path, tmp_path / "r1", overlay=OVERLAY)
+    served = verify(revised.path).evaluate(rows)[1]
+    expected = adjusted(before, overlay_offsets(OVERLAY, task, rows))
+    assert np.allclose(served, expected, rtol=0, atol=1e-12)
+    assert np.abs(served - before).max() > 0.1
 
 
 def test_what_stays_is_the_same_file(action_bundle: Trained, tmp_path: Path) -> None:
