@@ -54,6 +54,14 @@ CURVES: Final = {
     "actions": Curve("One context, many actions (500 trees of depth 6)", "actions"),
     "goodput": Curve("Goodput under overload", "offered load, multiple of capacity", (False, False)),
     "rate": Curve("p99 by rate, open loop (500 trees of depth 6)", "requests per second", servers=True),
+    "exploration-sets": Curve("Regret on six sets, one oracle, tuned peers", "set", (False, False)),
+    "exploration-sets-defaults": Curve(
+        "Regret on six sets, one oracle, peers' defaults", "set", (False, False)
+    ),
+    "exploration-payments": Curve("Regret per payment, one oracle", "week", (False, False)),
+    "exploration-payments-rules": Curve(
+        "Regret per payment, one oracle", "place of the rule", (False, False)
+    ),
     "step": Curve("p99 across a step 0.5× → 0 → 5× → 0.5×", "seconds", (False, True)),
 }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from loadtests.learning.exploration.compared import Compared
-from loadtests.learning.exploration.ours import PAYMENTS as OURS
+from loadtests.learning.exploration.ours import OURS
 from loadtests.learning.exploration.peers import PEERS, REFERENCES
 from loadtests.learning.exploration.weekly import Solution, prepared, solve
 
@@ -78,17 +78,19 @@ def _report(
             command=COMMAND,
             note=why,
         )
-    for name, values in mean.items():
-        if name not in {_OURS.name, _PLAIN.name, borrowed}:
-            figures.add(
-                name="regret per payment, same oracle",
-                ours=float(mean[_OURS.name][: len(values)].mean()),
-                unit="",
-                peer=name,
-                theirs=float(values.mean()),
-                command=COMMAND,
-                note=f"{len(values)} seeds",
-            )
+    others = [name for name in mean if name not in {_OURS.name, _PLAIN.name, borrowed}]
+    for place, name in enumerate(sorted(others, key=lambda name: float(mean[name].mean())), start=1):
+        figures.add(
+            name="regret per payment, same oracle",
+            ours=float(mean[_OURS.name][: len(mean[name])].mean()),
+            unit="",
+            peer=name,
+            theirs=float(mean[name].mean()),
+            command=COMMAND,
+            note=f"{len(mean[name])} seeds",
+            plot="exploration-payments-rules",
+            x=float(place),
+        )
     for week in range(len(next(iter(regret.values()))[0])):
         for peer in (_PLAIN.name, borrowed, *best):
             figures.add(

@@ -12,7 +12,7 @@ import numpy as np
 
 from loadtests.learning.exploration import datasets
 from loadtests.learning.exploration.compared import Compared
-from loadtests.learning.exploration.ours import SETS as OURS
+from loadtests.learning.exploration.ours import OURS
 from loadtests.learning.exploration.peers import PEERS, REFERENCES
 from loadtests.learning.exploration.play import Played, play
 
@@ -51,16 +51,17 @@ def run(figures: Figures, options: Options) -> None:
             command=COMMAND,
             note=result.note(len(options.seeds)),
         )
-        for name in (*peers, *(rule.name for rule in REFERENCES)):
+        for rule in (*PEERS, *REFERENCES):
             figures.add(
-                name=f"regret on {classes.name}, same oracle",
+                name="regret per decision, same oracle",
                 ours=result.ours,
                 unit="",
-                peer=name,
-                theirs=float(of[name].mean()),
+                peer=rule.name,
+                theirs=float(of[rule.name].mean()),
                 command=COMMAND,
-                plot="exploration-sets",
-                x=float(at),
+                note=classes.name,
+                plot="exploration-sets" if rule.setting == "tuned" else "exploration-sets-defaults",
+                x=1.0 + at,
             )
     if found:
         figures.add(
@@ -72,7 +73,14 @@ def run(figures: Figures, options: Options) -> None:
             command=COMMAND,
             note=_missing(lost),
         )
-    shipped.run(figures, found, {name: _mean(regret[name, OURS.name]) for name in _names(found)}, options)
+    vw = [rule.name for rule in PEERS if rule.family == "VW"]
+    shipped.run(
+        figures,
+        found,
+        {classes.name: _mean(regret[classes.name, OURS.name]) for classes in found},
+        {classes.name: min(_mean(regret[classes.name, name]) for name in vw) for classes in found},
+        options,
+    )
 
 
 def measure(
@@ -98,10 +106,6 @@ def _job(job: tuple[str, str, int, bool]) -> Played:
 
 def _mean(played: list[Played]) -> float:
     return float(np.mean([one.regret for one in played]))
-
-
-def _names(found: list[datasets.Classes]) -> list[str]:
-    return [classes.name for classes in found]
 
 
 def _missing(lost: dict[str, str]) -> str | None:

@@ -48,6 +48,11 @@ def reference(spec: PolicySpec, scores: np.ndarray) -> np.ndarray:
             with np.errstate(invalid="ignore", divide="ignore"):
                 others = np.where(least > 0, least / (k * least + spec.gamma * gap), 0.0)
             p = inverse_gap(oracle, others)
+        case "loss_ratio":
+            loss = 1 - oracle
+            with np.errstate(invalid="ignore", divide="ignore"):
+                weights = np.where(best, 1.0, (loss.min() / loss) ** (spec.exponent or 0.0))
+            p = weights / weights.sum()
         case _:
             votes = scores[1:] == scores[1:].max(axis=1, keepdims=True)
             p = (votes / votes.sum(axis=1, keepdims=True)).mean(axis=0)
@@ -67,6 +72,7 @@ def cases(draw: st.DrawFn) -> tuple[PolicySpec, np.ndarray, np.ndarray]:
         "softmax": {"inverse_temperature": draw(st.floats(0, 300))},
         "squarecb": {"gamma": draw(st.floats(0, 3000))},
         "fastcb": {"gamma": draw(st.floats(0, 3000))},
+        "loss_ratio": {"exponent": draw(st.floats(0, 300))},
         "bagging": {"voters": draw(st.integers(2, 6))},
     }
     rule = draw(st.sampled_from(sorted(settings)))

@@ -265,12 +265,13 @@ def test_a_bagging_policy_counts_its_members_votes():
         ("softmax", {"inverse_temperature": 100.0}),
         ("squarecb", {"gamma": 9.0}),
         ("fastcb", {"gamma": 9.0}),
+        ("loss_ratio", {"exponent": 100.0}),
         ("bagging", {"voters": 4}),
     ],
 )
 def test_a_policy_has_the_setting_of_its_rule_alone(rule, own):
     spec = policy_spec(PolicySettings(rule=rule), 9.0, 4, "salt")
-    every = ("epsilon", "inverse_temperature", "gamma", "voters")
+    every = ("epsilon", "inverse_temperature", "gamma", "exponent", "voters")
     assert {name: value for name in every if (value := getattr(spec, name)) is not None} == own
     assert spec.salt != policy_spec(PolicySettings(rule=rule), 9.0, 4, "other").salt
     judging = judging_spec(PolicySettings(rule=rule), 5.0)

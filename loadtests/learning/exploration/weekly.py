@@ -27,7 +27,7 @@ from scorer.simulate.weeks import WEEK_MS, Arrivals, Market, WeeksPlan
 
 WINDOW_WEEKS = 8
 # At 30 payments an hour there is nothing new more often.
-OVERLAY = OverlayPlan(every_minutes=360)
+OVERLAY = OverlayPlan(every_minutes=360, half_life_hours=120)
 # How far back a new generation's overlay looks.
 CARRIED_WEEKS = WINDOW_WEEKS
 

@@ -75,10 +75,11 @@ class Cap(_Strict):
 class PolicySpec(_Strict):
     """A policy: the rule with its own setting, floors, caps and the key of the draw."""
 
-    rule: Literal["uniform", "epsilon_greedy", "softmax", "squarecb", "fastcb", "bagging"]
+    rule: Literal["uniform", "epsilon_greedy", "softmax", "squarecb", "fastcb", "loss_ratio", "bagging"]
     epsilon: FiniteFloat | None = None
     inverse_temperature: FiniteFloat | None = None
     gamma: FiniteFloat | None = None
+    exponent: FiniteFloat | None = None
     voters: int | None = None
     floor: FiniteFloat = 0.0
     action_floors: dict[str, FiniteFloat] = {}

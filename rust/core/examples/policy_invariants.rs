@@ -49,12 +49,13 @@ impl Random {
 
     fn rule(&mut self) -> Rule {
         let strength = 10_f64.powf(self.unit() * 6.0 - 1.0);
-        match self.below(6) {
+        match self.below(7) {
             0 => Rule::Uniform,
             1 => Rule::EpsilonGreedy { epsilon: self.unit() },
             2 => Rule::Softmax { inverse_temperature: strength },
             3 => Rule::SquareCb { gamma: strength },
             4 => Rule::FastCb { gamma: strength },
+            5 => Rule::LossRatio { exponent: strength },
             _ => Rule::Bagging { voters: 2 + self.below(15) },
         }
     }

@@ -161,6 +161,7 @@ fn every_policy() {
         json!({"rule": "softmax", "inverse_temperature": 50.0, "floor": 0.3}),
         json!({"rule": "squarecb", "gamma": 50.0, "caps": [{"attribute": "cost", "lambda": 0.1}]}),
         json!({"rule": "fastcb", "gamma": 50.0, "floor": 0.3}),
+        json!({"rule": "loss_ratio", "exponent": 50.0, "floor": 0.3}),
         json!({"rule": "bagging", "voters": 3, "floor": 0.3}),
     ] {
         let bundle = assemble(&action_recipe("authorise", 0.0, policy.clone()).build().unwrap()).unwrap();

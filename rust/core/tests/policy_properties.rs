@@ -23,6 +23,7 @@ fn rule() -> impl Strategy<Value = Rule> {
         (0.0..500.0).prop_map(|inverse_temperature| Rule::Softmax { inverse_temperature }),
         (0.0..5000.0).prop_map(|gamma| Rule::SquareCb { gamma }),
         (0.0..5000.0).prop_map(|gamma| Rule::FastCb { gamma }),
+        (0.0..500.0).prop_map(|exponent| Rule::LossRatio { exponent }),
         (2_usize..12).prop_map(|voters| Rule::Bagging { voters }),
     ]
 }
@@ -110,6 +111,16 @@ fn naive_rule(rule: Rule, oracle: &[f64], voters: &[Vec<f64>]) -> Vec<f64> {
             let (loss, least) = (1.0 - score, 1.0 - best);
             if least == 0.0 { 0.0 } else { least / (k * least + gamma * (loss - least)) }
         }),
+        // p(a) = 1 / sum over c of (l(a) / l(c))^exponent; where an action never fails, it takes all.
+        Rule::LossRatio { exponent } => {
+            let best = best_of(oracle);
+            let perfect = oracle.iter().filter(|score| **score == 1.0).count();
+            if perfect > 0 && exponent > 0.0 {
+                return best.iter().map(|best| f64::from(u8::from(*best)) / perfect as f64).collect();
+            }
+            let weight = |s: f64, c: f64| if s == c { 1.0 } else { ((1.0 - s) / (1.0 - c)).powf(exponent) };
+            oracle.iter().map(|a| 1.0 / oracle.iter().map(|c| weight(*a, *c)).sum::<f64>()).collect()
+        }
         Rule::Bagging { .. } => {
             let mut p = vec![0.0; oracle.len()];
             for voter in voters {

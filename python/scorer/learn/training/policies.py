@@ -31,6 +31,8 @@ def policy_spec(
         own["inverse_temperature"] = policy.inverse_temperature
     elif policy.rule in {"squarecb", "fastcb"}:
         own["gamma"] = gamma
+    elif policy.rule == "loss_ratio":
+        own["exponent"] = policy.exponent
     elif policy.rule == "bagging":
         own["voters"] = members
     return PolicySpec.model_validate(

@@ -12,11 +12,12 @@ from scorer.learn.section import Section
 class PolicySettings(Section):
     """The exploration rule on top of the oracle; see docs/bundle-format.md, "The policy"."""
 
-    rule: Literal["uniform", "epsilon_greedy", "softmax", "squarecb", "fastcb", "bagging"] = Field(
-        default="epsilon_greedy", description="Which rule."
+    rule: Literal["uniform", "epsilon_greedy", "softmax", "squarecb", "fastcb", "loss_ratio", "bagging"] = (
+        Field(default="epsilon_greedy", description="Which rule.")
     )
     epsilon: FiniteFloat = Field(default=0.02, ge=0, le=1, description="Of epsilon_greedy.")
     inverse_temperature: FiniteFloat = Field(default=100.0, gt=0, description="Of softmax.")
+    exponent: FiniteFloat = Field(default=100.0, ge=0, description="Of loss_ratio.")
     floor: FiniteFloat = Field(
         default=0.01, ge=0, le=1, description="Every eligible action has at least this over their number."
     )

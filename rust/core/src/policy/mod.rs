@@ -17,6 +17,7 @@ mod draw;
 mod epsilon_greedy;
 mod fastcb;
 pub mod floor;
+mod loss_ratio;
 mod mask;
 mod softmax;
 mod spec;
@@ -68,7 +69,7 @@ pub enum PolicyError {
     },
     /// A loss-side rule needs scores of at most 1.
     #[error(
-        "score of action {action} is {value}; FastCB takes losses 1 - score, so a score may not be above 1"
+        "score of action {action} is {value}; rules on losses take 1 - score, so a score may not be above 1"
     )]
     ScoreAboveOne {
         /// Position in the catalogue.
@@ -158,15 +159,14 @@ impl Policy {
             Rule::EpsilonGreedy { epsilon } => epsilon_greedy::fill(epsilon, given, p),
             Rule::Softmax { inverse_temperature } => softmax::fill(inverse_temperature, given, p),
             Rule::SquareCb { gamma } => squarecb::fill(gamma, given, p),
-            Rule::FastCb { gamma } => match given.iter().position(|&score| score > 1.0) {
-                None => fastcb::fill(gamma, given, p),
-                Some(at) => {
-                    return Err(PolicyError::ScoreAboveOne {
-                        action: scratch.indices[at] as usize,
-                        value: given[at],
-                    });
-                }
-            },
+            Rule::FastCb { gamma } => {
+                check_losses(given, &scratch.indices)?;
+                fastcb::fill(gamma, given, p);
+            }
+            Rule::LossRatio { exponent } => {
+                check_losses(given, &scratch.indices)?;
+                loss_ratio::fill(exponent, given, p);
+            }
             Rule::Bagging { voters } => {
                 for voter in 1..=voters {
                     self.gather(scores, voter, scratch)?;
@@ -274,6 +274,14 @@ impl Policy {
             scratch.scores.push(value);
         }
         Ok(())
+    }
+}
+
+/// A score above 1 would be a loss below 0.
+fn check_losses(scores: &[f64], indices: &[u32]) -> Result<(), PolicyError> {
+    match scores.iter().position(|&score| score > 1.0) {
+        None => Ok(()),
+        Some(at) => Err(PolicyError::ScoreAboveOne { action: indices[at] as usize, value: scores[at] }),
     }
 }
 

@@ -35,6 +35,11 @@ pub enum Rule {
         /// 0 (uniform) upwards.
         gamma: f64,
     },
+    /// Proportional to `(least loss / loss)^exponent`, with losses `1 - score`.
+    LossRatio {
+        /// 0 (uniform) upwards; 100 is a good start.
+        exponent: f64,
+    },
     /// The share of ensemble members that prefer an action.
     Bagging {
         /// Ensemble members, 2 to 64.
@@ -79,7 +84,7 @@ pub struct PolicySpec {
 pub enum SpecError {
     /// The rule's name is not known.
     #[error(
-        "policy: unknown rule {0:?}; this build knows uniform, epsilon_greedy, softmax, squarecb, fastcb, bagging"
+        "policy: unknown rule {0:?}; this build knows uniform, epsilon_greedy, softmax, squarecb, fastcb, loss_ratio, bagging"
     )]
     UnknownRule(String),
     /// The rule needs a setting.
@@ -166,6 +171,7 @@ impl Rule {
             Rule::Softmax { .. } => "softmax",
             Rule::SquareCb { .. } => "squarecb",
             Rule::FastCb { .. } => "fastcb",
+            Rule::LossRatio { .. } => "loss_ratio",
             Rule::Bagging { .. } => "bagging",
         }
     }
@@ -190,6 +196,7 @@ impl Rule {
             }
             Rule::Softmax { inverse_temperature } => not_negative("inverse_temperature", inverse_temperature),
             Rule::SquareCb { gamma } | Rule::FastCb { gamma } => not_negative("gamma", gamma),
+            Rule::LossRatio { exponent } => not_negative("exponent", exponent),
             Rule::Bagging { voters } if (2..=MAX_VOTERS).contains(&voters) => Ok(()),
             Rule::Bagging { voters } => {
                 Err(SpecError::Range { setting: "voters", value: voters as f64, rule: "2 to 64" })
@@ -209,6 +216,7 @@ impl fmt::Display for PolicySpec {
                 write!(f, "(inverse_temperature={inverse_temperature})")?
             }
             Rule::SquareCb { gamma } | Rule::FastCb { gamma } => write!(f, "(gamma={gamma})")?,
+            Rule::LossRatio { exponent } => write!(f, "(exponent={exponent})")?,
             Rule::Bagging { voters } => write!(f, "(voters={voters})")?,
         }
         if self.floor > 0.0 {
@@ -260,6 +268,8 @@ struct Raw {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gamma: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    exponent: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     voters: Option<usize>,
     #[serde(default)]
     floor: f64,
@@ -287,6 +297,7 @@ impl TryFrom<Raw> for PolicySpec {
             },
             "squarecb" => Rule::SquareCb { gamma: need("squarecb", "gamma", &mut raw.gamma)? },
             "fastcb" => Rule::FastCb { gamma: need("fastcb", "gamma", &mut raw.gamma)? },
+            "loss_ratio" => Rule::LossRatio { exponent: need("loss_ratio", "exponent", &mut raw.exponent)? },
             "bagging" => Rule::Bagging { voters: need("bagging", "voters", &mut raw.voters)? },
             _ => return Err(SpecError::UnknownRule(raw.rule)),
         };
@@ -295,6 +306,7 @@ impl TryFrom<Raw> for PolicySpec {
             ("epsilon", raw.epsilon.is_some()),
             ("inverse_temperature", raw.inverse_temperature.is_some()),
             ("gamma", raw.gamma.is_some()),
+            ("exponent", raw.exponent.is_some()),
             ("voters", raw.voters.is_some()),
         ];
         if let Some((setting, _)) = surplus.into_iter().find(|(_, given)| *given) {
@@ -318,6 +330,7 @@ impl From<PolicySpec> for Raw {
             epsilon: None,
             inverse_temperature: None,
             gamma: None,
+            exponent: None,
             voters: None,
             floor: spec.floor,
             action_floors: spec.action_floors,
@@ -329,6 +342,7 @@ impl From<PolicySpec> for Raw {
             Rule::EpsilonGreedy { epsilon } => raw.epsilon = Some(epsilon),
             Rule::Softmax { inverse_temperature } => raw.inverse_temperature = Some(inverse_temperature),
             Rule::SquareCb { gamma } | Rule::FastCb { gamma } => raw.gamma = Some(gamma),
+            Rule::LossRatio { exponent } => raw.exponent = Some(exponent),
             Rule::Bagging { voters } => raw.voters = Some(voters),
         }
         raw

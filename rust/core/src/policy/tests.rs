@@ -21,6 +21,9 @@ fn rules() -> Vec<Rule> {
         Rule::FastCb { gamma: 0.0 },
         Rule::FastCb { gamma: 100.0 },
         Rule::FastCb { gamma: 1e300 },
+        Rule::LossRatio { exponent: 0.0 },
+        Rule::LossRatio { exponent: 100.0 },
+        Rule::LossRatio { exponent: 1e300 },
         Rule::Bagging { voters: 2 },
         Rule::Bagging { voters: 7 },
     ]
@@ -161,6 +164,8 @@ fn formulas_by_hand() {
     // Losses .1, .2, .5, .2: .1 / (.4 + 20 gap).
     let (near, far) = (0.1 / 2.4, 0.1 / 8.4);
     close(&of(Rule::FastCb { gamma: 20.0 }), &[1.0 - 2.0 * near - far, near, far, near]);
+    // Losses .1, .2, .5, .2: (.1 / .2)² = 1/4, (.1 / .5)² = 1/25.
+    close(&of(Rule::LossRatio { exponent: 2.0 }), &[100.0 / 154.0, 25.0 / 154.0, 4.0 / 154.0, 25.0 / 154.0]);
     // Voters prefer action 0, action 1, and actions 1 and 3 alike.
     let votes = [&scores[..], &[1.0, 0.0, 0.0, 0.0], &[0.0, 1.0, 0.0, 0.5], &[0.0, 1.0, 0.0, 1.0]].concat();
     let p = pmf(&spec(Rule::Bagging { voters: 3 }), &votes, &Mask::all(4)).unwrap();
@@ -187,6 +192,24 @@ fn fastcb_explores_less_where_the_best_action_hardly_fails() {
     assert!(explored(fast, 0.99) < 0.1 * explored(fast, 0.5));
     assert!((explored(square, 0.99) - explored(square, 0.5)).abs() < 1e-9);
     let refused = pmf(&spec(fast(1.0)), &[0.5, 1.5, 0.5], &Mask::all(3));
+    assert_eq!(refused, Err(PolicyError::ScoreAboveOne { action: 1, value: 1.5 }));
+}
+
+#[test]
+fn loss_ratios_explore_by_the_gap_where_all_fail_and_hardly_where_one_never_does() {
+    let rule = Rule::LossRatio { exponent: 100.0 };
+    let of = |scores: &[f64]| pmf(&spec(rule), scores, &Mask::all(scores.len())).unwrap();
+    // Losses near 1: softmax on the scores, to the first order.
+    let soft =
+        pmf(&spec(Rule::Softmax { inverse_temperature: 100.0 }), &[2e-3, 1e-3], &Mask::all(2)).unwrap();
+    assert!((of(&[2e-3, 1e-3])[0] - soft[0]).abs() < 1e-4);
+    // The same gap, ever less loss.
+    let explored: Vec<f64> = [0.5, 0.9, 0.97].iter().map(|&best| of(&[best, best - 0.01])[1]).collect();
+    assert!(explored.windows(2).all(|pair| pair[1] < 0.5 * pair[0]), "{explored:?}");
+    // Without any loss there is nothing to gain.
+    assert_eq!(of(&[1.0, 1.0_f64.next_down(), 0.3]), [1.0, 0.0, 0.0]);
+    assert_eq!(of(&[1.0, 1.0, 0.3]), [0.5, 0.5, 0.0]);
+    let refused = pmf(&spec(rule), &[0.5, 1.5], &Mask::all(2));
     assert_eq!(refused, Err(PolicyError::ScoreAboveOne { action: 1, value: 1.5 }));
 }
 

@@ -1,0 +1,135 @@
+"""The protocols that exploration rules are judged by: batches, luck, regret, the oracle's sensitivity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadtests.learning.exploration import datasets, weekly
+from loadtests.learning.exploration.compared import Compared, paired_interval
+from loadtests.learning.exploration.ours import OURS
+from loadtests.learning.exploration.peers import greedy, uniform
+from loadtests.learning.exploration.play import drawn, generations, play, recipe
+from loadtests.learning.exploration.view import Rule, View
+
+UNIFORM = Rule("uniform", "reference", uniform)
+GREEDY = Rule("greedy", "reference", greedy)
+
+
+def easy(rows: int = 400) -> datasets.Classes:
+    """Three classes that one column tells apart."""
+    rng = np.random.default_rng(5)
+    label = rng.integers(0, 3, rows)
+    x = np.column_stack([label + rng.normal(0, 0.1, rows), rng.normal(size=rows)])
+    return datasets.Classes("easy", x.astype(np.float32), label)
+
+
+@pytest.mark.parametrize("n", [40, 51, 300, 1797, 5000])
+def test_generations_cover_everything_once_and_double(n: int) -> None:
+    parts = generations(n)
+    assert [low for low, _ in parts] == [50, *(high for _, high in parts)][: len(parts)]
+    assert (parts[-1][1] if parts else n) == n
+    assert all(high == 2 * low for low, high in parts[:-1])
+    # A short rest makes the last one at most 3.6 times its log.
+    assert all(high < 3.6 * low for low, high in parts)
+
+
+def test_draws_invert_the_cumulative_sum() -> None:
+    pmf = np.array([[0.2, 0.0, 0.8]] * 4)
+    np.testing.assert_array_equal(drawn(pmf, np.array([0.0, 0.1999, 0.2001, 0.9999])), [0, 0, 2, 2])
+    luck = np.random.default_rng(1).random(20_000)
+    shares = np.bincount(drawn(np.tile(pmf[:1], (20_000, 1)), luck), minlength=3) / 20_000
+    np.testing.assert_allclose(shares, pmf[0], atol=0.01)
+
+
+def test_regret_is_expected_regret() -> None:
+    assert play(easy(), UNIFORM, 1).regret == pytest.approx(2 / 3)
+    learned = play(easy(), GREEDY, 1)
+    assert learned.regret < 0.3
+    assert learned.last <= learned.regret
+    # Luck is the seed's: the same again, another one otherwise.
+    assert play(easy(), GREEDY, 1) == learned
+    seeds = {play(easy(), OURS, seed).regret for seed in (1, 2)}
+    assert len(seeds) == 2
+
+
+def test_what_is_no_distribution_is_refused() -> None:
+    broken = Rule("half", "reference", lambda view: uniform(view) / 2)
+    with pytest.raises(ValueError, match="half gives no distribution"):
+        play(easy(120), broken, 1)
+
+
+def test_rules_see_their_own_log_alone() -> None:
+    seen: list[Any] = []
+
+    def watch(view: View) -> Any:
+        seen.append((view.learned, int(view.counts.sum()), view.members(2).shape, view.sensitivity().shape))
+        assert 0 < view.excess() < 1
+        return np.eye(3)[np.zeros(len(view.scores), dtype=int)]
+
+    play(easy(300), Rule("always the first", "reference", watch), 1)
+    assert [learned for learned, *_ in seen] == [50, 100, 200][: len(seen)]
+    assert all(learned == counted for learned, counted, *_ in seen)
+    assert seen[0][2] == (2, 50, 3)
+    assert seen[0][3] == (50, 3)
+
+
+def test_sensitivity_is_the_sum_over_leaves() -> None:
+    classes = easy(200)
+    rng = np.random.default_rng(2)
+    action = rng.integers(0, 3, 200)
+    oracle = recipe(classes).train(classes.rows, action, (action == classes.label).astype(float), seed=1)
+    table = oracle.booster.trees_to_dataframe()
+    rows = np.concatenate([classes.rows[:4], np.array([[1.0]] * 4)], axis=1).astype(np.float32)
+    leaves = oracle.booster.predict(oracle.recipe.matrix(rows), pred_leaf=True)
+    cover = {
+        (tree, node): value for tree, node, value in zip(table.Tree, table.Node, table.Cover, strict=True)
+    }
+    naive = [
+        sum(0.3 / (cover[tree, int(leaf)] + 1) for tree, leaf in enumerate(row_leaves))
+        for row_leaves in leaves
+    ]
+    eligible = np.zeros((4, 3), dtype=bool)
+    eligible[:, 1] = True
+    got = oracle.sensitivity(classes.rows[:4], eligible)
+    np.testing.assert_allclose(got[:, 1], naive, rtol=1e-5)
+    assert (got[:, [0, 2]] == 0).all()
+
+
+def test_the_best_peer_is_chosen_with_hindsight() -> None:
+    regret = {"ours": np.array([0.1, 0.3]), "a": np.array([0.2, 0.4]), "b": np.array([0.9, 0.0])}
+    result = Compared.of(regret, "ours", ["a", "b"])
+    assert (result.best, result.ours, result.theirs) == ("a", pytest.approx(0.2), pytest.approx(0.3))
+    assert (result.low, result.high) == (pytest.approx(-0.1), pytest.approx(-0.1))
+    # Against the closed form of a mean's interval.
+    values = np.random.default_rng(3).normal(1.0, 2.0, 400)
+    low, high = paired_interval(values)
+    assert low == pytest.approx(values.mean() - 1.96 * values.std() / 20, abs=0.03)
+    assert high == pytest.approx(values.mean() + 1.96 * values.std() / 20, abs=0.03)
+
+
+def test_sets_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "FOLDER", tmp_path / "data")
+    monkeypatch.setattr(datasets.shutil, "which", lambda tool: None)
+    pytest.importorskip("sklearn")
+    monkeypatch.setitem(__import__("sys").modules, "rdata", object())
+    found, lost = datasets.available(("digits", "letter"))
+    assert [classes.name for classes in found] == ["digits"]
+    assert found[0].k == 10
+    assert "apt-get and dpkg-deb" in lost["letter"]
+
+
+def test_weeks_start_alike_and_are_judged_by_the_truth() -> None:
+    world = weekly.prepared(1000, 2, 300)
+    arrivals, truth, best = world.weeks[0]
+    plain = weekly.solve(world, weekly.Solution("plain", GREEDY))
+    overlaid = weekly.solve(world, weekly.Solution("overlaid", GREEDY, overlay=True))
+    even = weekly.solve(world, weekly.Solution("uniform", UNIFORM))
+    mean = np.where(arrivals.eligible, truth, 0).sum(axis=1) / arrivals.eligible.sum(axis=1)
+    assert plain[0] == overlaid[0] == even[0] == pytest.approx(float((best - mean).mean()))
+    # A week's log of 300 teaches something; the overlay changes what is chosen.
+    assert plain[1] < even[1]
+    assert plain[1] != overlaid[1]
