@@ -191,9 +191,21 @@ def tampered_file(run: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"route=B", b"route=Z"))
 
 
+def tampered_run(run: Path) -> None:
+    """The same content and evidence, said to come from another run: another bundle."""
+    from scorer import bridge
+
+    manifest = json.loads((run / "bundle" / "manifest.json").read_bytes())
+    manifest["lineage"]["run_id"] = "another"
+    files = {name: (run / "bundle" / name).read_bytes() for name in manifest["files"]}
+    head = {name: value for name, value in manifest.items() if name not in {"digest", "files"}}
+    (run / "bundle" / "manifest.json").write_bytes(bridge.seal_manifest(json.dumps(head), files))
+
+
 @pytest.mark.parametrize(
     ("tamper", "says"),
     [
+        (tampered_run, "not the bundle of"),
         (tampered_share, "not the one in"),
         (tampered_bundle, "not the bundle of"),
         (tampered_file, "actions.json"),

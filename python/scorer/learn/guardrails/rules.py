@@ -272,9 +272,7 @@ def _met(columns: Columns, need: Condition, where: str) -> Bools:
     if column not in columns:
         raise DataError(f'{where} needs "{column}", which is neither a column nor a fact above it; add it')
     given = columns[column]
-    if given.dtype == np.float32 and isinstance(value, float):
-        # A limit is rounded as the value was, so that EUR 30.10 meets "at most 30.10".
-        value = np.float32(value)
+    # numpy rounds a limit to float32 as the value was, so that EUR 30.10 meets "at most 30.10".
     if isinstance(value, (list, tuple)):
         value = list(value)
     return np.asarray(_COMPARE[comparison](given, value), dtype=bool) & ~_missing(given)
