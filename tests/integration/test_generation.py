@@ -125,10 +125,28 @@ def test_the_command_continues_and_then_begins_anew(base: Path) -> None:
     assert 'begin with the step "join"' in refused.stderr
     assert [s["state"] for s in step("--as-of", moment, "--step", "join")["steps"]] == ["done"]
     assert [s["state"] for s in step("--step", "train")["steps"]] == ["done"]
-    ran = step()
+    ran = step("--as-of", moment)
     assert [s["state"] for s in ran["steps"]] == ["kept", "kept", "done", "done", "done"]
     assert ran["folder"].endswith("20260214T000000Z")
     assert [s["state"] for s in step("--as-of", moment)["steps"]] == ["kept"] * 5
+
+
+def test_a_generation_that_cannot_be_finished_is_given_up(base: Path) -> None:
+    settings = learn_settings.load(base / "learn.toml")
+
+    def step(hours: float) -> str:
+        ran = run_generation(
+            Workspace(base / "work"),
+            settings,
+            base,
+            step="join",
+            clock_ms=lambda: AS_OF + round(hours * 3_600_000),
+        )
+        return str(ran.folder.name)
+
+    first = step(0)
+    assert step(23) == first, "continued"
+    assert step(25) != first, "too old: a new one"
 
 
 def test_an_alias_that_was_moved_meanwhile_is_left_alone(base: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from scorer.learn.schedule.generation import EXPERIENCE, LIVE, Places, join_step
 from scorer.learn.schedule.runner import Boundary, Done, Step, run
-from scorer.learn.schedule.running import Ran, is_finished
+from scorer.learn.schedule.running import Ran, is_under_way
 from scorer.learn.schedule.workspace import Workspace
 from scorer.learn.settings import LearnSettings
 
@@ -50,10 +50,10 @@ def run_overlay(
     folder = workspace.path / FOLDER
     with workspace.locked():
         known = workspace.generations()
-        if known and not is_finished(settings, places, known[-1]):
+        moment = clock_ms() if as_of_ms is None else as_of_ms
+        if known and is_under_way(settings, places, known[-1], moment):
             says = {"waits": f"generation {known[-1].name} is under way"}
             return Ran(folder, (Done("overlay", "kept", 0.0, says),))
-        moment = clock_ms() if as_of_ms is None else as_of_ms
         steps = [
             join_step(settings, places, moment, known[-2:]),
             Step("fit", (EXPERIENCE, LIVE), (FITTED, REVISION), lambda a, b: _fit(settings, a, b, moment)),

@@ -11,6 +11,7 @@ from scorer.learn.errors import DataError
 from scorer.learn.schedule.generation import Places, generation_steps
 from scorer.learn.schedule.runner import Boundary, Done, is_done, run
 from scorer.learn.schedule.workspace import Workspace
+from scorer.learn.schedule.workspace import as_of_ms as moment_of
 from scorer.learn.settings import LearnSettings
 
 STEPS = ("join", "train", "evaluate", "gate", "publish")
@@ -42,7 +43,7 @@ def run_generation(
         base: the folder of that file.
         step: only this one; by default all, those that are done left as they are.
         as_of_ms: the moment that names the generation: runs of the same moment do the same, once. None: the
-            newest generation if it is unfinished, else a new one that looks from now; a single step but the
+            newest generation if it is under way, else a new one that looks from now; a single step but the
             first belongs to the newest.
         clock_ms: Unix time.
         at: told every boundary.
@@ -62,9 +63,14 @@ def run_generation(
     return Ran(folder, tuple(done))
 
 
-def is_finished(settings: LearnSettings, places: Places, folder: Path) -> bool:
-    """Whether every step of a generation is done."""
-    return all(is_done(step, folder) for step in generation_steps(settings, places, folder))
+def is_under_way(settings: LearnSettings, places: Places, folder: Path, now_ms: int) -> bool:
+    """Whether a generation has steps to do, and is not too old for them.
+
+    One that cannot be finished (the alias was moved, the data are bad) must not hold up the loop for ever.
+    """
+    if now_ms - moment_of(folder) > settings.schedule.abandon_hours * 3_600_000:
+        return False
+    return not all(is_done(step, folder) for step in generation_steps(settings, places, folder))
 
 
 def _folder(
@@ -79,7 +85,7 @@ def _folder(
     if as_of_ms is not None:
         return workspace.generation(as_of_ms)
     newest = known[-1] if known else None
-    if newest is not None and not is_finished(settings, places, newest):
+    if newest is not None and is_under_way(settings, places, newest, clock_ms()):
         return newest
     if step in (None, STEPS[0]):
         return workspace.generation(clock_ms())

@@ -33,6 +33,13 @@ class ScheduleSettings(Section):
         description="A run that could not start (machine off, the one before still busy) is made up for "
         "within so long, once however many were missed; later it is left out until its next time.",
     )
+    abandon_hours: float = Field(
+        default=24.0,
+        gt=0,
+        le=24 * 365,
+        description="An unfinished generation is continued for so long after its moment; then the next run "
+        "begins a new one, and the overlay waits no longer.",
+    )
     keep: int = Field(default=8, ge=2, le=1000, description="Generations kept in the workspace.")
 
     @field_validator("timezone")
