@@ -61,7 +61,10 @@ def _arms(found: Evidence, actions: Sequence[Action]) -> list[dict[str, Any]]:
 
 
 def _levels(actions: Sequence[Action]) -> list[tuple[str, str, npt.NDArray[np.bool_]]]:
-    pairs = dict.fromkeys((factor, level) for action in actions for factor, level in action.factors.items())
+    names = dict.fromkeys(factor for action in actions for factor in action.factors)
+    pairs = dict.fromkeys(
+        (factor, action.factors[factor]) for factor in names for action in actions if factor in action.factors
+    )
     return [
         (factor, level, np.array([action.factors.get(factor) == level for action in actions]))
         for factor, level in pairs

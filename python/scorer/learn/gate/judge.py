@@ -148,7 +148,7 @@ def weigh(
 
 
 # A candidate that fails one of these gets no share of the traffic either.
-BLOCKING = ("unseen", "joined", "propensities", "promises", "segments")
+BLOCKING = ("unseen", "decisions", "joined", "propensities", "promises", "segments")
 
 
 def decide(
@@ -186,14 +186,15 @@ def decide(
         why = f"at most {largest:.2%} of the traffic would be safe, the smallest share is {smallest:.1%}"
         return "wait", 0.0, (*reasons, why)
     share = max(allowed)
-    why = f"with {share:.1%} of the traffic at most {-min(worst, 0.0) * share * 100:.2f} points can be lost"
+    lost = -min(worst, 0.0) * share * 100
+    why = f"with {share * 100:g} % of the traffic at most {lost:.2f} points can be lost"
     return "mix", share, (*reasons, why)
 
 
 def _trusted(checks: tuple[Check, ...], size: float, gate: GateSettings) -> bool:
     """Whether a bound may choose a share: as for a promotion, but for fewer effective decisions."""
-    failed = {check.name for check in checks if not check.passed}
-    return size >= gate.bound_effective and not failed & {"decisions", "support"}
+    unsupported = any(check.name == "support" and not check.passed for check in checks)
+    return size >= gate.bound_effective and not unsupported
 
 
 def _open(path: Path, experience: Experience) -> Judged:
@@ -300,7 +301,7 @@ def _support(found: Gathered, gate: GateSettings) -> Check:
     return Check(
         name="support",
         passed=share >= gate.min_support,
-        says=f"{share:.2%} of what the candidate would do could be logged, {gate.min_support:.2%} is needed",
+        says=f"{share:.2%} of what the candidate would do could be logged, {gate.min_support:.2%} needed",
     )
 
 
@@ -331,7 +332,7 @@ def _cap_checks(caps: tuple[CapUse, ...]) -> tuple[Check, ...]:
                 name=f"cap {cap.attribute}",
                 passed=high <= most,
                 says=f"the candidate uses {cap.candidate.value:.4g} of {cap.attribute} per decision (at most"
-                f" {high:.4g}), the limit is {cap.limit:.4g} and {cap.band:.0%}",
+                f" {high:.4g}), the limit is {cap.limit:.4g}, its band {cap.band:.0%}",
             )
         )
     return tuple(checks)

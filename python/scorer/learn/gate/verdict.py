@@ -133,7 +133,7 @@ class Verdict(_Model):
             gain += f" ({level:g} % interval {low * 100:+.2f} to {high * 100:+.2f})"
         return {
             "promote": f"Promote: the candidate is worth {gain} against the live policy",
-            "mix": f"Give the candidate {one.share:.1%} of the traffic: it is worth {gain}",
+            "mix": f"Give the candidate {one.share * 100:g} % of the traffic: it is worth {gain}",
             "wait": f"Wait: the candidate is estimated at {gain} against the live policy",
         }[one.decision]
 

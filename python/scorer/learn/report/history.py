@@ -115,4 +115,4 @@ def _used(verdict: Verdict, attributes: list[str]) -> list[str]:
 
 def _decision(verdict: Verdict) -> str:
     share = verdict.evidence.share
-    return f"mix {share:.1%}" if verdict.evidence.decision == "mix" else verdict.evidence.decision
+    return f"mix {share * 100:g} %" if verdict.evidence.decision == "mix" else verdict.evidence.decision

@@ -31,8 +31,8 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { padding: .3rem 1.1rem .3rem 0; text-align: right; vertical-align: top; }
 th, td { border-bottom: 1px solid #e5e7eb; }
 th { font-weight: 600; color: #374151; white-space: nowrap; }
-th.text, td.text { text-align: left; } td.text { overflow-wrap: anywhere; min-width: 5.5rem; }
-td.long { min-width: 12rem; }
+th.text, td.text { text-align: left; } td.text { min-width: 3.5rem; }
+td.long { min-width: 11rem; overflow-wrap: anywhere; }
 .mark { font-weight: 600; white-space: nowrap; }
 .mark.good { color: #15803d; } .mark.stop { color: #b91c1c; } .mark.part { color: #92400e; }
 .plots { display: grid; gap: 1.2rem 2rem; }

@@ -61,9 +61,9 @@ def shares(rows: Sequence[Mapping[str, Any]], name: str) -> str:
     axes.barh([at + 0.2 for at in places], [row["live"] for row in rows], 0.38, color=LIVE, label="live")
     axes.set_yticks(list(places), [_plain(short(str(row[name]))) for row in rows], fontsize=8)
     axes.invert_yaxis()
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value * 100:g}%")
     axes.set_xlabel("share of decisions")
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncol=2)
     return svg(figure)
 
 
