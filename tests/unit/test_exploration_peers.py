@@ -116,6 +116,10 @@ def test_cover_by_hand() -> None:
     # Bonus of 0: .05 / (.5 / .65) = .065; of the others .05 / (.05 / .65) = .65: action 1 wins, .8 + .65.
     pmf = peers.cover(view([SCORES[0]], learned=100), 2, 1.0)
     np.testing.assert_allclose(pmf, [[0.45, 0.45, 0.05, 0.05]], atol=1e-9)
+    # From psi .1 / (.9 × .65) = .171 on; it is the norm that decides.
+    for psi, second in ((0.18, 0.45), (0.16, 0.05)):
+        pmf = peers.cover(view([SCORES[0]], learned=100), 2, psi)
+        assert pmf[0, 1] == pytest.approx(second)
     # A small bonus leaves both policies on the best action.
     alone = peers.cover(view([SCORES[0]], learned=100), 2, 0.1)
     np.testing.assert_allclose(alone, [[0.85, 0.05, 0.05, 0.05]], atol=1e-9)

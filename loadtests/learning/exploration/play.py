@@ -47,7 +47,7 @@ def generations(n: int, start: int = FIRST) -> list[tuple[int, int]]:
     """Where generations after the first batch begin and end: the log doubles, a short rest joins the last."""
     out, low = [], min(start, n)
     while low < n:
-        high = 2 * low if 3.6 * low < n else n
+        high = 2 * low if 2 * low < 0.9 * n else n
         out.append((low, min(high, n)))
         low = out[-1][1]
     return out
@@ -135,6 +135,4 @@ def beyond_noise(q: Floats, reward: Floats) -> float:
 def _check(pmf: Floats, rule: Rule) -> None:
     """A rule that is no distribution has no regret."""
     if not (np.abs(pmf.sum(axis=1) - 1).max() < 1e-6 and pmf.min() >= 0):
-        raise ValueError(
-            f"{rule.name}: sums {pmf.sum(axis=1).min()} to {pmf.sum(axis=1).max()}, least {pmf.min()}"
-        )
+        raise ValueError(f"{rule.name} gives no distribution: least {pmf.min()}")

@@ -20,14 +20,23 @@ from loadtests.learning.exploration.view import Floats, Rule, View
 from scorer.learn.columns import xgboost_types
 from scorer.learn.experience import Experience, State, concatenate
 from scorer.learn.oracle import OracleTask
-from scorer.learn.overlay import Delays, Design, OverlayLearner, OverlayPlan, Stream, logit, sigmoid
+from scorer.learn.overlay import (
+    Delays,
+    Design,
+    OverlayLearner,
+    OverlaySettings,
+    Stream,
+    catch_up,
+    logit,
+    sigmoid,
+)
 from scorer.simulate.outcomes import as_of, decide
 from scorer.simulate.task import authorise_task
 from scorer.simulate.weeks import WEEK_MS, Arrivals, Market, WeeksPlan
 
 WINDOW_WEEKS = 8
 # At 30 payments an hour there is nothing new more often.
-OVERLAY = OverlayPlan(every_minutes=360, half_life_hours=120)
+OVERLAY = OverlaySettings(every_minutes=360)
 # How far back a new generation's overlay looks.
 CARRIED_WEEKS = WINDOW_WEEKS
 
@@ -145,10 +154,7 @@ def _carry(
     scores[waiting] = oracle.chosen(known.context[waiting], known.action[waiting])
     future = log.take(log.time_ms >= int(known.time_ms[0]))
     stream.push(future.take(recent), scores[recent])
-    every = round(learner.plan.every_minutes * 60_000)
-    while (following := stream.next_ms) is not None and following <= start:
-        tick = min(-(-following // every) * every, start)
-        learner.learn(*stream.due(tick), tick)
+    catch_up(stream, learner, start)
 
 
 @dataclass(frozen=True)
