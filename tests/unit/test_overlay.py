@@ -25,6 +25,7 @@ from scorer.learn.overlay import (
     offsets,
     sigmoid,
 )
+from scorer.learn.overlay.guard import cusum
 from scorer.simulate.actions import codes
 from scorer.simulate.outcomes import as_of, decide
 from scorer.simulate.payments import ISSUER_NAMES, baseline_pmf
@@ -227,6 +228,23 @@ def test_harm_switches_the_overlay_off_and_help_on_again():
     assert learner.guard.switched == 1
     learner.learn(garbage(3, 300, right=False), np.ones(300), 120_000)
     assert learner.spec() is not None
+
+
+def test_evidence_of_long_ago_does_not_make_up_for_harm_now():
+    """The detector's closed form against the recursion max(0, so far) + step."""
+    steps = np.random.default_rng(1).normal(-0.2, 1, 400)
+    for start in (0.0, 2.5):
+        so_far, path = start, []
+        for step in steps:
+            so_far = max(0.0, so_far) + step
+            path.append(so_far)
+        end, peak = cusum(start, steps)
+        assert end == pytest.approx(path[-1])
+        assert peak == pytest.approx(max(path))
+    guard = Guard(harm=1000.0)
+    guard.watch(np.full(5_000, 0.9), np.full(5_000, 0.6), np.ones(5_000))
+    guard.watch(np.full(30, 0.1), np.full(30, 0.4), np.ones(30))
+    assert not guard.on
 
 
 def test_a_segment_is_switched_off_alone():
