@@ -46,6 +46,8 @@ class Curve:
     logarithmic: tuple[bool, bool] = (True, True)
     # Names are servers, each with a colour, rather than works of ours.
     servers: bool = False
+    # Whether an even scale starts at 0.
+    from_zero: bool = True
 
 
 CURVES: Final = {
@@ -62,6 +64,7 @@ CURVES: Final = {
     "exploration-payments-rules": Curve(
         "Regret per payment, one oracle", "place of the rule", (False, False)
     ),
+    "generations": Curve("Value per generation, by truth", "week", (False, False), from_zero=False),
     "step": Curve("p99 across a step 0.5× → 0 → 5× → 0.5×", "seconds", (False, True)),
 }
 
@@ -155,7 +158,7 @@ def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
         if logarithmic:
             (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
             axis.set_major_formatter(_plain)
-    if not curve.logarithmic[1]:
+    if not curve.logarithmic[1] and curve.from_zero:
         axes.set_ylim(bottom=0)
     _cache_ends(axes, memory, caches)
     axes.set_xlabel(curve.across)
