@@ -123,7 +123,7 @@ def test_no_weights_where_the_model_can_express_the_truth():
 def test_judged_values_are_those_of_a_naive_copy():
     e, task = logged(1_200, pmf=skewed, days=14), small_task()
     plan = PLAN.model_copy(update={"tau": (0.0, 1.0), "judged_weeks": 1, "clip": 8.0})
-    choice = choose_weights(task, e, plan, judging_spec(PolicySettings(), None))
+    choice = choose_weights(task, e, plan, judging_spec(PolicySettings(rule="epsilon_greedy"), None))
     (step,) = steps(e, plan.week_days, 1)
     known, judged = e.take(step.training), e.take(step.judged)
     scores = []
@@ -265,6 +265,7 @@ def test_a_bagging_policy_counts_its_members_votes():
         ("softmax", {"inverse_temperature": 100.0}),
         ("squarecb", {"gamma": 9.0}),
         ("fastcb", {"gamma": 9.0}),
+        ("loss_ratio", {"exponent": 100.0}),
         ("loss_ratio", {"exponent": 100.0}),
         ("bagging", {"voters": 4}),
     ],

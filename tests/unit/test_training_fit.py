@@ -17,7 +17,14 @@ from scorer.learn.training import Generation, fit
 from scorer.learn.training.settings import PolicySettings, TrainSettings
 
 PLAN = TrainSettings(
-    trees=40, depth=3, learning_rate=0.2, folds=2, judged_weeks=1, colsample=1.0, compare=False
+    trees=40,
+    depth=3,
+    learning_rate=0.2,
+    folds=2,
+    judged_weeks=1,
+    colsample=1.0,
+    compare=False,
+    policy=PolicySettings(rule="epsilon_greedy"),
 )
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 
@@ -38,6 +45,16 @@ def test_it_finds_the_better_action(trained):
     clear = np.abs(given[:, 0]) > 0.5
     assert (score.argmax(axis=1) == crossing(given).argmax(axis=1))[clear].mean() > 0.97
     assert np.abs(score - crossing(given)).mean() < 0.06
+
+
+def test_the_default_rule_draws_by_loss_ratios(experience):
+    plan = PLAN.model_copy(update={"policy": PolicySettings(), "tau": (0.0,)})
+    pmf, score = fit(small_task(), experience, plan).evaluate(contexts(300, seed=9))
+    loss = 1 - score
+    ratio = (loss.min(axis=1, keepdims=True) / loss) ** 100
+    # The floor of a hundredth over three takes no more than itself from anything.
+    np.testing.assert_allclose(pmf, ratio / ratio.sum(axis=1, keepdims=True), atol=0.01)
+    assert pmf.min() >= 0.01 / 3 - 1e-12
 
 
 def test_the_same_input_gives_the_same_generation(trained, experience):

@@ -40,7 +40,7 @@ QUICK = TrainSettings(
     tau=(0.0,),
     folds=2,
     compare=False,
-    policy=PolicySettings(epsilon=0.02, floor=0.0),
+    policy=PolicySettings(rule="epsilon_greedy", epsilon=0.02, floor=0.0),
 )
 
 # Ten thousand payments a week bring little news in an hour.

@@ -13,7 +13,7 @@ class PolicySettings(Section):
     """The exploration rule on top of the oracle; see docs/bundle-format.md, "The policy"."""
 
     rule: Literal["uniform", "epsilon_greedy", "softmax", "squarecb", "fastcb", "loss_ratio", "bagging"] = (
-        Field(default="epsilon_greedy", description="Which rule.")
+        Field(default="loss_ratio", description="Which rule; docs/exploration.md says why this one.")
     )
     epsilon: FiniteFloat = Field(default=0.02, ge=0, le=1, description="Of epsilon_greedy.")
     inverse_temperature: FiniteFloat = Field(default=100.0, gt=0, description="Of softmax.")
