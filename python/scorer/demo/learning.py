@@ -20,6 +20,7 @@ from scorer.demo.models import Trained
 from scorer.demo.narrate import Narrator
 from scorer.demo.plan import DemoPlan, Places
 from scorer.demo.process import ServerProcess
+from scorer.demo.publish import EXPONENTS
 from scorer.demo.traffic import AUTHORISE, Traffic
 from scorer.durable import write_atomically
 from scorer.learn import experience_files, settings
@@ -232,7 +233,7 @@ def write_settings(path: Path, plan: DemoPlan) -> str:
             "compare = false",
             "",
             "[train.policy]",
-            *plan.exploration,
+            f"exponent = {EXPONENTS[-1]}",
             "",
             "[gate]",
             f"margin = {plan.margin}",

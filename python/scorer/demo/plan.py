@@ -32,7 +32,6 @@ class DemoPlan:
         learned: payments that each generation learns from, besides all before it.
         judged: payments that judge each generation.
         candidate_trees: boosting rounds of what is learned.
-        exploration: the policy of what is learned, as in learn.toml.
         margin: how much worse than the live policy a candidate may be at worst, as a rate.
     """
 
@@ -51,7 +50,6 @@ class DemoPlan:
     learned: int = 6_000
     judged: int = 6_000
     candidate_trees: int = 300
-    exploration: tuple[str, ...] = ('rule = "softmax"', "inverse_temperature = 60.0")
     margin: float = 0.02
 
     @staticmethod

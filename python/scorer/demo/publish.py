@@ -13,10 +13,13 @@ from scorer.demo.replay import ROUTE
 from scorer.demo.traffic import AUTHORISE, FRAUD
 from scorer.learn.bundles import Built, build_fraud, build_oracle, near_greedy
 from scorer.learn.oracle import Oracle
+from scorer.learn.training.policies import policy_spec
+from scorer.learn.training.settings import PolicySettings
 from scorer.registry import Registry
 
 # How sharply each version prefers what it takes for better: the first knows little, so it tries more.
-INVERSE_TEMPERATURES = (40.0, 60.0)
+# Learning's default is sharper still; here a few thousand payments have to be evidence enough for the gate.
+EXPONENTS = (8.0, 12.0)
 # The providers are four, and one is far better than the others.
 ROUTING_EPSILON = 0.05
 
@@ -48,9 +51,8 @@ def publish(
     def action(oracle: Oracle, policy: PolicySpec, name: str) -> Built:
         return build_oracle(oracle, policy, places.bundles / name, f"{run_id}-{name}")
 
-    def softmax(inverse_temperature: float, name: str) -> PolicySpec:
-        salt = near_greedy(0.0, f"{run_id}-{name}").salt
-        return PolicySpec(rule="softmax", inverse_temperature=inverse_temperature, salt=salt)
+    def loss_ratio(exponent: float, name: str) -> PolicySpec:
+        return policy_spec(PolicySettings(rule="loss_ratio", exponent=exponent), 0.0, 0, f"{run_id}-{name}")
 
     places.bundles.mkdir()
     with narrator.busy("built, with golden cases from XGBoost's own predictions"):
@@ -59,10 +61,8 @@ def publish(
             for number, model in enumerate(trained.fraud, 1)
         ]
         oracles = [
-            action(oracle, softmax(sharp, f"action-v{number}"), f"action-v{number}")
-            for number, (oracle, sharp) in enumerate(
-                zip(trained.oracle, INVERSE_TEMPERATURES, strict=True), 1
-            )
+            action(oracle, loss_ratio(sharp, f"action-v{number}"), f"action-v{number}")
+            for number, (oracle, sharp) in enumerate(zip(trained.oracle, EXPONENTS, strict=True), 1)
         ]
         routing = None
         if trained.routing:
