@@ -78,7 +78,12 @@ def draw(run: Run, folder: Path) -> Iterator[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     with plt.style.context(_STYLE):
-        ratios = [figure for figure in run.figures if figure.plot is None and figure.ratio is not None]
+        ratios = [
+            figure
+            for figure in run.figures
+            # Learning's peers have other methods, not other speeds: a picture of their ratios says nothing.
+            if figure.plot is None and figure.ratio is not None and not figure.group.startswith("learning.")
+        ]
         if ratios:
             yield _save(_ratios(ratios), folder / "ratios.png")
         for name in dict.fromkeys(figure.plot for figure in run.figures if figure.plot):

@@ -17,8 +17,8 @@ from loadtests.figures import ROOT, Figure, Run, amount, newest, read, write
 
 README: Final = ROOT / "README.md"
 KEPT: Final = ROOT / "docs/figures"
-BEGIN: Final = "<!-- figures: begin (make figures writes these lines) -->"
-END: Final = "<!-- figures: end -->"
+# Where in the README a part of the figures stands.
+PLACES: Final = ("figures", "learning")
 MISSES: Final = "loadtests/README.md#what-misses-and-why"
 PICTURES: Final = {
     "ratios": "Every ratio beside its target",
@@ -26,7 +26,9 @@ PICTURES: Final = {
     "rows": "Cost per row by rows per call",
     "actions": "One context, many actions",
     "goodput": "Goodput under overload",
+    "generations": "Value of each generation over 26 simulated weeks",
 }
+_OF_LEARNING: Final = ("generations",)
 _HEAD: Final = ("figure", "ours", "peer", "theirs", "ratio", "target", "met")
 
 
@@ -110,15 +112,28 @@ def table_markdown(run: Run, *, judged_only: bool = False, root: str = "") -> st
     return "\n\n".join(parts)
 
 
-def section(run: Run) -> str:
-    """What stands in the README: figures with a target, and the plots."""
-    drawn = {"ratios", *(figure.plot for figure in run.figures)}
-    pictures = [f"![{about}](docs/figures/{name}.png)" for name, about in PICTURES.items() if name in drawn]
+def section(run: Run, place: str = "figures") -> str:
+    """What stands in the README at a place: figures with a target, and the plots.
+
+    Those of learning are many and stand folded, below their plots.
+    """
+    learning = place == "learning"
+    own = [figure for figure in run.figures if figure.group.startswith("learning.") is learning]
+    drawn = {"ratios", *(figure.plot for figure in own)}
+    pictures = [
+        f"![{about}](docs/figures/{name}.png)"
+        for name, about in PICTURES.items()
+        if name in drawn and (name in _OF_LEARNING) is learning
+    ]
     more = (
         "All figures, also those without a target: [docs/figures](docs/figures/README.md); their lines:"
         " [figures.jsonl](docs/figures/figures.jsonl)."
     )
-    return "\n\n".join([table_markdown(run, judged_only=True) + " " + more, *pictures])
+    table = table_markdown(Run(run.machine, own), judged_only=True) + " " + more
+    if not learning:
+        return "\n\n".join([table, *pictures])
+    summary = "<details><summary>Every figure of learning that has a target</summary>"
+    return "\n\n".join([*pictures, summary, table, "</details>"])
 
 
 def page_of_all(run: Run) -> str:
@@ -146,16 +161,17 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def with_table(page: str, table: str) -> str:
-    """The page with the table between the markers.
+def with_table(page: str, table: str, place: str = "figures") -> str:
+    """The page with the table between the markers of a place.
 
     Raises:
         ValueError: The markers are not there, once each and in order.
     """
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ValueError(f"the page needs the lines {BEGIN} and {END}, once each")
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
+    begin, end = f"<!-- {place}: begin (make figures writes these lines) -->", f"<!-- {place}: end -->"
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise ValueError(f"the page needs the lines {begin} and {end}, once each")
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
 
 
 def main() -> None:
@@ -179,7 +195,10 @@ def main() -> None:
     if options.readme:
         write(run, KEPT / "figures.jsonl")
         (KEPT / "README.md").write_text(page_of_all(run))
-        README.write_text(with_table(README.read_text(), section(run)))
+        text = README.read_text()
+        for place in PLACES:
+            text = with_table(text, section(run, place), place)
+        README.write_text(text)
     else:
         sys.stdout.write(table_markdown(run) + "\n")
 

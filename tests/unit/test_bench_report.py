@@ -59,10 +59,11 @@ def test_text_keeps_columns_in_line(run: Run) -> None:
 
 
 def test_the_table_goes_between_its_markers() -> None:
-    page = f"above\n{report.BEGIN}\nold\n{report.END}\nbelow\n"
-    once = report.with_table(page, "new")
-    assert once == f"above\n{report.BEGIN}\n\nnew\n\n{report.END}\nbelow\n"
-    assert report.with_table(once, "new") == once
+    begin, end = "<!-- learning: begin (make figures writes these lines) -->", "<!-- learning: end -->"
+    page = f"above\n{begin}\nold\n{end}\nbelow\n"
+    once = report.with_table(page, "new", "learning")
+    assert once == f"above\n{begin}\n\nnew\n\n{end}\nbelow\n"
+    assert report.with_table(once, "new", "learning") == once
     with pytest.raises(ValueError, match="needs the lines"):
         report.with_table("no place", "new")
 
@@ -77,10 +78,23 @@ def test_a_table_of_judged_figures_leaves_the_others_out(tmp_path: Path) -> None
     assert f"(../../{report.MISSES})" in table
 
 
+def test_learning_stands_apart(tmp_path: Path) -> None:
+    figures = Figures(tmp_path, group="engine", machine=MACHINE)
+    figures.add(name="one row", ours=1, unit="ms", target=0.5, command="make bench")
+    figures.group = "learning.shock"
+    figures.add(name="hours", ours=1, unit="h", target=2, command="make bench-learning")
+    run = read(figures.path)
+    assert "one row" in report.section(run)
+    assert "hours" not in report.section(run)
+    assert "hours" in report.section(run, "learning")
+    assert "one row" not in report.section(run, "learning")
+
+
 def test_the_pages_hold_what_their_lines_say() -> None:
     run = read(report.KEPT / "figures.jsonl")
     page = report.README.read_text()
-    assert report.with_table(page, report.section(run)) == page, "run `make figures`"
+    for place in report.PLACES:
+        assert report.with_table(page, report.section(run, place), place) == page, "run `make figures`"
     assert (report.KEPT / "README.md").read_text() == report.page_of_all(run), "run `make figures`"
 
 
