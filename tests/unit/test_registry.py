@@ -432,7 +432,7 @@ def test_a_kill_between_copy_and_entry_is_healed_by_the_next_push(
 def test_command_line(
     registry: Registry, push: Push, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scorer.registry.embedded._verify_bundle", fake_verify)
+    monkeypatch.setattr("scorer.registry.pushing.verified", fake_verify)
     source = tmp_path / "new"
     digest = fake_bundle(source, content="new")
     runner = CliRunner()

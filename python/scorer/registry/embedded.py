@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sqlite3
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scorer.errors import BundleError, RegistryError, RegistryUnavailableError
-from scorer.registry import files, rows
+from scorer.registry import files, pushing, rows
 from scorer.registry.base import AliasChange, BundleDetails, BundleRecord, Resolved, Verifier
 from scorer.registry.database import Database
 from scorer.registry.reference import (
@@ -50,7 +49,7 @@ class Registry:
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.path = Path(path)
-        self._verify = verify or _verify_bundle
+        self._verify = verify or pushing.verified
         self._clock_ms = clock_ms
         self._database = Database(self.path)
         self._watch: tuple[sqlite3.Connection, tuple[int, int, int, int]] | None = None
@@ -83,7 +82,7 @@ class Registry:
         except OSError as error:
             raise _cannot_write(self.path, error) from error
         with self._database.writing(create=True) as connection:
-            self._index(connection, _hex(digest), manifest, by or _user())
+            self._index(connection, _hex(digest), manifest, by or pushing.user())
         return digest
 
     def _store(self, source: Path, before: Path | None) -> tuple[str, Mapping[str, Any]]:
@@ -139,7 +138,7 @@ class Registry:
             if _hex(digest) != directory.name:
                 raise BundleError(f'"{directory}" holds {digest}; remove it, or push the right bundle again')
             with self._database.writing() as connection:
-                self._index(connection, directory.name, files.read_manifest(directory), by or _user())
+                self._index(connection, directory.name, files.read_manifest(directory), by or pushing.user())
             added.append(digest)
         return added
 
@@ -323,7 +322,7 @@ class Registry:
                 "previous": previous,
                 "action": action,
                 "at_ms": self._clock_ms(),
-                "by": by or _user(),
+                "by": by or pushing.user(),
                 "reason": reason,
             },
         )
@@ -340,16 +339,3 @@ def _cannot_write(path: Path, error: OSError) -> RegistryError:
     if isinstance(error, PermissionError) or error.strerror == "Read-only file system":
         return RegistryUnavailableError(f'registry "{path}" is read-only; change it where it may be written')
     return RegistryUnavailableError(f'registry "{path}" cannot be written: {error.strerror or error}')
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
-
-
-def _verify_bundle(directory: Path) -> str:
-    from scorer.bundle import verify
-
-    return str(verify(directory).digest)

@@ -6,7 +6,6 @@ the digest in the version's tag; ``name@alias`` is MLflow's own alias of the reg
 
 from __future__ import annotations
 
-import getpass
 import os
 import tempfile
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scorer.errors import BundleError, RegistryError, UnknownReferenceError
-from scorer.registry import files
+from scorer.registry import files, pushing
 from scorer.registry.base import AliasChange, BundleDetails, BundleRecord, Resolved, Verifier
 from scorer.registry.mlflow import artifacts, history, versions
 from scorer.registry.mlflow.rest import RefusedError, Rest, now_ms
@@ -55,7 +54,7 @@ class MlflowRegistry:
     ) -> None:
         self._rest = Rest(url.removeprefix(SCHEME), seconds=seconds)
         self._watched = [parse_alias(alias) for alias in dict.fromkeys(watched)]
-        self._verify = verify or _verify_bundle
+        self._verify = verify or pushing.verified
         self._clock_ms = clock_ms
         self._sources: dict[str, ModelVersion] = {}
         """By digest: the version it was last seen at, so that fetching needs no search."""
@@ -118,7 +117,7 @@ class MlflowRegistry:
             manifest = files.read_manifest(copy)
             name = check_name(str(manifest["name"]), "bundle name")
             if not self._is_sound(digest):
-                self._upload(copy, name, digest, manifest, by or _user())
+                self._upload(copy, name, digest, manifest, by or pushing.user())
         return digest
 
     def list(self, name: str | None = None) -> Sequence[BundleRecord]:
@@ -253,7 +252,7 @@ class MlflowRegistry:
             known,
             action,
             self._clock_ms(),
-            by or _user(),
+            by or pushing.user(),
             reason,
         )
         self._rest.post(
@@ -318,16 +317,3 @@ def _record(version: ModelVersion, pointing: Mapping[str, Sequence[str]]) -> Bun
         int(size) if size.isdecimal() else 0,
         tuple(sorted(pointing.get(version.digest, ()))),
     )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
-
-
-def _verify_bundle(directory: Path) -> str:
-    from scorer.bundle import verify
-
-    return str(verify(directory).digest)
