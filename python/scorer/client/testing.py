@@ -188,8 +188,8 @@ class FakeServer:
                 self._requests[name].append(request)
                 self._metadata[name].append(dict(context.invocation_metadata()))
                 fault = self._faults[name].popleft() if self._faults[name] else Fault()
-            if fault.until is not None:
-                context.add_callback(fault.until.set)
+            # Not added where the client has gone already.
+            if fault.until is not None and context.add_callback(fault.until.set):
                 fault.until.wait()
             if fault.pushback is not None:
                 context.set_trailing_metadata((("grpc-retry-pushback-ms", fault.pushback),))
