@@ -157,10 +157,17 @@ class Figures:
 
 @dataclass(frozen=True)
 class Run:
-    """What a file, or several merged, holds."""
+    """What a file, or several merged, holds.
+
+    Attributes:
+        machine: That of the last file.
+        figures: In the order in which they were first measured.
+        commits: Of each group: what was measured, as groups may come from several runs.
+    """
 
     machine: dict[str, Any]
     figures: list[Figure]
+    commits: dict[str, str] = field(default_factory=dict)
 
 
 def lines(path: Path) -> tuple[dict[str, Any], list[Figure]]:
@@ -184,19 +191,22 @@ def read(*paths: Path) -> Run:
     """
     machine: dict[str, Any] = {}
     found: dict[tuple[str, str, float | None], Figure] = {}
+    commits: dict[str, str] = {}
     for path in paths:
         about, figures = lines(path)
         if machine and (machine["cpu"], machine["isa"]) != (about["cpu"], about["isa"]):
             raise ValueError(f"{path} was measured on {about['cpu']} ({about['isa']}), the others not")
+        of_group = about.pop("commits", {})
         machine = about
         for figure in figures:
             found[figure.group, figure.key, figure.x] = figure
-    return Run(machine, list(found.values()))
+            commits[figure.group] = of_group.get(figure.group, about["commit"])
+    return Run(machine, list(found.values()), commits)
 
 
 def write(run: Run, path: Path) -> None:
     """Writes a merged run as the lines that `read` reads."""
-    first = json.dumps({"machine": run.machine})
+    first = json.dumps({"machine": run.machine | {"commits": run.commits}})
     path.write_text("\n".join([first, *(_line(figure) for figure in run.figures)]) + "\n")
 
 

@@ -48,7 +48,11 @@ class Curve:
     servers: bool = False
     # Whether an even scale starts at 0.
     from_zero: bool = True
+    # What stands at 1, 2, ...: things without an order, so nothing is drawn between them.
+    places: tuple[str, ...] = ()
 
+
+_SETS: Final = ("digits", "letter", "satimage", "shuttle", "vehicle", "vowel")
 
 CURVES: Final = {
     "trees": Curve("Cost of one row by number of trees (depth 6, 40 features)", "trees"),
@@ -56,9 +60,11 @@ CURVES: Final = {
     "actions": Curve("One context, many actions (500 trees of depth 6)", "actions"),
     "goodput": Curve("Goodput under overload", "offered load, multiple of capacity", (False, False)),
     "rate": Curve("p99 by rate, open loop (500 trees of depth 6)", "requests per second", servers=True),
-    "exploration-sets": Curve("Regret on six sets, one oracle, tuned peers", "set", (False, False)),
+    "exploration-sets": Curve(
+        "Regret on six sets, one oracle, tuned peers", "", (False, False), places=_SETS
+    ),
     "exploration-sets-defaults": Curve(
-        "Regret on six sets, one oracle, peers' defaults", "set", (False, False)
+        "Regret on six sets, one oracle, peers' defaults", "", (False, False), places=_SETS
     ),
     "exploration-payments": Curve("Regret per payment, one oracle", "week", (False, False)),
     "exploration-payments-rules": Curve(
@@ -138,7 +144,8 @@ def _ratios(figures: list[Figure]) -> Any:
 def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
     import matplotlib.pyplot as plt
 
-    picture, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
+    peers = {point.peer for point in points if point.peer}
+    picture, axes = plt.subplots(figsize=(7.2, max(4.2, 0.25 * len(peers))), layout="constrained")
     memory = sorted((point.x or 0, point.ours) for point in points if point.name.startswith(MEMORY))
     points = [point for point in points if not point.name.startswith(MEMORY)]
     ours: dict[str, dict[float, float]] = {}
@@ -154,11 +161,15 @@ def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
         label = f"scorer, {name}" if several else "scorer"
         if curve.servers:
             style, label = "-", name
+        style = "" if curve.places else style
         colour = _COLOURS[i % len(_COLOURS)] if curve.servers else _COLOURS[0]
         axes.plot(*zip(*sorted(values.items()), strict=True), f"o{style}", color=colour, label=label)
     for i, (peer, values) in enumerate(theirs.items()):
         colour = _COLOURS[1 + i % (len(_COLOURS) - 1)]
-        axes.plot(*zip(*sorted(values.items()), strict=True), "o-", color=colour, label=peer)
+        style = "_" if curve.places else "o-"
+        axes.plot(*zip(*sorted(values.items()), strict=True), style, color=colour, label=peer)
+    if curve.places:
+        axes.set_xticks(range(1, len(curve.places) + 1), curve.places)
     for axis, logarithmic in zip((axes.xaxis, axes.yaxis), curve.logarithmic, strict=True):
         if logarithmic:
             (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -27,8 +28,9 @@ PICTURES: Final = {
     "actions": "One context, many actions",
     "goodput": "Goodput under overload",
     "generations": "Value of each generation over 26 simulated weeks",
+    "exploration-payments": "Regret per payment by week, every rule on the same oracle",
 }
-_OF_LEARNING: Final = ("generations",)
+_OF_LEARNING: Final = ("generations", "exploration-payments")
 _HEAD: Final = ("figure", "ours", "peer", "theirs", "ratio", "target", "met")
 
 
@@ -89,6 +91,7 @@ def table_markdown(run: Run, *, judged_only: bool = False, root: str = "") -> st
         parts.append(
             f"**{group}**, by "
             + ", ".join(f"`{command}`" for command in dict.fromkeys(figure.command for figure in found))
+            + (f", at `{run.commits[group][:12]}`" if group in run.commits else "")
             + "\n\n| "
             + " | ".join(_HEAD)
             + " |\n|---|--:|---|--:|--:|--:|---|"
@@ -129,7 +132,7 @@ def section(run: Run, place: str = "figures") -> str:
         "All figures, also those without a target: [docs/figures](docs/figures/README.md); their lines:"
         " [figures.jsonl](docs/figures/figures.jsonl)."
     )
-    table = table_markdown(Run(run.machine, own), judged_only=True) + " " + more
+    table = table_markdown(replace(run, figures=own), judged_only=True) + " " + more
     if not learning:
         return "\n\n".join([table, *pictures])
     summary = "<details><summary>Every figure of learning that has a target</summary>"
@@ -151,8 +154,7 @@ def machine_words(run: Run) -> str:
     caches = ", ".join(f"{name} {size / 1024:,.0f} KiB" for name, size in machine["caches"].items())
     return (
         f"Measured on {machine['cores']} cores of {machine['cpu']} ({machine['isa']}; {caches}), Linux"
-        f" {machine['kernel']}, Python {machine['python']}, release build {machine['version']}"
-        f" at `{machine['commit'][:12]}`."
+        f" {machine['kernel']}, Python {machine['python']}, release build {machine['version']}."
         " A ratio says how many times better ours is than the peer in the same run."
     )
 

@@ -11,7 +11,13 @@ import pytest
 
 from loadtests.figures import Figures, NotReleaseError, isa_level, lines, newest, read, write
 
-MACHINE: dict[str, Any] = {"cpu": "one", "isa": "avx2", "build_profile": "release", "caches": {}}
+MACHINE: dict[str, Any] = {
+    "cpu": "one",
+    "isa": "avx2",
+    "build_profile": "release",
+    "caches": {},
+    "commit": "abc",
+}
 
 
 @pytest.fixture
@@ -109,6 +115,19 @@ def test_runs_are_merged_and_written_again(tmp_path: Path) -> None:
     write(merged, tmp_path / "kept.jsonl")
     assert read(tmp_path / "kept.jsonl") == merged
     assert newest(tmp_path / "b") == two.path
+
+
+def test_each_group_keeps_the_commit_that_it_was_measured_at(tmp_path: Path) -> None:
+    old = Figures(tmp_path / "old", group="wire", machine=MACHINE | {"commit": "old"})
+    new = Figures(tmp_path / "new", group="engine", machine=MACHINE | {"commit": "new"})
+    for figures in (old, new):
+        figures.add(name="rate", ours=1, unit="1/s", command="make bench")
+    merged = read(old.path, new.path)
+    write(merged, tmp_path / "kept.jsonl")
+    again = Figures(tmp_path / "again", group="engine", machine=MACHINE | {"commit": "newer"})
+    again.add(name="rate", ours=2, unit="1/s", command="make bench")
+    assert merged.commits == {"wire": "old", "engine": "new"}
+    assert read(tmp_path / "kept.jsonl", again.path).commits == {"wire": "old", "engine": "newer"}
 
 
 def test_runs_on_different_machines_are_not_merged(tmp_path: Path) -> None:
