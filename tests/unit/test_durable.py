@@ -1,0 +1,28 @@
+"""Files that are replaced in one step."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from scorer.durable import write_atomically
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_the_umask_says_who_may_read(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_atomically(tmp_path / "file", b"content")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_what_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/inside").touch()
+    with pytest.raises(OSError, match="taken"):
+        write_atomically(tmp_path / "taken", b"content")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
