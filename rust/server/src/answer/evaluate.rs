@@ -13,9 +13,11 @@ use serde_json::json;
 
 use super::admit::Ticket;
 use super::budget::Until;
+use super::{Turn, micros};
 use crate::bundles::Loaded;
 use crate::events::Level;
 use crate::metrics::Reason;
+use crate::pool::{self, Met, One};
 use crate::refusal::Refusal;
 use crate::state::{Checkpoint, Shared};
 
@@ -83,8 +85,32 @@ pub(crate) fn inline<T>(
     result
 }
 
+/// Runs an admitted evaluation on the pool and waits for it: what came of it, and the microseconds it took.
+///
+/// # Errors
+/// The server is going down.
+pub(crate) async fn on_pool<T: Send + 'static>(
+    turn: Turn<'_>,
+    ticket: Ticket,
+    work: impl FnOnce(&Shared, &Until<'_>, Instant) -> Result<T, Failed> + Send + 'static,
+) -> Result<(Result<T, Failed>, u32), Refusal> {
+    let timed = move |shared: &Shared, until: &Until<'_>| {
+        let began = Instant::now();
+        let result = work(shared, until, began);
+        let outcome = outcome(&result);
+        ((result, micros(began.elapsed())), outcome)
+    };
+    let one = |job| One::new(job, timed);
+    let (met, ready) = pool::evaluate(turn.shared, turn.checkpoint.index, ticket, one).await?;
+    turn.arrival.ready(ready);
+    Ok(match met {
+        Met::Done(done) => done,
+        Met::Late => (Err(Failed::late()), 0),
+    })
+}
+
 /// Who answers after this evaluation.
-pub(crate) fn outcome<T>(result: &Result<T, Failed>) -> Outcome {
+fn outcome<T>(result: &Result<T, Failed>) -> Outcome {
     if result.is_ok() { Outcome::Model } else { Outcome::Fallback }
 }
 

@@ -14,7 +14,6 @@ use scorer_proto::v1::{ScoreRequest, ScoreResponse};
 
 use super::admit::{self, Ticket};
 use super::arrive::Arrival;
-use super::budget::Until;
 use super::evaluate::{self, Failed, Workspace, with_workspace};
 use super::exposure::{self, Exposure};
 use super::features::{self, Features};
@@ -24,7 +23,6 @@ use crate::bundles::Loaded;
 use crate::config::{FallbackConfig, Kind};
 use crate::lanes::{LaneInForce, Source};
 use crate::metrics::Reason;
-use crate::pool::{self, Met, One};
 use crate::refusal::Refusal;
 use crate::replay::{Claimed, Content, Remembered};
 use crate::state::{Checkpoint, Shared};
@@ -134,28 +132,18 @@ fn begin(turn: Turn<'_>, request: &ScoreRequest, workspace: &mut Workspace) -> R
 }
 
 async fn on_pool(turn: Turn<'_>, pooled: Pooled) -> Result<Scored, Refusal> {
-    let Turn { shared, checkpoint, id, .. } = turn;
+    let Turn { id, .. } = turn;
     let Pooled { lane, instead, ticket, row, data_load_us } = pooled;
-    let work = {
-        let (loaded, id, mut row) = (Arc::clone(&lane.loaded), id.to_owned(), row.clone());
-        move |shared: &Shared, until: &Until<'_>| {
-            let began = Instant::now();
-            let evaluated = with_workspace(|workspace| {
-                std::mem::swap(&mut workspace.row, &mut row);
-                evaluate::evaluate(shared, &loaded, workspace, &id, until, began, |row, memory| {
-                    loaded.bundle.score(row, until, &mut memory.eval)
-                })
-            });
-            let outcome = evaluate::outcome(&evaluated);
-            ((evaluated, micros(began.elapsed())), outcome)
-        }
-    };
-    let (met, ready) = pool::evaluate(shared, checkpoint.index, ticket, |job| One::new(job, work)).await?;
-    let (evaluated, exec_us) = match met {
-        Met::Done(done) => done,
-        Met::Late => (Err(Failed::late()), 0),
-    };
-    turn.arrival.ready(ready);
+    let (loaded, id, mut values) = (Arc::clone(&lane.loaded), id.to_owned(), row.clone());
+    let (evaluated, exec_us) = evaluate::on_pool(turn, ticket, move |shared, until, began| {
+        with_workspace(|workspace| {
+            std::mem::swap(&mut workspace.row, &mut values);
+            evaluate::evaluate(shared, &loaded, workspace, &id, until, began, |row, memory| {
+                loaded.bundle.score(row, until, &mut memory.eval)
+            })
+        })
+    })
+    .await?;
     with_workspace(|workspace| {
         workspace.row.clear();
         workspace.row.extend_from_slice(&row);

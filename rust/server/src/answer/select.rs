@@ -22,7 +22,6 @@ use crate::config::{FallbackConfig, Kind};
 use crate::decisions::{Decisions, unavailable};
 use crate::lanes::{LaneInForce, Source};
 use crate::metrics::Reason;
-use crate::pool::{self, Met, One};
 use crate::refusal::Refusal;
 use crate::replay::{Claimed, Content, Remembered};
 use crate::state::Shared;
@@ -153,29 +152,21 @@ fn begin(turn: Turn<'_>, request: &SelectActionRequest, workspace: &mut Workspac
 }
 
 async fn on_pool(turn: Turn<'_>, pooled: Pooled, include_pmf: bool) -> Result<Selected, Refusal> {
-    let Turn { shared, checkpoint, id, .. } = turn;
+    let Turn { checkpoint, id, .. } = turn;
     let Pooled { lane, instead, ticket, row, eligible, explores, data_load_us } = pooled;
-    let work = {
+    let evaluation = {
         let (loaded, id, name) = (Arc::clone(&lane.loaded), id.to_owned(), checkpoint.name.clone());
         let (row, eligible) = (row.clone(), eligible.clone());
-        move |shared: &Shared, until: &Until<'_>| {
-            let began = Instant::now();
-            let drawn = with_workspace(|workspace| {
+        move |shared: &Shared, until: &Until<'_>, began| {
+            with_workspace(|workspace| {
                 install(workspace, &loaded, &row, &eligible);
                 let out = draw(shared, &loaded, workspace, &name, &id, explores, until, began)?;
                 let (_, memory, _) = workspace.parts(&loaded);
                 Ok(Drawn { out, pmf: explores.then(|| memory.eval.pmf().to_vec()) })
-            });
-            let outcome = evaluate::outcome(&drawn);
-            ((drawn, micros(began.elapsed())), outcome)
+            })
         }
     };
-    let (met, ready) = pool::evaluate(shared, checkpoint.index, ticket, |job| One::new(job, work)).await?;
-    let (drawn, exec_us) = match met {
-        Met::Done(done) => done,
-        Met::Late => (Err(Failed::late()), 0),
-    };
-    turn.arrival.ready(ready);
+    let (drawn, exec_us) = evaluate::on_pool(turn, ticket, evaluation).await?;
     with_workspace(|workspace| {
         install(workspace, &lane.loaded, &row, &eligible);
         let times = Times { data_load_us, exec_us };
