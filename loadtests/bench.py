@@ -21,7 +21,7 @@ from typing import Any
 
 from loadtests.figures import RESULTS, ROOT, Figures, NotReleaseError, read
 from loadtests.options import PEERS_PYTHON, Group, Options, groups
-from loadtests.report import table_text
+from loadtests.report import closing_words
 
 # Of a group; one that hangs must not keep the others from being measured.
 LONGEST_SECONDS = 1500.0
@@ -60,11 +60,7 @@ def main() -> int:
         if not measure(known[name], figures.path, options, f"{position} of {len(names)}")
     ]
     title(f"{figures.path} ({(time.monotonic() - started) / 60:.0f} min)")
-    run = read(figures.path)
-    sys.stdout.write(table_text(run) + "\n")
-    missed = sum(figure.met is False for figure in run.figures)
-    judged = sum(figure.met is not None for figure in run.figures)
-    sys.stdout.write(f"\n{judged - missed} of {judged} targets met\n")
+    sys.stdout.write(closing_words(read(figures.path)))
     if failed:
         sys.stderr.write(f"error: failed, what they had measured is kept: {', '.join(failed)}\n")
     return 1 if failed else 0

@@ -73,6 +73,13 @@ def table_text(run: Run) -> str:
     )
 
 
+def closing_words(run: Run) -> str:
+    """What a run ends with on a terminal: the table, and how many targets were met."""
+    missed = sum(figure.met is False for figure in run.figures)
+    judged = sum(figure.met is not None for figure in run.figures)
+    return f"{table_text(run)}\n\n{judged - missed} of {judged} targets met\n"
+
+
 def table_markdown(run: Run, *, judged_only: bool = False, root: str = "") -> str:
     """The machine, then a table per group with the commands that measure it.
 

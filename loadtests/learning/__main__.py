@@ -15,7 +15,7 @@ from pathlib import Path
 
 from loadtests.figures import RESULTS, Figures, NotReleaseError, read
 from loadtests.learning.options import SEEDS, Options, parts
-from loadtests.report import table_text
+from loadtests.report import closing_words
 
 
 def main() -> int:
@@ -52,11 +52,7 @@ def main() -> int:
             failed.append(name)
         sys.stdout.write(f"   {time.monotonic() - began:.0f} s\n")
     sys.stdout.write(f"\n== {figures.path} ({(time.monotonic() - started) / 60:.0f} min)\n")
-    run = read(figures.path)
-    sys.stdout.write(table_text(run) + "\n")
-    missed = sum(figure.met is False for figure in run.figures)
-    judged = sum(figure.met is not None for figure in run.figures)
-    sys.stdout.write(f"\n{judged - missed} of {judged} targets met\n")
+    sys.stdout.write(closing_words(read(figures.path)))
     if failed:
         sys.stderr.write(f"error: failed, what they had measured is kept: {', '.join(failed)}\n")
     return 1 if failed else 0
