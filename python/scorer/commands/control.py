@@ -229,7 +229,7 @@ def _print_lanes(version: int, checkpoints: list[pb.CheckpointLanes]) -> None:
         for index, lane in enumerate(entry.lanes)
     ]
     rows += [
-        (e.checkpoint, e.kind, "-", "-", "-", "waits for {e.following}") for e in checkpoints if not e.lanes
+        (e.checkpoint, e.kind, "-", "-", "-", f"waits for {e.following}") for e in checkpoints if not e.lanes
     ]
     print_table(("checkpoint", "kind", "lane", "bundle", "share", "source"), rows, empty="no checkpoints")
 
