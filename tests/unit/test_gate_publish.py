@@ -26,7 +26,6 @@ from scorer.learn.guardrails.settings import CapSettings, GuardrailSettings
 from scorer.learn.report.history import history_page, read_runs
 from scorer.learn.report.html import Page
 from scorer.learn.report.page import gate_page
-from scorer.learn.training.fitting import digest_of
 from scorer.registry import Registry
 
 TRUTH = np.full((len(COUNTRIES), K), 0.6)
@@ -47,7 +46,7 @@ class Place:
     def verdict(self, **gate):
         settings = GateSettings(segments=("country",), **gate)
         guardrails = GuardrailSettings(caps=(CapSettings(attribute="challenge", limit=0.3),))
-        digest = digest_of(self.logged)
+        digest = self.logged.digest()
         return judge(self.logged, self.candidate, self.live, settings, guardrails, experience_digest=digest)
 
     def registry(self, root: Path) -> Registry:
@@ -82,7 +81,7 @@ def test_what_is_judged_is_what_both_bundles_would_do(place):
     assert verdict.evidence.live_value.value == pytest.approx(0.6 + 0.2 * 0.3 / K, abs=0.02)
     assert verdict.evidence.value.value == pytest.approx(0.6 + 0.2 * expected[1], abs=0.05)
     assert verdict.evidence.caps[0].candidate.value == pytest.approx(2 * 0.3 / K)
-    assert verdict.evidence.window.experience == digest_of(place.logged)
+    assert verdict.evidence.window.experience == place.logged.digest()
 
 
 def test_publishing_moves_the_alias_to_the_same_program_with_its_evidence(place, judged, tmp_path):
@@ -149,7 +148,7 @@ def test_a_mixture_moves_an_alias_of_its_own_and_says_the_lanes(place, tmp_path)
         place.live,
         GateSettings(margin=0.02, bound_effective=1e9),
         GuardrailSettings(),
-        experience_digest=digest_of(few),
+        experience_digest=few.digest(),
     )
     assert (verdict.evidence.decision, verdict.evidence.share) == ("mix", 0.02)
     run = tmp_path / "run"
@@ -370,7 +369,7 @@ def test_the_history_is_in_order_of_time(place, tmp_path):
             place.live,
             GateSettings(),
             GuardrailSettings(),
-            experience_digest=digest_of(part),
+            experience_digest=part.digest(),
         )
         write_verdict(verdict, place.candidate, tmp_path / name)
     assert [name for name, _ in read_runs(tmp_path)] == ["a", "b"]

@@ -14,10 +14,11 @@ from scorer.learn.ab.plan import Arm, Plan
 from scorer.learn.ab.ratio import check_ratio
 from scorer.learn.ab.readout import read
 from scorer.learn.ab.scores import differences
-from scorer.learn.ab.sequence import bounds, tune
+from scorer.learn.ab.sequence import bounds
 from scorer.learn.ab.settings import AbSettings
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
+from scorer.learn.ope.sequences import tune
 
 CONTROL, VARIANT = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 START = 1_790_000_000_000

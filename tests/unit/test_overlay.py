@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from scorer.bundle.models import OverlaySpec
 from scorer.learn.errors import DataError
 from scorer.learn.experience import State
+from scorer.learn.logistic import sigmoid
 from scorer.learn.overlay import (
     Delays,
     Design,
@@ -23,7 +24,6 @@ from scorer.learn.overlay import (
     fit,
     logit,
     offsets,
-    sigmoid,
 )
 from scorer.learn.overlay.guard import cusum
 from scorer.simulate.actions import codes

@@ -19,6 +19,7 @@ from loadtests.learning.exploration.play import beyond_noise
 from loadtests.learning.exploration.view import Floats, Rule, View
 from scorer.learn.columns import xgboost_types
 from scorer.learn.experience import Experience, State, concatenate
+from scorer.learn.logistic import sigmoid
 from scorer.learn.oracle import OracleTask
 from scorer.learn.overlay import (
     Delays,
@@ -28,7 +29,6 @@ from scorer.learn.overlay import (
     Stream,
     catch_up,
     logit,
-    sigmoid,
 )
 from scorer.simulate.outcomes import as_of, decide
 from scorer.simulate.task import authorise_task

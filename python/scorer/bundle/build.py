@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
@@ -398,8 +398,3 @@ def _subset(rows: Rows, count: int, random: np.random.Generator) -> Rows:
     if len(rows) <= count:
         return rows
     return rows[np.sort(random.choice(len(rows), count, replace=False))]
-
-
-def as_bands(labels: Mapping[str, float]) -> list[Band]:
-    """Bands from ``{"approve": 0.0, "review": 0.6}``."""
-    return [Band(start=start, label=label) for label, start in labels.items()]

@@ -34,7 +34,6 @@ from scorer.learn.join.joining import join
 from scorer.learn.report.history import history_page, read_runs
 from scorer.learn.training import Generation, fit
 from scorer.learn.training import Trained as Candidate
-from scorer.learn.training.fitting import digest_of
 from scorer.log import BundleShelf
 from scorer.registry import Registry
 from scorer.simulate.task import authorise_task
@@ -177,7 +176,7 @@ class Learning:
                 live,
                 self._settings.gate,
                 self._settings.guardrails,
-                experience_digest=digest_of(logged),
+                experience_digest=logged.digest(),
             )
             verdict = write_verdict(verdict, candidate, output)
         self._narrator.say(f"[bold]{verdict.headline}[/]")

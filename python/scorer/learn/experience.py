@@ -6,6 +6,7 @@ the overlay, gates and reports read this and nothing else.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
@@ -86,6 +87,19 @@ class Experience:
     def settled(self) -> Experience:
         """The decisions whose reward is known."""
         return self.take(self.state == State.SETTLED)
+
+    def digest(self) -> str:
+        """`sha256:<hex>` over every column and name."""
+        hasher = hashlib.sha256()
+        for column in fields(self):
+            value = getattr(self, column.name)
+            if isinstance(value, tuple):
+                hasher.update("\0".join(value).encode())
+            elif value.dtype.kind == "U":
+                hasher.update("\0".join(value.tolist()).encode())
+            else:
+                hasher.update(np.ascontiguousarray(value).data)
+        return f"sha256:{hasher.hexdigest()}"
 
     def between(self, start_ms: int, end_ms: int) -> Experience:
         """The decisions of `[start_ms, end_ms)`."""

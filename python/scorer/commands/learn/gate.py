@@ -32,12 +32,11 @@ def gate(
     from scorer.learn.experience_files import read
     from scorer.learn.gate.judge import judge
     from scorer.learn.gate.write import write_verdict
-    from scorer.learn.training.fitting import digest_of
 
     chosen = settings.load(config)
     logged = read(experience)
     verdict = judge(
-        logged, candidate, live, chosen.gate, chosen.guardrails, experience_digest=digest_of(logged)
+        logged, candidate, live, chosen.gate, chosen.guardrails, experience_digest=logged.digest()
     )
     verdict = write_verdict(verdict, candidate, output)
     if json:

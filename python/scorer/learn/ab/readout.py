@@ -12,9 +12,10 @@ import numpy as np
 from scorer.learn.ab.plan import Arm, Plan
 from scorer.learn.ab.ratio import RatioCheck, check_ratio
 from scorer.learn.ab.scores import Floats, Ints, differences, expectations
-from scorer.learn.ab.sequence import Bounds, bounds, tune
+from scorer.learn.ab.sequence import Bounds, bounds
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
+from scorer.learn.ope.sequences import tune
 
 if TYPE_CHECKING:
     from scorer.learn.ab.scores import Shelf

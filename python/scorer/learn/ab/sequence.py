@@ -30,11 +30,6 @@ class Bounds:
     high: float
 
 
-def tune(alpha: float, variance: float) -> float:
-    """The `rho^2` at which the sequence is narrowest when V is `variance` (section 2.5 there)."""
-    return (-2 * math.log(alpha) + math.log(-2 * math.log(alpha) + 1)) / variance
-
-
 def bounds(scores: Floats, shopper: Ints, alpha: float, rho2: float) -> Bounds:
     """The sequence after these decisions.
 
@@ -42,7 +37,7 @@ def bounds(scores: Floats, shopper: Ints, alpha: float, rho2: float) -> Bounds:
         scores: `[n]` whose mean is asked for.
         shopper: `[n]` codes from 0.
         alpha: error over all readings.
-        rho2: from `tune`, fixed before the first reading.
+        rho2: from `scorer.learn.ope.sequences.tune`, fixed before the first reading.
     """
     n = len(scores)
     if n == 0:

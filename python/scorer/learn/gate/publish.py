@@ -17,7 +17,6 @@ from scorer.learn.errors import DataError
 from scorer.learn.experience_files import read
 from scorer.learn.gate.verdict import KEY, Evidence, Verdict, content_digest, read_verdict
 from scorer.learn.gate.write import BUNDLE
-from scorer.learn.training.fitting import digest_of
 from scorer.registry import RegistryBackend
 from scorer.registry.reference import parse_alias
 
@@ -70,7 +69,7 @@ def publish(
     if evidence.decision == "wait":
         return Published("wait", "", alias, moved=False, lanes=((alias, 1.0),))
     digest = _checked(directory, verdict)
-    found = digest_of(read(experience))
+    found = read(experience).digest()
     if found != evidence.window.experience:
         raise DataError(
             f'"{experience}" is not the experience that was judged ({found[:19]}, not'

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from scorer.learn.ab.ratio import RatioCheck, check_ratio
 from scorer.learn.ab.scores import differences
-from scorer.learn.ab.sequence import bounds, tune
+from scorer.learn.ab.sequence import bounds
 from scorer.learn.experience import Experience, State, concatenate
 from scorer.learn.loop.learner import Learner, LoopPlan
 from scorer.learn.loop.rules import IssuerRules
+from scorer.learn.ope.sequences import tune
 from scorer.simulate.outcomes import as_of, decide
 from scorer.simulate.payments import baseline_pmf
 from scorer.simulate.task import authorise_task

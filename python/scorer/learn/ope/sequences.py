@@ -39,6 +39,14 @@ class Sequence:
         return float(self.value[rows - 1]), float(self.low[rows - 1]), float(self.high[rows - 1])
 
 
+def tune(alpha: float, variance: float) -> float:
+    """The square of `p` at which `asymptotic` is tightest once the summed variance is `variance`.
+
+    Section 2.5 of the same paper. In units of one row's variance that is a number of rows.
+    """
+    return (-2 * math.log(alpha) + math.log(-2 * math.log(alpha) + 1)) / variance
+
+
 def asymptotic(
     pseudo: npt.ArrayLike,
     *,
@@ -68,7 +76,7 @@ def asymptotic(
     mean = total / n
     spread = np.sqrt(np.maximum(square / n - mean**2, 0.0))
     level = alpha if side == "both" else 2 * alpha
-    tight = (-2 * math.log(level) + math.log(-2 * math.log(level) + 1)) / best_at
+    tight = tune(level, best_at)
     grown = n * tight + 1
     inside = np.log(np.sqrt(grown) / alpha) if side == "both" else np.log1p(np.sqrt(grown) / (2 * alpha))
     half = spread * np.sqrt(2 * grown / (n * n * tight) * inside)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scorer.learn.overlay.delays import Admitted, Delays
-    from scorer.learn.overlay.design import Design, adjusted, logit, offsets, sigmoid
+    from scorer.learn.overlay.design import Design, adjusted, logit, offsets
     from scorer.learn.overlay.guard import Guard
     from scorer.learn.overlay.learner import OverlayLearner
     from scorer.learn.overlay.posterior import Outcomes, Posterior
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "delays": ("Admitted", "Delays"),
-    "design": ("Design", "adjusted", "logit", "offsets", "sigmoid"),
+    "design": ("Design", "adjusted", "logit", "offsets"),
     "guard": ("Guard",),
     "learner": ("OverlayLearner",),
     "posterior": ("Outcomes", "Posterior"),
@@ -44,7 +44,6 @@ __all__ = [
     "fit",
     "logit",
     "offsets",
-    "sigmoid",
 ]
 
 

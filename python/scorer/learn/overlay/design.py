@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from scorer.learn.errors import DataError
+from scorer.learn.logistic import sigmoid
+from scorer.learn.oracle import OracleTask
 
 if TYPE_CHECKING:
     from scorer.bundle.models import OverlaySpec
-    from scorer.learn.oracle import OracleTask
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -117,11 +118,6 @@ def logit(score: npt.NDArray[Any]) -> Floats:
     """Of a probability, clipped as the engine does."""
     clipped = np.clip(np.asarray(score, dtype=np.float64), _TINY, 1 - _TINY)
     return np.asarray(np.log(clipped) - np.log1p(-clipped))
-
-
-def sigmoid(x: npt.NDArray[Any]) -> Floats:
-    """1 / (1 + exp(-x))."""
-    return np.asarray(1.0 / (1.0 + np.exp(-np.asarray(x, dtype=np.float64))))
 
 
 def adjusted(score: npt.NDArray[Any], added: npt.NDArray[Any]) -> Floats:

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scorer.bundle.models import OverlaySpec
+from scorer.learn.logistic import sigmoid
 from scorer.learn.overlay.delays import HOUR_MS
-from scorer.learn.overlay.design import Design, sigmoid
+from scorer.learn.overlay.design import Design
 from scorer.learn.overlay.guard import Guard, cusum
 from scorer.learn.overlay.posterior import Outcomes, Posterior
 from scorer.learn.overlay.settings import OverlaySettings
@@ -46,11 +47,6 @@ class OverlayLearner:
         self._parts = [Guard(plan.harm, plan.help, plan.allowance) for _ in range(segments)]
         self._table = self.design.table(None)
         self._plain = self._table
-
-    @property
-    def posterior(self) -> Posterior:
-        """What is believed now."""
-        return self._belief
 
     def learn(self, seen: Outcomes, share: Floats, now_ms: int) -> None:
         """Judges what was served by new outcomes, then learns from them.

@@ -11,8 +11,9 @@ from scorer.bundle import Bundle, read_manifest
 from scorer.bundle.models import OverlaySpec
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience
+from scorer.learn.logistic import sigmoid
 from scorer.learn.oracle import OracleTask
-from scorer.learn.overlay.design import logit, offsets, sigmoid
+from scorer.learn.overlay.design import logit, offsets
 
 Floats = npt.NDArray[np.float64]
 FILE = "overlay.json"

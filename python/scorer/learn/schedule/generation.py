@@ -210,7 +210,6 @@ def _gate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, Any]:
     from scorer.learn.experience_files import read
     from scorer.learn.gate.judge import judge
     from scorer.learn.gate.write import write_verdict
-    from scorer.learn.training.fitting import digest_of
 
     logged = read(there / EXPERIENCE)
     verdict = judge(
@@ -219,7 +218,7 @@ def _gate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, Any]:
         there / LIVE,
         settings.gate,
         settings.guardrails,
-        experience_digest=digest_of(logged),
+        experience_digest=logged.digest(),
     )
     verdict = write_verdict(verdict, there / CANDIDATE, out / VERDICT)
     evidence = verdict.evidence

@@ -57,8 +57,3 @@ def boost(
 def margins(task: OracleTask, booster: xgboost.Booster, rows: Rows32) -> Floats:
     """`[n]` log-odds, before any calibration."""
     return np.asarray(booster.predict(task.matrix(rows), output_margin=True), dtype=np.float64)
-
-
-def sigmoid(x: Floats) -> Floats:
-    """Log-odds to probabilities."""
-    return np.asarray(1.0 / (1.0 + np.exp(-x)), dtype=np.float64)

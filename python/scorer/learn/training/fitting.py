@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from scorer.bundle import Cap
 from scorer.learn.experience import Experience, State
+from scorer.learn.logistic import sigmoid
 from scorer.learn.oracle import Oracle, OraclePlan, OracleTask
 from scorer.learn.training.bagging import train_members
-from scorer.learn.training.boosting import boost, exploded, sigmoid
+from scorer.learn.training.boosting import boost, exploded
 from scorer.learn.training.checks import check
 from scorer.learn.training.comparison import compare
 from scorer.learn.training.gamma import choose_gamma
@@ -83,7 +83,7 @@ def fit(
     comparison = compare(task, experience, choice.tau, plan, advance) if plan.compare else ()
     number = 1 if before is None else before.number + 1
     metrics = _metrics(settled, unseen)
-    digest = data_digest or digest_of(experience)
+    digest = data_digest or experience.digest()
     rest = experience.context[experience.state != State.SETTLED]
     oracle = Oracle(
         task=task,
@@ -134,20 +134,6 @@ def trainings(experience: Experience, plan: TrainSettings) -> int:
 
 def _steps(experience: Experience, plan: TrainSettings, last: int) -> list[Step]:
     return steps(experience, plan.week_days, last)
-
-
-def digest_of(experience: Experience) -> str:
-    """`sha256:<hex>` over every column and name."""
-    hasher = hashlib.sha256()
-    for column in fields(experience):
-        value = getattr(experience, column.name)
-        if isinstance(value, tuple):
-            hasher.update("\0".join(value).encode())
-        elif value.dtype.kind == "U":
-            hasher.update("\0".join(value.tolist()).encode())
-        else:
-            hasher.update(np.ascontiguousarray(value).data)
-    return f"sha256:{hasher.hexdigest()}"
 
 
 def _metrics(settled: Experience, unseen: OutOfFold) -> dict[str, float]:

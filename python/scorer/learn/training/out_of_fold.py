@@ -13,8 +13,9 @@ from scorer.bundle import SigmoidMap, fit_sigmoid
 from scorer.errors import BundleError
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience
+from scorer.learn.logistic import sigmoid
 from scorer.learn.oracle import OracleTask
-from scorer.learn.training.boosting import boost, exploded, margins, sigmoid
+from scorer.learn.training.boosting import boost, exploded, margins
 from scorer.learn.training.settings import TrainSettings
 
 Floats = npt.NDArray[np.float64]
