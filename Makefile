@@ -185,7 +185,7 @@ proto: $(VENV)/.packages ## Regenerate python/scorer/v1 from protos
 LOCK := '$(BIN)/uv' pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header
 .PHONY: lock
 lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRADE=--upgrade moves every pin)
-	@cd requirements && for part in serve train dev; do \
+	@cd requirements && for part in serve train platform dev; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$part.in --output-file $$part.txt; done
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt bench.in --output-file bench.txt
