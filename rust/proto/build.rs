@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use prost::Message as _;
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "scorer/v1/scoring.proto",
     "scorer/v1/control.proto",
     "scorer/v1/log.proto",
+    "scorer/v1/shadow.proto",
     "inference/model_config.proto",
     "inference/grpc_service.proto",
 ];

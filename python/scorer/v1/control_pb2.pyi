@@ -27,21 +27,37 @@ class Lane(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     BUNDLE_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
+    SAMPLE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     bundle: _builtins.str
     """"sha256:<hex>", an alias "name@alias", or a unique prefix of a digest."""
     share: _builtins.float
-    """Share of traffic, 0 to 1; the shares of a checkpoint add up to 1."""
+    """Answer lanes: share of traffic, 0 to 1; a checkpoint's add up to 1."""
+    sample: _builtins.float
+    """Observe lanes: share of the checkpoint's requests that is observed, above 0,
+    to 1. Lanes of one checkpoint with the same number observe the same requests.
+    """
+    filter: _builtins.str
+    """Observe lanes: JSON list of conditions on features, all of which must hold,
+    [{"feature": "amount", "op": ">=", "value": 100}]; empty: every request.
+    """
+    pool: _builtins.bool
+    """Observe lanes: sent to the shadow pool, not evaluated here."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         bundle: _builtins.str = ...,
         share: _builtins.float = ...,
+        sample: _builtins.float = ...,
+        filter: _builtins.str = ...,
+        pool: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle", b"bundle", "name", b"name", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle", b"bundle", "filter", b"filter", "name", b"name", "pool", b"pool", "sample", b"sample", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -55,6 +71,7 @@ class CheckpointLanes(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
     FOLLOWING_FIELD_NUMBER: _builtins.int
+    OBSERVERS_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     kind: _builtins.str
     following: _builtins.str
@@ -63,6 +80,10 @@ class CheckpointLanes(_message.Message):
     """
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]: ...
+    @_builtins.property
+    def observers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]:
+        """The lanes above answer; these observe."""
+
     def __init__(
         self,
         *,
@@ -70,10 +91,11 @@ class CheckpointLanes(_message.Message):
         kind: _builtins.str = ...,
         lanes: _abc.Iterable[Global___Lane] | None = ...,
         following: _builtins.str = ...,
+        observers: _abc.Iterable[Global___Lane] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "following", b"following", "kind", b"kind", "lanes", b"lanes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "following", b"following", "kind", b"kind", "lanes", b"lanes", "observers", b"observers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -111,6 +133,9 @@ class GetStatusResponse(_message.Message):
     LOG_FIELD_NUMBER: _builtins.int
     RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
+    OBSERVERS_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     build_profile: _builtins.str
     started_at_ms: _builtins.int
@@ -120,6 +145,8 @@ class GetStatusResponse(_message.Message):
     """"SERVING", "NOT_SERVING" or "DRAINING"."""
     lane_table: _builtins.int
     resident_bytes: _builtins.int
+    role: _builtins.str
+    """"live" or "shadow"."""
     @_builtins.property
     def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckpointLanes]: ...
     @_builtins.property
@@ -132,6 +159,12 @@ class GetStatusResponse(_message.Message):
     def log(self) -> Global___LogStatus: ...
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def observers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObserverStatus]: ...
+    @_builtins.property
+    def pool(self) -> Global___PoolStatus:
+        """What was sent to the shadow pool; absent without one."""
+
     def __init__(
         self,
         *,
@@ -148,14 +181,159 @@ class GetStatusResponse(_message.Message):
         log: Global___LogStatus | None = ...,
         resident_bytes: _builtins.int = ...,
         addresses: _abc.Iterable[_builtins.str] | None = ...,
+        observers: _abc.Iterable[Global___ObserverStatus] | None = ...,
+        role: _builtins.str = ...,
+        pool: Global___PoolStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "registry", b"registry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "pool", b"pool", "registry", b"registry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "build_profile", b"build_profile", "bundles", b"bundles", "checkpoints", b"checkpoints", "lane_table", b"lane_table", "log", b"log", "ready_after_ms", b"ready_after_ms", "registry", b"registry", "rejections", b"rejections", "resident_bytes", b"resident_bytes", "started_at_ms", b"started_at_ms", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "build_profile", b"build_profile", "bundles", b"bundles", "checkpoints", b"checkpoints", "lane_table", b"lane_table", "log", b"log", "observers", b"observers", "pool", b"pool", "ready_after_ms", b"ready_after_ms", "registry", b"registry", "rejections", b"rejections", "resident_bytes", b"resident_bytes", "role", b"role", "started_at_ms", b"started_at_ms", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class ObserverStatus(_message.Message):
+    """Counters of one observe lane since it began."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FailedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
+    BUNDLE_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    TAKEN_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    SHED_FIELD_NUMBER: _builtins.int
+    EVALUATED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    UNLOGGED_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    STUCK_FIELD_NUMBER: _builtins.int
+    EXEC_P50_US_FIELD_NUMBER: _builtins.int
+    EXEC_P99_US_FIELD_NUMBER: _builtins.int
+    EXEC_P999_US_FIELD_NUMBER: _builtins.int
+    CPU_SECONDS_FIELD_NUMBER: _builtins.int
+    checkpoint: _builtins.str
+    lane: _builtins.str
+    bundle: _builtins.str
+    pool: _builtins.bool
+    seen: _builtins.int
+    """Requests that came by; that its filter or its sample left out; taken."""
+    left_out: _builtins.int
+    taken: _builtins.int
+    dropped: _builtins.int
+    """Taken and not evaluated: its queue was full, or the server was under pressure."""
+    shed: _builtins.int
+    evaluated: _builtins.int
+    """Evaluated; of these without a score, by reason ("panic", "non_finite",
+    "features", "error").
+    """
+    unlogged: _builtins.int
+    """Observations that the decision log could not take."""
+    waiting: _builtins.int
+    stuck: _builtins.bool
+    """It has not come back from one evaluation for seconds."""
+    exec_p50_us: _builtins.float
+    """Execution, microseconds."""
+    exec_p99_us: _builtins.float
+    exec_p999_us: _builtins.float
+    cpu_seconds: _builtins.float
+    """CPU seconds of its thread."""
+    @_builtins.property
+    def failed(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        checkpoint: _builtins.str = ...,
+        lane: _builtins.str = ...,
+        bundle: _builtins.str = ...,
+        pool: _builtins.bool = ...,
+        seen: _builtins.int = ...,
+        left_out: _builtins.int = ...,
+        taken: _builtins.int = ...,
+        dropped: _builtins.int = ...,
+        shed: _builtins.int = ...,
+        evaluated: _builtins.int = ...,
+        failed: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        unlogged: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        stuck: _builtins.bool = ...,
+        exec_p50_us: _builtins.float = ...,
+        exec_p99_us: _builtins.float = ...,
+        exec_p999_us: _builtins.float = ...,
+        cpu_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle", b"bundle", "checkpoint", b"checkpoint", "cpu_seconds", b"cpu_seconds", "dropped", b"dropped", "evaluated", b"evaluated", "exec_p50_us", b"exec_p50_us", "exec_p999_us", b"exec_p999_us", "exec_p99_us", b"exec_p99_us", "failed", b"failed", "lane", b"lane", "left_out", b"left_out", "pool", b"pool", "seen", b"seen", "shed", b"shed", "stuck", b"stuck", "taken", b"taken", "unlogged", b"unlogged", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ObserverStatus: _TypeAlias = ObserverStatus  # noqa: Y015
+
+@_typing.final
+class PoolStatus(_message.Message):
+    """The way to the shadow pool."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    CONNECTED_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    connected: _builtins.bool
+    error: _builtins.str
+    sent: _builtins.int
+    dropped: _builtins.int
+    accepted: _builtins.int
+    """Accepted there, and dropped there, as the pool says."""
+    refused: _builtins.int
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        connected: _builtins.bool = ...,
+        error: _builtins.str = ...,
+        sent: _builtins.int = ...,
+        dropped: _builtins.int = ...,
+        accepted: _builtins.int = ...,
+        refused: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "address", b"address", "connected", b"connected", "dropped", b"dropped", "error", b"error", "refused", b"refused", "sent", b"sent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PoolStatus: _TypeAlias = PoolStatus  # noqa: Y015
 
 @_typing.final
 class BundleStatus(_message.Message):
@@ -367,6 +545,51 @@ class SetLanesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetLanesResponse: _TypeAlias = SetLanesResponse  # noqa: Y015
+
+@_typing.final
+class SetObserversRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    checkpoint: _builtins.str
+    reason: _builtins.str
+    @_builtins.property
+    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]: ...
+    def __init__(
+        self,
+        *,
+        checkpoint: _builtins.str = ...,
+        lanes: _abc.Iterable[Global___Lane] | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "lanes", b"lanes", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetObserversRequest: _TypeAlias = SetObserversRequest  # noqa: Y015
+
+@_typing.final
+class SetObserversResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_TABLE_FIELD_NUMBER: _builtins.int
+    lane_table: _builtins.int
+    def __init__(
+        self,
+        *,
+        lane_table: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane_table", b"lane_table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetObserversResponse: _TypeAlias = SetObserversResponse  # noqa: Y015
 
 @_typing.final
 class SwapRequest(_message.Message):

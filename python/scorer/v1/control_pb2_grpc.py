@@ -54,6 +54,11 @@ class ControlServiceStub:
                 request_serializer=scorer_dot_v1_dot_control__pb2.SwapRequest.SerializeToString,
                 response_deserializer=scorer_dot_v1_dot_control__pb2.SwapResponse.FromString,
                 _registered_method=True)
+        self.SetObservers = channel.unary_unary(
+                '/scorer.v1.ControlService/SetObservers',
+                request_serializer=scorer_dot_v1_dot_control__pb2.SetObserversRequest.SerializeToString,
+                response_deserializer=scorer_dot_v1_dot_control__pb2.SetObserversResponse.FromString,
+                _registered_method=True)
         self.Rollback = channel.unary_unary(
                 '/scorer.v1.ControlService/Rollback',
                 request_serializer=scorer_dot_v1_dot_control__pb2.RollbackRequest.SerializeToString,
@@ -91,8 +96,16 @@ class ControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetObservers(self, request, context):
+        """Replaces the observe lanes of one checkpoint; an empty list ends observing.
+        What answers is not touched, and a rollback does not bring them back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Rollback(self, request, context):
-        """Restores the lane table before the current one.
+        """Restores the answer lanes before the current ones.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,6 +133,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.Swap,
                     request_deserializer=scorer_dot_v1_dot_control__pb2.SwapRequest.FromString,
                     response_serializer=scorer_dot_v1_dot_control__pb2.SwapResponse.SerializeToString,
+            ),
+            'SetObservers': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetObservers,
+                    request_deserializer=scorer_dot_v1_dot_control__pb2.SetObserversRequest.FromString,
+                    response_serializer=scorer_dot_v1_dot_control__pb2.SetObserversResponse.SerializeToString,
             ),
             'Rollback': grpc.unary_unary_rpc_method_handler(
                     servicer.Rollback,
@@ -235,6 +253,33 @@ class ControlService:
             '/scorer.v1.ControlService/Swap',
             scorer_dot_v1_dot_control__pb2.SwapRequest.SerializeToString,
             scorer_dot_v1_dot_control__pb2.SwapResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetObservers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scorer.v1.ControlService/SetObservers',
+            scorer_dot_v1_dot_control__pb2.SetObserversRequest.SerializeToString,
+            scorer_dot_v1_dot_control__pb2.SetObserversResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,8 +41,12 @@ class ControlServiceStub:
     """
     Swap: _grpc.UnaryUnaryMultiCallable[_control_pb2.SwapRequest, _control_pb2.SwapResponse]
     """Sends all of a checkpoint's traffic to one bundle: SetLanes with one lane."""
+    SetObservers: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetObserversRequest, _control_pb2.SetObserversResponse]
+    """Replaces the observe lanes of one checkpoint; an empty list ends observing.
+    What answers is not touched, and a rollback does not bring them back.
+    """
     Rollback: _grpc.UnaryUnaryMultiCallable[_control_pb2.RollbackRequest, _control_pb2.RollbackResponse]
-    """Restores the lane table before the current one."""
+    """Restores the answer lanes before the current ones."""
 
 @_typing.type_check_only
 class ControlServiceAsyncStub(ControlServiceStub):
@@ -55,8 +59,12 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """
     Swap: _aio.UnaryUnaryMultiCallable[_control_pb2.SwapRequest, _control_pb2.SwapResponse]  # type: ignore[assignment]
     """Sends all of a checkpoint's traffic to one bundle: SetLanes with one lane."""
+    SetObservers: _aio.UnaryUnaryMultiCallable[_control_pb2.SetObserversRequest, _control_pb2.SetObserversResponse]  # type: ignore[assignment]
+    """Replaces the observe lanes of one checkpoint; an empty list ends observing.
+    What answers is not touched, and a rollback does not bring them back.
+    """
     Rollback: _aio.UnaryUnaryMultiCallable[_control_pb2.RollbackRequest, _control_pb2.RollbackResponse]  # type: ignore[assignment]
-    """Restores the lane table before the current one."""
+    """Restores the answer lanes before the current ones."""
 
 class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -92,11 +100,21 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         """Sends all of a checkpoint's traffic to one bundle: SetLanes with one lane."""
 
     @_abc_1.abstractmethod
+    def SetObservers(
+        self,
+        request: _control_pb2.SetObserversRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.SetObserversResponse, _abc.Awaitable[_control_pb2.SetObserversResponse]]:
+        """Replaces the observe lanes of one checkpoint; an empty list ends observing.
+        What answers is not touched, and a rollback does not bring them back.
+        """
+
+    @_abc_1.abstractmethod
     def Rollback(
         self,
         request: _control_pb2.RollbackRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.RollbackResponse, _abc.Awaitable[_control_pb2.RollbackResponse]]:
-        """Restores the lane table before the current one."""
+        """Restores the answer lanes before the current ones."""
 
 def add_ControlServiceServicer_to_server(servicer: ControlServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -29,6 +29,7 @@ class LogRecord(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     LANE_TABLE_FIELD_NUMBER: _builtins.int
     RECOVERY_FIELD_NUMBER: _builtins.int
+    OBSERVATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def decision(self) -> Global___DecisionRecord: ...
     @_builtins.property
@@ -37,6 +38,8 @@ class LogRecord(_message.Message):
     def lane_table(self) -> Global___LaneTableRecord: ...
     @_builtins.property
     def recovery(self) -> Global___RecoveryRecord: ...
+    @_builtins.property
+    def observation(self) -> Global___ObservationRecord: ...
     def __init__(
         self,
         *,
@@ -44,12 +47,13 @@ class LogRecord(_message.Message):
         outcome: Global___OutcomeRecord | None = ...,
         lane_table: Global___LaneTableRecord | None = ...,
         recovery: Global___RecoveryRecord | None = ...,
+        observation: Global___ObservationRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "lane_table", b"lane_table", "outcome", b"outcome", "record", b"record", "recovery", b"recovery"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "lane_table", b"lane_table", "observation", b"observation", "outcome", b"outcome", "record", b"record", "recovery", b"recovery"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "lane_table", b"lane_table", "outcome", b"outcome", "record", b"record", "recovery", b"recovery"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "lane_table", b"lane_table", "observation", b"observation", "outcome", b"outcome", "record", b"record", "recovery", b"recovery"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["decision", "outcome", "lane_table", "recovery"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["decision", "outcome", "lane_table", "recovery", "observation"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -151,6 +155,86 @@ class DecisionRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecisionRecord: _TypeAlias = DecisionRecord  # noqa: Y015
+
+@_typing.final
+class ObservationRecord(_message.Message):
+    """What an observe lane would have answered. Nobody was given it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISION_FIELD_NUMBER: _builtins.int
+    LIVE_LANE_FIELD_NUMBER: _builtins.int
+    LIVE_BUNDLE_FIELD_NUMBER: _builtins.int
+    LIVE_MARGIN_FIELD_NUMBER: _builtins.int
+    LIVE_SCORE_FIELD_NUMBER: _builtins.int
+    LIVE_DECISION_FIELD_NUMBER: _builtins.int
+    LIVE_ACTION_FIELD_NUMBER: _builtins.int
+    LIVE_EXPECTED_REWARD_FIELD_NUMBER: _builtins.int
+    LIVE_PROPENSITY_FIELD_NUMBER: _builtins.int
+    LIVE_FALLBACK_REASON_FIELD_NUMBER: _builtins.int
+    LIVE_DATA_LOAD_US_FIELD_NUMBER: _builtins.int
+    LIVE_EXEC_US_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    ABSENT_FEATURES_FIELD_NUMBER: _builtins.int
+    LAG_US_FIELD_NUMBER: _builtins.int
+    ANSWERED_AT_US_FIELD_NUMBER: _builtins.int
+    live_lane: _builtins.str
+    """What was answered, by the lane that did."""
+    live_bundle: _builtins.bytes
+    live_margin: _builtins.float
+    live_score: _builtins.float
+    live_decision: _builtins.str
+    live_action: _builtins.str
+    live_expected_reward: _builtins.float
+    live_propensity: _builtins.float
+    live_fallback_reason: _builtins.str
+    live_data_load_us: _builtins.int
+    live_exec_us: _builtins.int
+    error: _builtins.str
+    """Why there is no score: "panic", "non_finite", "features" or "error"; empty
+    where there is one.
+    """
+    lag_us: _builtins.int
+    """From the answer to the beginning of this evaluation."""
+    answered_at_us: _builtins.int
+    """When the answer was decided; decision.decided_at_us is the observation's."""
+    @_builtins.property
+    def decision(self) -> Global___DecisionRecord:
+        """As of a decision: the id is the answered request's; lane, bundle, features
+        (as this bundle saw them), scores and times are the observing lane's.
+        """
+
+    @_builtins.property
+    def absent_features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Features of this bundle that the request did not carry."""
+
+    def __init__(
+        self,
+        *,
+        decision: Global___DecisionRecord | None = ...,
+        live_lane: _builtins.str = ...,
+        live_bundle: _builtins.bytes = ...,
+        live_margin: _builtins.float = ...,
+        live_score: _builtins.float = ...,
+        live_decision: _builtins.str = ...,
+        live_action: _builtins.str = ...,
+        live_expected_reward: _builtins.float = ...,
+        live_propensity: _builtins.float = ...,
+        live_fallback_reason: _builtins.str = ...,
+        live_data_load_us: _builtins.int = ...,
+        live_exec_us: _builtins.int = ...,
+        error: _builtins.str = ...,
+        absent_features: _abc.Iterable[_builtins.int] | None = ...,
+        lag_us: _builtins.int = ...,
+        answered_at_us: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_features", b"absent_features", "answered_at_us", b"answered_at_us", "decision", b"decision", "error", b"error", "lag_us", b"lag_us", "live_action", b"live_action", "live_bundle", b"live_bundle", "live_data_load_us", b"live_data_load_us", "live_decision", b"live_decision", "live_exec_us", b"live_exec_us", "live_expected_reward", b"live_expected_reward", "live_fallback_reason", b"live_fallback_reason", "live_lane", b"live_lane", "live_margin", b"live_margin", "live_propensity", b"live_propensity", "live_score", b"live_score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ObservationRecord: _TypeAlias = ObservationRecord  # noqa: Y015
 
 @_typing.final
 class OutcomeRecord(_message.Message):

@@ -1,0 +1,36 @@
+"""The one service layer: every operation of the platform, for whoever it is done.
+
+Pages, REST, the command line and the pipeline itself call these; each takes the actor first, checks what he
+may, does it in one transaction together with its audit entry and its notifications, and returns plain values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scorer.release.access import Access
+    from scorer.release.audit import Audit
+    from scorer.release.bundles import Bundles
+    from scorer.release.calendar import Calendar
+    from scorer.release.changes import Changes
+    from scorer.release.checkpoints import Checkpoints
+    from scorer.release.decisions import Decisions
+    from scorer.release.notify import Notifications
+    from scorer.release.readout import Readouts
+
+
+@dataclass(frozen=True)
+class Service:
+    """The parts, over one database and one fleet."""
+
+    access: Access
+    audit: Audit
+    bundles: Bundles
+    checkpoints: Checkpoints
+    calendar: Calendar
+    changes: Changes
+    decisions: Decisions
+    notifications: Notifications
+    readouts: Readouts
