@@ -155,6 +155,12 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         changed = await self.controller.set_lanes(request.checkpoint, lanes, reason=request.reason)
         return pb.SetLanesResponse(lane_table=changed.version)
 
+    async def SetObservers(  # noqa: N802
+        self, request: pb.SetObserversRequest, context: Any
+    ) -> pb.SetObserversResponse:
+        """Replaces one checkpoint's observe lanes."""
+        raise NotImplementedError
+
     @_answered
     async def Swap(self, request: pb.SwapRequest, context: Any) -> pb.SwapResponse:  # noqa: N802
         """Sends all of a checkpoint's traffic to one bundle."""
