@@ -27,7 +27,7 @@ OFF = "off"
 NAME_RULE = (
     "lower-case letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 characters"
 )
-_NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
+NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
 
 _SERVER_POLL_MS = 5000
 
@@ -80,7 +80,7 @@ Address = Annotated[str, BeforeValidator(_address)]
 OptionalAddress = Annotated[str | None, BeforeValidator(_address), BeforeValidator(_off)]
 Directory = Annotated[Path, BeforeValidator(_path)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_path), BeforeValidator(_off)]
-CheckpointName = Annotated[str, StringConstraints(pattern=rf"^{_NAME}$")]
+CheckpointName = Annotated[str, StringConstraints(pattern=rf"^{NAME}$")]
 
 
 class Section(BaseModel):
@@ -365,7 +365,7 @@ class CheckpointSettings(Section):
         description='"score" (one probability) or "action" (chooses one of many).'
     )
     alias: str = Field(
-        pattern=rf"^{_NAME}@{_NAME}$",
+        pattern=rf"^{NAME}@{NAME}$",
         description="The registry alias to follow: name@alias. When it moves, the new bundle is "
         "checked and swapped in.",
     )

@@ -1,0 +1,443 @@
+"""`platform.toml`: what `scorer platform serve` runs on, its types, limits and defaults.
+
+The commented example is printed from these descriptions (`scorer platform config`), so it cannot drift.
+Nothing here opens a port or touches the disk beyond the file (and the secrets' files that it names).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from scorer.config.lines import key_lines
+from scorer.config.model import (
+    NAME,
+    Address,
+    CheckpointName,
+    Directory,
+    OptionalPath,
+    Section,
+    is_loopback,
+)
+from scorer.config.problems import InvalidSettingsError, Problem, describe, dotted
+from scorer.release.model import GateSpec, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["CheckpointSettings", "FleetMember", "PlatformSettings", "Settings", "check_filter"]
+
+FILTER_OPS = ("==", "!=", "<", "<=", ">", ">=", "in", "missing", "present")
+_HOST = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+
+
+# --- kinds of values ---
+
+
+def _endpoint(value: Any) -> Any:
+    """Checks the ``host:port`` of a server elsewhere; a name is resolved when it is called."""
+    if not isinstance(value, str):
+        return value
+    host, separator, port = value.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        known = ipaddress.ip_address(bare).version == 6 or bare == host
+    except ValueError:
+        known = bare == host and _HOST.fullmatch(host) is not None
+    if not (separator and known and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
+        raise ValueError(f'"{value}" is not an address; write "127.0.0.1:7701" or "scorer-0.scorer:7701"')
+    return value
+
+
+def _database(value: Any, info: ValidationInfo) -> Any:
+    """A URL; a file's name means SQLite. `$NAME` stands for an environment variable, for passwords."""
+    if not isinstance(value, str):
+        return value
+    context = info.context or {}
+    if variable := _VARIABLE.fullmatch(value):
+        name = variable[1]
+        value = context.get("environment", os.environ).get(name, "")
+        if not value:
+            raise ValueError(f"the environment variable {name} is not set; set it to the database's URL")
+    scheme, separator, rest = value.partition("://")
+    if separator and scheme.startswith("postgresql"):
+        return f"postgresql+psycopg://{rest}"
+    if separator and scheme != "sqlite":
+        # The value may hold a password: the message names the scheme alone.
+        raise ValueError(
+            f'"{scheme}://" is no database that the platform keeps its state in; write '
+            '"sqlite:///platform.sqlite" or "postgresql://user@host/name"'
+        )
+    path = rest.removeprefix("/") if separator else value
+    if not path or path == ":memory:":
+        raise ValueError('the state must outlive the process: name a file, "sqlite:///platform.sqlite"')
+    return f"sqlite:///{Path(context.get('base', Path.cwd())) / Path(path).expanduser()}"
+
+
+def _registry(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.startswith("mlflow:"):
+        from scorer.errors import ScorerError
+        from scorer.registry.mlflow.rest import check_url
+
+        try:
+            check_url(value.removeprefix("mlflow:"))
+        except ScorerError as error:
+            raise ValueError(str(error)) from None
+        return value
+    if not value:
+        raise ValueError('the registry is a directory or "mlflow:http://host:port"')
+    return str(Path((info.context or {}).get("base", Path.cwd())) / Path(value).expanduser())
+
+
+def check_filter(text: str) -> str:
+    """Refuses a lane's filter that is not a JSON list of conditions; empty means every request."""
+    if not text:
+        return text
+    form = 'write a JSON list such as [{"feature": "amount", "op": ">", "value": 100}]'
+    try:
+        conditions = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"the filter is not JSON; {form}") from None
+    if not isinstance(conditions, list):
+        raise ValueError(f"the filter is not a list; {form}")  # noqa: TRY004 - pydantic takes ValueError
+    for condition in conditions:
+        keys = set(condition) if isinstance(condition, dict) else set()
+        op = condition.get("op") if isinstance(condition, dict) else None
+        wanted = {"feature", "op"} if op in ("missing", "present") else {"feature", "op", "value"}
+        if keys != wanted or not isinstance(condition["feature"], str) or op not in FILTER_OPS:
+            raise ValueError(
+                f"{json.dumps(condition)[:80]} is not a condition; ops are {' '.join(FILTER_OPS)}; {form}"
+            )
+    return text
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+class StageSettings(Section):
+    """One step of a canary."""
+
+    share: float = Field(gt=0, lt=1, description="Of the answers.")
+    minutes: float = Field(gt=0, le=100_000, description="How long at least, and until its gates pass.")
+
+
+class GateSettings(Section):
+    """One line of the gates; docs/gates.md has the grammar."""
+
+    metric: str = Field(min_length=1)
+    success: str = Field(min_length=1)
+    against: str = ""
+    minus: str = ""
+    when: str = ""
+    min_rows: int = Field(default=0, ge=0)
+    interval_seconds: int = Field(default=0, ge=0)
+    count: int = Field(default=0, ge=0)
+    failure_limit: int = Field(default=0, ge=0)
+    inconclusive_limit: int = Field(default=0, ge=0)
+    dry_run: bool = False
+
+
+def _stages(value: Sequence[StageSettings]) -> tuple[Stage, ...]:
+    shares = [stage.share for stage in value]
+    if shares != sorted(set(shares)):
+        raise ValueError(
+            f"shares {shares} do not rise; each stage gives the new bundle more than the one before"
+        )
+    return tuple(Stage(stage.share, stage.minutes) for stage in value)
+
+
+def _gates(value: Sequence[GateSettings]) -> tuple[GateSpec, ...]:
+    metrics = [gate.metric for gate in value]
+    twice = sorted({metric for metric in metrics if metrics.count(metric) > 1})
+    if twice:
+        raise ValueError(f"{', '.join(twice)} is judged twice; keep one line for each metric")
+    return tuple(GateSpec(**gate.model_dump()) for gate in value)
+
+
+if TYPE_CHECKING:
+    # What a reader of the settings gets; the file's tables are checked as sections first.
+    Endpoint = str
+    Stages = tuple[Stage, ...]
+    Gates = tuple[GateSpec, ...]
+    Members = tuple["FleetMember", ...]
+else:
+    Endpoint = Annotated[str, BeforeValidator(_endpoint)]
+    Stages = Annotated[tuple[StageSettings, ...], BeforeValidator(_as_tuple), AfterValidator(_stages)]
+    Gates = Annotated[tuple[GateSettings, ...], BeforeValidator(_as_tuple), AfterValidator(_gates)]
+    Members = Annotated[tuple["FleetMember", ...], BeforeValidator(_as_tuple)]
+
+
+# --- the file ---
+
+
+class PlatformSettings(Section):
+    """The process: where it listens and where it keeps its state."""
+
+    allow_remote: bool = Field(
+        default=False,
+        description="Lets `listen` name an address that other machines reach. There is no TLS in "
+        "the process: "
+        "put a proxy in front.",
+    )
+    listen: Address = Field(
+        default="127.0.0.1:7710", description="Pages and REST over HTTP. Port 0: any free one."
+    )
+    database: Annotated[str, BeforeValidator(_database)] = Field(
+        default="sqlite:///platform.sqlite",
+        validate_default=True,
+        description="The state: sqlite:///FILE or postgresql://user@host/name. `$NAME` is read from the "
+        "environment, where a password belongs.",
+    )
+    data_dir: Directory = Field(
+        default=Path("platform"),
+        validate_default=True,
+        description="Uploads under way, verified copies of bundles, kept read-outs. May be on "
+        "this machine only.",
+    )
+    registry: Annotated[str, BeforeValidator(_registry)] = Field(
+        default="registry",
+        validate_default=True,
+        description="Where bundles are stored and aliases point: a directory, or "
+        "mlflow:http://host:port. The "
+        "servers follow the same one.",
+    )
+    tick_ms: int = Field(
+        default=500, ge=10, le=60_000, description="How often change requests are moved along."
+    )
+    public_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/\s?#@]+(/[^\s?#]*)?$",
+        description="What messages and links begin with. Default: the address listened on.",
+        examples=["https://scorer.example.com"],
+    )
+    session_hours: float = Field(
+        default=12.0, gt=0, le=720, description="How long somebody stays signed in at a browser."
+    )
+    approval_days: float = Field(
+        default=7.0,
+        gt=0,
+        le=365,
+        description="A RELEASE that nobody has approved after so many days expires.",
+    )
+    upload_mb: int = Field(
+        default=512, ge=1, le=65_536, description="Largest bundle that is taken in, unpacked."
+    )
+    trusted_proxy_header: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$",
+        description="A header in which a proxy that has checked it names the user. Believed only "
+        "together with "
+        "the secret.",
+        examples=["X-Forwarded-User"],
+    )
+    trusted_proxy_secret_file: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description="The file with the secret that the proxy sends as X-Proxy-Secret.",
+        examples=["proxy.secret"],
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _stays_local(cls, value: str, info: ValidationInfo) -> str:
+        if not is_loopback(value) and info.data.get("allow_remote") is False:
+            raise ValueError(
+                f'"{value}" can be reached from other machines; set allow_remote = true, or use 127.0.0.1'
+            )
+        return value
+
+    @field_validator("trusted_proxy_secret_file")
+    @classmethod
+    def _both_or_none(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        header = info.data.get("trusted_proxy_header")
+        if (value is None) != (header is None):
+            raise ValueError("a trusted proxy needs both trusted_proxy_header and trusted_proxy_secret_file")
+        return value
+
+
+class FleetMember(Section):
+    """A server that the platform leads."""
+
+    name: str = Field(pattern=rf"^{NAME}$", description="What it is called here.")
+    control: Endpoint = Field(description="host:port of its control service.")
+    role: Literal["live", "shadow"] = Field(
+        default="live",
+        description='"live" answers shoppers; "shadow" is the pool (`scorer serve --role shadow`).',
+    )
+    log: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description="Its decision log, where this machine can read it; what read-outs are made of.",
+        examples=["decisions"],
+    )
+
+
+class CheckpointSettings(Section):
+    """What happens at a checkpoint between a change request and a release."""
+
+    alias: str = Field(
+        pattern=rf"^{NAME}@{NAME}$", description="The registry alias that a release moves: name@alias."
+    )
+    p99_ms: float = Field(
+        default=10.0, gt=0, le=60_000, description="The promise that gates judge times against, milliseconds."
+    )
+    slots: int = Field(default=2, ge=1, le=64, description="How many changes may be in its shadow at once.")
+    sample: float = Field(
+        default=0.1,
+        gt=0,
+        le=1,
+        description="Share of its requests that the shadow sees, until somebody changes it.",
+    )
+    filter: Annotated[str, AfterValidator(check_filter)] = Field(
+        default="",
+        description="Which of them: a JSON list of conditions on features, all of which must hold.",
+    )
+    pool: bool = Field(
+        default=False, description="The shadow is evaluated in the pool rather than in the live servers."
+    )
+    minutes: float = Field(
+        default=60.0,
+        gt=0,
+        le=100_000,
+        description="How long a change is in the shadow unless it says otherwise.",
+    )
+    max_minutes: float = Field(
+        default=20_160.0, gt=0, le=1_000_000, description="The longest booking that is taken."
+    )
+    patience_minutes: float = Field(
+        default=60.0,
+        gt=0,
+        le=100_000,
+        description="How much longer a stage may stay inconclusive before it is rolled back.",
+    )
+    stages: Stages = Field(
+        default=(Stage(0.05, 15.0), Stage(0.25, 15.0)),
+        description="The canary: shares of the answers, one after the other, before all of them.",
+    )
+    gates: Gates = Field(
+        default=(),
+        description="What a change must pass. None: the standard gates (docs/gates.md).",
+        examples=[
+            [
+                {"metric": "exec_p99_us", "against": "sla", "success": "<= 10000", "min_rows": 1000},
+                {
+                    "metric": "flip_rate",
+                    "against": "live",
+                    "minus": "aa_control",
+                    "success": "<= 0.02 upper95",
+                },
+            ]
+        ],
+    )
+
+    @field_validator("max_minutes")
+    @classmethod
+    def _holds_the_usual(cls, value: float, info: ValidationInfo) -> float:
+        usual = info.data.get("minutes", 0.0)
+        if value < usual:
+            raise ValueError(f"{value:g} is less than minutes ({usual:g}); raise it, or shorten minutes")
+        return value
+
+
+class Settings(Section):
+    """Everything that the platform needs to know."""
+
+    platform: PlatformSettings = Field(default_factory=PlatformSettings)
+    fleet: Members = Field(default=(), description="The servers that the platform leads.")
+    checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Settings:
+        names = [member.name for member in self.fleet]
+        controls = [member.control for member in self.fleet]
+        for what, values in (("name", names), ("control", controls)):
+            twice = sorted({value for value in values if values.count(value) > 1})
+            if twice:
+                raise ValueError(f'fleet: two servers have the {what} "{twice[0]}"; each has its own')
+        pool = sorted(name for name, checkpoint in self.checkpoints.items() if checkpoint.pool)
+        if pool and not any(member.role == "shadow" for member in self.fleet):
+            raise ValueError(
+                f'checkpoints."{pool[0]}".pool is true and no server of the fleet has role = '
+                f'"shadow"; add one'
+            )
+        return self
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> Settings:
+        """Reads a settings file.
+
+        Raises:
+            InvalidSettingsError: With every mistake found, each with its key and line.
+        """
+        path = Path(path)
+        try:
+            text = path.read_bytes().decode("utf-8")
+        except FileNotFoundError:
+            raise _whole(
+                str(path), "no such file; `scorer platform config` prints one to start from"
+            ) from None
+        except IsADirectoryError:
+            raise _whole(str(path), "is a directory; name the TOML file in it") from None
+        except UnicodeDecodeError as error:
+            raise _whole(str(path), f"byte {error.start} is not UTF-8; TOML is UTF-8 text") from None
+        except OSError as error:
+            raise _whole(str(path), f"cannot be read: {error.strerror}") from None
+        return cls.parse(text, where=str(path), base=path.resolve().parent, environment=environment)
+
+    @classmethod
+    def parse(
+        cls,
+        text: str,
+        *,
+        where: str = "platform.toml",
+        base: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Settings:
+        """Reads settings from text; `where` names it in messages, relative paths start from `base`."""
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise _whole(where, f"not valid TOML: {error}") from None
+        # An absent table still needs the base directory for its default paths.
+        document.setdefault("platform", {})
+        document.setdefault("checkpoints", {})
+        context = {
+            "base": base or Path.cwd(),
+            "environment": os.environ if environment is None else environment,
+        }
+        try:
+            return cls.model_validate(document, context=context)
+        except ValidationError as error:
+            lines = key_lines(text)
+            problems = []
+            for detail in error.errors(include_url=False):
+                at, message = describe(detail, cls)
+                line = next((lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in lines), 0)
+                problems.append(Problem(line, f"{where}:{line}" if line else where, dotted(at), message))
+            raise InvalidSettingsError(problems) from None
+
+
+def _whole(where: str, message: str) -> InvalidSettingsError:
+    return InvalidSettingsError([Problem(0, where, "", message)])
