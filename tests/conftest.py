@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from scorer.registry import Registry
+
+if TYPE_CHECKING:
+    from postgres import Postgres
+
+    from scorer.release.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +45,33 @@ def registry(tmp_path: Path, built_bundles: dict[str, Path]) -> Registry:
     made.alias("action-authorise", "live", made.push(built_bundles["action-1"]))
     made.push(built_bundles["score-2"])
     return made
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Postgres]:
+    """A real PostgreSQL server, started with the first test that asks for it."""
+    from postgres import Postgres, find
+
+    if find("initdb") is None or find("postgres") is None:
+        pytest.skip("needs the system package postgresql")
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database; whoever asks for it runs on both engines."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/platform.db"
+    server: Postgres = request.getfixturevalue("postgresql")
+    return server.url(server.database())
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    """An open `Store` on each engine."""
+    from scorer.release.store import Store
+
+    opened = Store(database_url)
+    yield opened
+    opened.close()

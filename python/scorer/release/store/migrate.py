@@ -1,0 +1,47 @@
+"""Brings a database to the tables of this program, once, however many processes start together."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
+
+from scorer.release.errors import PlatformError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+def migrate(connection: Connection, database: str) -> None:
+    """Runs what is missing, in the caller's writing transaction: whoever comes second finds nothing to do.
+
+    Raises:
+        PlatformError: For a database that a newer program has migrated, or that holds something else.
+    """
+    from alembic import command
+    from alembic.config import Config
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+    from sqlalchemy import inspect
+
+    with as_file(files("scorer.release.store") / "migrations") as scripts:
+        config = Config()
+        config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+        config.set_main_option("path_separator", "os")
+        config.attributes["connection"] = connection
+        directory = ScriptDirectory.from_config(config)
+        context = MigrationContext.configure(connection)
+        found = context.get_current_revision()
+        known = {script.revision for script in directory.walk_revisions()}
+        if found is not None and found not in known:
+            raise PlatformError(
+                f"database {database} has schema {found}, which is newer than this program "
+                f"(it knows up to {directory.get_current_head()}); start the scorer that migrated it, "
+                "or a newer one"
+            )
+        if found is None and (tables := inspect(connection).get_table_names()):
+            raise PlatformError(
+                f"database {database} holds tables of something else ({', '.join(sorted(tables)[:3])}, ...); "
+                "give the platform an empty database of its own"
+            )
+        if found != directory.get_current_head():
+            command.upgrade(config, "head")

@@ -1,0 +1,1 @@
+"""How a database comes to the tables of today: alembic's scripts, shipped with the package."""

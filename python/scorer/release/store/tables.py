@@ -1,0 +1,380 @@
+"""Every table of the platform. `migrations/` makes them; a test holds the two together.
+
+Times are `Instant` (aware in, aware out), JSON values are `Json`, text is `Words`. Names of users, projects,
+checkpoints and states are kept as they are spoken; enums as their values.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from scorer.release.store.values import Instant, Json, Words
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite numbers rows by itself only in a column of exactly this type.
+_Number = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _number() -> Column[int]:
+    return Column("id", _Number, primary_key=True, autoincrement=True)
+
+
+# === who ===
+
+users = Table(
+    "users",
+    metadata,
+    Column("name", Words, primary_key=True),
+    Column("admin", Boolean, nullable=False, default=False),
+    Column("created_at", Instant, nullable=False),
+)
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("name", Words, primary_key=True),
+    Column("title", Words, nullable=False),
+    Column("open_changes", Integer, nullable=False),
+    Column("slot_minutes_per_week", Integer, nullable=False),
+    Column("bundles", Integer, nullable=False),
+    Column("checkpoints", Json, nullable=False),
+    Column("created_at", Instant, nullable=False),
+)
+
+members = Table(
+    "members",
+    metadata,
+    Column("project", ForeignKey("projects.name"), primary_key=True),
+    Column("user", ForeignKey("users.name"), primary_key=True, index=True),
+    Column("role", Words, nullable=False),
+    Column("added_by", Words, nullable=False),
+    Column("added_at", Instant, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Words, primary_key=True),
+    Column("hash", Text, nullable=False, unique=True),
+    Column("user", ForeignKey("users.name"), nullable=False, index=True),
+    Column("label", Words, nullable=False),
+    Column("project", ForeignKey("projects.name")),
+    Column("role", Words, nullable=False),
+    Column("created_by", Words, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("expires_at", Instant),
+    Column("last_used_at", Instant),
+    Column("revoked_at", Instant),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("hash", Text, primary_key=True),
+    Column("token", ForeignKey("tokens.id"), nullable=False, index=True),
+    Column("csrf", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("last_seen_at", Instant, nullable=False),
+    Column("idle_until", Instant, nullable=False),
+    Column("expires_at", Instant, nullable=False, index=True),
+)
+
+# === bundles and changes ===
+
+bundles = Table(
+    "bundles",
+    metadata,
+    Column("project", ForeignKey("projects.name"), primary_key=True),
+    Column("digest", Words, primary_key=True, index=True),
+    Column("name", Words, nullable=False),
+    Column("kind", Words, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("uploaded_by", Words, nullable=False),
+    Column("uploaded_at", Instant, nullable=False),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("number", _Number, primary_key=True, autoincrement=True),
+    Column("id", Words, unique=True),  # cr-<number>, set in the transaction that inserts the row
+    Column("project", ForeignKey("projects.name"), nullable=False),
+    Column("kind", Words, nullable=False),
+    Column("checkpoint", Words, nullable=False),
+    Column("bundle", Words, nullable=False),
+    Column("bundle_name", Words, nullable=False),
+    Column("title", Words, nullable=False),
+    Column("description", Words, nullable=False, default=""),
+    Column("state", Words, nullable=False),
+    Column("step", Words, nullable=False, default=""),
+    Column("since", Instant),
+    Column("verdict", Words),
+    Column("note", Words, nullable=False, default=""),
+    Column("test", ForeignKey("changes.id")),
+    Column("minutes", Float, nullable=False),
+    Column("stages", Json, nullable=False),
+    Column("holdout", Float, nullable=False, default=0.0),
+    Column("gates", Json, nullable=False),
+    Column("sample", Float),
+    Column("pool", Boolean),
+    Column("before", Words),
+    Column("created_by", Words, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Column("submitted_by", Words),
+    Column("approved_by", Words),
+    Column("approved_at", Instant),
+    Column("version", Integer, nullable=False),
+    Index(None, "project", "state"),
+    Index(None, "checkpoint", "state"),
+    Index(None, "bundle"),
+    sqlite_autoincrement=True,
+)
+
+change_events = Table(
+    "change_events",
+    metadata,
+    _number(),
+    Column("change", ForeignKey("changes.id"), nullable=False, index=True),
+    Column("at", Instant, nullable=False),
+    Column("actor", Words, nullable=False),
+    Column("state", Words, nullable=False),
+    Column("step", Words, nullable=False),
+    Column("severity", Words, nullable=False),
+    Column("message", Words, nullable=False),
+    Column("details", Json, nullable=False),
+    Column("key", Words),  # at most one event of a change has it: a step that runs again tells nobody twice
+    UniqueConstraint("change", "key"),
+    sqlite_autoincrement=True,
+)
+
+change_steps = Table(
+    "change_steps",
+    metadata,
+    Column("change", ForeignKey("changes.id"), primary_key=True),
+    Column("state", Words, primary_key=True),
+    Column("name", Words, primary_key=True),
+    Column("position", Integer, nullable=False, default=0),
+    Column("status", Words, nullable=False),
+    Column("words", Words, nullable=False, default=""),
+    Column("began", Instant),
+    Column("ended", Instant),
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("data", Json),
+)
+
+gate_results = Table(
+    "gate_results",
+    metadata,
+    Column("change", ForeignKey("changes.id"), primary_key=True),
+    Column("phase", Words, primary_key=True),  # `read-out`, `canary 1`, ...
+    Column("position", Integer, primary_key=True),
+    Column("at", Instant, nullable=False),
+    Column("metric", Words, nullable=False),
+    Column("outcome", Words, nullable=False),
+    Column("value", Float),
+    Column("low", Float),
+    Column("high", Float),
+    Column("threshold", Float),
+    Column("rows", BigInteger, nullable=False),
+    Column("success", Words, nullable=False),
+    Column("words", Words, nullable=False),
+    Column("dry_run", Boolean, nullable=False, default=False),
+)
+
+waivers = Table(
+    "waivers",
+    metadata,
+    Column("change", ForeignKey("changes.id"), primary_key=True),
+    Column("metric", Words, primary_key=True),
+    Column("user", Words, nullable=False),
+    Column("reason", Words, nullable=False),
+    Column("at", Instant, nullable=False),
+)
+
+readouts = Table(
+    "readouts",
+    metadata,
+    Column("change", ForeignKey("changes.id"), primary_key=True),
+    Column("at", Instant, nullable=False),
+    Column("verdict", Words, nullable=False),
+    Column("document", Json, nullable=False),
+)
+
+# === calendar ===
+
+bookings = Table(
+    "bookings",
+    metadata,
+    _number(),
+    Column("change", ForeignKey("changes.id"), nullable=False, index=True),
+    Column("project", ForeignKey("projects.name"), nullable=False),
+    Column("user", Words, nullable=False),
+    Column("kind", Words, nullable=False),
+    Column("checkpoint", Words, nullable=False),
+    Column("slot", Integer, nullable=False),
+    Column("start", Instant, nullable=False),
+    Column("end", Instant, nullable=False),
+    Column("active", Boolean, nullable=False, default=True),
+    Index(None, "checkpoint", "slot", "start"),
+    Index(None, "project", "start"),
+    CheckConstraint('"end" >= start', name="order"),
+    sqlite_autoincrement=True,
+)
+
+freezes = Table(
+    "freezes",
+    metadata,
+    _number(),
+    Column("name", Words, nullable=False),
+    Column("kind", Words, nullable=False),
+    Column("cron", Words, nullable=False),
+    Column("timezone", Words, nullable=False),
+    Column("minutes", Integer, nullable=False),
+    Column("checkpoints", Json, nullable=False),
+    Column("reason", Words, nullable=False),
+    Column("created_by", Words, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+# === lanes ===
+
+recorded_tables = Table(
+    "recorded_tables",
+    metadata,
+    Column("checkpoint", Words, primary_key=True),
+    Column("revision", Integer, primary_key=True),
+    Column("answer", Json, nullable=False),
+    Column("observe", Json, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("actor", Words, nullable=False),
+    Column("cause", Words, nullable=False),
+    Column("change", ForeignKey("changes.id"), index=True),
+    Column("key", Words, unique=True),  # at most one table has it: a step that runs again records none twice
+)
+
+sampling = Table(
+    "sampling",
+    metadata,
+    Column("checkpoint", Words, primary_key=True),
+    Column("sample", Float, nullable=False),
+    Column("filter", Words, nullable=False),
+    Column("pool", Boolean),
+    Column("user", Words, nullable=False),
+    Column("at", Instant, nullable=False),
+)
+
+cursors = Table(  # how far something has been read (`readout:<server>`, ...)
+    "cursors",
+    metadata,
+    Column("name", Words, primary_key=True),
+    Column("position", Json, nullable=False),
+    Column("at", Instant, nullable=False),
+)
+
+# === telling people ===
+
+channels = Table(
+    "channels",
+    metadata,
+    _number(),
+    Column("project", ForeignKey("projects.name"), nullable=False, index=True),
+    Column("kind", Words, nullable=False),
+    Column("url", Words, nullable=False),
+    Column("secret", Words),
+    Column("severity", Words, nullable=False),
+    Column("checkpoints", Json, nullable=False),
+    Column("created_by", Words, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("removed_at", Instant),  # kept for its deliveries, without its address
+    sqlite_autoincrement=True,
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    _number(),
+    Column("channel", ForeignKey("channels.id"), nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("severity", Words, nullable=False),
+    Column("subject", Words, nullable=False),
+    Column("body", Words, nullable=False),
+    Column("checkpoint", Words, nullable=False),
+    Column("payload", Json, nullable=False),
+    Column("key", Words),
+    Column("state", Words, nullable=False),
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("due_at", Instant, nullable=False),
+    Column("claimed_by", Words),
+    Column("claimed_until", Instant),
+    Column("ended_at", Instant),
+    Column("error", Words, nullable=False, default=""),
+    Index(
+        "ix_outbox_waiting",
+        "due_at",
+        sqlite_where=text("state = 'waiting'"),
+        postgresql_where=text("state = 'waiting'"),
+    ),
+    UniqueConstraint("channel", "key"),
+    sqlite_autoincrement=True,
+)
+
+# === the platform's own ===
+
+audit = Table(  # triggers refuse UPDATE and DELETE
+    "audit",
+    metadata,
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),  # as hashed: plain microseconds
+    Column("actor", Words, nullable=False, index=True),
+    Column("via", Words, nullable=False),
+    Column("action", Words, nullable=False, index=True),
+    Column("object", Words, nullable=False, index=True),
+    Column("project", Words, nullable=False, index=True),
+    Column("details", Text, nullable=False),  # as hashed: canonical JSON
+    Column("previous", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+)
+
+audit_head = Table(  # one row, moved by whoever appends; triggers refuse DELETE
+    "audit_head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("hash", Text, nullable=False),
+    CheckConstraint("id = 1", name="single"),
+)
+
+leader = Table(  # one row: which platform process ticks
+    "leader",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("holder", Words, nullable=False),
+    Column("since", Instant, nullable=False),
+    Column("until", Instant, nullable=False),
+    CheckConstraint("id = 1", name="single"),
+)

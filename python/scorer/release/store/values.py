@@ -1,0 +1,108 @@
+"""What columns hold: moments, JSON and text, the same on both engines, and their plain helpers."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import BigInteger, Dialect, Text
+from sqlalchemy.types import TypeDecorator
+
+from scorer.release.errors import InvalidError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since 1970, exactly. Raises ValueError for a time without a zone."""
+    if at.tzinfo is None:
+        message = f"{at.isoformat()} has no time zone; times of the platform are aware"
+        raise ValueError(message)
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def instant(at: int) -> datetime:
+    """The aware UTC time of `micros`."""
+    return _EPOCH + timedelta(microseconds=at)
+
+
+def utcnow() -> datetime:
+    """The default of every `now`."""
+    return datetime.now(UTC)
+
+
+def dumps(value: Any) -> str:
+    """Canonical JSON: sorted keys, no spaces, ASCII; equal values, equal text.
+
+    Raises:
+        ValueError: For NaN and infinities, which JSON does not have.
+        TypeError: For what is not JSON, keys other than text included (they would come back as text).
+    """
+    _check_keys(value)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def loads(text: str) -> Any:
+    """What `dumps` wrote."""
+    return json.loads(text)
+
+
+def _check_keys(value: Any) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                message = f"key {key!r} is no text"
+                raise TypeError(message)
+            _check_keys(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_keys(item)
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware time; stored as microseconds since 1970 in UTC: both engines keep and order it alike."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        """To the database."""
+        return None if value is None else micros(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        """From the database."""
+        return None if value is None else instant(value)
+
+
+class Json(TypeDecorator[Any]):
+    """A JSON value; stored as canonical text. None is NULL."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """To the database."""
+        return None if value is None else dumps(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """From the database."""
+        return None if value is None else loads(value)
+
+
+class Words(TypeDecorator[str]):
+    """Text that both engines can keep: PostgreSQL knows no NUL, neither can keep half a surrogate pair."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """To the database."""
+        if value is not None and _UNKEEPABLE.search(value):
+            raise InvalidError(
+                "text with NUL characters or unpaired surrogates cannot be stored; send plain Unicode text"
+            )
+        return value

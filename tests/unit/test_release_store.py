@@ -1,0 +1,311 @@
+"""The store, on both engines: one writer at a time, all or nothing, one-line errors."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from hypothesis import given
+from hypothesis import strategies as st
+from postgres import Postgres
+from sqlalchemy import delete, func, insert, select, text, update
+from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
+
+from scorer.errors import ConfigError
+from scorer.release.errors import InvalidError, PlatformError, UnreachableError
+from scorer.release.store import Store, dumps, instant, loads, micros, tables
+from scorer.release.store.leader import Leader
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+
+
+def test_what_is_written_is_read(store: Store) -> None:
+    with store.write() as connection:
+        connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
+        connection.execute(
+            insert(tables.cursors).values(name="log", position={"b": [1, 2.5, None], "a": "ä"}, at=NOW)
+        )
+    with store.read() as connection:
+        user = connection.execute(select(tables.users)).one()
+        cursor = connection.execute(select(tables.cursors)).one()
+    assert (user.name, user.admin, user.created_at) == ("ada", False, NOW)
+    assert cursor.position == {"b": [1, 2.5, None], "a": "ä"}
+
+
+def test_a_failed_write_leaves_nothing(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError), store.write() as connection:
+        connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
+        _ = 1 / 0
+    with store.read() as connection:
+        assert connection.scalar(select(func.count()).select_from(tables.users)) == 0
+
+
+def test_a_reader_cannot_write(store: Store) -> None:
+    with pytest.raises((DBAPIError, PlatformError)), store.read() as connection:
+        connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
+    with store.write() as connection:  # the connection that was refused can write afterwards
+        connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
+
+
+def test_a_reader_keeps_its_view(store: Store) -> None:
+    count = select(func.count()).select_from(tables.users)
+    with store.read() as reader:
+        assert reader.scalar(count) == 0
+        with store.write() as connection:
+            connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
+        assert reader.scalar(count) == 0
+    with store.read() as reader:
+        assert reader.scalar(count) == 1
+
+
+def test_foreign_keys_hold(store: Store) -> None:
+    with pytest.raises(IntegrityError), store.write() as connection:
+        connection.execute(
+            insert(tables.members).values(
+                project="none", user="nobody", role="viewer", added_by="ada", added_at=NOW
+            )
+        )
+
+
+def test_writers_take_turns_across_stores(database_url: str) -> None:
+    """Read-modify-write of one row by threads of two stores (as of two processes): no update is lost."""
+    stores = [Store(database_url), Store(database_url)]
+    with stores[0].write() as connection:
+        connection.execute(insert(tables.cursors).values(name="n", position=0, at=NOW))
+
+    def add(store: Store) -> None:
+        for _ in range(15):
+            with store.write() as connection:
+                value = connection.scalar(select(tables.cursors.c.position))
+                connection.execute(update(tables.cursors).values(position=value + 1))
+
+    threads = [threading.Thread(target=add, args=(stores[index % 2],)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with stores[1].read() as connection:
+        assert connection.scalar(select(tables.cursors.c.position)) == 8 * 15
+    for store in stores:
+        store.close()
+
+
+def test_a_write_inside_a_write_is_refused_at_once(store: Store) -> None:
+    with (
+        pytest.raises(RuntimeError, match="a write inside a write"),
+        store.write(),
+        store.write(),
+    ):
+        pass
+    with store.write():  # and the lock is free again
+        pass
+
+
+def test_the_migration_makes_exactly_the_tables(store: Store) -> None:
+    with store.read() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
+
+
+def test_processes_that_start_together_migrate_once(database_url: str) -> None:
+    code = "import sys; from scorer.release.store import Store; Store(sys.argv[1]).close()"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, database_url], stderr=subprocess.PIPE) for _ in range(4)
+    ]
+    for process in started:
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 0, stderr.decode()
+    store = Store(database_url)
+    with store.read() as connection:
+        assert connection.scalars(text("SELECT version_num FROM alembic_version")).all() == ["0001"]
+    store.close()
+
+
+def test_a_newer_schema_is_refused(store: Store, database_url: str) -> None:
+    with store.write() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(PlatformError, match="schema 9999, which is newer than this program") as refused:
+        Store(database_url)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("CREATE TABLE orders (id INTEGER)")
+    other.close()
+    with pytest.raises(PlatformError, match=r"holds tables of something else \(orders"):
+        Store(f"sqlite:///{tmp_path}/other.db")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        update(tables.audit).values(actor="mallory"),
+        delete(tables.audit),
+        delete(tables.audit_head),
+    ],
+)
+def test_the_audit_log_cannot_be_changed(store: Store, statement: object) -> None:
+    with store.write() as connection:
+        connection.execute(
+            insert(tables.audit).values(
+                sequence=1, at=0, actor="a", via="", action="", object="", project="", details="{}",
+                previous="", hash="",
+            )
+        )  # fmt: skip
+        connection.execute(insert(tables.audit_head).values(id=1, sequence=1, hash=""))
+    with pytest.raises(DatabaseError, match="append-only"), store.write() as connection:
+        connection.execute(statement)  # type: ignore[call-overload]
+
+
+def test_text_that_one_engine_cannot_keep_is_refused_by_both(store: Store) -> None:
+    for name in ("a\0b", "a\ud800b"):
+        with pytest.raises(InvalidError, match="send plain Unicode text"), store.write() as connection:
+            connection.execute(insert(tables.users).values(name=name, created_at=NOW))
+        with pytest.raises(InvalidError), store.read() as connection:
+            connection.execute(select(tables.users).where(tables.users.c.name == name)).all()
+
+
+def test_transact_runs_again_what_the_database_took_back(postgresql: Postgres) -> None:
+    store = Store(postgresql.url(postgresql.database()))
+    runs = []
+
+    def work(connection: object) -> int:
+        runs.append(1)
+        if len(runs) == 1:  # as an administrator, or a restart, ends a session
+            pid = connection.scalar(text("SELECT pg_backend_pid()"))  # type: ignore[attr-defined]
+            with store.read() as other:
+                other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+        connection.execute(insert(tables.users).values(name="ada", created_at=NOW))  # type: ignore[attr-defined]
+        return len(runs)
+
+    assert store.transact(work) == 2
+    with store.read() as connection:
+        assert connection.scalar(select(func.count()).select_from(tables.users)) == 1
+    store.close()
+
+
+def test_a_store_outlives_a_restart_of_the_server() -> None:
+    from postgres import find
+
+    if find("initdb") is None:
+        pytest.skip("needs the system package postgresql")
+    with Postgres() as server:
+        store = Store(server.url(server.database()))
+        with store.write() as connection:
+            connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
+        server.stop()
+        with pytest.raises(UnreachableError, match="nothing was changed"), store.read():
+            pass
+        server.start()
+        with store.read() as connection:
+            assert connection.scalar(select(tables.users.c.name)) == "ada"
+        store.close()
+
+
+def test_a_wrong_password_is_one_line_without_it(postgresql: Postgres) -> None:
+    with pytest.raises(UnreachableError) as refused:
+        Store(postgresql.tcp_url(password="battery staple"))
+    said = str(refused.value)
+    assert "give the right user and password" in said
+    assert "battery" not in said
+    assert "\n" not in said
+    assert f"scorer@127.0.0.1:{postgresql.port}/postgres" in said
+    opened = Store(postgresql.tcp_url(postgresql.database()))
+    assert "horse" not in opened.name
+    opened.close()
+
+
+def test_a_missing_database_and_a_missing_server(postgresql: Postgres) -> None:
+    with pytest.raises(UnreachableError, match="create it, or correct the URL"):
+        Store(postgresql.url("nowhere"))
+    with pytest.raises(UnreachableError, match="see that it runs"):
+        Store("postgresql://scorer@127.0.0.1:1/platform")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("not a url", "cannot be read"),
+        ("mysql://u:secret@h/d", "SQLite and PostgreSQL, not on mysql"),
+        ("sqlite://", "must be a plain file"),
+        ("sqlite:///:memory:", "must be a plain file"),
+        ("postgresql://u:secret@h:port/d", "cannot be read"),
+    ],
+)
+def test_a_wrong_url(url: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        Store(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_file_that_cannot_be_a_database(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(PlatformError, match="cannot be written"):
+        Store(f"sqlite:///{tmp_path}/directory")
+    (tmp_path / "text").write_text("no database at all" * 100)
+    with pytest.raises(PlatformError, match="not a database"):
+        Store(f"sqlite:///{tmp_path}/text")
+
+
+def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/new/platform.db")
+    with store.write() as connection:
+        connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert "platform.db-wal" in modes
+    store.close()
+
+
+@given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-7, minutes=-30))])))
+def test_moments_come_back_exactly(at: datetime) -> None:
+    assert instant(micros(at)) == at
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_json_comes_back_and_is_canonical(value: object) -> None:
+    assert loads(dumps(value)) == value
+    assert dumps(loads(dumps(value))) == dumps(value)
+
+
+def test_what_is_no_json_or_no_moment_is_refused() -> None:
+    with pytest.raises(ValueError, match="no time zone"):
+        micros(datetime(2026, 1, 1))
+    with pytest.raises(ValueError, match="JSON"):
+        dumps({"x": float("nan")})
+    with pytest.raises(TypeError, match="no text"):
+        dumps({1: 2})
+
+
+def test_one_leads_at_a_time(store: Store) -> None:
+    clock = [NOW]
+    first, second = (Leader(store, name, seconds=10, now=lambda: clock[0]) for name in ("a", "b"))
+    assert first.lead()
+    assert not second.lead()
+    clock[0] += timedelta(seconds=9)
+    assert first.lead()
+    clock[0] += timedelta(seconds=9)
+    assert not second.lead()
+    clock[0] += timedelta(seconds=2)
+    assert second.lead()
+    assert not first.lead()
+    second.resign()
+    assert first.lead()
+    clock[0] -= timedelta(days=400)  # the clock is set back: nobody waits for a year
+    assert second.lead()
