@@ -75,6 +75,10 @@ class FakeDataPlane:
         self.wanted: dict[str, LoadFor | None] = {}
         self.previous: dict[str, str] = {}
         self.registry: tuple[bool, int] | None = None
+        self.is_pool = False
+        """Of the shadow pool: it evaluates the pool's lanes too."""
+        self.said: dict[str, Any] = {}
+        """What `status` says beside the bundles."""
         self.entered = threading.Event()
         self.may_load = threading.Event()
         self.may_load.set()
@@ -102,7 +106,7 @@ class FakeDataPlane:
         self.calls.append(f"swap {table.version}")
         if self.refuse_swaps is not None:
             raise SwapError(self.refuse_swaps)
-        missing = table.bundles() - set(self.loaded)
+        missing = self._used(table) - set(self.loaded)
         if missing:
             raise SwapError(f"not loaded: {missing}")
         if self.tables and table.version <= self.tables[-1].version:
@@ -112,14 +116,18 @@ class FakeDataPlane:
 
     def unload(self, digest: str) -> None:
         self.calls.append(f"unload {digest[7:11]}")
-        assert not self.tables or digest not in self.tables[-1].bundles(), "unloaded what is served"
+        assert not self.tables or digest not in self._used(self.tables[-1]), "unloaded what is in use"
         self.loaded.pop(digest, None)
 
     def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
         self.registry = (reachable, last_seen_ms)
 
     def status(self) -> Mapping[str, Any]:
-        return {"bundles": [{"digest": digest, "decisions": 3} for digest in self.loaded]}
+        return {"bundles": [{"digest": digest, "decisions": 3} for digest in self.loaded], **self.said}
+
+    def _used(self, table: LaneTable) -> set[str]:
+        observing = (lane for lanes in table.observe.values() for lane in lanes)
+        return table.bundles() | {lane.bundle for lane in observing if self.is_pool or not lane.pool}
 
     def events(self) -> Sequence[str]:
         return []

@@ -1,9 +1,13 @@
-"""Bundles of small trained models, built once per session."""
+"""Bundles of small trained models, built once per session; a world for the controller."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from control_world import World
+from fakes import fake_verify
 from trained import (
     ACTION_FEATURES,
     ACTIONS,
@@ -19,6 +23,7 @@ from trained import (
 )
 
 from scorer.bundle import HeldOut, PolicySpec, SchemaFile, verify
+from scorer.registry import Registry
 
 
 @pytest.fixture(scope="session")
@@ -71,3 +76,11 @@ def action_bundle(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         created_at=CREATED,
     )
     return Trained(path, verify(path), model, schema, rows, labels)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
+    made.push("a", live=True)
+    made.push("x", "action-authorise", live=True)
+    return made

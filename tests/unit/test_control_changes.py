@@ -8,19 +8,16 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FakeDataPlane, RecordedEvents, alike, fake_bundle, fake_verify
+from control_world import ACTION, FRAUD, World, alter, runs
+from fakes import alike, fake_verify
 
-from scorer import config
-from scorer.control.controller import Controller
 from scorer.control.lanes import Lane, only
 from scorer.control.state import StateDirectory, StateError
-from scorer.control.watcher import Watcher
 from scorer.errors import (
     AmbiguousReferenceError,
     ControlUnavailableError,
@@ -34,86 +31,7 @@ from scorer.errors import (
     UnknownCheckpointError,
     UnknownReferenceError,
 )
-from scorer.events import EventLog
 from scorer.registry import Registry
-
-SETTINGS = """
-[checkpoints."fraud.checkout"]
-kind = "score"
-alias = "fraud-checkout@live"
-[checkpoints."action.authorise"]
-kind = "action"
-alias = "action-authorise@live"
-"""
-FRAUD, ACTION = "fraud.checkout", "action.authorise"
-
-
-@dataclass
-class World:
-    """A registry with bundles, and as many server lives as a test needs."""
-
-    base: Path
-    registry: Registry
-    plane: FakeDataPlane = field(default_factory=FakeDataPlane)
-    log: RecordedEvents = field(default_factory=RecordedEvents)
-    state: StateDirectory | None = None
-
-    def push(self, content: str, name: str = "fraud-checkout", *, live: bool = False) -> str:
-        source = self.base / f"built-{name}-{content}"
-        if not source.exists():
-            fake_bundle(source, name=name, content=content)
-        digest = self.registry.push(source)
-        if live:
-            self.registry.alias(name, "live", digest)
-        return digest
-
-    def new_life(self) -> tuple[Controller, Watcher]:
-        """As after a restart: nothing is left but the disk."""
-        self.plane = FakeDataPlane()
-        settings = config.parse(SETTINGS, base=self.base, environment={})
-        if self.state is not None:
-            self.state.release()
-        self.state = state = StateDirectory(settings.server.state_dir)
-        state.prepare()
-        source = Registry(self.registry.path)
-        controller = Controller(settings, self.plane, source, state, EventLog(self.log))
-        return controller, Watcher(controller, jitter=lambda: 0.5)
-
-    async def booted(self) -> tuple[Controller, Watcher]:
-        controller, watcher = self.new_life()
-        await controller.restore()
-        await watcher.poll()
-        return controller, watcher
-
-    def served(self, checkpoint: str = FRAUD) -> str:
-        (lane,) = self.plane.tables[-1].checkpoints[checkpoint]
-        return lane.bundle
-
-    def stored(self, digest: str) -> Path:
-        return self.registry.resolve(digest).path
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
-    made.push("a", live=True)
-    made.push("x", "action-authorise", live=True)
-    return made
-
-
-def runs(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[World], None]:
-    def wrapper(world: World) -> None:
-        asyncio.run(test(world))
-
-    wrapper.__name__ = test.__name__
-    return wrapper
-
-
-def alter(file: Path) -> None:
-    file.chmod(0o644)
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(bytes(content))
 
 
 @runs

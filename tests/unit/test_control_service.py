@@ -125,6 +125,72 @@ def test_every_method(setting: Setting) -> None:
     setting.run(scenario)
 
 
+def test_observers_by_the_service(setting: Setting) -> None:
+    first, second = setting.digests
+    text = '[{"feature":  "amount", "op": "present"}]'
+
+    async def scenario(stub: Any, controller: Controller, plane: FakeDataPlane) -> None:
+        lanes = [
+            pb.Lane(name="cr-000001", bundle=second[7:19], sample=0.25, filter=text),
+            pb.Lane(name="aa", bundle="fraud-checkout@live", sample=0.25, pool=True),
+        ]
+        wanted = pb.SetObserversRequest(checkpoint="fraud.checkout", lanes=lanes, reason="cr-000001 table 1")
+        assert (await stub.SetObservers(wanted)).lane_table == 2
+        assert (await stub.SetObservers(wanted)).lane_table == 2
+        (checkpoint,) = (await stub.ListLanes(pb.ListLanesRequest())).checkpoints
+        assert [(lane.name, lane.bundle, lane.share) for lane in checkpoint.lanes] == [("live", first, 1)]
+        assert list(checkpoint.observers) == [
+            pb.Lane(name="cr-000001", bundle=second, sample=0.25, filter=text),
+            pb.Lane(name="aa", bundle=first, sample=0.25, pool=True),
+        ]
+        assert checkpoint.following == "fraud-checkout@live", "observing pins nothing"
+        (event,) = setting.events.named("observing")
+        assert event["reason"] == "cr-000001 table 1"
+
+        status = await stub.GetStatus(pb.GetStatusRequest())
+        assert list(status.checkpoints[0].observers) == list(checkpoint.observers)
+        assert (list(status.observers), status.role, status.HasField("pool")) == ([], "live", False)
+        assert {b.digest: b.live for b in status.bundles} == {first: True, second: False}
+        plane.said = {
+            "observers": [
+                {"checkpoint": "fraud.checkout", "lane": "cr-000001", "bundle": second, "pool": False,
+                 "seen": 2**40, "left_out": 3, "taken": 4, "dropped": 1, "shed": 2, "evaluated": 3,
+                 "failed": {"panic": 1}, "unlogged": 0, "waiting": 5, "stuck": True, "exec_p50_us": 12.5,
+                 "exec_p99_us": 40, "exec_p999_us": 80.25, "cpu_seconds": 0.5, "of a later version": [1]},
+            ],
+            "pool": {"address": "127.0.0.1:7710", "connected": False, "error": "refused", "sent": 7,
+                     "dropped": 2, "accepted": 5, "refused": 1},
+        }  # fmt: skip
+        status = await stub.GetStatus(pb.GetStatusRequest())
+        (observer,) = status.observers
+        assert (observer.lane, observer.seen, observer.stuck) == ("cr-000001", 2**40, True)
+        assert (dict(observer.failed), observer.exec_p99_us) == ({"panic": 1}, 40.0)
+        assert (status.pool.address, status.pool.error, status.pool.refused) == (
+            "127.0.0.1:7710",
+            "refused",
+            1,
+        )
+
+        for bad, code in (
+            (pb.Lane(name="a", bundle=second), grpc.StatusCode.INVALID_ARGUMENT),
+            (pb.Lane(name="a", bundle="sha256:" + "0" * 64, sample=1), grpc.StatusCode.NOT_FOUND),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.SetObservers(pb.SetObserversRequest(checkpoint="fraud.checkout", lanes=[bad]))
+            assert caught.value.code() is code
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.SetLanes(
+                pb.SetLanesRequest(
+                    checkpoint="fraud.checkout", lanes=[pb.Lane(name="a", bundle=first, share=1, sample=1)]
+                )
+            )
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert (await stub.SetObservers(pb.SetObserversRequest(checkpoint="fraud.checkout"))).lane_table == 3
+        assert controller.table.observe == {}
+
+    setting.run(scenario)
+
+
 def test_a_defect_is_an_id_here_and_a_traceback_there(setting: Setting) -> None:
     async def scenario(stub: Any, controller: Controller, plane: FakeDataPlane) -> None:
         def broken(*_: object) -> None:

@@ -3,24 +3,40 @@
 Order of every change: copy the bundles in → load, verify, warm → reserve a version on disk →
 swap → remember → unload what nothing needs. A failure before the swap leaves no trace in
 what is served. One lock makes changes wait for each other.
+
+Observe lanes are set apart from answer lanes: following an alias, setting lanes and rolling back
+keep them as they are, also a control lane that observes with what answered until then; whoever
+wants it to follow sets it again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from scorer.config import Settings
 from scorer.control.dataplane import DataPlane, LoadFor
-from scorer.control.lanes import Lane, Lanes, LaneTable, bundles_of, check_lanes, only
+from scorer.control.lanes import (
+    Lane,
+    Lanes,
+    LaneTable,
+    bundles_of,
+    check_apart,
+    check_lanes,
+    check_observers,
+    only,
+)
 from scorer.control.state import Following, Remembered, StateDirectory, StateError
 from scorer.errors import (
     BundleError,
     ControlUnavailableError,
+    InvalidLanesError,
     LoadError,
     NothingToRestoreError,
     RegistryUnavailableError,
@@ -30,6 +46,9 @@ from scorer.errors import (
 from scorer.events import EventLog
 from scorer.registry.base import BundleSource, Resolved
 from scorer.registry.reference import DigestReference, parse_reference, pick_digest
+
+# Observing makes no promise: nothing is measured from here on, and no speed refused.
+_NOBODY = LoadFor()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +99,40 @@ class Controller:
         """How each checkpoint relates to its alias."""
         return self._now.following
 
+    @property
+    def role(self) -> str:
+        """`live`, or `shadow`: a server of the shadow pool, which observes and answers nobody."""
+        return str(getattr(self.settings.server, "role", "live"))
+
     def is_ready(self) -> bool:
-        """Whether every checkpoint has something to serve."""
-        return self.table.is_complete()
+        """Whether every checkpoint has something to serve; the shadow pool serves nothing."""
+        return self.role == "shadow" or self.table.is_complete()
 
     # --- boot ---
 
     async def restore(self) -> None:
-        """Serves the last known good table, as far as it can be loaded and is still configured."""
+        """Serves the last known good table, as far as it can be loaded and is still configured.
+
+        What observed waits for `restore_observers`: answering comes first.
+        """
         try:
             last = await asyncio.to_thread(self.state.read)
         except StateError as error:
             self.events.error("state_unreadable", error=str(error))
-            return
+            last = None
+        self._tell_if_ready()
         if last is None:
             return
         async with self._lock:
+            observed = {**last.table.observe, **last.pending}
             # Versions go on from where they were, whatever becomes of the table.
-            self._now = replace(self._now, reserved=max(last.reserved, last.table.version))
+            self._now = replace(
+                self._now,
+                reserved=max(last.reserved, last.table.version),
+                pending={
+                    name: lanes for name, lanes in observed.items() if name in self.settings.checkpoints
+                },
+            )
             wanted = {
                 name: lanes
                 for name, lanes in last.table.checkpoints.items()
@@ -109,7 +144,7 @@ class Controller:
             lanes = {
                 name: wanted.get(name, ()) if usable.get(name) else () for name in self.settings.checkpoints
             }
-            is_same = lanes == dict(last.table.checkpoints)
+            is_same = lanes == dict(last.table.checkpoints) and not last.table.observe
             table = LaneTable(last.table.version if is_same else self._next_version(), lanes)
             if not any(lanes.values()):
                 return
@@ -127,6 +162,43 @@ class Controller:
             )
             self._tell_if_ready()
             self.events.info("restored", lane_table=table.version, checkpoints=_shown(lanes))
+
+    async def restore_observers(self) -> None:
+        """Observes again, after a start, with what observed before; says what it leaves out, and why."""
+        async with self._lock:
+            if not self._now.pending:
+                return
+            for checkpoint, lanes in self._now.pending.items():
+                kept = tuple([lane for lane in lanes if await self._observes(checkpoint, lane)])
+                try:
+                    if kept:
+                        await self._change({}, observe={checkpoint: kept}, event={"cause": "restart"})
+                except (ScorerError, OSError) as error:
+                    for lane in kept:
+                        self._leave_out(checkpoint, lane, error)
+            self._now = replace(self._now, pending={})
+            await self._remember(self._now)
+            await self._tidy()
+
+    async def _observes(self, checkpoint: str, lane: Lane) -> bool:
+        """Loads the bundle of a lane that observed; says why where it cannot."""
+        if not self._evaluated_here(lane):
+            return True
+        try:
+            try:
+                origin = await asyncio.to_thread(self.source.resolve, lane.bundle)
+            except ScorerError:
+                origin = None  # the own copy has to do
+            await self._stage_and_load(lane.bundle, origin, _NOBODY)
+        except (ScorerError, OSError) as error:
+            self._leave_out(checkpoint, lane, error)
+            return False
+        return True
+
+    def _leave_out(self, checkpoint: str, lane: Lane, error: Exception) -> None:
+        self.events.error(
+            "observer_left_out", checkpoint=checkpoint, lane=lane.name, bundle=lane.bundle, error=str(error)
+        )
 
     async def load_previous(self) -> None:
         """Loads the bundles before the live ones again after a start, so that a rollback is instant again.
@@ -180,9 +252,9 @@ class Controller:
             noticed_at_us = time.time_ns() // 1000 if noticed_at_us is None else noticed_at_us
             changed_at_us = None if target.changed_at_ms is None else target.changed_at_ms * 1000
             return await self._change(
-                {checkpoint: only(target.digest)},
                 {target.digest: target},
-                following,
+                answer={checkpoint: only(target.digest)},
+                following=following,
                 event={"cause": f"alias {alias}"},
                 wanted=LoadFor(changed_at_us=changed_at_us, noticed_at_us=noticed_at_us),
             )
@@ -203,28 +275,50 @@ class Controller:
         """
         asked_at_us = time.time_ns() // 1000
         self._check_checkpoint(checkpoint)
+        self._check_answers(checkpoint)
         check_lanes(checkpoint, lanes)
         async with self._lock:
             self._check_running()
-            resolved = [await asyncio.to_thread(self._resolve, lane.bundle) for lane in lanes]
-            wanted = tuple(
-                replace(lane, bundle=target.digest) for lane, target in zip(lanes, resolved, strict=True)
-            )
+            check_apart(checkpoint, lanes, self.table.observe.get(checkpoint, ()))
+            wanted, origins = await self._resolved(lanes)
             if self.table.checkpoints[checkpoint] == wanted:
                 return Changed(self.table.version, previous=wanted)
             alias = self.settings.checkpoints[checkpoint].alias
             if len(lanes) == 1 and lanes[0].bundle == alias:
                 # Asking for the very alias is asking to follow it again.
-                following = {checkpoint: Following(alias, resolved[0].digest)}
+                following = {checkpoint: Following(alias, wanted[0].bundle)}
             else:
                 following = {checkpoint: await self._pinned(checkpoint)}
             return await self._change(
-                {checkpoint: wanted},
-                {target.digest: target for target in resolved},
-                following,
+                origins,
+                answer={checkpoint: wanted},
+                following=following,
                 event={"cause": cause, "reason": reason},
                 wanted=LoadFor(noticed_at_us=asked_at_us, allow_slower=allow_slower),
             )
+
+    async def set_observers(self, checkpoint: str, lanes: Sequence[Lane], *, reason: str) -> Changed:
+        """Observes with these lanes; none of them ends observing. What answers is not touched.
+
+        Every bundle is loaded first; on any failure nothing changes. How fast it is does not matter
+        here: observing is how that is found out.
+        """
+        self._check_checkpoint(checkpoint)
+        check_observers(checkpoint, lanes)
+        async with self._lock:
+            self._check_running()
+            answer = self.table.checkpoints[checkpoint]
+            check_apart(checkpoint, answer, lanes)
+            if any(lane.filter for lane in lanes):
+                check_observers(checkpoint, lanes, features=await asyncio.to_thread(self._features, answer))
+            wanted, origins = await self._resolved(lanes)
+            before = self.table.observe.get(checkpoint, ())
+            if before == wanted and checkpoint not in self._now.pending:
+                return Changed(self.table.version, previous=wanted)
+            changed = await self._change(
+                origins, observe={checkpoint: wanted}, event={"cause": "set observers", "reason": reason}
+            )
+            return replace(changed, previous=before)
 
     async def rollback(self, checkpoint: str, *, reason: str) -> Changed:
         """Restores the lanes before the current ones: of one checkpoint, or (empty name) of the last change.
@@ -233,6 +327,7 @@ class Controller:
         """
         if checkpoint:
             self._check_checkpoint(checkpoint)
+            self._check_answers(checkpoint)
         async with self._lock:
             self._check_running()
             names = [checkpoint] if checkpoint else list(self._now.changed_last)
@@ -244,9 +339,9 @@ class Controller:
                 )
             following = {name: await self._pinned(name) for name in restored}
             return await self._change(
-                restored,
                 {},
-                following,
+                answer=restored,
+                following=following,
                 event={"cause": "rollback", "reason": reason},
                 is_rollback=True,
                 # The way back is never barred by the speed of what is come back to.
@@ -263,49 +358,71 @@ class Controller:
 
     async def _change(
         self,
-        lanes: Mapping[str, Lanes],
         origins: Mapping[str, Resolved],
-        following: Mapping[str, Following],
         *,
+        answer: Mapping[str, Lanes] = MappingProxyType({}),
+        observe: Mapping[str, Lanes] = MappingProxyType({}),
+        following: Mapping[str, Following] = MappingProxyType({}),
         event: Mapping[str, Any],
-        wanted: LoadFor,
+        wanted: LoadFor = _NOBODY,
         is_rollback: bool = False,
     ) -> Changed:
         """Makes a new table in which some checkpoints have other lanes."""
         was_loaded = set(self.load_reports)
         try:
             load_ms = 0.0
-            for checkpoint, wanted_lanes in lanes.items():
-                for digest in sorted({lane.bundle for lane in wanted_lanes}):
-                    wanted = replace(wanted, checkpoint=checkpoint)
-                    load_ms += await self._stage_and_load(digest, origins.get(digest), wanted)
+            for checkpoint, lanes in answer.items():
+                for digest in sorted({lane.bundle for lane in lanes}):
+                    load_ms += await self._stage_and_load(
+                        digest, origins.get(digest), replace(wanted, checkpoint=checkpoint)
+                    )
+            for digest in sorted(self._evaluating(observe)):
+                load_ms += await self._stage_and_load(digest, origins.get(digest), _NOBODY)
             old = self._now
-            before = {name: old.table.checkpoints[name] for name in lanes if old.table.checkpoints[name]}
-            kept = {name: value for name, value in old.before.items() if name not in lanes}
+            before = {name: old.table.checkpoints[name] for name in answer if old.table.checkpoints[name]}
+            kept = {name: value for name, value in old.before.items() if name not in answer}
             offered = kept if is_rollback else {**kept, **before}
             version = self._next_version()
             await self._remember(replace(old, reserved=version))
-            table = LaneTable(version, {**old.table.checkpoints, **lanes})
+            observing = {**old.table.observe, **observe}
+            table = LaneTable(
+                version,
+                {**old.table.checkpoints, **answer},
+                {name: lanes for name, lanes in observing.items() if lanes},
+            )
             await asyncio.to_thread(self.plane.swap, table, _previous(offered))
         except BaseException:
             await self._let_go(set(self.load_reports) - was_loaded)
             await asyncio.to_thread(self._collect, self._needed())
             raise
+        changed_last = () if is_rollback else tuple(before)
         self._now = Remembered(
             table,
             before=offered,
-            changed_last=() if is_rollback else tuple(before),
+            changed_last=changed_last if answer else old.changed_last,
             following={**old.following, **following},
             reserved=version,
+            pending={name: lanes for name, lanes in old.pending.items() if name not in observe},
         )
         self._tell_if_ready()
         await self._remember(self._now)
-        await self._let_go(set(self.load_reports) - self._needed())
-        await asyncio.to_thread(self._collect, self._needed())
+        await self._tidy()
         self.events.info(
-            "swapped", lane_table=version, checkpoints=_shown(lanes), load_ms=round(load_ms, 1), **event
+            "swapped" if answer else "observing",
+            lane_table=version,
+            checkpoints=_shown(answer) if answer else _shown_observers(observe),
+            load_ms=round(load_ms, 1),
+            **event,
         )
-        return Changed(version, load_ms, next(iter(before.values()), ()) if len(lanes) == 1 else ())
+        return Changed(version, load_ms, next(iter(before.values()), ()) if len(answer) == 1 else ())
+
+    async def _resolved(self, lanes: Sequence[Lane]) -> tuple[Lanes, dict[str, Resolved]]:
+        """The lanes with digests for references, and where those bundles come from."""
+        found = [await asyncio.to_thread(self._resolve, lane.bundle) for lane in lanes]
+        digests = tuple(
+            replace(lane, bundle=target.digest) for lane, target in zip(lanes, found, strict=True)
+        )
+        return digests, {target.digest: target for target in found}
 
     async def _stage_and_load(self, digest: str, origin: Resolved | None, wanted: LoadFor) -> float:
         """Loads a bundle from the own copy, made first where there is none; the milliseconds it took."""
@@ -351,9 +468,33 @@ class Controller:
             except ScorerError as error:
                 self.events.warning("not_unloaded", bundle=digest, error=str(error))
 
+    async def _tidy(self) -> None:
+        await self._let_go(set(self.load_reports) - self._needed())
+        await asyncio.to_thread(self._collect, self._needed())
+
     def _needed(self) -> set[str]:
-        """The bundles that are served, or would be after one rollback."""
-        return self._now.table.bundles() | bundles_of(self._now.before)
+        """The bundles that are served, or would be after one rollback, or observe."""
+        now = self._now
+        answering = now.table.bundles() | bundles_of(now.before)
+        return answering | self._evaluating(now.table.observe) | self._evaluating(now.pending)
+
+    def _evaluating(self, observe: Mapping[str, Lanes]) -> set[str]:
+        """The bundles that have to be loaded here to observe."""
+        return {lane.bundle for lanes in observe.values() for lane in lanes if self._evaluated_here(lane)}
+
+    def _evaluated_here(self, lane: Lane) -> bool:
+        return not lane.pool or self.role == "shadow"
+
+    def _features(self, answer: Lanes) -> set[str] | None:
+        """What the bundle with the largest share reads of a request; None: its copy does not say."""
+        if not answer:
+            return None
+        copy = self.state.bundle(max(answer, key=lambda lane: lane.share).bundle)
+        try:
+            schema = json.loads((copy / "schema.json").read_bytes())
+            return {str(feature["name"]) for feature in schema["features"]}
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def _collect(self, needed: set[str]) -> None:
         try:
@@ -416,6 +557,13 @@ class Controller:
                 f'no checkpoint "{checkpoint}"; {nearest(checkpoint, self.settings.checkpoints)}'
             )
 
+    def _check_answers(self, checkpoint: str) -> None:
+        if self.role == "shadow":
+            raise InvalidLanesError(
+                f'checkpoint "{checkpoint}": this server is of the shadow pool and answers nobody; set lanes '
+                "at a live server, observe lanes here"
+            )
+
     def _check_running(self) -> None:
         if self.draining:
             raise ControlUnavailableError("the server is stopping; change its successor")
@@ -431,4 +579,11 @@ def _shown(lanes: Mapping[str, Lanes]) -> dict[str, Any]:
     return {
         name: value[0].bundle if len(value) == 1 else {f"{e.name} {e.share:g}": e.bundle for e in value}
         for name, value in lanes.items()
+    }
+
+
+def _shown_observers(observe: Mapping[str, Lanes]) -> dict[str, Any]:
+    return {
+        name: {f"{e.name} {e.sample:g}{' pool' if e.pool else ''}": e.bundle for e in lanes}
+        for name, lanes in observe.items()
     }

@@ -1,13 +1,17 @@
-"""Lanes and the table of them: immutable, replaced as a whole."""
+"""Lanes and the table of them: immutable, replaced as a whole.
+
+Lanes that answer and lanes that observe are apart: nothing that changes the one touches the other.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from scorer.control.filters import parse_filter
 from scorer.errors import InvalidLanesError
 
 LIVE = "live"
@@ -24,8 +28,14 @@ class Lane:
     name: str
     bundle: str
     """``sha256:<hex>``; in a request also an alias or a prefix."""
-    share: float
-    """Of the checkpoint's traffic, 0 to 1."""
+    share: float = 0.0
+    """Of the checkpoint's traffic, 0 to 1; a lane that observes answers none of it."""
+    sample: float = 0.0
+    """Of the checkpoint's requests, above 0 to 1: what a lane that observes sees; 0 for one that answers."""
+    filter: str = ""
+    """Of a lane that observes: conditions on features (`scorer.control.filters`), as they were given."""
+    pool: bool = False
+    """It observes in the shadow pool: a live server sends it requests and does not load its bundle."""
 
 
 Lanes = tuple[Lane, ...]
@@ -42,14 +52,32 @@ class LaneTable:
 
     version: int
     checkpoints: Mapping[str, Lanes]
+    """The lanes that answer."""
+    observe: Mapping[str, Lanes] = field(default_factory=dict)
+    """The lanes that observe; only checkpoints that have some."""
 
     def bundles(self) -> set[str]:
-        """The digest of every bundle in the table."""
+        """The digest of every bundle that answers."""
         return bundles_of(self.checkpoints)
 
     def to_dict(self) -> dict[str, Any]:
-        """As the data plane and the state file have it."""
-        return {"version": self.version, "checkpoints": lanes_to_dict(self.checkpoints)}
+        """As the data plane has it."""
+        made: dict[str, Any] = {"version": self.version, "checkpoints": lanes_to_dict(self.checkpoints)}
+        if self.observe:
+            made["observe"] = {
+                checkpoint: [
+                    {
+                        "name": lane.name,
+                        "bundle": lane.bundle,
+                        "sample": lane.sample,
+                        "filter": parse_filter(lane.filter),
+                        "pool": lane.pool,
+                    }
+                    for lane in lanes
+                ]
+                for checkpoint, lanes in self.observe.items()
+            }
+        return made
 
     def is_complete(self) -> bool:
         """Whether every checkpoint has something to serve."""
@@ -77,11 +105,99 @@ def lanes_from_dict(value: Mapping[str, Any]) -> dict[str, Lanes]:
     }
 
 
+def observers_to_dict(checkpoints: Mapping[str, Lanes]) -> dict[str, list[dict[str, Any]]]:
+    """Observe lanes as the state file has them, filters as they were given."""
+    return {
+        checkpoint: [
+            {
+                "name": lane.name,
+                "bundle": lane.bundle,
+                "sample": lane.sample,
+                "filter": lane.filter,
+                "pool": lane.pool,
+            }
+            for lane in lanes
+        ]
+        for checkpoint, lanes in checkpoints.items()
+    }
+
+
+def observers_from_dict(value: Mapping[str, Any]) -> dict[str, Lanes]:
+    """The reverse of `observers_to_dict`."""
+    return {
+        checkpoint: tuple(
+            Lane(
+                str(e["name"]),
+                str(e["bundle"]),
+                sample=float(e["sample"]),
+                filter=str(e["filter"]),
+                pool=bool(e["pool"]),
+            )
+            for e in lanes
+        )
+        for checkpoint, lanes in value.items()
+    }
+
+
 def check_lanes(checkpoint: str, lanes: Sequence[Lane]) -> None:
-    """Refuses lanes that could not be served, before anything is loaded."""
+    """Refuses lanes that could not answer, before anything is loaded."""
     where = f'checkpoint "{checkpoint}"'
     if not lanes:
         raise InvalidLanesError(f"{where}: no lanes are given; give at least one")
+    _check_names(where, lanes)
+    for lane in lanes:
+        if not (math.isfinite(lane.share) and 0 <= lane.share <= 1):
+            raise InvalidLanesError(
+                f'{where}: lane "{lane.name}" has share {lane.share:g}; a share is between 0 and 1'
+            )
+        if lane.sample or lane.filter or lane.pool:
+            raise InvalidLanesError(
+                f'{where}: lane "{lane.name}" has a sample, a filter or the pool, which is for lanes that '
+                "observe; set those with `scorer observe` (SetObservers)"
+            )
+    total = math.fsum(lane.share for lane in lanes)
+    if abs(total - 1) > _SUM_TOLERANCE:
+        raise InvalidLanesError(f"{where}: the shares add up to {total:g}; they must add up to 1")
+
+
+def check_observers(
+    checkpoint: str, lanes: Sequence[Lane], *, features: Collection[str] | None = None
+) -> None:
+    """Refuses lanes that could not observe, before anything is loaded.
+
+    Args:
+        checkpoint: Where.
+        lanes: None of them ends observing.
+        features: Of the bundle that answers; None: not known here.
+    """
+    where = f'checkpoint "{checkpoint}"'
+    _check_names(where, lanes)
+    for lane in lanes:
+        if lane.name == LIVE:
+            raise InvalidLanesError(
+                f'{where}: "{LIVE}" is the lane that answers; give the one that observes another name'
+            )
+        if not (math.isfinite(lane.sample) and 0 < lane.sample <= 1):
+            raise InvalidLanesError(
+                f'{where}: lane "{lane.name}" has sample {lane.sample:g}; a sample is above 0, to 1'
+            )
+        if lane.share:
+            raise InvalidLanesError(
+                f'{where}: lane "{lane.name}" has share {lane.share:g}; a lane that observes answers '
+                "nothing: give it a sample"
+            )
+        parse_filter(lane.filter, where=f'{where}: lane "{lane.name}"', features=features)
+
+
+def check_apart(checkpoint: str, answer: Sequence[Lane], observe: Sequence[Lane]) -> None:
+    """Refuses a name that would stand for a lane that answers and for one that observes."""
+    for name in sorted({lane.name for lane in answer} & {lane.name for lane in observe}):
+        raise InvalidLanesError(
+            f'checkpoint "{checkpoint}": lane "{name}" would answer and observe; give each its own name'
+        )
+
+
+def _check_names(where: str, lanes: Sequence[Lane]) -> None:
     seen: set[str] = set()
     for lane in lanes:
         if not _NAME.fullmatch(lane.name):
@@ -94,10 +210,3 @@ def check_lanes(checkpoint: str, lanes: Sequence[Lane]) -> None:
         seen.add(lane.name)
         if not lane.bundle:
             raise InvalidLanesError(f'{where}: lane "{lane.name}" names no bundle; give a digest or an alias')
-        if not (math.isfinite(lane.share) and 0 <= lane.share <= 1):
-            raise InvalidLanesError(
-                f'{where}: lane "{lane.name}" has share {lane.share:g}; a share is between 0 and 1'
-            )
-    total = math.fsum(lane.share for lane in lanes)
-    if abs(total - 1) > _SUM_TOLERANCE:
-        raise InvalidLanesError(f"{where}: the shares add up to {total:g}; they must add up to 1")

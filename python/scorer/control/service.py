@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.json_format import ParseDict
 
 from scorer.control.controller import Controller
-from scorer.control.lanes import LIVE, Lane
+from scorer.control.lanes import LIVE, Lane, Lanes
 from scorer.control.watcher import Watcher
 from scorer.errors import (
     AmbiguousReferenceError,
@@ -141,6 +142,14 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             ),
             resident_bytes=resident_bytes(),
             addresses=addresses.grpc,
+            observers=[
+                ParseDict(dict(entry), pb.ObserverStatus(), ignore_unknown_fields=True)
+                for entry in status.get("observers") or ()
+            ],
+            role=controller.role,
+            pool=None
+            if not status.get("pool")
+            else ParseDict(dict(status["pool"]), pb.PoolStatus(), ignore_unknown_fields=True),
         )
 
     @_answered
@@ -151,15 +160,20 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     @_answered
     async def SetLanes(self, request: pb.SetLanesRequest, context: Any) -> pb.SetLanesResponse:  # noqa: N802
         """Replaces one checkpoint's lanes."""
-        lanes = [Lane(lane.name, lane.bundle, lane.share) for lane in request.lanes]
-        changed = await self.controller.set_lanes(request.checkpoint, lanes, reason=request.reason)
+        changed = await self.controller.set_lanes(
+            request.checkpoint, [*map(_lane, request.lanes)], reason=request.reason
+        )
         return pb.SetLanesResponse(lane_table=changed.version)
 
+    @_answered
     async def SetObservers(  # noqa: N802
         self, request: pb.SetObserversRequest, context: Any
     ) -> pb.SetObserversResponse:
         """Replaces one checkpoint's observe lanes."""
-        raise NotImplementedError
+        changed = await self.controller.set_observers(
+            request.checkpoint, [*map(_lane, request.lanes)], reason=request.reason
+        )
+        return pb.SetObserversResponse(lane_table=changed.version)
 
     @_answered
     async def Swap(self, request: pb.SwapRequest, context: Any) -> pb.SwapResponse:  # noqa: N802
@@ -196,11 +210,16 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             pb.CheckpointLanes(
                 checkpoint=name,
                 kind=controller.settings.checkpoints[name].kind,
-                lanes=[pb.Lane(name=lane.name, bundle=lane.bundle, share=lane.share) for lane in lanes],
-                following="" if controller.following[name].pinned else controller.following[name].alias,
+                lanes=_messages(lanes),
+                following=self._following(name),
+                observers=_messages(controller.table.observe.get(name, ())),
             )
             for name, lanes in controller.table.checkpoints.items()
         ]
+
+    def _following(self, checkpoint: str) -> str:
+        following = self.controller.following[checkpoint]
+        return "" if following.pinned or self.controller.role == "shadow" else following.alias
 
     def _bundles(self, status: Mapping[str, Any]) -> list[pb.BundleStatus]:
         live = self.controller.table.bundles()
@@ -216,6 +235,24 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             )
             for digest, report in self.controller.load_reports.items()
         ]
+
+
+def _lane(lane: pb.Lane) -> Lane:
+    return Lane(lane.name, lane.bundle, lane.share, lane.sample, lane.filter, lane.pool)
+
+
+def _messages(lanes: Lanes) -> list[pb.Lane]:
+    return [
+        pb.Lane(
+            name=lane.name,
+            bundle=lane.bundle,
+            share=lane.share,
+            sample=lane.sample,
+            filter=lane.filter,
+            pool=lane.pool,
+        )
+        for lane in lanes
+    ]
 
 
 async def start(service: ControlService, address: str) -> tuple[grpc.aio.Server, str]:

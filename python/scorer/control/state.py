@@ -21,7 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scorer.control.lanes import Lanes, LaneTable, lanes_from_dict, lanes_to_dict
+from scorer.control.lanes import (
+    Lanes,
+    LaneTable,
+    lanes_from_dict,
+    lanes_to_dict,
+    observers_from_dict,
+    observers_to_dict,
+)
 from scorer.durable import write_atomically
 from scorer.errors import ScorerError
 from scorer.registry import files
@@ -57,6 +64,8 @@ class Remembered:
     following: Mapping[str, Following] = field(default_factory=dict)
     reserved: int = 0
     """The highest table version ever attempted: a version never means two tables."""
+    pending: Mapping[str, Lanes] = field(default_factory=dict)
+    """Observe lanes that are wanted and, since the last start, not yet in the table."""
 
 
 class StateDirectory:
@@ -170,7 +179,11 @@ def _digest(body: Any) -> str:
 
 def _to_dict(remembered: Remembered) -> dict[str, Any]:
     return {
-        "table": remembered.table.to_dict(),
+        "table": {
+            "version": remembered.table.version,
+            "checkpoints": lanes_to_dict(remembered.table.checkpoints),
+            "observe": observers_to_dict(remembered.table.observe),
+        },
         "before": lanes_to_dict(remembered.before),
         "changed_last": list(remembered.changed_last),
         "following": {
@@ -178,13 +191,19 @@ def _to_dict(remembered: Remembered) -> dict[str, Any]:
             for checkpoint, f in remembered.following.items()
         },
         "reserved": remembered.reserved,
+        "pending": observers_to_dict(remembered.pending),
     }
 
 
 def _from_dict(body: Mapping[str, Any]) -> Remembered:
     table = body["table"]
     return Remembered(
-        table=LaneTable(int(table["version"]), lanes_from_dict(table["checkpoints"])),
+        table=LaneTable(
+            int(table["version"]),
+            lanes_from_dict(table["checkpoints"]),
+            # Files from before there were observe lanes have none.
+            observers_from_dict(table.get("observe", {})),
+        ),
         before=lanes_from_dict(body["before"]),
         changed_last=tuple(body["changed_last"]),
         following={
@@ -192,4 +211,5 @@ def _from_dict(body: Mapping[str, Any]) -> Remembered:
             for checkpoint, f in body["following"].items()
         },
         reserved=int(body["reserved"]),
+        pending=observers_from_dict(body.get("pending", {})),
     )

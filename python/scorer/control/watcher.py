@@ -60,6 +60,7 @@ class Watcher:
 
     async def run(self) -> None:
         """Polls until cancelled. No error ends it: the next pass may fare better."""
+        await self._controller.restore_observers()
         await self._controller.load_previous()
         while True:
             with suppress(TimeoutError):
@@ -87,7 +88,9 @@ class Watcher:
         try:
             seen_at_us = self._now_ms() * 1000
             version = await asyncio.to_thread(self._source.version)
-            if version != self._seen or await asyncio.to_thread(self._may_have_healed):
+            # The shadow pool answers nobody: aliases are nothing to it.
+            is_live = self._controller.role == "live"
+            if is_live and (version != self._seen or await asyncio.to_thread(self._may_have_healed)):
                 await self._follow_all(seen_at_us)
         except RegistryUnavailableError as error:
             self._lost(str(error))
