@@ -1,14 +1,39 @@
-"""Bundles as the platform takes them in and shows them."""
+"""Bundles as the platform takes them in and shows them: the registry, by project."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import builtins
+import json
+import re
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from scorer.release.model import Actor
+from scorer.errors import BundleError, RegistryError, RegistryUnavailableError
+from scorer.release.archive import unpack
+from scorer.release.errors import (
+    InvalidError,
+    NotFoundError,
+    QuotaError,
+    UnreachableError,
+)
+from scorer.release.model import Actor, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection
+
+    from scorer.registry import BundleDetails, BundleRecord, RegistryBackend
+    from scorer.release.access import Access
+    from scorer.release.audit import Audit
+    from scorer.release.store import Store
+
+_UPLOADS_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +45,7 @@ class BundleInfo:
     kind: str
     """`score` or `action`."""
     project: str
+    """Empty: of no project; it came into the registry by another way."""
     bytes: int
     uploaded_by: str
     uploaded_at: datetime | None
@@ -41,24 +67,361 @@ class BundleDetail:
 
 
 class Bundles:
-    """The registry, by project."""
+    """The registry, by project.
+
+    A bundle that a project took in is seen by that project alone; one that came into the registry by another
+    way (`scorer registry push`) by everybody.
+
+    Args:
+        store: Which project has which.
+        access: Who may.
+        audit: Written with every one taken in.
+        registry: Where they are.
+        data_dir: For uploads under way, and for copies of what is in a registry elsewhere.
+        upload_bytes: Largest bundle, unpacked.
+        now: Aware UTC.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        access: Access,
+        audit: Audit,
+        registry: RegistryBackend,
+        *,
+        data_dir: Path,
+        upload_bytes: int,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._access = access
+        self._audit = audit
+        self._registry = registry
+        self._uploads = data_dir / "uploads"
+        self._copies = data_dir / "bundles"
+        self._upload_bytes = upload_bytes
+        self._now = now
+        # A bundle's golden cases take a core while they run; the ticker needs one too.
+        self._room = threading.BoundedSemaphore(_UPLOADS_AT_ONCE)
+        self._sound: dict[str, Hashable] = {}
+
+    # --- taking in ---
 
     def upload(self, actor: Actor, project: str, archive: BinaryIO) -> BundleInfo:
-        """Takes a tar (or tar.gz) of a bundle's directory, verifies it, pushes it to the registry."""
-        raise NotImplementedError
+        """Takes a tar (or tar.gz) of a bundle's directory, verifies it, pushes it to the registry.
+
+        Taking in the same bundle again changes nothing.
+
+        Raises:
+            InvalidError: It is no bundle that may be served.
+            QuotaError: The project has as many as it may.
+        """
+        from scorer.registry import files
+
+        self._access.require(actor, Role.MODELER, project)
+        with self._store.read() as connection:
+            # Before any work: one more must fit, unless it turns out to be there already.
+            full = self._is_full(connection, project)
+        with self._room, _translated(), files.staged(self._uploads) as directory:
+            names = unpack(archive, directory, limit=self._upload_bytes)
+            digest = self._verify(directory, names)
+            if full and not self._has(project, digest):
+                raise self._quota(project)
+            record = self._registry.show(self._registry.push(directory, by=actor.user)).record
+        return self._enter(actor, project, record, "bundle.upload")
 
     def adopt(self, actor: Actor, project: str, reference: str) -> BundleInfo:
         """Takes in a bundle that is in the registry already: a digest, a prefix or name@alias."""
-        raise NotImplementedError
+        self._access.require(actor, Role.MODELER, project)
+        with _translated():
+            record = self._registry.show(reference).record
+        owners = self._owners(record.digest)
+        if owners and project not in owners and not owners & self._visible(actor):
+            raise _unknown(reference)
+        return self._enter(actor, project, record, "bundle.adopt")
+
+    # --- looking ---
 
     def list(self, actor: Actor, *, project: str | None = None, limit: int = 200) -> Sequence[BundleInfo]:
         """Newest first."""
-        raise NotImplementedError
+        from sqlalchemy import select
+
+        from scorer.release.store.tables import bundles
+
+        if project is not None:
+            self._access.require(actor, Role.VIEWER, project)
+        wanted = {project} if project is not None else self._visible(actor)
+        query = (
+            select(bundles)
+            .where(bundles.c.project.in_(sorted(wanted)))
+            .order_by(bundles.c.uploaded_at.desc(), bundles.c.digest)
+            .limit(limit)
+        )
+        with self._store.read() as connection:
+            return self._infos(connection, connection.execute(query).all())
 
     def detail(self, actor: Actor, digest: str) -> BundleDetail:
-        """One of them; a prefix will do."""
-        raise NotImplementedError
+        """One of them; a prefix or name@alias will do."""
+        info = self.info(actor, digest)
+        with _translated():
+            manifest = self._registry.show(info.digest).manifest
+        directory = self.local(info.digest)
+        schema = json.loads((directory / "schema.json").read_bytes())
+        reference = json.loads((directory / "reference.json").read_bytes())
+        features = [
+            *schema.get("features", ()),
+            *({**feature, "of": "action"} for feature in schema.get("action_features", ())),
+        ]
+        return BundleDetail(
+            info=info,
+            manifest=manifest,
+            lineage=manifest.get("lineage") or {},
+            reference=reference,
+            features=features,
+            lanes=self._lanes(info.digest),
+        )
+
+    def info(self, actor: Actor, reference: str) -> BundleInfo:
+        """What a digest, a prefix of one or name@alias stands for, among those that he may see."""
+        from sqlalchemy import select
+
+        from scorer.release.store.tables import bundles
+
+        with _translated():
+            record = self._record(actor, reference)
+        owners = self._owners(record.digest)
+        visible = self._visible(actor)
+        if owners and not owners & visible:
+            raise _unknown(reference)
+        query = select(bundles).where(
+            bundles.c.digest == record.digest, bundles.c.project.in_(sorted(owners & visible))
+        )
+        with self._store.read() as connection:
+            found = self._infos(connection, connection.execute(query.order_by(bundles.c.project)).all())
+        return found[0] if found else _of_registry(record)
 
     def local(self, digest: str) -> Path:
-        """A verified copy on this machine, for the checks."""
-        raise NotImplementedError
+        """A verified copy on this machine, for the checks; never to be written to."""
+        from scorer.bundle import verify
+        from scorer.registry import files
+
+        with _translated():
+            target = self._registry.resolve(digest)
+            path = target.path
+            if path is None:
+                path = self._copies / target.digest.removeprefix("sha256:")
+                if not path.is_dir():
+                    with files.staged(self._uploads) as temporary:
+                        self._registry.copy(target, temporary)
+                        verify(temporary, target.digest)
+                        files.commit(temporary, path)
+            seen = files.stat_fingerprint(path)
+            if self._sound.get(target.digest) != seen:
+                verify(path, target.digest)
+                self._sound[target.digest] = seen
+        return path
+
+    # --- inside ---
+
+    def _verify(self, directory: Path, names: Sequence[str]) -> str:
+        from scorer.bundle import verify
+        from scorer.registry import files
+
+        try:
+            listed = {*files.read_manifest(directory)["files"], files.MANIFEST}
+            if extra := sorted(set(names) - listed):
+                raise InvalidError(
+                    f'the archive holds "{extra[0][:80]}", which its manifest does not list; pack '
+                    f"the directory "
+                    "that `scorer bundle build` wrote and nothing else"
+                )
+            return str(verify(directory).digest)
+        except BundleError as error:
+            # Where it lies on the server is nobody's business.
+            raise InvalidError(
+                str(error).replace(f"{directory}/", "").replace(str(directory), "it")
+            ) from None
+
+    def _enter(self, actor: Actor, project: str, record: BundleRecord, action: str) -> BundleInfo:
+        from sqlalchemy import insert
+
+        from scorer.release.store.tables import bundles
+
+        with self._store.write() as connection:
+            row = self._row(connection, project, record.digest)
+            if row is None:
+                if self._is_full(connection, project):
+                    raise self._quota(project)
+                connection.execute(
+                    insert(bundles).values(
+                        project=project,
+                        digest=record.digest,
+                        name=record.name,
+                        kind=record.kind,
+                        bytes=record.bytes,
+                        uploaded_by=actor.user,
+                        uploaded_at=self._now(),
+                    )
+                )
+                self._audit.append(
+                    connection,
+                    actor,
+                    action,
+                    record.digest,
+                    project=project,
+                    details={"name": record.name, "kind": record.kind, "bytes": record.bytes},
+                )
+                row = self._row(connection, project, record.digest)
+            return self._infos(connection, [row])[0]
+
+    def _record(self, actor: Actor, reference: str) -> BundleRecord:
+        """The registry's entry. A prefix is completed among those that he may see, or that nobody has."""
+        if not re.fullmatch(r"(sha256:)?[0-9a-f]{4,63}", reference):
+            return self._registry.show(reference).record
+        prefix = reference.removeprefix("sha256:")
+        matches = [
+            record.digest
+            for record in self._registry.list()
+            if record.digest.removeprefix("sha256:").startswith(prefix)
+        ]
+        visible = self._visible(actor)
+        fitting = [digest for digest in matches if not (owners := self._owners(digest)) or owners & visible]
+        if not fitting:
+            raise _unknown(reference)
+        if len(fitting) > 1:
+            raise InvalidError(f'"{reference}" fits {len(fitting)} bundles; give more digits of the digest')
+        return self._registry.show(fitting[0]).record
+
+    def _row(self, connection: Connection, project: str, digest: str) -> Any:
+        from sqlalchemy import select
+
+        from scorer.release.store.tables import bundles
+
+        return connection.execute(
+            select(bundles).where(bundles.c.project == project, bundles.c.digest == digest)
+        ).one_or_none()
+
+    def _infos(self, connection: Connection, rows: Sequence[Any]) -> builtins.list[BundleInfo]:
+        from sqlalchemy import select
+
+        from scorer.release.store.tables import changes
+
+        of: dict[tuple[str, str], builtins.list[str]] = {}
+        query = (
+            select(changes.c.id, changes.c.project, changes.c.bundle)
+            .where(changes.c.bundle.in_(sorted({row.digest for row in rows})))
+            .order_by(changes.c.number.desc())
+        )
+        for change in connection.execute(query):
+            of.setdefault((change.project, change.bundle), []).append(change.id)
+        return [
+            BundleInfo(
+                digest=row.digest,
+                name=row.name,
+                kind=row.kind,
+                project=row.project,
+                bytes=row.bytes,
+                uploaded_by=row.uploaded_by,
+                uploaded_at=row.uploaded_at,
+                changes=tuple(of.get((row.project, row.digest), ())),
+            )
+            for row in rows
+        ]
+
+    def _owners(self, digest: str) -> set[str]:
+        from sqlalchemy import select
+
+        from scorer.release.store.tables import bundles
+
+        with self._store.read() as connection:
+            return set(connection.scalars(select(bundles.c.project).where(bundles.c.digest == digest)))
+
+    def _visible(self, actor: Actor) -> set[str]:
+        return {project.name for project in self._access.projects(actor)}
+
+    def _has(self, project: str, digest: str) -> bool:
+        with self._store.read() as connection:
+            return self._row(connection, project, digest) is not None
+
+    def _is_full(self, connection: Connection, project: str) -> bool:
+        from sqlalchemy import func, select
+
+        from scorer.release.store.tables import bundles, projects
+
+        count = connection.scalar(
+            select(func.count()).select_from(bundles).where(bundles.c.project == project)
+        )
+        most = connection.scalar(select(projects.c.bundles).where(projects.c.name == project))
+        return most is not None and (count or 0) >= most
+
+    def _quota(self, project: str) -> QuotaError:
+        return QuotaError(
+            f'project "{project}" has as many bundles as it may (quota bundles); an admin can raise it with '
+            "`scorer platform project`"
+        )
+
+    def _lanes(self, digest: str) -> builtins.list[str]:
+        from sqlalchemy import func, select
+
+        from scorer.release.store.tables import recorded_tables
+
+        newest = (
+            select(recorded_tables.c.checkpoint, func.max(recorded_tables.c.revision).label("revision"))
+            .group_by(recorded_tables.c.checkpoint)
+            .subquery()
+        )
+        query = select(recorded_tables).join(
+            newest,
+            (recorded_tables.c.checkpoint == newest.c.checkpoint)
+            & (recorded_tables.c.revision == newest.c.revision),
+        )
+        with self._store.read() as connection:
+            rows = connection.execute(query.order_by(recorded_tables.c.checkpoint)).all()
+        return [
+            f"{row.checkpoint}/{lane['name']}"
+            for row in rows
+            for lane in (*row.answer, *row.observe)
+            if lane["bundle"] == digest
+        ]
+
+
+def _of_registry(record: BundleRecord | BundleDetails) -> BundleInfo:
+    from datetime import UTC
+
+    found: Any = getattr(record, "record", record)
+    return BundleInfo(
+        digest=found.digest,
+        name=found.name,
+        kind=found.kind,
+        project="",
+        bytes=found.bytes,
+        uploaded_by=found.pushed_by,
+        uploaded_at=datetime.fromtimestamp(found.pushed_at_ms / 1000, UTC),
+    )
+
+
+def _unknown(reference: str) -> NotFoundError:
+    return NotFoundError(
+        f'no bundle "{reference[:80]}" for you; upload it, or list those of your projects '
+        "(`scorer change test DIR` uploads)"
+    )
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """The registry's refusals in the platform's terms."""
+    try:
+        yield
+    except RegistryUnavailableError as error:
+        raise UnreachableError(f"{error}; try again") from error
+    except RegistryError as error:
+        from scorer.errors import UnknownReferenceError
+
+        wrong = NotFoundError if isinstance(error, UnknownReferenceError) else InvalidError
+        raise wrong(str(error)) from None
+    except BundleError as error:
+        raise InvalidError(str(error)) from None
+    except OSError as error:
+        raise UnreachableError(
+            f"the platform's data directory cannot be written: {error.strerror}; tell its operator"
+        ) from error

@@ -1,0 +1,197 @@
+"""A bundle's directory as it travels: a tar, unpacked without trusting a byte of it.
+
+A bundle is a handful of plain files, so anything else is refused: links, devices, paths out of the directory,
+names twice, more files or bytes than a bundle has. Headers are read by the standard library, one block at a
+time; what extends them (pax records of times and owners) is skipped, never interpreted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from scorer.release.errors import InvalidError
+
+MAX_FILES = 128
+_MAX_HEADERS = 4 * MAX_FILES
+_MAX_EXTENSION = 64 * 1024
+_BLOCK = 512
+_CHUNK = 1 << 20
+_EXTENSIONS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+
+
+def pack(directory: Path, into: BinaryIO) -> None:
+    """Writes a bundle's files as a tar.gz, its manifest first; the same files give the same bytes."""
+    names = sorted(path.name for path in directory.iterdir() if path.is_file())
+    names.sort(key=lambda name: name != "manifest.json")
+    # Level 1: forests are dense; more effort costs seconds and saves a few per cent.
+    with (
+        gzip.GzipFile(filename="", fileobj=into, mode="wb", compresslevel=1, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+    ):
+        for name in names:
+            path = directory / name
+            info = tarfile.TarInfo(name)
+            info.size = path.stat().st_size
+            info.mode = 0o644
+            with path.open("rb") as file:
+                archive.addfile(info, file)
+
+
+def unpack(archive: BinaryIO, into: Path, *, limit: int) -> list[str]:
+    """Unpacks a tar or tar.gz into an empty directory; returns the names, all of them plain files.
+
+    All files are at its top, or all of them in one directory there (`tar cz fraud/`).
+
+    Args:
+        archive: Read from where it is, to its end.
+        into: An empty directory of one's own.
+        limit: Bytes that it may have unpacked.
+
+    Raises:
+        InvalidError: It is damaged, cut off, too large, or holds what no bundle holds.
+    """
+    reader = _Reader(archive, limit)
+    names: list[str] = []
+    roots: set[str] = set()
+    try:
+        for info in reader.members():
+            root, name = _split(info)
+            roots.add(root)
+            if info.isdir():
+                continue
+            if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+                raise InvalidError(f'the archive\'s "{_shown(info.name)}" is a {_kind(info)}; {_RULE}')
+            if not name:
+                raise InvalidError(f'the archive\'s "{_shown(info.name)}" has no file name; {_RULE}')
+            if name in names:
+                raise InvalidError(f'the archive holds "{_shown(name)}" twice; {_RULE}')
+            if len(names) == MAX_FILES:
+                raise InvalidError(f"the archive holds more than {MAX_FILES} files; {_RULE}")
+            names.append(name)
+            with (into / name).open("xb") as file:
+                reader.copy(info.size, file)
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.HeaderError, UnicodeDecodeError) as error:
+        why = "ends in the middle" if isinstance(error, EOFError) else f"is damaged ({error})"
+        raise InvalidError(f"the archive {why}; send a whole tar or tar.gz") from None
+    if len(roots) > 1:
+        raise InvalidError(f"the archive's files are in {len(roots)} directories; {_RULE}")
+    return names
+
+
+_RULE = "pack the directory that `scorer bundle build` wrote: plain files, nothing else"
+
+
+def _split(info: tarfile.TarInfo) -> tuple[str, str]:
+    """The directory at the top ("" for none) and the plain name in it."""
+    path = info.name.removeprefix("./").rstrip("/") if info.name not in (".", "./") else ""
+    parts = path.split("/") if path else []
+    if info.isdir() and len(parts) < 2:
+        parts = [*parts, ""]
+    unsafe = info.name.startswith("/") or any(part in ("..", ".") or "\\" in part for part in parts)
+    if unsafe or "" in parts[:-1] or len(parts) > 2 or any("\0" in part for part in parts):
+        raise InvalidError(f'the archive\'s path "{_shown(info.name)}" leads elsewhere; {_RULE}')
+    if not parts:
+        return "", ""
+    return ("", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
+
+
+def _kind(info: tarfile.TarInfo) -> str:
+    if info.issym() or info.islnk():
+        return "link"
+    if info.type in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
+        return "name of more than 100 characters"
+    return "device or pipe" if info.isdev() else "special file"
+
+
+def _shown(name: str) -> str:
+    return name.encode("unicode_escape", "replace").decode()[:80]
+
+
+class _Reader:
+    """Bytes of an archive, counted."""
+
+    def __init__(self, archive: BinaryIO, limit: int) -> None:
+        head = archive.read(2)
+        whole = _Joined(head, archive)
+        packed = head == b"\x1f\x8b"
+        self._file: Any = gzip.GzipFile(fileobj=cast("Any", whole), mode="rb") if packed else whole
+        self._limit = limit
+        self._left = limit
+
+    def members(self) -> Iterator[tarfile.TarInfo]:
+        """Headers in order; each one's content is to be `copy`-ed before the next is asked for."""
+        for _ in range(_MAX_HEADERS):
+            block = self._exactly(_BLOCK)
+            if not any(block):
+                return
+            info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+            if info.size < 0:
+                raise InvalidError(
+                    f'the archive gives "{_shown(info.name)}" {info.size} bytes; send a sound one'
+                )
+            if info.type in _EXTENSIONS:
+                if info.size > _MAX_EXTENSION:
+                    raise InvalidError(f"the archive has a header of {info.size} bytes; {_RULE}")
+                self.copy(info.size, None)
+                continue
+            yield info
+        raise InvalidError(f"the archive has more than {_MAX_HEADERS} entries; {_RULE}")
+
+    def copy(self, size: int, into: BinaryIO | None) -> None:
+        """Passes on so many bytes, and leaves out what fills up their last block."""
+        left = size
+        while left:
+            chunk = self._some(min(left, _CHUNK))
+            left -= len(chunk)
+            if into is not None:
+                into.write(chunk)
+        self._exactly(-size % _BLOCK)
+
+    def _exactly(self, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            found += self._some(size - len(found))
+        return found
+
+    def _some(self, size: int) -> bytes:
+        chunk = self._file.read(size) or b""
+        if not chunk:
+            raise EOFError
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise InvalidError(
+                f"the archive has more than {self._limit} bytes unpacked, which is the most that is taken in "
+                "(upload_mb); send a smaller bundle, or ask an operator to raise it"
+            )
+        return chunk
+
+
+class _Joined(io.RawIOBase):
+    """What was read already, then the rest."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        super().__init__()
+        self._head = head
+        self._rest = rest
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            size = len(self._head) if size < 0 else size
+            found, self._head = self._head[:size], self._head[size:]
+            return found
+        return self._rest.read(size)
+
+    def readable(self) -> bool:
+        return True
+
+
+def size_of(directory: Path) -> int:
+    """Bytes of the files of a directory; what a progress bar counts to."""
+    return sum(entry.stat().st_size for entry in os.scandir(directory) if entry.is_file())
