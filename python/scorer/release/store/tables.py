@@ -148,6 +148,11 @@ changes = Table(
     Column("approved_by", Words),
     Column("approved_at", Instant),
     Column("version", Integer, nullable=False),
+    Column("authors", Json, nullable=False),  # whoever drafted, edited or submitted it
+    Column("mark", Instant),  # since when the present step's own clock runs
+    Column("finish", Boolean, nullable=False, default=False),  # somebody asked for the end of its auditing
+    Column("failures", Integer, nullable=False, default=0),  # of the runner in a row, and when to try again
+    Column("retry_at", Instant),
     Index(None, "project", "state"),
     Index(None, "checkpoint", "state"),
     Index(None, "bundle"),
@@ -275,6 +280,20 @@ recorded_tables = Table(
     Column("cause", Words, nullable=False),
     Column("change", ForeignKey("changes.id"), index=True),
     Column("key", Words, unique=True),  # at most one table has it: a step that runs again records none twice
+    Column("alias", Words),  # where the registry's alias is to point once servers have it
+    Column("alias_done", Boolean, nullable=False, default=True),
+)
+
+member_lanes = Table(  # what each server was last known to have, by the number of a recorded table
+    "member_lanes",
+    metadata,
+    Column("member", Words, primary_key=True),
+    Column("checkpoint", Words, primary_key=True),
+    Column("revision", Integer, nullable=False),
+    Column("lane_table", BigInteger, nullable=False),  # its own number of the table, then
+    Column("error", Words, nullable=False, default=""),  # what it said when it was told the newest
+    Column("failures", Integer, nullable=False, default=0),
+    Column("retry_at", Instant),
 )
 
 sampling = Table(

@@ -1,0 +1,108 @@
+"""Bookings as the database has them, and what a project may take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from scorer.release.errors import QuotaError
+from scorer.release.model import Booking, ChangeKind, Freeze
+from scorer.release.store import tables as t
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_WEEK = timedelta(days=7)
+
+
+def booking(row: Any) -> Booking:
+    """One of them."""
+    return Booking(
+        id=row.id,
+        change=row.change,
+        project=row.project,
+        user=row.user,
+        kind=ChangeKind(row.kind),
+        checkpoint=row.checkpoint,
+        slot=row.slot,
+        start=row.start,
+        end=row.end,
+        active=row.active,
+    )
+
+
+def freeze(row: Any) -> Freeze:
+    """One of them."""
+    return Freeze(
+        id=row.id,
+        name=row.name,
+        kind=row.kind,
+        cron=row.cron,
+        timezone=row.timezone,
+        minutes=row.minutes,
+        checkpoints=tuple(row.checkpoints),
+        reason=row.reason,
+        created_by=row.created_by,
+    )
+
+
+def freezes(connection: Connection) -> list[Freeze]:
+    """All freezes."""
+    return [freeze(row) for row in connection.execute(select(t.freezes).order_by(t.freezes.c.id))]
+
+
+def of_change(connection: Connection, change: str) -> Booking | None:
+    """The newest booking of a change, given back or not."""
+    found = connection.execute(
+        select(t.bookings).where(t.bookings.c.change == change).order_by(t.bookings.c.id.desc()).limit(1)
+    ).first()
+    return booking(found) if found else None
+
+
+def held(connection: Connection, checkpoint: str, since: datetime) -> list[Booking]:
+    """What is taken at a checkpoint and ends after `since`, by start."""
+    b = t.bookings.c
+    rows = connection.execute(
+        select(t.bookings)
+        .where(b.checkpoint == checkpoint, b.active, b.end > since)
+        .order_by(b.start, b.slot)
+    )
+    return [booking(row) for row in rows]
+
+
+def check_quota(
+    connection: Connection, project: str, start: datetime, end: datetime, *, without: str = ""
+) -> None:
+    """Refuses what takes a project above its slot minutes in a week (Monday to Sunday, UTC).
+
+    Raises:
+        QuotaError: it names the week and what is left of it.
+    """
+    allowed = connection.execute(
+        select(t.projects.c.slot_minutes_per_week).where(t.projects.c.name == project)
+    ).scalar_one()
+    week = start.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=start.weekday())
+    b = t.bookings.c
+    while week < end:
+        rows: Sequence[Any] = connection.execute(
+            select(b.start, b.end).where(
+                b.project == project, b.change != without, b.start < week + _WEEK, b.end > week
+            )
+        ).all()
+        taken = sum((_overlap(row.start, row.end, week) for row in rows), timedelta())
+        wanted = _overlap(start, end, week)
+        if taken + wanted > timedelta(minutes=allowed):
+            left = max(0.0, allowed - taken / timedelta(minutes=1))
+            raise QuotaError(
+                f'project "{project}" may take {allowed} slot minutes a week and has {left:g} left in that '
+                f"of {week:%Y-%m-%d}, not {wanted / timedelta(minutes=1):g}; book less or another week, "
+                "or ask an admin for more"
+            )
+        week += _WEEK
+
+
+def _overlap(start: datetime, end: datetime, week: datetime) -> timedelta:
+    return max(timedelta(), min(end, week + _WEEK) - max(start, week))

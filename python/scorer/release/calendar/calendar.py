@@ -1,0 +1,358 @@
+"""Who has which slot when, and when nothing moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, insert, select, update
+
+from scorer.release.calendar import bookings, cron, frozen
+from scorer.release.calendar.free import next_free
+from scorer.release.calendar.model import Free, Page, Slot
+from scorer.release.errors import ConflictError, FrozenError, InvalidError, NotAllowedError, NotFoundError
+from scorer.release.model import Actor, Booking, ChangeKind, Freeze, FreezeWindow
+from scorer.release.store import Store, utcnow
+from scorer.release.store import tables as t
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from scorer.release.audit import Audit
+    from scorer.release.settings import CheckpointSettings, Settings
+
+HORIZON = timedelta(days=366)
+"""Nothing is booked further ahead."""
+_LATE = timedelta(minutes=1)
+"""A start so little in the past is taken: clocks and people are a little late."""
+_MAX_FREEZE = 60 * 24 * 31
+
+
+class Calendar:
+    """Bookings of shadow slots, and freezes."""
+
+    def __init__(
+        self, store: Store, settings: Settings, audit: Audit, *, now: Callable[[], datetime] = utcnow
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._audit = audit
+        self._now = now
+
+    # --- looking ---
+
+    def page(self, actor: Actor, start: datetime, end: datetime, *, checkpoint: str | None = None) -> Page:
+        """What is between two moments."""
+        start, end = _aware(start, "start"), _aware(end, "end")
+        if not start < end <= start + HORIZON:
+            raise InvalidError("a page begins before it ends and holds at most a year; name such moments")
+        names = [checkpoint] if checkpoint else sorted(self._settings.checkpoints)
+        slots = tuple(
+            Slot(name, number) for name in names for number in range(1, self.checkpoint(name).slots + 1)
+        )
+        b = t.bookings.c
+        with self._store.read() as connection:
+            rows = connection.execute(
+                select(t.bookings)
+                .where(b.checkpoint.in_(names), b.start < end, b.end > start)
+                .order_by(b.start, b.id)
+            )
+            booked = tuple(bookings.booking(row) for row in rows)
+            freezes = bookings.freezes(connection)
+        windows = [
+            window
+            for freeze in freezes
+            if any(frozen.concerns(freeze, name) for name in names)
+            for window in frozen.windows(freeze, start, end)
+        ]
+        windows.sort(key=lambda window: (window.start, window.freeze.id))
+        return Page(start, end, slots, booked, tuple(windows))
+
+    def next_free(
+        self, actor: Actor, checkpoint: str, length: timedelta, *, after: datetime | None = None
+    ) -> Free:
+        """The earliest slot that is free for so long and does not begin in a freeze.
+
+        Raises:
+            ConflictError: there is none within a year.
+        """
+        length = self._length(checkpoint, length)
+        with self._store.read() as connection:
+            return self._next_free(connection, checkpoint, length, after)
+
+    def frozen(self, checkpoint: str, at: datetime | None = None) -> FreezeWindow | None:
+        """The window that forbids a change of what answers now; None: allowed."""
+        with self._store.read() as connection:
+            freezes = bookings.freezes(connection)
+        return frozen.forbids(freezes, checkpoint, at or self._now())
+
+    def freezes(self, actor: Actor) -> Sequence[Freeze]:
+        """All of them."""
+        with self._store.read() as connection:
+            return bookings.freezes(connection)
+
+    def checkpoint(self, name: str) -> CheckpointSettings:
+        """Its settings. Raises NotFoundError, with the names that there are."""
+        try:
+            return self._settings.checkpoints[name]
+        except KeyError:
+            known = ", ".join(sorted(self._settings.checkpoints))
+            raise NotFoundError(f'there is no checkpoint "{name}"; there are {known}') from None
+
+    # --- bookings, inside the caller's transaction ---
+
+    def book(
+        self,
+        connection: Connection,
+        actor: Actor,
+        *,
+        change: str,
+        project: str,
+        kind: ChangeKind,
+        checkpoint: str,
+        start: datetime | None,
+        length: timedelta,
+        slot: int | None = None,
+    ) -> Booking:
+        """Takes a slot as part of the caller's transaction; `start` None: the next free one.
+
+        Raises ConflictError (which names the next free slot), FrozenError, QuotaError or InvalidError.
+        """
+        length = self._length(checkpoint, length)
+        self._check_slot(checkpoint, slot)
+        if start is None:
+            free = self._next_free(connection, checkpoint, length, None, slot=slot)
+            slot, start = free.slot, free.start
+        else:
+            start = self._start(start)
+            slot = self._taken_by_nobody(connection, checkpoint, start, length, slot, change)
+        bookings.check_quota(connection, project, start, start + length, without=change)
+        values = {
+            "change": change,
+            "project": project,
+            "user": actor.user,
+            "kind": kind.value,
+            "checkpoint": checkpoint,
+            "slot": slot,
+            "start": start,
+            "end": start + length,
+            "active": True,
+        }
+        done = connection.execute(insert(t.bookings).values(**values).returning(t.bookings))
+        return bookings.booking(done.one())
+
+    def move(
+        self,
+        connection: Connection,
+        booking: Booking,
+        *,
+        start: datetime,
+        length: timedelta,
+        slot: int | None = None,
+    ) -> Booking:
+        """Moves a booking as part of the caller's transaction, by the same rules."""
+        length = self._length(booking.checkpoint, length)
+        self._check_slot(booking.checkpoint, slot)
+        start = self._start(start)
+        slot = self._taken_by_nobody(connection, booking.checkpoint, start, length, slot, booking.change)
+        bookings.check_quota(connection, booking.project, start, start + length, without=booking.change)
+        moved = {"start": start, "end": start + length, "slot": slot}
+        done = connection.execute(
+            update(t.bookings).where(t.bookings.c.id == booking.id).values(**moved).returning(t.bookings)
+        )
+        return bookings.booking(done.one())
+
+    def give_back(self, connection: Connection, change: str, *, at: datetime) -> None:
+        """Ends a change's booking, so that somebody else can have the rest of it."""
+        b = t.bookings.c
+        for row in connection.execute(select(t.bookings).where(b.change == change, b.active)).all():
+            end = min(row.end, max(row.start, at))
+            connection.execute(update(t.bookings).where(b.id == row.id).values(active=False, end=end))
+
+    def of(self, connection: Connection, change: str) -> Booking | None:
+        """A change's booking, given back or not."""
+        return bookings.of_change(connection, change)
+
+    # --- freezes ---
+
+    def add_freeze(
+        self,
+        actor: Actor,
+        *,
+        name: str,
+        kind: str,
+        cron: str,
+        timezone: str,
+        minutes: int,
+        checkpoints: Sequence[str] = ("*",),
+        reason: str = "",
+    ) -> Freeze:
+        """Admins."""
+        _admin(actor)
+        _check_freeze(name, kind, cron, timezone, minutes, checkpoints)
+        values = {
+            "name": name.strip(),
+            "kind": kind,
+            "cron": " ".join(cron.split()),
+            "timezone": timezone,
+            "minutes": minutes,
+            "checkpoints": list(checkpoints),
+            "reason": reason,
+            "created_by": actor.user,
+        }
+        with self._store.write() as connection:
+            done = connection.execute(
+                insert(t.freezes).values(**values, created_at=self._now()).returning(t.freezes)
+            )
+            made = bookings.freeze(done.one())
+            self._audit.append(connection, actor, "freeze.add", f"freeze {made.id}", details=values)
+        return made
+
+    def remove_freeze(self, actor: Actor, freeze: int) -> None:
+        """Admins."""
+        _admin(actor)
+        with self._store.write() as connection:
+            gone = connection.execute(
+                delete(t.freezes).where(t.freezes.c.id == freeze).returning(t.freezes)
+            ).first()
+            if gone is None:
+                raise NotFoundError(f"there is no freeze {freeze}; look at the calendar for those there are")
+            details = {"name": gone.name, "kind": gone.kind, "cron": gone.cron}
+            self._audit.append(connection, actor, "freeze.remove", f"freeze {freeze}", details=details)
+
+    # --- inside ---
+
+    def _next_free(
+        self,
+        connection: Connection,
+        checkpoint: str,
+        length: timedelta,
+        after: datetime | None,
+        *,
+        slot: int | None = None,
+    ) -> Free:
+        settings = self.checkpoint(checkpoint)
+        now = self._now()
+        earliest = max(now, _aware(after, "after")) if after else now
+        busy: dict[int, list[tuple[datetime, datetime]]] = {
+            number: [] for number in range(1, settings.slots + 1) if slot in (None, number)
+        }
+        for held in bookings.held(connection, checkpoint, earliest):
+            if held.slot in busy:
+                busy[held.slot].append((held.start, held.end))
+        freezes = bookings.freezes(connection)
+
+        def frozen_until(at: datetime) -> datetime | None:
+            window = frozen.forbids(freezes, checkpoint, at)
+            return window.end if window else None
+
+        found = next_free(busy, length, earliest, now + HORIZON, frozen_until)
+        if found is None:
+            raise ConflictError(
+                f'checkpoint "{checkpoint}" has no slot free for {_minutes(length)} within a year; '
+                "book less, or ask an admin to lift a freeze or add slots"
+            )
+        return Free(checkpoint, found[0], found[1], found[1] + length)
+
+    def _taken_by_nobody(
+        self,
+        connection: Connection,
+        checkpoint: str,
+        start: datetime,
+        length: timedelta,
+        slot: int | None,
+        change: str,
+    ) -> int:
+        """The slot that is free then. Raises ConflictError or FrozenError, each with what is free next."""
+        window = frozen.forbids(bookings.freezes(connection), checkpoint, start)
+        if window:
+            reason = f" ({window.freeze.reason})" if window.freeze.reason else ""
+            raise FrozenError(
+                f'checkpoint "{checkpoint}" is frozen at {moment(start)} by "{window.freeze.name}"{reason} '
+                f"until {moment(window.end)}; {self._instead(connection, checkpoint, length, start)}"
+            )
+        end = start + length
+        clashes = {
+            held.slot: held
+            for held in bookings.held(connection, checkpoint, start)
+            if held.start < end and held.change != change
+        }
+        numbers = [slot] if slot else range(1, self.checkpoint(checkpoint).slots + 1)
+        free = [number for number in numbers if number not in clashes]
+        if free:
+            return free[0]
+        held = clashes[numbers[0]]
+        what = f"slot {slot}" if slot else "every slot"
+        raise ConflictError(
+            f'{what} of checkpoint "{checkpoint}" is taken then (by {held.change}, {moment(held.start)} to '
+            f"{moment(held.end)}); {self._instead(connection, checkpoint, length, start)}"
+        )
+
+    def _instead(self, connection: Connection, checkpoint: str, length: timedelta, after: datetime) -> str:
+        try:
+            free = self._next_free(connection, checkpoint, length, after)
+        except ConflictError:
+            return "nothing is free within a year: book less"
+        return f"next free: slot {free.slot} from {moment(free.start)} to {moment(free.end)}"
+
+    def _length(self, checkpoint: str, length: timedelta) -> timedelta:
+        longest = timedelta(minutes=self.checkpoint(checkpoint).max_minutes)
+        if not timedelta() < length <= longest:
+            raise InvalidError(
+                f'a booking at checkpoint "{checkpoint}" takes more than 0 and at most {_minutes(longest)}, '
+                f"not {_minutes(length)}; give such a duration"
+            )
+        return length
+
+    def _check_slot(self, checkpoint: str, slot: int | None) -> None:
+        slots = self.checkpoint(checkpoint).slots
+        if slot is not None and not 1 <= slot <= slots:
+            raise InvalidError(f'checkpoint "{checkpoint}" has slots 1 to {slots}, no {slot}; name one')
+
+    def _start(self, start: datetime) -> datetime:
+        start, now = _aware(start, "start"), self._now()
+        if start < now - _LATE:
+            raise InvalidError(
+                f"a booking cannot begin in the past ({moment(start)}, now it is {moment(now)}); "
+                "name a later start, or none for the next free slot"
+            )
+        if start > now + HORIZON:
+            raise InvalidError(
+                f"a booking begins within a year, not at {moment(start)}; name an earlier start"
+            )
+        return max(start, now)
+
+
+def moment(at: datetime) -> str:
+    """A time for people."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _minutes(length: timedelta) -> str:
+    return f"{length / timedelta(minutes=1):g} minutes"
+
+
+def _aware(at: datetime, what: str) -> datetime:
+    if at.tzinfo is None:
+        raise InvalidError(f"{what} has no time zone; write 2026-11-21T17:00:00Z")
+    return at.astimezone(UTC)
+
+
+def _admin(actor: Actor) -> None:
+    if not actor.admin:
+        raise NotAllowedError(f"freezes are an admin's, {actor.user} is none; ask one")
+
+
+def _check_freeze(
+    name: str, kind: str, line: str, timezone: str, minutes: int, checkpoints: Sequence[str]
+) -> None:
+    if not name.strip():
+        raise InvalidError("a freeze has no name; give one that people understand")
+    if kind not in (frozen.DENY, frozen.ALLOW):
+        raise InvalidError(f'a freeze is of kind "deny" or "allow", not "{kind}"; give one of them')
+    if not 1 <= minutes <= _MAX_FREEZE:
+        raise InvalidError(f"a freeze's window takes 1 to {_MAX_FREEZE} minutes, not {minutes}; give such")
+    if not checkpoints or not all(checkpoints):
+        raise InvalidError('a freeze names no checkpoints; give patterns, "*" for every one')
+    cron.trigger(line, timezone)

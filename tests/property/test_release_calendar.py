@@ -1,0 +1,293 @@
+"""The calendar against a reference that looks at every minute."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scorer.release.calendar import cron, frozen
+from scorer.release.calendar.free import next_free
+from scorer.release.errors import InvalidError
+from scorer.release.model import Freeze
+
+MINUTE = timedelta(minutes=1)
+DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe")
+
+
+# --- cron ---
+
+
+def naive_begins(line: str, zone: str, start: datetime, end: datetime) -> set[datetime]:
+    """Every wall-clock minute that fits the line, in UTC: the naive way."""
+    minute, hour, day, month, weekday = line.split()
+    tz = ZoneInfo(zone)
+    found = set()
+    at = (start - timedelta(hours=15)).replace(tzinfo=None)
+    minutes = {value for value in range(60) if _fits(minute, value)}
+    hours = {value for value in range(24) if _fits(hour, value)}
+    while at < (end + timedelta(hours=15)).replace(tzinfo=None):
+        if (
+            at.minute in minutes
+            and at.hour in hours
+            and _fits(day, at.day)
+            and _fits(month, at.month)
+            and _fits_day(weekday, at)
+        ):
+            first = at.replace(tzinfo=tz).astimezone(UTC)
+            second = at.replace(tzinfo=tz, fold=1).astimezone(UTC)
+            exists = first.astimezone(tz).replace(tzinfo=None) == at
+            found |= {first, second} if exists else {first}
+        at += MINUTE
+    return {moment for moment in found if start <= moment < end}
+
+
+def _fits(field: str, value: int) -> bool:
+    for part in field.split(","):
+        span, _, step = part.partition("/")
+        low, _, high = span.partition("-")
+        if span == "*":
+            if value % int(step or 1) == 0:
+                return True
+        elif int(low) <= value <= int(high or low) and (value - int(low)) % int(step or 1) == 0:
+            return True
+    return False
+
+
+def _fits_day(field: str, at: datetime) -> bool:
+    """Days of a crontab: 0 and 7 are Sunday."""
+    if field == "*":
+        return True
+    today = (at.weekday() + 1) % 7
+    for part in field.split(","):
+        low, dash, high = part.partition("-")
+        first = DAYS.index(low) if low in DAYS else int(low) % 7
+        if not dash:
+            if today == first:
+                return True
+            continue
+        last = DAYS.index(high) if high in DAYS else int(high)
+        last += 7 if last < first else 0
+        if any(day % 7 == today for day in range(first, last + 1)):
+            return True
+    return False
+
+
+minutes_field = st.sampled_from(["0", "30", "15,45", "*/20", "5-10"])
+hours_field = st.sampled_from(["*", "1", "3", "0,12", "22-23", "*/6", "4"])
+weekday_field = st.sampled_from(["*", "0", "7", "mon", "1-5", "fri-sun", "6-1", "sat,sun", "5-7"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    minutes_field,
+    hours_field,
+    weekday_field,
+    st.sampled_from(ZONES),
+    st.sampled_from(
+        [
+            datetime(2026, 3, 28, tzinfo=UTC),
+            datetime(2026, 10, 24, tzinfo=UTC),
+            datetime(2026, 7, 1, tzinfo=UTC),
+        ]
+    ),
+)
+def test_windows_begin_when_the_wall_clock_says(
+    minute: str, hour: str, weekday: str, zone: str, start: datetime
+) -> None:
+    line, end = f"{minute} {hour} * * {weekday}", start + timedelta(days=3)
+    found = set()
+    for moment in cron.begins(line, zone, start):
+        if moment >= end:
+            break
+        found.add(moment)
+    assert found == naive_begins(line, zone, start, end)
+
+
+def test_days_and_months_are_those_of_the_wall_clock() -> None:
+    berlin = cron.begins("0 0 1 1,7 *", "Europe/Berlin", datetime(2026, 1, 1, tzinfo=UTC))
+    assert [next(berlin), next(berlin)] == [
+        datetime(2026, 6, 30, 22, tzinfo=UTC),
+        datetime(2026, 12, 31, 23, tzinfo=UTC),
+    ]
+
+
+def test_summer_time_moves_what_does_not_exist_and_repeats_what_comes_twice() -> None:
+    def on(day: datetime) -> list[datetime]:
+        return [m for m, _ in zip(cron.begins("30 2 * * *", "Europe/Berlin", day), range(2), strict=False)]
+
+    assert on(datetime(2026, 3, 29, tzinfo=UTC)) == [
+        datetime(2026, 3, 29, 1, 30, tzinfo=UTC),  # 03:30: there is no 02:30
+        datetime(2026, 3, 30, 0, 30, tzinfo=UTC),
+    ]
+    assert on(datetime(2026, 10, 25, tzinfo=UTC)) == [
+        datetime(2026, 10, 25, 0, 30, tzinfo=UTC),
+        datetime(2026, 10, 25, 1, 30, tzinfo=UTC),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "zone", "names"),
+    [
+        ("0 17 * *", "UTC", "five"),
+        ("0 17 * * someday", "UTC", "someday"),
+        ("61 * * * *", "UTC", "61"),
+        ("0 0 31 2 *", "UTC", "never"),
+        ("0 0 1 * mon", "UTC", "two freezes"),
+        ("0 17 * * fri", "Europe/Atlantis", "Atlantis"),
+        ("0 17 * * fri", "../../etc/passwd", "time zone"),
+        ("0 0 * * */0", "UTC", "no time"),
+    ],
+)
+def test_other_lines_are_refused(line: str, zone: str, names: str) -> None:
+    with pytest.raises(InvalidError, match=names):
+        cron.trigger(line, zone)
+
+
+# --- freezes ---
+
+
+def freeze(number: int, kind: str, line: str, minutes: int, zone: str, patterns: tuple[str, ...]) -> Freeze:
+    return Freeze(number, f"f{number}", kind, line, zone, minutes, patterns)
+
+
+freezes_strategy = st.lists(
+    st.builds(
+        freeze,
+        st.integers(1, 9),
+        st.sampled_from(["deny", "allow"]),
+        st.builds(lambda m, h, d: f"{m} {h} * * {d}", minutes_field, hours_field, weekday_field),
+        st.sampled_from([1, 20, 60, 61, 240, 1500]),
+        st.sampled_from(ZONES),
+        st.sampled_from([("*",), ("fraud.*",), ("action.*", "fraud.checkout"), ("other",)]),
+    ),
+    max_size=4,
+)
+
+
+def naive_frozen(freezes: list[Freeze], begins: dict[int, set[datetime]], at: datetime) -> bool:
+    """Deny wins; with an allow, everything outside its windows is frozen. Patterns: fraud.checkout's."""
+    mine = [
+        (place, each)
+        for place, each in enumerate(freezes)
+        if set(each.checkpoints) & {"*", "fraud.*", "fraud.checkout"}
+    ]
+    is_open = {
+        place: any(begin <= at < begin + each.minutes * MINUTE for begin in begins[place])
+        for place, each in mine
+    }
+    if any(is_open[place] for place, each in mine if each.kind == "deny"):
+        return True
+    allows = [place for place, each in mine if each.kind == "allow"]
+    return bool(allows) and not any(is_open[place] for place in allows)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    freezes_strategy,
+    st.sampled_from([datetime(2026, 3, 28, 20, tzinfo=UTC), datetime(2026, 8, 7, tzinfo=UTC)]),
+)
+def test_a_moment_is_frozen_as_minute_by_minute(freezes: list[Freeze], start: datetime) -> None:
+    end = start + timedelta(hours=30)
+    begins = {
+        place: naive_begins(each.cron, each.timezone, start - each.minutes * MINUTE, end)
+        for place, each in enumerate(freezes)
+    }
+    for step in range(0, 30 * 60, 13):
+        at = start + step * MINUTE
+        window = frozen.forbids(freezes, "fraud.checkout", at)
+        assert (window is not None) == naive_frozen(freezes, begins, at), at
+        if window:
+            assert window.start <= at < window.end
+
+
+def test_a_page_joins_windows_that_overlap() -> None:
+    start = datetime(2026, 5, 4, tzinfo=UTC)
+    hourly = freeze(1, "deny", "0 * * * *", 90, "UTC", ("*",))
+    (window,) = frozen.windows(hourly, start, start + timedelta(hours=3))
+    assert (window.start, window.end) == (start - timedelta(hours=1), start + timedelta(hours=3, minutes=30))
+
+
+# --- the next free slot ---
+
+
+@st.composite
+def shadow(draw: st.DrawFn) -> tuple[dict[int, list[tuple[int, int]]], int, int, list[tuple[int, int]]]:
+    """Busy spans of one to three slots, a length, where to begin, and frozen spans; in minutes."""
+    busy = {}
+    for slot in range(1, draw(st.integers(1, 3)) + 1):
+        spans, at = [], 0
+        for _ in range(draw(st.integers(0, 6))):
+            at += draw(st.integers(0, 40))
+            length = draw(st.integers(1, 60))
+            spans.append((at, at + length))
+            at += length
+        busy[slot] = spans
+    frozen_spans = draw(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 50)), max_size=4))
+    return (
+        busy,
+        draw(st.integers(1, 50)),
+        draw(st.integers(0, 200)),
+        [(start, start + length) for start, length in frozen_spans],
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(shadow())
+def test_the_next_free_slot_is_that_of_a_look_at_every_minute(
+    case: tuple[dict[int, list[tuple[int, int]]], int, int, list[tuple[int, int]]],
+) -> None:
+    busy, length, after, frozen_spans = case
+    zero = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def naive() -> tuple[int, int] | None:
+        for at in range(after, 701):
+            if any(start <= at < end for start, end in frozen_spans):
+                continue
+            for slot, spans in busy.items():
+                if all(end <= at or start >= at + length for start, end in spans):
+                    return slot, at
+        return None
+
+    def frozen_until(at: datetime) -> datetime | None:
+        ends = [end for start, end in frozen_spans if zero + start * MINUTE <= at < zero + end * MINUTE]
+        return zero + max(ends) * MINUTE if ends else None
+
+    found = next_free(
+        {slot: [(zero + s * MINUTE, zero + e * MINUTE) for s, e in spans] for slot, spans in busy.items()},
+        length * MINUTE,
+        zero + after * MINUTE,
+        zero + 700 * MINUTE,
+        frozen_until,
+    )
+    expected = naive()
+    assert found == (None if expected is None else (expected[0], zero + expected[1] * MINUTE))
+
+
+def test_a_year_of_bookings_is_one_pass() -> None:
+    """Every span is looked at once: the frozen hours between do not begin the search anew."""
+    zero = datetime(2026, 1, 1, tzinfo=UTC)
+    looked = 0
+
+    class Spans(list[tuple[datetime, datetime]]):
+        def __getitem__(self, place):  # type: ignore[no-untyped-def]
+            nonlocal looked
+            looked += 1
+            return super().__getitem__(place)
+
+    hour = timedelta(hours=1)
+    year = 365 * 24
+    slots = {n: Spans((zero + h * hour, zero + (h + 1) * hour) for h in range(year)) for n in (1, 2, 3)}
+    found = next_free(
+        slots,
+        hour,
+        zero,
+        zero + 2 * year * hour,
+        lambda at: at + hour if at.hour % 2 and at < zero + 9 * hour else None,
+    )
+    assert found == (1, zero + year * hour)
+    assert looked <= 3 * 2 * (year + 2)
