@@ -29,8 +29,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "loadtest": ("scorer.commands.loadtest:loadtest", "Measure a server at a fixed rate against its SLA."),
     "learn": ("scorer.commands.learn:app", "Learn from decisions and their outcomes."),
     "simulate": ("scorer.commands.simulate:app", "Simulate transactions and authorisations."),
+    "audit": ("scorer.commands.audit:app", "Read and verify the platform's audit log."),
     "demo": ("scorer.commands.demo:demo", "Train, publish, serve, replay and swap, end to end."),
 }
+
+# What comes with scorer[platform] alone; the message about a missing package names the extra.
+PLATFORM_PACKAGES = frozenset(
+    {"alembic", "apprise", "fastapi", "httpx", "jinja2", "plotly", "psycopg", "sqlalchemy", "uvicorn"}
+)
 
 # Rich help costs 270 ms, most of it imports; plain help is read just as well.
 TYPER_OPTIONS: dict[str, Any] = {
@@ -102,7 +108,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "scorer":
             raise
-        sys.stderr.write(f'error: this command needs the package "{error.name}"; install scorer[train]\n')
+        extra = "platform" if error.name.partition(".")[0] in PLATFORM_PACKAGES else "train"
+        sys.stderr.write(f'error: this command needs the package "{error.name}"; install scorer[{extra}]\n')
         sys.exit(1)
     except BrokenPipeError:
         # The reader (`head`, a pager) has left; the interpreter must not complain about it at exit.

@@ -22,3 +22,4 @@ def upgrade() -> None:
     metadata.create_all(op.get_bind())
     for statement in append_only(op.get_context().dialect.name):
         op.execute(statement)
+    op.bulk_insert(metadata.tables["audit_head"], [{"id": 1, "sequence": 0, "hash": "0" * 64}])
