@@ -38,6 +38,7 @@ class World:
     log: RecordedEvents = field(default_factory=RecordedEvents)
     state: StateDirectory | None = None
     settings: str = SETTINGS
+    make_plane: Callable[[], FakeDataPlane] = FakeDataPlane
 
     def push(self, content: str, name: str = "fraud-checkout", *, live: bool = False) -> str:
         source = self.base / f"built-{name}-{content}"
@@ -50,7 +51,7 @@ class World:
 
     def new_life(self) -> tuple[Controller, Watcher]:
         """As after a restart: nothing is left but the disk."""
-        self.plane = FakeDataPlane()
+        self.plane = self.make_plane()
         settings = config.parse(self.settings, base=self.base, environment={})
         if self.state is not None:
             self.state.release()

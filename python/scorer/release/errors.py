@@ -37,5 +37,9 @@ class QuotaError(PlatformError):
     """The project has used up what it may take."""
 
 
+class RefusedError(InvalidError):
+    """A server of the fleet refuses: a bundle that does not load, lanes that make no table."""
+
+
 class UnreachableError(PlatformError):
     """A server of the fleet, or the registry, does not answer; worth another try."""

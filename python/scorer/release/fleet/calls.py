@@ -1,0 +1,190 @@
+"""Calls to control services: one at a time, each with a deadline, each failure as this project's error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from scorer.release.errors import NotFoundError, PlatformError, RefusedError, UnreachableError
+from scorer.release.fleet.members import CheckpointStatus, Member, MemberStatus
+from scorer.release.model import LaneSpec
+from scorer.v1 import control_pb2 as pb
+from scorer.v1 import control_pb2_grpc
+
+STATUS_SECONDS = 2.0
+"""A page waits for this."""
+CHANGE_SECONDS = 60.0
+"""Loading, verifying and warming a large bundle takes seconds."""
+
+_CHANNEL = [
+    # A server that comes back is found at once: a default channel waits for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+]
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
+
+Response = TypeVar("Response")
+
+
+class Fleet:
+    """Calls one server at a time; a server that does not answer raises UnreachableError.
+
+    Args:
+        members: The servers. No connection is made before the first call.
+        status_seconds: Longest wait for a status.
+        change_seconds: Longest wait for new lanes. One that took longer may have been made all the
+            same: every call here may be repeated.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        *,
+        status_seconds: float = STATUS_SECONDS,
+        change_seconds: float = CHANGE_SECONDS,
+    ) -> None:
+        self._members = tuple(members)
+        self._status_seconds = status_seconds
+        self._change_seconds = change_seconds
+        self._channels: dict[str, grpc.Channel] = {}
+        self._lock = Lock()
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """All of them."""
+        return self._members
+
+    def status(self, member: Member) -> MemberStatus:
+        """Never raises: a server that is away says so."""
+        try:
+            found = self._call(
+                member, lambda stub: stub.GetStatus, pb.GetStatusRequest(), self._status_seconds
+            )
+        except PlatformError as error:
+            return MemberStatus(reachable=False, error=str(error))
+        return member_status(found)
+
+    def set_answer(self, member: Member, checkpoint: str, lanes: Sequence[LaneSpec], *, reason: str) -> None:
+        """Replaces answer lanes. Raises UnreachableError, or PlatformError with the server's refusal."""
+        wanted = [pb.Lane(name=lane.name, bundle=lane.bundle, share=lane.share) for lane in lanes]
+        request = pb.SetLanesRequest(checkpoint=checkpoint, lanes=wanted, reason=reason)
+        self._call(member, lambda stub: stub.SetLanes, request, self._change_seconds)
+
+    def set_observers(
+        self, member: Member, checkpoint: str, lanes: Sequence[LaneSpec], *, reason: str
+    ) -> None:
+        """Replaces observe lanes. Raises as `set_answer` does."""
+        wanted = [
+            pb.Lane(
+                name=lane.name, bundle=lane.bundle, sample=lane.sample, filter=lane.filter, pool=lane.pool
+            )
+            for lane in lanes
+        ]
+        request = pb.SetObserversRequest(checkpoint=checkpoint, lanes=wanted, reason=reason)
+        self._call(member, lambda stub: stub.SetObservers, request, self._change_seconds)
+
+    def close(self) -> None:
+        """Closes the channels. A later call opens its own."""
+        with self._lock:
+            channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            channel.close()
+
+    def _stub(self, member: Member) -> control_pb2_grpc.ControlServiceStub:
+        with self._lock:
+            channel = self._channels.get(member.control)
+            if channel is None:
+                channel = grpc.insecure_channel(member.control, options=_CHANNEL)
+                self._channels[member.control] = channel
+        return control_pb2_grpc.ControlServiceStub(channel)
+
+    def _call(
+        self,
+        member: Member,
+        method: Callable[[control_pb2_grpc.ControlServiceStub], Callable[..., Response]],
+        request: Message,
+        seconds: float,
+    ) -> Response:
+        try:
+            return method(self._stub(member))(request, timeout=seconds)
+        except grpc.RpcError as error:
+            raise _failure(member, error.code(), error.details() or "", seconds) from None
+        except ValueError as error:
+            # A channel that another thread closed.
+            raise UnreachableError(f'server "{member.name}": {error}; try again') from None
+
+
+def _failure(member: Member, code: grpc.StatusCode, details: str, seconds: float) -> PlatformError:
+    where = f'server "{member.name}" ({member.control})'
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return UnreachableError(f"{where} has not answered within {seconds:g} s; is it overloaded, or stuck?")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return RefusedError(f"{where} does not know this call; it is of an older version: upgrade it")
+    if code in _REFUSED:
+        return RefusedError(f"{where} refuses: {details}")
+    if code is grpc.StatusCode.NOT_FOUND:
+        return NotFoundError(f"{where}: {details}")
+    if code in _AWAY:
+        # The server itself says so when it stops, or when its registry is away; else gRPC tells of sockets.
+        is_own = "registry" in details or "stopping" in details
+        return UnreachableError(
+            f"{where}: {details}" if is_own else f"{where} does not answer; is `scorer serve` running there?"
+        )
+    return PlatformError(f"{where}: {details} ({code.name})")
+
+
+def member_status(found: pb.GetStatusResponse) -> MemberStatus:
+    """A status as the platform has it."""
+    raw = plain(found)
+    return MemberStatus(
+        reachable=True,
+        state=found.state,
+        lane_table=found.lane_table,
+        checkpoints={
+            entry.checkpoint: CheckpointStatus(
+                entry.kind,
+                entry.following,
+                tuple(LaneSpec(lane.name, lane.bundle, share=lane.share) for lane in entry.lanes),
+                tuple(
+                    LaneSpec(
+                        lane.name,
+                        lane.bundle,
+                        "observe",
+                        sample=lane.sample,
+                        filter=lane.filter,
+                        pool=lane.pool,
+                    )
+                    for lane in entry.observers
+                ),
+            )
+            for entry in found.checkpoints
+        },
+        observers=raw["observers"],
+        bundles=raw["bundles"],
+        raw=raw,
+        role=found.role or "live",
+        pool=raw["pool"],
+    )
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """Every field of a message by its name, integers as integers; None for a message that is not there."""
+    made: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if isinstance(value, Message):
+            made[field.name] = plain(value) if message.HasField(field.name) else None
+        elif isinstance(value, Mapping):
+            made[field.name] = dict(value)
+        elif isinstance(value, str | bytes | int | float):
+            made[field.name] = value
+        else:
+            made[field.name] = [plain(one) if isinstance(one, Message) else one for one in value]
+    return made

@@ -1,0 +1,281 @@
+"""A fleet without servers: members that keep the promises of a controller, and break as servers do.
+
+::
+
+    fleet = FakeFleet([Member("live-1", "", "live"), Member("pool", "", "shadow")],
+                      checkpoints={"fraud.checkout": "score"}, answer={"fraud.checkout": digest})
+    fleet.vanish("live-1")                     # calls raise UnreachableError
+    fleet.restart("live-1")                    # back, with its last known table
+    fleet.refuse[digest] = "golden case 17"    # no member loads this bundle
+    fleet.lose_answers("live-1", 1)            # the next call is done, and its answer lost
+    fleet.change_outside("live-1", "fraud.checkout", answer=[...])
+    fleet.before_call = hook                   # hook(member, method, checkpoint): raise to kill the caller
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from scorer.control.lanes import Lane, check_apart, check_lanes, check_observers
+from scorer.errors import ScorerError
+from scorer.release.errors import NotFoundError, RefusedError, UnreachableError
+from scorer.release.fleet import CheckpointStatus, Fleet, Member, MemberStatus
+from scorer.release.model import LaneSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One that reached a member."""
+
+    member: str
+    method: str
+    checkpoint: str
+    lanes: tuple[LaneSpec, ...]
+    reason: str
+
+
+@dataclass
+class FakeMember:
+    """What one member holds. A restart keeps all of it: it is on the disk."""
+
+    role: str
+    checkpoints: dict[str, CheckpointStatus]
+    version: int = 1
+    up: bool = True
+    answers_to_lose: int = 0
+    counters: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    """By checkpoint and lane: what differs from zero in `ObserverStatus`."""
+    tables: list[Mapping[str, CheckpointStatus]] = field(default_factory=list)
+    """Every table that was in force, oldest first."""
+
+    def put(self, checkpoint: str, status: CheckpointStatus) -> None:
+        if self.checkpoints[checkpoint] != status:
+            self.checkpoints = {**self.checkpoints, checkpoint: status}
+            self.version += 1
+            self.tables.append(self.checkpoints)
+
+
+class FakeFleet(Fleet):
+    """As `Fleet`, in memory.
+
+    Args:
+        members: Their addresses are not used.
+        checkpoints: Kind by name; every member has them all.
+        answer: Digest by checkpoint of what answers at first at live members, following `name@live`.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        *,
+        checkpoints: Mapping[str, str],
+        answer: Mapping[str, str] | None = None,
+    ) -> None:
+        self._members = tuple(members)
+        self.refuse: dict[str, str] = {}
+        """Digest to reason: what no member loads."""
+        self.known: set[str] | None = None
+        """The bundles that members find in the registry; None: all."""
+        self.calls: list[Call] = []
+        """Those that reached a member, refused ones too."""
+        self.before_call: Callable[[str, str, str], None] | None = None
+        self.after_call: Callable[[str, str, str], None] | None = None
+        first = {name: (LaneSpec("live", digest, share=1.0),) for name, digest in (answer or {}).items()}
+        self._held = {
+            member.name: FakeMember(
+                member.role,
+                {
+                    name: CheckpointStatus(
+                        kind,
+                        f"{name.replace('.', '-')}@live" if member.role == "live" else "",
+                        first.get(name, ()) if member.role == "live" else (),
+                        (),
+                    )
+                    for name, kind in checkpoints.items()
+                },
+            )
+            for member in members
+        }
+        for held in self._held.values():
+            held.tables.append(held.checkpoints)
+
+    # --- what a test does to it ---
+
+    def held(self, name: str) -> FakeMember:
+        """What a member holds."""
+        return self._held[name]
+
+    def vanish(self, name: str) -> None:
+        """Killed, or cut off: nothing reaches it until it comes back."""
+        self._held[name].up = False
+
+    def come_back(self, name: str) -> None:
+        """The network heals: nothing was lost."""
+        self._held[name].up = True
+
+    def restart(self, name: str) -> None:
+        """A new process with its last known table, without those observe lanes that no longer load."""
+        held = self._held[name]
+        for checkpoint, status in held.checkpoints.items():
+            kept = tuple(lane for lane in status.observe if lane.bundle not in self.refuse)
+            held.put(checkpoint, replace(status, observe=kept))
+        held.counters.clear()
+        held.up = True
+
+    def lose_answers(self, name: str, count: int) -> None:
+        """The next so many calls are done, and the caller does not hear of it."""
+        self._held[name].answers_to_lose = count
+
+    def change_outside(
+        self,
+        name: str,
+        checkpoint: str,
+        *,
+        answer: Sequence[LaneSpec] | None = None,
+        observe: Sequence[LaneSpec] | None = None,
+        following: str = "",
+    ) -> None:
+        """Somebody else changes lanes there: a person at the command line, an alias that moves."""
+        status = self._held[name].checkpoints[checkpoint]
+        if answer is not None:
+            status = replace(status, answer=tuple(answer), following=following)
+        if observe is not None:
+            status = replace(status, observe=tuple(observe))
+        self._held[name].put(checkpoint, status)
+
+    def count(self, name: str, checkpoint: str, lane: str, **counters: Any) -> None:
+        """What the member's status says of an observe lane from now on."""
+        self._held[name].counters.setdefault((checkpoint, lane), {}).update(counters)
+
+    # --- as `Fleet` ---
+
+    def status(self, member: Member) -> MemberStatus:
+        held = self._held[member.name]
+        try:
+            self._arrive(member, "status", "")
+        except UnreachableError as error:
+            return MemberStatus(reachable=False, error=str(error))
+        observers = [
+            {
+                **_ZERO,
+                "checkpoint": checkpoint,
+                "lane": lane.name,
+                "bundle": lane.bundle,
+                "pool": lane.pool,
+                **held.counters.get((checkpoint, lane.name), {}),
+            }
+            for checkpoint, status in held.checkpoints.items()
+            for lane in status.observe
+        ]
+        return MemberStatus(
+            reachable=True,
+            state="SERVING",
+            lane_table=held.version,
+            checkpoints=held.checkpoints,
+            observers=observers,
+            raw={"lane_table": held.version, "observers": observers, "role": held.role},
+            role=held.role,
+        )
+
+    def set_answer(self, member: Member, checkpoint: str, lanes: Sequence[LaneSpec], *, reason: str) -> None:
+        held = self._held[member.name]
+        status = self._asked(member, "set_answer", checkpoint, lanes, reason)
+        if held.role == "shadow":
+            raise RefusedError(f'server "{member.name}" refuses: it is of the shadow pool and answers nobody')
+        wanted = [Lane(lane.name, lane.bundle, lane.share) for lane in lanes]
+        self._check(member, lambda: check_lanes(checkpoint, wanted))
+        self._check(member, lambda: check_apart(checkpoint, wanted, _lanes(status.observe)))
+        answer = tuple(LaneSpec(lane.name, lane.bundle, share=lane.share) for lane in lanes)
+        if answer != status.answer:
+            self._load(member, lanes)
+            status = replace(status, answer=answer, following="")
+        self._done(member, "set_answer", checkpoint, status)
+
+    def set_observers(
+        self, member: Member, checkpoint: str, lanes: Sequence[LaneSpec], *, reason: str
+    ) -> None:
+        held = self._held[member.name]
+        status = self._asked(member, "set_observers", checkpoint, lanes, reason)
+        wanted = _lanes(lanes)
+        self._check(member, lambda: check_observers(checkpoint, wanted))
+        self._check(member, lambda: check_apart(checkpoint, _lanes(status.answer), wanted))
+        self._load(member, [lane for lane in lanes if not lane.pool or held.role == "shadow"])
+        observe = tuple(
+            LaneSpec(
+                lane.name, lane.bundle, "observe", sample=lane.sample, filter=lane.filter, pool=lane.pool
+            )
+            for lane in lanes
+        )
+        self._done(member, "set_observers", checkpoint, replace(status, observe=observe))
+
+    def close(self) -> None:
+        pass
+
+    def _arrive(self, member: Member, method: str, checkpoint: str) -> None:
+        if self.before_call is not None:
+            self.before_call(member.name, method, checkpoint)
+        if not self._held[member.name].up:
+            raise UnreachableError(
+                f'server "{member.name}" does not answer; is `scorer serve` running there?'
+            )
+
+    def _asked(
+        self, member: Member, method: str, checkpoint: str, lanes: Sequence[LaneSpec], reason: str
+    ) -> CheckpointStatus:
+        self._arrive(member, method, checkpoint)
+        self.calls.append(Call(member.name, method, checkpoint, tuple(lanes), reason))
+        found = self._held[member.name].checkpoints.get(checkpoint)
+        if found is None:
+            raise NotFoundError(f'server "{member.name}": no checkpoint "{checkpoint}"')
+        return found
+
+    def _check(self, member: Member, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except ScorerError as error:
+            raise RefusedError(f'server "{member.name}" refuses: {error}') from None
+
+    def _load(self, member: Member, lanes: Sequence[LaneSpec]) -> None:
+        for lane in lanes:
+            if self.known is not None and lane.bundle not in self.known:
+                raise NotFoundError(f'server "{member.name}": no bundle {lane.bundle} in the registry')
+            if lane.bundle in self.refuse:
+                raise RefusedError(f'server "{member.name}" refuses: {self.refuse[lane.bundle]}')
+
+    def _done(self, member: Member, method: str, checkpoint: str, status: CheckpointStatus) -> None:
+        held = self._held[member.name]
+        held.put(checkpoint, status)
+        if self.after_call is not None:
+            self.after_call(member.name, method, checkpoint)
+        if held.answers_to_lose:
+            held.answers_to_lose -= 1
+            raise UnreachableError(f'server "{member.name}" has not answered within 60 s')
+
+
+def _lanes(specs: Sequence[LaneSpec]) -> list[Lane]:
+    return [
+        Lane(s.name, s.bundle, s.share, s.sample, s.filter, s.pool)
+        if s.mode == "observe"
+        else Lane(s.name, s.bundle, s.share)
+        for s in specs
+    ]
+
+
+_ZERO: Mapping[str, Any] = {
+    "seen": 0,
+    "left_out": 0,
+    "taken": 0,
+    "dropped": 0,
+    "shed": 0,
+    "evaluated": 0,
+    "failed": {},
+    "unlogged": 0,
+    "waiting": 0,
+    "stuck": False,
+    "exec_p50_us": 0.0,
+    "exec_p99_us": 0.0,
+    "exec_p999_us": 0.0,
+    "cpu_seconds": 0.0,
+}

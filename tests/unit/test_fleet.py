@@ -1,0 +1,346 @@
+"""The fleet over gRPC against real controllers, and its stand-in held to the same behaviour."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import grpc
+import pytest
+from control_world import ACTION, FRAUD, World
+from fakes import FakeDataPlane, fake_verify
+from fleet import FakeFleet
+from waiting import wait_until
+
+from scorer.control import service as control
+from scorer.control.controller import Controller
+from scorer.registry import Registry
+from scorer.release.errors import NotFoundError, PlatformError, RefusedError, UnreachableError
+from scorer.release.fleet import Fleet, Member
+from scorer.release.model import LaneSpec
+
+FILTER = '[{"feature":  "amount", "op": ">=", "value": 100}]'
+
+
+class Served:
+    """A control service over a fake data plane, on a thread of its own; it can go away and come back."""
+
+    def __init__(self, base: Path) -> None:
+        self.world = World(base, Registry(base / "registry", verify=fake_verify))
+        self.first = self.world.push("a", live=True)
+        self.world.push("x", "action-authorise", live=True)
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.address = "127.0.0.1:0"
+        self.controller: Controller
+        self.start()
+
+    def start(self) -> None:
+        async def starting() -> None:
+            self.controller, watcher = await self.world.booted()
+            await self.controller.restore_observers()
+            service = control.ControlService(
+                self.controller, watcher, version="1.2.3", build_profile="test", started_at_ms=5
+            )
+            self.server, self.address = await control.start(service, self.address)
+
+        asyncio.run_coroutine_threadsafe(starting(), self.loop).result(30)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.stop(None), self.loop).result(30)
+
+    def close(self) -> None:
+        self.world.plane.may_load.set()
+        self.stop()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(30)
+        self.loop.close()
+        if self.world.state is not None:
+            self.world.state.release()
+
+
+class Real:
+    """What the common tests do, done to a real service."""
+
+    def __init__(self, base: Path) -> None:
+        self.served = Served(base)
+        self.member = Member("live-1", self.served.address)
+        self.fleet: Fleet = Fleet([self.member])
+        self.first = self.served.first
+
+    def bundle(self, content: str) -> str:
+        return self.served.world.push(content)
+
+    def refuse(self, digest: str, why: str) -> None:
+        self.served.world.plane.refuse[digest] = why
+
+    def vanish(self) -> None:
+        self.served.stop()
+
+    def restart(self) -> None:
+        refused = self.served.world.plane.refuse
+
+        def made() -> FakeDataPlane:
+            plane = FakeDataPlane()
+            plane.refuse.update(refused)
+            return plane
+
+        self.served.world.make_plane = made
+        self.served.start()
+
+    def close(self) -> None:
+        self.fleet.close()
+        self.served.close()
+
+
+class Fake:
+    """The same, done to the stand-in."""
+
+    def __init__(self, base: Path) -> None:
+        self.first = "sha256:" + "a" * 64
+        self.member = Member("live-1", "")
+        self.made = FakeFleet([self.member], checkpoints={FRAUD: "score", ACTION: "action"}, answer={
+            FRAUD: self.first, ACTION: "sha256:" + "b" * 64
+        })  # fmt: skip
+        self.made.known = {self.first}
+        self.fleet: Fleet = self.made
+
+    def bundle(self, content: str) -> str:
+        digest = "sha256:" + content.encode().hex().ljust(64, "0")
+        assert self.made.known is not None
+        self.made.known.add(digest)
+        return digest
+
+    def refuse(self, digest: str, why: str) -> None:
+        self.made.refuse[digest] = why
+
+    def vanish(self) -> None:
+        self.made.vanish("live-1")
+
+    def restart(self) -> None:
+        self.made.restart("live-1")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(params=[Real, Fake])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Real | Fake]:
+    made = request.param(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def live(digest: str, share: float = 1.0, name: str = "live") -> LaneSpec:
+    return LaneSpec(name, digest, share=share)
+
+
+def shadow(name: str, digest: str, sample: float = 0.25, *, pool: bool = False) -> LaneSpec:
+    return LaneSpec(name, digest, "observe", sample=sample, filter=FILTER, pool=pool)
+
+
+def test_what_is_set_is_what_is_there(either: Real | Fake) -> None:
+    fleet, member = either.fleet, either.member
+    found = fleet.status(member)
+    assert (found.reachable, found.error, found.state, found.role) == (True, "", "SERVING", "live")
+    assert found.checkpoints is not None
+    assert set(found.checkpoints) == {FRAUD, ACTION}
+    at = found.checkpoints[FRAUD]
+    assert (at.kind, at.following, at.answer, at.observe) == (
+        "score",
+        found.checkpoints[FRAUD].following,
+        (live(either.first),),
+        (),
+    )
+    assert at.following.endswith("@live")
+    b, c = either.bundle("b"), either.bundle("c")
+    observe = [shadow("cr-000001", b), shadow("cr-000002", c, pool=True)]
+    fleet.set_observers(member, FRAUD, observe, reason="cr-000001 table 1")
+    answer = [live(either.first, 0.9), live(b, 0.1, "canary")]
+    fleet.set_answer(member, FRAUD, answer, reason="cr-000003 table 2")
+    after = fleet.status(member)
+    assert after.checkpoints is not None
+    at = after.checkpoints[FRAUD]
+    assert (at.answer, at.observe, at.following) == (tuple(answer), tuple(observe), "")
+    assert after.checkpoints[ACTION] == found.checkpoints[ACTION]
+    assert after.lane_table > found.lane_table
+    fleet.set_answer(member, FRAUD, answer, reason="again")
+    fleet.set_observers(member, FRAUD, observe, reason="again")
+    assert fleet.status(member).lane_table == after.lane_table, "the same again changes nothing"
+    fleet.set_observers(member, FRAUD, [], reason="over")
+    at = (fleet.status(member).checkpoints or {})[FRAUD]
+    assert (at.answer, at.observe) == (tuple(answer), ())
+
+
+def test_a_member_that_is_away_says_so_and_comes_back_as_it_was(either: Real | Fake) -> None:
+    fleet, member = either.fleet, either.member
+    b, bad = either.bundle("b"), either.bundle("bad")
+    fleet.set_answer(member, FRAUD, [live(b)], reason="")
+    fleet.set_observers(member, FRAUD, [shadow("good", either.first), shadow("bad", bad)], reason="")
+    either.vanish()
+    found = fleet.status(member)
+    assert not found.reachable
+    assert 'server "live-1"' in found.error and "scorer serve" in found.error
+    for call in (fleet.set_answer, fleet.set_observers):
+        with pytest.raises(UnreachableError, match="does not answer"):
+            call(member, FRAUD, [], reason="")
+    either.refuse(bad, "golden case 17 differs")
+    either.restart()
+    # A channel tries again within a second.
+    back = wait_until(lambda: found if (found := fleet.status(member)).reachable else None, "it is back")
+    assert back is not None
+    at = (back.checkpoints or {})[FRAUD]
+    assert at.answer == (live(b),)
+    assert at.observe == (shadow("good", either.first),)
+
+
+REFUSED: list[tuple[str, str, str, Callable[[str], list[LaneSpec]], type[PlatformError]]] = [
+    ("unknown checkpoint", "set_answer", "fraud.chekout", lambda b: [live(b)], NotFoundError),
+    ("unknown checkpoint", "set_observers", "fraud.chekout", lambda b: [shadow("a", b)], NotFoundError),
+    ("unknown bundle", "set_answer", FRAUD, lambda _: [live("sha256:" + "9" * 64)], NotFoundError),
+    ("unknown bundle", "set_observers", FRAUD, lambda _: [shadow("a", "sha256:" + "9" * 64)], NotFoundError),
+    ("does not load", "set_answer", FRAUD, lambda b: [live(b)], RefusedError),
+    ("does not load", "set_observers", FRAUD, lambda b: [shadow("a", b)], RefusedError),
+    ("shares", "set_answer", FRAUD, lambda b: [live(b, 0.5)], RefusedError),
+    ("sample", "set_observers", FRAUD, lambda b: [shadow("a", b, 0.0)], RefusedError),
+    ("filter", "set_observers", FRAUD, lambda b: [LaneSpec("a", b, "observe", filter="{")], RefusedError),
+    ("names", "set_observers", FRAUD, lambda b: [shadow("live", b)], RefusedError),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "checkpoint", "lanes", "error"),
+    [c[1:] for c in REFUSED],
+    ids=[f"{c[1]} {c[0]}" for c in REFUSED],
+)
+def test_refusals(
+    either: Real | Fake,
+    method: str,
+    checkpoint: str,
+    lanes: Callable[[str], list[LaneSpec]],
+    error: type[PlatformError],
+) -> None:
+    bad = either.bundle("bad")
+    either.refuse(bad, "golden case 17 differs")
+    before = either.fleet.status(either.member)
+    with pytest.raises(error) as caught:
+        getattr(either.fleet, method)(either.member, checkpoint, lanes(bad), reason="")
+    assert 'server "live-1"' in str(caught.value) and "\n" not in str(caught.value)
+    after = either.fleet.status(either.member)
+    assert (after.checkpoints, after.lane_table) == (before.checkpoints, before.lane_table)
+
+
+# --- the real one alone ---
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[Real]:
+    made = Real(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_status_carries_everything_by_name_with_numbers_as_numbers(real: Real) -> None:
+    real.served.world.plane.said = {
+        "observers": [{"checkpoint": FRAUD, "lane": "a", "seen": 2**60, "failed": {"panic": 2}}],
+        "pool": {"address": "127.0.0.1:9", "sent": 3},
+    }
+    found = real.fleet.status(real.member)
+    (observer,) = found.observers
+    assert observer["seen"] == 2**60
+    assert observer["failed"] == {"panic": 2}
+    assert (observer["stuck"], observer["cpu_seconds"], observer["taken"]) == (False, 0.0, 0)
+    assert found.pool is not None
+    assert (found.pool["sent"], found.pool["connected"]) == (3, False)
+    assert found.raw is not None
+    assert found.raw["version"] == "1.2.3"
+    assert {one["digest"] for one in found.bundles} == set(real.served.world.plane.loaded)
+    real.served.world.plane.said = {}
+    found = real.fleet.status(real.member)
+    assert (tuple(found.observers), found.pool) == ((), None)
+
+
+def test_a_member_that_hangs_costs_the_deadline_and_no_more(real: Real) -> None:
+    plane = real.served.world.plane
+    b = real.bundle("b")
+    plane.may_load.clear()
+    with closing(Fleet([real.member], change_seconds=0.3)) as fleet:
+        with pytest.raises(UnreachableError, match=r"within 0\.3 s"):
+            fleet.set_answer(real.member, FRAUD, [live(b)], reason="")
+        assert fleet.status(real.member).reachable
+    plane.may_load.set()
+    # What timed out may have been done; doing it again is safe.
+    real.fleet.set_answer(real.member, FRAUD, [live(b)], reason="")
+    assert (real.fleet.status(real.member).checkpoints or {})[FRAUD].answer == (live(b),)
+
+
+def test_a_defect_of_the_server_is_no_refusal(real: Real) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret internals")
+
+    real.served.world.plane.load = broken  # type: ignore[assignment,method-assign]
+    with pytest.raises(PlatformError, match="INTERNAL") as caught:
+        real.fleet.set_answer(real.member, FRAUD, [live(real.bundle("b"))], reason="")
+    assert not isinstance(caught.value, RefusedError | UnreachableError)
+    assert "secret" not in str(caught.value)
+
+
+def test_something_else_at_the_address_is_told_from_a_server() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as deaf:
+        member = Member("deaf", f"127.0.0.1:{deaf.getsockname()[1]}")
+        with closing(Fleet([member], status_seconds=0.3)) as fleet:
+            found = fleet.status(member)
+            assert not found.reachable
+            assert 'server "deaf"' in found.error
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        member = Member("other", f"127.0.0.1:{port}")
+        with closing(Fleet([member])) as fleet, pytest.raises(RefusedError, match="older version"):
+            fleet.set_observers(member, FRAUD, [], reason="")
+    finally:
+        server.stop(None)
+
+
+def test_a_closed_fleet_opens_again(real: Real) -> None:
+    assert real.fleet.status(real.member).reachable
+    real.fleet.close()
+    assert real.fleet.status(real.member).reachable
+
+
+# --- the stand-in alone ---
+
+
+def test_a_call_may_be_done_and_not_heard_of() -> None:
+    member = Member("live-1", "")
+    fleet = FakeFleet([member], checkpoints={FRAUD: "score"}, answer={FRAUD: "sha256:" + "a" * 64})
+    fleet.lose_answers("live-1", 1)
+    lanes = [live("sha256:" + "b" * 64)]
+    with pytest.raises(UnreachableError):
+        fleet.set_answer(member, FRAUD, lanes, reason="cr-000001 table 2")
+    assert fleet.held("live-1").checkpoints[FRAUD].answer == tuple(lanes)
+    fleet.set_answer(member, FRAUD, lanes, reason="cr-000001 table 2")
+    assert [call.reason for call in fleet.calls] == ["cr-000001 table 2"] * 2
+    assert len(fleet.held("live-1").tables) == 2
+
+
+def test_the_pool_answers_nobody() -> None:
+    member = Member("pool", "", "shadow")
+    fleet = FakeFleet([member], checkpoints={FRAUD: "score"}, answer={FRAUD: "sha256:" + "a" * 64})
+    with pytest.raises(RefusedError, match="shadow pool"):
+        fleet.set_answer(member, FRAUD, [live("sha256:" + "b" * 64)], reason="")
+    fleet.set_observers(member, FRAUD, [shadow("cr-000001", "sha256:" + "b" * 64, pool=True)], reason="")
+    fleet.count("pool", FRAUD, "cr-000001", taken=7)
+    (observer,) = fleet.status(member).observers
+    assert (observer["lane"], observer["taken"], observer["pool"]) == ("cr-000001", 7, True)
