@@ -26,7 +26,7 @@ from scorer.v1 import log_pb2 as scorer_dot_v1_dot_log__pb2
 from scorer.v1 import scoring_pb2 as scorer_dot_v1_dot_scoring__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16scorer/v1/shadow.proto\x12\tscorer.v1\x1a\x13scorer/v1/log.proto\x1a\x17scorer/v1/scoring.proto\"z\n\x0eObserveRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12*\n\x07schemas\x18\x02 \x03(\x0b\x32\x19.scorer.v1.ObservedSchema\x12,\n\x08requests\x18\x03 \x03(\x0b\x32\x1a.scorer.v1.ObservedRequest\"V\n\x0eObservedSchema\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\x06\x12/\n\x08\x66\x65\x61tures\x18\x02 \x03(\x0b\x32\x1d.scorer.v1.FeatureDescription\"r\n\x0fObservedRequest\x12\x0e\n\x06schema\x18\x01 \x01(\r\x12+\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32\x19.scorer.v1.DecisionRecord\x12\"\n\x06others\x18\x03 \x03(\x0b\x32\x12.scorer.v1.Feature\"4\n\x0fObserveResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x04\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x04\x32Q\n\rShadowService\x12@\n\x07Observe\x12\x19.scorer.v1.ObserveRequest\x1a\x1a.scorer.v1.ObserveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16scorer/v1/shadow.proto\x12\tscorer.v1\x1a\x13scorer/v1/log.proto\x1a\x17scorer/v1/scoring.proto\"z\n\x0eObserveRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12*\n\x07schemas\x18\x02 \x03(\x0b\x32\x19.scorer.v1.ObservedSchema\x12,\n\x08requests\x18\x03 \x03(\x0b\x32\x1a.scorer.v1.ObservedRequest\"g\n\x0eObservedSchema\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\x06\x12/\n\x08\x66\x65\x61tures\x18\x02 \x03(\x0b\x32\x1d.scorer.v1.FeatureDescription\x12\x0f\n\x07\x61\x63tions\x18\x03 \x03(\t\"r\n\x0fObservedRequest\x12\x0e\n\x06schema\x18\x01 \x01(\r\x12+\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32\x19.scorer.v1.DecisionRecord\x12\"\n\x06others\x18\x03 \x03(\x0b\x32\x12.scorer.v1.Feature\"4\n\x0fObserveResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x04\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x04\x32Q\n\rShadowService\x12@\n\x07Observe\x12\x19.scorer.v1.ObserveRequest\x1a\x1a.scorer.v1.ObserveResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,11 +36,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OBSERVEREQUEST']._serialized_start=83
   _globals['_OBSERVEREQUEST']._serialized_end=205
   _globals['_OBSERVEDSCHEMA']._serialized_start=207
-  _globals['_OBSERVEDSCHEMA']._serialized_end=293
-  _globals['_OBSERVEDREQUEST']._serialized_start=295
-  _globals['_OBSERVEDREQUEST']._serialized_end=409
-  _globals['_OBSERVERESPONSE']._serialized_start=411
-  _globals['_OBSERVERESPONSE']._serialized_end=463
-  _globals['_SHADOWSERVICE']._serialized_start=465
-  _globals['_SHADOWSERVICE']._serialized_end=546
+  _globals['_OBSERVEDSCHEMA']._serialized_end=310
+  _globals['_OBSERVEDREQUEST']._serialized_start=312
+  _globals['_OBSERVEDREQUEST']._serialized_end=426
+  _globals['_OBSERVERESPONSE']._serialized_start=428
+  _globals['_OBSERVERESPONSE']._serialized_end=480
+  _globals['_SHADOWSERVICE']._serialized_start=482
+  _globals['_SHADOWSERVICE']._serialized_end=563
 # @@protoc_insertion_point(module_scope)

@@ -60,18 +60,26 @@ class ObservedSchema(_message.Message):
 
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    ACTIONS_FIELD_NUMBER: _builtins.int
     fingerprint: _builtins.int
     @_builtins.property
     def features(self) -> _containers.RepeatedCompositeFieldContainer[_scoring_pb2.FeatureDescription]: ...
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The catalogue of a bundle of kind "action", in order: what the eligible
+        masks are about.
+        """
+
     def __init__(
         self,
         *,
         fingerprint: _builtins.int = ...,
         features: _abc.Iterable[_scoring_pb2.FeatureDescription] | None = ...,
+        actions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "fingerprint", b"fingerprint"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "features", b"features", "fingerprint", b"fingerprint"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -87,7 +95,9 @@ class ObservedRequest(_message.Message):
     schema: _builtins.int
     @_builtins.property
     def decision(self) -> _log_pb2.DecisionRecord:
-        """The answered request: its features in the live schema's order, its answer."""
+        """The answered request: its features in the live schema's order, its answer.
+        The probabilities stay at home: nothing here needs them.
+        """
 
     @_builtins.property
     def others(self) -> _containers.RepeatedCompositeFieldContainer[_scoring_pb2.Feature]:

@@ -8,11 +8,14 @@ use serde::Serialize;
 
 use crate::bundles::Loaded;
 use crate::lanes::LanesInForce;
+use crate::shadow::{PoolStatus, Received};
 use crate::state::Shared;
 
 /// The server's condition.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
+    /// `live` or `shadow`.
+    pub role: &'static str,
     /// Of this build.
     pub version: &'static str,
     /// `release` or `debug`.
@@ -33,6 +36,11 @@ pub struct Status {
     pub promises: BTreeMap<String, PromiseStatus>,
     /// Absent if no log is configured.
     pub log: Option<LogStatus>,
+    /// The way to the shadow pool; absent without one.
+    pub pool: Option<PoolStatus>,
+    /// For a shadow pool: what live servers sent it, by server.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub senders: BTreeMap<String, Received>,
     /// Requests in flight.
     pub inflight: usize,
     /// Connections open.
@@ -115,6 +123,7 @@ impl Status {
             (it.name.clone(), status)
         });
         Status {
+            role: shared.config.role.as_str(),
             version: env!("CARGO_PKG_VERSION"),
             build_profile: if cfg!(debug_assertions) { "debug" } else { "release" },
             state: match (shared.draining.load(Acquire), shared.health.is_ready()) {
@@ -129,6 +138,8 @@ impl Status {
             previous: previous.collect(),
             promises: promises.collect(),
             log: shared.log.as_ref().map(|log| LogStatus { directory: directory(log), status: log.status() }),
+            pool: shared.forwarder.as_ref().map(|it| it.status()),
+            senders: shared.senders.all(),
             inflight: shared.admission.inflight(),
             connections: shared.metrics.connections.open.load(Relaxed),
             panics: shared.metrics.panics.load(Relaxed),

@@ -1,5 +1,6 @@
 //! What the server is told once, at start.
 
+mod shadow;
 mod sla;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
+pub use shadow::{Role, ShadowPoolConfig};
 pub use sla::{CapsConfig, Mode, OnCap, Refuse};
 
 /// The longest checkpoint name, in bytes. Names are metric labels and file keys.
@@ -18,6 +20,9 @@ const MAX_NAME: usize = 64;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerConfig {
+    /// Whether it answers, or observes for those that do.
+    #[serde(default)]
+    pub role: Role,
     /// TCP address, `host:port`; port 0 lets the system choose.
     #[serde(default)]
     pub listen: Option<String>,
@@ -46,6 +51,9 @@ pub struct ServerConfig {
     /// The decision log; absent: nothing is recorded and exploration is off.
     #[serde(default)]
     pub log: Option<LogSettings>,
+    /// Where a live server sends what the shadow pool observes; absent: there is none.
+    #[serde(default)]
+    pub shadow_pool: Option<ShadowPoolConfig>,
     /// The decision points served, by name.
     pub checkpoints: BTreeMap<String, CheckpointConfig>,
 }
@@ -174,6 +182,9 @@ impl ServerConfig {
         }
         if self.checkpoints.is_empty() {
             wrong.push("\"checkpoints\" is empty; configure at least one".to_owned());
+        }
+        if let Some(pool) = &self.shadow_pool {
+            pool.check(self.role, &mut wrong);
         }
         for (name, checkpoint) in &self.checkpoints {
             checkpoint.check(name, &mut wrong);

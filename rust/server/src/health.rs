@@ -14,11 +14,24 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
+use crate::config::Role;
+
 /// The gRPC service whose health is also the whole server's.
 pub(crate) const SCORING_SERVICE: &str = "scorer.v1.ScoringService";
 
 /// The same over the Open Inference Protocol.
 pub(crate) const INFERENCE_SERVICE: &str = "inference.GRPCInferenceService";
+
+/// What live servers send to a shadow pool.
+const SHADOW_SERVICE: &str = "scorer.v1.ShadowService";
+
+/// The services of a role.
+pub(crate) fn services(role: Role) -> &'static [&'static str] {
+    match role {
+        Role::Live => &[SCORING_SERVICE, INFERENCE_SERVICE],
+        Role::Shadow => &[SHADOW_SERVICE],
+    }
+}
 
 /// Serves for as long as the process answers: what an orchestrator's liveness probe asks for. A server
 /// that waits for its bundles, or drains, must not be restarted for it.
@@ -33,6 +46,7 @@ pub(crate) struct Health {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
+    role: Role,
     checkpoints: BTreeMap<String, bool>,
     draining: bool,
 }
@@ -41,9 +55,9 @@ struct State {
 
 impl Health {
     /// Nothing serves yet.
-    pub(crate) fn new<'a>(checkpoints: impl Iterator<Item = &'a String>) -> Health {
+    pub(crate) fn new<'a>(role: Role, checkpoints: impl Iterator<Item = &'a String>) -> Health {
         let checkpoints = checkpoints.map(|name| (name.clone(), false)).collect();
-        Health { state: Arc::new(watch::Sender::new(State { checkpoints, draining: false })) }
+        Health { state: Arc::new(watch::Sender::new(State { role, checkpoints, draining: false })) }
     }
 
     /// Sets which checkpoints have lanes.
@@ -92,8 +106,11 @@ impl State {
             return Some(ServingStatus::Serving);
         }
         let serves = match service {
-            "" | SCORING_SERVICE | INFERENCE_SERVICE => self.checkpoints.values().all(|&serves| serves),
-            checkpoint => *self.checkpoints.get(checkpoint)?,
+            checkpoint if self.checkpoints.contains_key(checkpoint) => self.checkpoints[checkpoint],
+            whole if whole.is_empty() || services(self.role).contains(&whole) => {
+                self.checkpoints.values().all(|&serves| serves)
+            }
+            _ => return None,
         };
         Some(if serves && !self.draining { ServingStatus::Serving } else { ServingStatus::NotServing })
     }
@@ -162,7 +179,7 @@ mod tests {
     #[test]
     fn the_whole_serves_when_every_checkpoint_does() {
         let names = ["a".to_owned(), "b".to_owned()];
-        let health = Health::new(names.iter());
+        let health = Health::new(Role::Live, names.iter());
         let of = |service: &str| health.state.borrow().of(service);
         assert_eq!(of(""), Some(ServingStatus::NotServing));
         assert_eq!(of(LIVENESS), Some(ServingStatus::Serving));
@@ -173,10 +190,20 @@ mod tests {
         health.set([("b", true)].into_iter());
         assert!(health.is_ready());
         assert_eq!(of("c"), None);
+        assert_eq!(of(SHADOW_SERVICE), None, "another role's");
         health.drain();
         assert_eq!(of("a"), Some(ServingStatus::NotServing));
         health.set([("a", true)].into_iter());
         assert!(!health.is_ready(), "a drain is not undone");
         assert_eq!(of(LIVENESS), Some(ServingStatus::Serving));
+    }
+
+    #[test]
+    fn a_shadow_pool_serves_its_own_service_alone() {
+        let health = Health::new(Role::Shadow, ["a".to_owned()].iter());
+        health.set([("a", true)].into_iter());
+        let of = |service: &str| health.state.borrow().of(service);
+        assert_eq!([of(""), of("a"), of(SHADOW_SERVICE)], [Some(ServingStatus::Serving); 3]);
+        assert_eq!([of(SCORING_SERVICE), of(INFERENCE_SERVICE)], [None; 2]);
     }
 }

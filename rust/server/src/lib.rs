@@ -24,6 +24,7 @@ mod replay;
 mod run;
 mod server;
 mod service;
+mod shadow;
 mod state;
 mod status;
 mod transport;
@@ -32,7 +33,7 @@ pub use bundles::{LoadFor, LoadReport, Stages, WarmUpReport};
 pub use condition::{BundleStatus, LogStatus, PromiseStatus, Status};
 pub use config::{
     CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap, Refuse,
-    ServerConfig,
+    Role, ServerConfig, ShadowPoolConfig,
 };
 pub use error::{LoadError, ServerError, SwapError, UnloadError};
 #[cfg(feature = "fault-injection")]
@@ -42,3 +43,4 @@ pub use oip::InferError;
 pub use refusal::Refusal;
 pub use run::Addresses;
 pub use server::Server;
+pub use shadow::{PoolStatus, Received};

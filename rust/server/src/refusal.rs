@@ -44,6 +44,28 @@ pub enum Refusal {
     #[error("the server is stopping; retry on another replica")]
     Draining,
 
+    // --- role ---
+    /// A shadow pool is asked for an answer.
+    #[error(
+        "this server is a shadow pool: it observes and answers nobody; call the live server{}",
+        live(.sender)
+    )]
+    Shadow {
+        /// The live server that sent to it last; empty if none did.
+        sender: String,
+    },
+    /// A live server is sent what a shadow pool observes.
+    #[error("this server is live and observes for itself; send to one whose role is \"shadow\"")]
+    NotShadow,
+    /// What a live server sent breaks a rule; nothing of the call is taken.
+    #[error("{what}: {rule}")]
+    Observe {
+        /// The field.
+        what: String,
+        /// The rule, and what is there instead.
+        rule: String,
+    },
+
     // --- decode ---
     /// No such checkpoint.
     #[error("checkpoint {name:?} is not configured; this server has {known}")]
@@ -289,4 +311,8 @@ fn rule(reason: ShedReason) -> &'static str {
 /// At most 64 characters of what a caller sent: an error must not echo a megabyte.
 pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
+}
+/// Which one to call, as far as a pool knows.
+fn live(sender: &str) -> String {
+    if sender.is_empty() { String::new() } else { format!(", such as {sender:?}") }
 }

@@ -87,6 +87,15 @@ impl Listeners {
     }
 }
 
+// === impl Addresses ===
+
+impl Addresses {
+    /// What others may call the server.
+    pub(crate) fn name(&self) -> String {
+        self.grpc.first().cloned().unwrap_or_default()
+    }
+}
+
 // === impl Running ===
 
 impl Running {
@@ -144,11 +153,11 @@ impl Running {
             workers: Vec::new(),
             socket,
         };
-        match workers(shared, &mut running.workers) {
+        match workers(shared, &running.stop, &mut running.workers) {
             Ok(()) => Ok(running),
             Err(source) => {
                 running.stop(Duration::ZERO);
-                Err(ServerError::Start { what: "the evaluation pool", source })
+                Err(ServerError::Start { what: "a thread beside the runtime", source })
             }
         }
     }
@@ -175,7 +184,14 @@ impl Running {
 }
 
 /// Starts the threads beside the runtime.
-fn workers(shared: &Arc<Shared>, workers: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
+fn workers(
+    shared: &Arc<Shared>,
+    stop: &watch::Sender<bool>,
+    workers: &mut Vec<JoinHandle<()>>,
+) -> std::io::Result<()> {
+    if let Some(forwarder) = &shared.forwarder {
+        workers.extend(forwarder.start(Arc::clone(&shared.events), stop.subscribe())?);
+    }
     for number in 0..shared.config.threads {
         let shared = Arc::clone(shared);
         let name = format!("scorer-eval-{number}");

@@ -26,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::pool::{Pool, Watchdog};
 use crate::replay::Replay;
 use crate::run::{Addresses, Listeners, Running};
+use crate::shadow::{Forwarder, Remembered, Senders};
 use crate::state::{self, Shared};
 
 /// Answers remembered per kind, the newest.
@@ -65,7 +66,7 @@ impl Server {
         config.check()?;
         let listeners = Listeners::bind(&config)?;
         let addresses = listeners.addresses()?;
-        let shared = Arc::new(shared(config, env, started)?);
+        let shared = Arc::new(shared(config, env, &addresses, started)?);
         let running = Running::start(&shared, listeners)?;
         let fields = json!({"addresses": &addresses, "version": env!("CARGO_PKG_VERSION")});
         shared.events.push(Level::Info, "started", fields);
@@ -359,7 +360,12 @@ impl std::fmt::Debug for Server {
     }
 }
 
-fn shared(config: ServerConfig, env: Env, started: Instant) -> Result<Shared, ServerError> {
+fn shared(
+    config: ServerConfig,
+    env: Env,
+    addresses: &Addresses,
+    started: Instant,
+) -> Result<Shared, ServerError> {
     let clock = Arc::clone(&env.clock);
     let events = Arc::new(Events::new(Arc::clone(&clock)));
     let log = config.log.as_ref().map(|settings| Decisions::open(settings, env, &events)).transpose()?;
@@ -376,7 +382,10 @@ fn shared(config: ServerConfig, env: Env, started: Instant) -> Result<Shared, Se
         watchdog: Watchdog::default(),
         scores: Replay::new(REMEMBERED, REMEMBERED_BYTES),
         selections: Replay::new(REMEMBERED, REMEMBERED_BYTES),
-        health: Health::new(config.checkpoints.keys()),
+        health: Health::new(config.role, config.checkpoints.keys()),
+        forwarder: config.shadow_pool.as_ref().map(|pool| Arc::new(Forwarder::new(pool, &addresses.name()))),
+        senders: Senders::default(),
+        schemas: Remembered::default(),
         metrics: Metrics::new(&config),
         events,
         started,

@@ -16,6 +16,7 @@ use crate::answer::arrive::Arrival;
 use crate::answer::{batch, describe, outcome, score, select};
 use crate::metrics::Method;
 use crate::oip;
+use crate::shadow;
 use crate::state::Shared;
 use crate::transport::unary;
 
@@ -62,6 +63,12 @@ pub(crate) fn answer(shared: &Arc<Shared>, arrival: &Arc<Arrival>, request: Requ
         Method::Noop => Box::pin(async move {
             let message = unary::message::<NoopRequest>(request, limit).await;
             answered(message.map(|NoopRequest { payload }| NoopResponse { payload }))
+        }),
+        Method::Observe => Box::pin(async move {
+            answered(match unary::message(request, shadow::MAX_MESSAGE).await {
+                Ok(message) => shadow::answer(&shared, message).map_err(Status::from),
+                Err(status) => Err(status),
+            })
         }),
         Method::ModelStreamInfer | Method::Unknown => {
             let status = Status::unimplemented("no such method here; list them by reflection");

@@ -18,7 +18,7 @@ use crate::answer::features::FeatureSource;
 use crate::answer::score::Scored;
 use crate::answer::select::Selected;
 use crate::bundles::{Reaper, Store};
-use crate::config::{DurabilityClass, FallbackConfig, Kind, ServerConfig};
+use crate::config::{DurabilityClass, FallbackConfig, Kind, Role, ServerConfig};
 use crate::decisions::Decisions;
 use crate::events::{Events, Level};
 use crate::health::Health;
@@ -27,6 +27,7 @@ use crate::metrics::Metrics;
 use crate::pool::{Pool, Watchdog};
 use crate::refusal::{Refusal, shortened};
 use crate::replay::Replay;
+use crate::shadow::{Forwarder, Remembered, Senders};
 
 /// Shared by the requests, the listeners and the handle that the control plane holds.
 pub(crate) struct Shared {
@@ -46,6 +47,11 @@ pub(crate) struct Shared {
     pub(crate) scores: Replay<Scored>,
     pub(crate) selections: Replay<Selected>,
     pub(crate) health: Health,
+    /// The way to the shadow pool, where there is one.
+    pub(crate) forwarder: Option<Arc<Forwarder>>,
+    /// For a shadow pool: who sends to it, and by which schemas.
+    pub(crate) senders: Senders,
+    pub(crate) schemas: Remembered,
     pub(crate) metrics: Metrics,
     pub(crate) events: Arc<Events>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -123,7 +129,9 @@ impl Shared {
             }
         }
         self.reaper.retire(before);
-        let serving = self.checkpoints.iter().map(|it| (it.name.as_str(), !lanes.of(it.index).is_empty()));
+        // A shadow pool needs no lanes that answer: whatever it has to observe, it is there for it.
+        let serves = |it: &Checkpoint| self.config.role == Role::Shadow || !lanes.of(it.index).is_empty();
+        let serving = self.checkpoints.iter().map(|it| (it.name.as_str(), serves(it)));
         self.health.set(serving);
         if self.health.is_ready() {
             let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);

@@ -28,9 +28,10 @@ pub(crate) fn code(refusal: &Refusal) -> Code {
         | Refusal::UnknownAction { .. }
         | Refusal::RepeatedAction { .. }
         | Refusal::TooManyActions { .. }
+        | Refusal::Observe { .. }
         | Refusal::OutcomeKind { .. }
         | Refusal::OutcomeValue { .. } => Code::InvalidArgument,
-        Refusal::Fingerprint { .. } => Code::FailedPrecondition,
+        Refusal::Fingerprint { .. } | Refusal::Shadow { .. } | Refusal::NotShadow => Code::FailedPrecondition,
         Refusal::UnknownCheckpoint { .. } => Code::NotFound,
         Refusal::ContentDiffers { .. } | Refusal::OutcomeConflict { .. } => Code::AlreadyExists,
         Refusal::Deadline => Code::DeadlineExceeded,

@@ -75,7 +75,7 @@ fn add_bundle(to: &mut CheckpointDescription, loaded: &Loaded) {
     to.policy = bundle.policy().map_or_else(String::new, |policy| policy.spec().rule.name().to_owned());
 }
 
-fn feature(spec: &FeatureSpec) -> FeatureDescription {
+pub(crate) fn feature(spec: &FeatureSpec) -> FeatureDescription {
     FeatureDescription {
         name: spec.name.clone(),
         r#type: spec.kind.name().to_owned(),

@@ -12,4 +12,5 @@ pub(crate) use memory::{Budget, resident};
 pub(crate) use reaper::Reaper;
 pub use store::LoadReport;
 pub(crate) use store::{ActionInfo, Live, Loaded, Store, Task};
+pub(crate) use thread::yield_to_requests;
 pub use warm::WarmUpReport;

@@ -35,6 +35,8 @@ pub(crate) enum Method {
     ModelInfer,
     /// One message of such a stream.
     ModelStreamInfer,
+    /// `ShadowService`.
+    Observe,
     /// A path of the service that is none of its methods.
     Unknown,
 }
@@ -242,7 +244,7 @@ impl CheckpointMetrics {
 // === impl Method ===
 
 impl Method {
-    const COUNT: usize = 9;
+    const COUNT: usize = 10;
     const ALL: [Method; Method::COUNT] = [
         Method::Score,
         Method::ScoreBatch,
@@ -252,6 +254,7 @@ impl Method {
         Method::Noop,
         Method::ModelInfer,
         Method::ModelStreamInfer,
+        Method::Observe,
         Method::Unknown,
     ];
 
@@ -276,7 +279,9 @@ impl Method {
             | Method::SelectAction
             | Method::ModelInfer
             | Method::ModelStreamInfer => true,
-            Method::ReportOutcome | Method::Describe | Method::Noop | Method::Unknown => false,
+            Method::ReportOutcome | Method::Describe | Method::Noop | Method::Observe | Method::Unknown => {
+                false
+            }
         }
     }
 
@@ -290,6 +295,7 @@ impl Method {
             Method::Noop => "Noop",
             Method::ModelInfer => "ModelInfer",
             Method::ModelStreamInfer => "ModelStreamInfer",
+            Method::Observe => "Observe",
             Method::Unknown => "unknown",
         }
     }

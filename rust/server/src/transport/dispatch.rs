@@ -21,6 +21,7 @@ use tonic_health::pb::health_server::HealthServer;
 
 use crate::answer::admit::Permit;
 use crate::answer::arrive::Arrival;
+use crate::config::Role;
 use crate::health::Health;
 use crate::metrics::Method;
 use crate::oip::{self, Inference};
@@ -40,6 +41,7 @@ const CALLER: &str = "x-caller";
 /// The services whose requests are stamped, admitted and counted, as their paths begin.
 const SCORING: &str = "/scorer.v1.ScoringService/";
 const INFERENCE: &str = "/inference.GRPCInferenceService/";
+const SHADOW: &str = "/scorer.v1.ShadowService/";
 
 /// Everything that is served on one listener; cheap to clone.
 #[derive(Clone)]
@@ -105,11 +107,13 @@ pub(crate) struct Probe {
 
 impl Dispatch {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Dispatch, tonic_reflection::server::Error> {
+        let role = shared.config.role;
         let inference = GrpcInferenceServiceServer::new(Inference::new(Arc::clone(shared)))
             .max_decoding_message_size(shared.config.max_message_bytes);
-        let v1 =
-            reflection("grpc.reflection.v1.ServerReflection").build_v1()?.max_decoding_message_size(SMALL);
-        let v1alpha = reflection("grpc.reflection.v1alpha.ServerReflection")
+        let v1 = reflection(role, "grpc.reflection.v1.ServerReflection")
+            .build_v1()?
+            .max_decoding_message_size(SMALL);
+        let v1alpha = reflection(role, "grpc.reflection.v1alpha.ServerReflection")
             .build_v1alpha()?
             .max_decoding_message_size(SMALL);
         Ok(Dispatch {
@@ -130,17 +134,33 @@ impl Dispatch {
 
     fn counted(&self, method: Method, request: Request<Incoming>) -> Answer {
         let (probe, verdict) = Probe::begin(&self.shared, method, request.headers(), self.peer);
-        if let Err(refusal) = verdict {
+        if let Err(refusal) = verdict.and_then(|()| self.check_role(method)) {
             return Answer { state: State::Ready(Some(refused(refusal, probe))) };
         }
         let answering = service::answer(&self.shared, &probe.arrival, request);
         Answer { state: State::Running(Running { answering, probe, polled: false, timer: None }) }
     }
 
+    /// A shadow pool answers nobody, and a live server observes for nobody else.
+    fn check_role(&self, method: Method) -> Result<(), Refusal> {
+        match (self.shared.config.role, method) {
+            (_, Method::Unknown) => Ok(()),
+            (Role::Live, Method::Observe) => Err(Refusal::NotShadow),
+            (Role::Shadow, method) if method != Method::Observe => Err(self.shadow()),
+            (Role::Live | Role::Shadow, _) => Ok(()),
+        }
+    }
+
+    fn shadow(&self) -> Refusal {
+        Refusal::Shadow { sender: self.shared.senders.last() }
+    }
+
     fn plain(&self, mut request: Request<Incoming>) -> Answer {
         request.extensions_mut().insert(Peer(self.peer));
         let path = request.uri().path();
-        let state = if let Some(method) = path.strip_prefix(INFERENCE) {
+        let state = if path.starts_with(INFERENCE) && self.shared.config.role == Role::Shadow {
+            State::Ready(Some(Status::from(self.shadow()).into_http::<Body>().map(Reply::uncounted)))
+        } else if let Some(method) = path.strip_prefix(INFERENCE) {
             match oip::not_offered(method) {
                 Some(status) => State::Ready(Some(status.into_http::<Body>().map(Reply::uncounted))),
                 None => State::Plain(self.inference.clone().call(request)),
@@ -175,7 +195,11 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
         let path = request.uri().path();
         let method = match path.strip_prefix(SCORING) {
             Some(name) => Some(Method::from_name(name)),
-            None => (path.strip_prefix(INFERENCE) == Some("ModelInfer")).then_some(Method::ModelInfer),
+            None if path.strip_prefix(INFERENCE) == Some("ModelInfer") => Some(Method::ModelInfer),
+            None => path.strip_prefix(SHADOW).map(|name| match name {
+                "Observe" => Method::Observe,
+                _ => Method::Unknown,
+            }),
         };
         match method {
             Some(method) => self.counted(method, request),
@@ -196,14 +220,13 @@ fn not_grpc(request: &Request<Incoming>) -> Option<StatusCode> {
 }
 
 /// Reflection of what is served here; the descriptors hold the control service as well, which is not.
-fn reflection(own_name: &str) -> tonic_reflection::server::Builder<'static> {
-    tonic_reflection::server::Builder::configure()
+fn reflection(role: Role, own_name: &str) -> tonic_reflection::server::Builder<'static> {
+    let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(scorer_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .with_service_name(crate::health::SCORING_SERVICE)
-        .with_service_name(crate::health::INFERENCE_SERVICE)
         .with_service_name("grpc.health.v1.Health")
-        .with_service_name(own_name)
+        .with_service_name(own_name);
+    crate::health::services(role).iter().fold(builder, |builder, &name| builder.with_service_name(name))
 }
 
 // === impl Answer ===

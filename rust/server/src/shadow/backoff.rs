@@ -1,0 +1,54 @@
+//! How long to wait before the next attempt to reach the pool.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Doubles from attempt to attempt. Jittered: servers that lost one pool must not come back in step.
+pub(super) struct Backoff {
+    attempts: u32,
+    random: RandomState,
+}
+
+// === impl Backoff ===
+
+impl Backoff {
+    pub(super) fn new() -> Backoff {
+        Backoff { attempts: 0, random: RandomState::new() }
+    }
+
+    /// From half of the step to all of it.
+    pub(super) fn next(&mut self) -> Duration {
+        let step = SHORTEST.saturating_mul(1 << self.attempts.min(10)).min(LONGEST);
+        let share = self.random.hash_one(self.attempts) as f64 / u64::MAX as f64;
+        self.attempts = self.attempts.saturating_add(1);
+        step.mul_f64(0.5 + share / 2.0)
+    }
+
+    /// The pool has answered.
+    pub(super) fn reset(&mut self) {
+        self.attempts = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_grows_to_a_limit_with_jitter_and_starts_anew() {
+        let mut backoff = Backoff::new();
+        for attempt in 0..100_u32 {
+            let step = (0.1 * 2_f64.powi(attempt.min(10) as i32)).min(5.0);
+            let waited = backoff.next().as_secs_f64();
+            assert!((step / 2.0..=step).contains(&waited), "{attempt}: {waited}");
+        }
+        backoff.reset();
+        assert!(backoff.next() <= SHORTEST);
+        let first = |_| Backoff::new().next();
+        let spread: std::collections::HashSet<_> = (0..20).map(first).collect();
+        assert!(spread.len() > 1, "two servers, one step");
+    }
+}

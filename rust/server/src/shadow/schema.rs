@@ -1,0 +1,208 @@
+//! What a row of features means, told from the live server to the pool.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use scorer_core::schema::{FeatureSpec, FeatureType, MissingRule, Schema, UnknownCategoryRule};
+use scorer_proto::v1::{FeatureDescription, ObservedSchema};
+
+use crate::answer::describe;
+use crate::bundles::Loaded;
+
+/// Live bundles whose schemas are remembered; beyond, the one that came first is forgotten.
+const REMEMBERED: usize = 64;
+/// Most actions of a catalogue, and the longest name of one, bytes.
+const MAX_ACTIONS: usize = 65_536;
+const MAX_ACTION: usize = 256;
+
+/// A live bundle's schema as the pool knows it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    given: ObservedSchema,
+    pub(crate) schema: Schema,
+}
+
+/// Schemas seen before: checking one takes far longer than comparing it.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    known: Mutex<Vec<Arc<Known>>>,
+}
+
+/// A bundle's schema, for the pool.
+pub(crate) fn described(loaded: &Loaded) -> ObservedSchema {
+    let schema = loaded.bundle.schema();
+    ObservedSchema {
+        fingerprint: schema.fingerprint(),
+        features: schema.features().iter().map(describe::feature).collect(),
+        actions: loaded.actions.iter().map(|action| action.id.clone()).collect(),
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn check(given: ObservedSchema) -> Result<Known, String> {
+        let features = given.features.iter().map(specified).collect::<Result<_, _>>()?;
+        let schema = Schema::new(features).map_err(|error| error.to_string())?;
+        if schema.fingerprint() != given.fingerprint {
+            return Err(format!(
+                "fingerprint is {:#018x}, that of its features {:#018x}; send both from one bundle",
+                given.fingerprint,
+                schema.fingerprint()
+            ));
+        }
+        if given.actions.len() > MAX_ACTIONS {
+            return Err(format!("{} actions; at most {MAX_ACTIONS} are allowed", given.actions.len()));
+        }
+        if let Some(action) = given.actions.iter().find(|action| action.len() > MAX_ACTION) {
+            return Err(format!("an action of {} bytes; at most {MAX_ACTION} are allowed", action.len()));
+        }
+        Ok(Known { given, schema })
+    }
+
+    /// The live bundle's catalogue; empty for kind `score`.
+    pub(crate) fn actions(&self) -> &[String] {
+        &self.given.actions
+    }
+}
+
+// === impl Remembered ===
+
+impl Remembered {
+    /// The schema, checked now or before.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub(crate) fn know(&self, given: ObservedSchema) -> Result<Arc<Known>, String> {
+        if let Some(known) = self.lock().iter().find(|known| known.given == given) {
+            return Ok(Arc::clone(known));
+        }
+        let known = Arc::new(Known::check(given)?);
+        let mut all = self.lock();
+        if all.len() == REMEMBERED {
+            all.remove(0);
+        }
+        all.push(Arc::clone(&known));
+        Ok(known)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Known>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reverse of [`describe::feature`].
+fn specified(given: &FeatureDescription) -> Result<FeatureSpec, String> {
+    let unknown = |what: &str, got: &str, known: &str| {
+        Err(format!("feature {:?}: {what} {got:?} is not known; use {known}", given.name))
+    };
+    Ok(FeatureSpec {
+        name: given.name.clone(),
+        kind: match given.r#type.as_str() {
+            "number" => FeatureType::Number,
+            "category" => FeatureType::Category,
+            "flag" => FeatureType::Flag,
+            other => return unknown("type", other, "number, category or flag"),
+        },
+        categories: given.categories.clone(),
+        missing: match given.missing.as_str() {
+            "allow" => MissingRule::Allow,
+            "refuse" => MissingRule::Refuse,
+            other => return unknown("missing", other, "allow or refuse"),
+        },
+        unknown_category: match given.unknown_category.as_str() {
+            "refuse" => UnknownCategoryRule::Refuse,
+            "missing" => UnknownCategoryRule::Missing,
+            other => return unknown("unknown_category", other, "refuse or missing"),
+        },
+        minimum: given.minimum,
+        maximum: given.maximum,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema() -> Schema {
+        let number = FeatureSpec {
+            name: "amount".to_owned(),
+            kind: FeatureType::Number,
+            categories: Vec::new(),
+            missing: MissingRule::Refuse,
+            unknown_category: UnknownCategoryRule::Refuse,
+            minimum: Some(0.0),
+            maximum: None,
+        };
+        let category = FeatureSpec {
+            name: "country".to_owned(),
+            kind: FeatureType::Category,
+            categories: vec!["NL".to_owned(), "US".to_owned()],
+            missing: MissingRule::Allow,
+            unknown_category: UnknownCategoryRule::Missing,
+            minimum: None,
+            maximum: None,
+        };
+        let flag = FeatureSpec {
+            name: "night".to_owned(),
+            kind: FeatureType::Flag,
+            categories: Vec::new(),
+            ..category.clone()
+        };
+        Schema::new(vec![number, category, flag]).unwrap()
+    }
+
+    fn given() -> ObservedSchema {
+        let schema = schema();
+        ObservedSchema {
+            fingerprint: schema.fingerprint(),
+            features: schema.features().iter().map(describe::feature).collect(),
+            actions: vec!["a".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_schema_comes_back_as_it_was_sent() {
+        let known = Remembered::default().know(given()).unwrap();
+        assert_eq!(known.schema.features(), schema().features());
+        assert_eq!(known.actions(), ["a"]);
+    }
+
+    #[test]
+    fn the_same_is_checked_once_and_memory_is_bounded() {
+        let remembered = Remembered::default();
+        let first = remembered.know(given()).unwrap();
+        assert!(Arc::ptr_eq(&first, &remembered.know(given()).unwrap()));
+        for number in 0..REMEMBERED {
+            // Ranges are no part of the fingerprint, and still of the schema.
+            let mut other = given();
+            other.features[0].minimum = Some(-1.0 - number as f64);
+            assert!(!Arc::ptr_eq(&first, &remembered.know(other).unwrap()));
+        }
+        assert_eq!(remembered.lock().len(), REMEMBERED);
+        assert!(!Arc::ptr_eq(&first, &remembered.know(given()).unwrap()), "the oldest is forgotten");
+    }
+
+    #[test]
+    fn what_no_bundle_has_is_refused_by_its_rule() {
+        let remembered = Remembered::default();
+        for (change, says) in [
+            (
+                Box::new(|it: &mut ObservedSchema| it.fingerprint ^= 1) as Box<dyn Fn(&mut ObservedSchema)>,
+                "fingerprint is",
+            ),
+            (Box::new(|it| it.features[1].categories.clear()), "country"),
+            (Box::new(|it| it.features[2].name = "amount".to_owned()), "amount"),
+            (Box::new(|it| it.features[0].r#type = "text".to_owned()), "type \"text\" is not known"),
+            (Box::new(|it| it.features[0].missing = String::new()), "missing \"\" is not known"),
+            (Box::new(|it| it.features[0].unknown_category = "?".to_owned()), "unknown_category"),
+            (Box::new(|it| it.features[0].minimum = Some(f64::NAN)), "amount"),
+            (Box::new(|it| it.actions[0] = "x".repeat(257)), "257 bytes"),
+        ] {
+            let mut wrong = given();
+            change(&mut wrong);
+            let error = remembered.know(wrong).unwrap_err();
+            assert!(error.contains(says), "{says:?} is not in {error:?}");
+        }
+        assert!(remembered.lock().is_empty());
+    }
+}
