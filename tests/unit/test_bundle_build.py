@@ -100,7 +100,14 @@ def test_the_files_and_the_manifest(score_bundle: Trained) -> None:
     validation = inspection.reference.validation
     assert validation.mean == pytest.approx(scores.mean())
     assert validation.quantiles[50] == pytest.approx(np.median(scores))
-    assert validation.counts == np.histogram(scores, bins=50, range=(0, 1))[0].tolist()
+    even = np.linspace(0, 1, 51)
+    assert set(even) <= set(validation.edges)
+    assert validation.counts == np.histogram(scores, bins=validation.edges)[0].tolist()
+    # Ties apart, a twentieth of the scores lies between two cuts; none of them is at a score.
+    cuts = sorted(set(validation.edges) - set(even))
+    assert not set(cuts) & set(scores)
+    wanted = np.sort(scores)[np.arange(1, 20) * len(scores) // 20]
+    assert all(np.abs(np.array(validation.edges) - at).min() < 0.02 for at in wanted)
 
 
 def test_the_same_inputs_give_the_same_digest(tmp_path: Path, score_bundle: Trained) -> None:

@@ -1,0 +1,52 @@
+"""The standard gates, for checkpoints that name none. docs/gates.md says why each is as it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scorer.release.model import GateSpec
+
+_TIMES: Final = (
+    GateSpec("exec_p99_us", "<= sla", against="sla", min_rows=300),
+    GateSpec("data_load_p99_us", "<= sla", against="sla", min_rows=300),
+)
+_SOUND: Final = (
+    GateSpec("error_rate", "== 0", min_rows=300),
+    GateSpec("parity_max_abs", "<= 1e-6", min_rows=100),
+    GateSpec("feature_parity_rate", ">= 0.999", min_rows=300),
+)
+_SEEN: Final = (
+    GateSpec("drop_rate", "<= 5%", dry_run=True),
+    GateSpec("covered_hours_of_week", ">= 168", dry_run=True),
+)
+
+SCORE: Final = (
+    *_TIMES,
+    *_SOUND,
+    GateSpec("score_psi", "< threshold(floor=0.1)", against="reference", min_rows=300),
+    GateSpec("score_psi_live", "< threshold(floor=0.25)", against="live", min_rows=300),
+    GateSpec("flip_rate", "<= 0.05 upper95", against="live", minus="aa_control", min_rows=300),
+    GateSpec("approve_rate_delta", "abs <= 0.02 upper95", against="live", min_rows=300),
+    GateSpec("auc_matured", ">= -0.002 lower95", against="live", when="labels_matured >= 0.8"),
+    *_SEEN,
+)
+
+ACTION: Final = (
+    *_TIMES,
+    *_SOUND,
+    GateSpec("min_propensity", ">= 0.0001"),
+    GateSpec("policy_distance", "<= 0.3 upper95", against="live", minus="aa_control", min_rows=300),
+    GateSpec("flip_rate", "<= 0.3 upper95", against="live", minus="aa_control", min_rows=300, dry_run=True),
+    GateSpec(
+        "expected_reward_delta",
+        ">= -0.01 lower95",
+        against="live",
+        when="labels_matured >= 0.8",
+    ),
+    *_SEEN,
+)
+
+
+def default_gates(kind: str) -> tuple[GateSpec, ...]:
+    """Of a checkpoint of kind "score" or "action"."""
+    return ACTION if kind == "action" else SCORE

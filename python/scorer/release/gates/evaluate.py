@@ -1,0 +1,216 @@
+"""Judges gates: pass, fail or inconclusive, with a sentence each. The same evidence gives the same words.
+
+Chance is kept in check for the whole set: all gates that a good model can fail by bad luck share one
+probability of doing so, `ALARM`, evenly (Bonferroni). A gate that is judged more than once shares its part
+among its looks (looks.py). To pass takes a confidence of its own, as written ("upper95").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from scorer.release.gates import looks
+from scorer.release.gates.evidence import Evidence
+from scorer.release.gates.grammar import Gate, Limit, read_all
+from scorer.release.gates.measured import Measured
+from scorer.release.gates.metrics import measure, quantity
+from scorer.release.gates.words import say
+from scorer.release.model import GateResult, GateSpec, Outcome
+
+ALARM = 0.02
+"""How often the gates together may fail a bundle that is the live one."""
+
+Measure = Callable[[str, Evidence, str, bool], Measured]
+
+
+def evaluate(
+    specs: Sequence[GateSpec],
+    evidence: Evidence,
+    *,
+    waivers: Mapping[str, tuple[str, str]] | None = None,
+    alarm: float = ALARM,
+    repeated: bool = False,
+    measured_by: Measure = measure,
+) -> tuple[GateResult, ...]:
+    """Judges every gate that is for this kind of checkpoint.
+
+    Args:
+        specs: the gates.
+        evidence: what is known.
+        waivers: by metric, who waived it and why.
+        alarm: how often, at most, a bundle that is the live one fails any of them by chance.
+        repeated: whether it is judged again and again while rows come in, as in a canary.
+        measured_by: what computes a metric; a canary has its own.
+    """
+    gates = [gate for gate in read_all(specs) if evidence.kind in gate.names.kinds]
+    part = alarm / max(sum(gate.names.by_chance and not gate.spec.dry_run for gate in gates), 1)
+    results = []
+    for gate in gates:
+        result = _judge(gate, evidence, part, repeated, measured_by)
+        user, why = (waivers or {}).get(gate.spec.metric, ("", ""))
+        results.append(replace(result, waived_by=user, waived_why=why))
+    return tuple(results)
+
+
+def _judge(gate: Gate, evidence: Evidence, part: float, repeated: bool, by: Measure) -> GateResult:
+    if gate.when is not None:
+        found = quantity(gate.when.quantity, evidence)
+        if not gate.when.holds(found):
+            asked = f"{gate.when.quantity} is {found:g}, {gate.spec.when} is asked"
+            words = f"{gate.names.title} is not judged yet: {asked}."
+            # It does not stand in the way: labels take weeks, and a gate that waits for them says so.
+            return replace(_result(gate, Outcome.INCONCLUSIVE, words), dry_run=True)
+    if gate.spec.interval_seconds:
+        return _by_interval(gate, evidence, part, by)
+    if repeated and gate.names.by_chance:
+        return _repeatedly(gate, evidence, part, by)
+    return _look(gate, evidence, part, by)
+
+
+def _by_interval(gate: Gate, evidence: Evidence, part: float, by: Measure) -> GateResult:
+    """Intervals side by side have no row in common: that many may fail by chance as the limit allows."""
+    spec = gate.spec
+    alpha = looks.per_interval(part, spec.count, spec.failure_limit)
+    results = [
+        _look(gate, one, alpha, by) for one in looks.intervals(evidence, spec.interval_seconds, spec.count)
+    ]
+    failed = sum(one.outcome is Outcome.FAIL for one in results)
+    unclear = sum(one.outcome is Outcome.INCONCLUSIVE for one in results)
+    whole = _look(gate, evidence, part, by)
+    told = (
+        f"{len(results)} of {spec.count} intervals of {spec.interval_seconds} s: "
+        f"{failed} failed, {unclear} inconclusive"
+    )
+    if failed > spec.failure_limit:
+        outcome, why = Outcome.FAIL, f"more than the {spec.failure_limit} that may"
+    elif len(results) < spec.count:
+        outcome, why = Outcome.INCONCLUSIVE, "more time is needed"
+    elif unclear > spec.inconclusive_limit:
+        outcome, why = Outcome.INCONCLUSIVE, f"more than the {spec.inconclusive_limit} that may"
+    else:
+        outcome, why = Outcome.PASS, "within the limits"
+    return replace(whole, outcome=outcome, words=f"{told}, {why}. Overall: {whole.words}")
+
+
+def _repeatedly(gate: Gate, evidence: Evidence, part: float, by: Measure) -> GateResult:
+    """At growing numbers of rows, each look with its own part of the alarms: it may be called at any time."""
+    last: GateResult | None = None
+    for at, prefix in enumerate(looks.prefixes(evidence, least=gate.spec.min_rows), start=1):
+        last = _look(gate, prefix, part * looks.spent(at), by, spent=looks.spent(at))
+        if last.outcome is Outcome.FAIL:
+            return last
+    if last is not None:
+        return last
+    result = _look(gate, evidence, part, by)
+    if result.outcome is Outcome.INCONCLUSIVE:
+        return result
+    least = max(gate.spec.min_rows, looks.FIRST)
+    words = f"{gate.names.title} is not judged yet: {result.rows:,} rows, the first look takes {least:,}."
+    return replace(result, outcome=Outcome.INCONCLUSIVE, words=words)
+
+
+def _look(gate: Gate, evidence: Evidence, alpha: float, by: Measure, *, spent: float = 1.0) -> GateResult:
+    found = by(gate.spec.metric, evidence, gate.against, bool(gate.spec.minus))
+    limit, chance = _limit(gate.success.limit, evidence, found, alpha)
+    if found.missing:
+        words = f"{gate.names.title} is not known: {found.missing}."
+        return replace(_result(gate, Outcome.INCONCLUSIVE, words), rows=found.rows, threshold=_plain(limit))
+    confidence = 1 - (1 - gate.success.confidence) * spent if gate.success.side else 0.0
+    low, high = found.bounds(confidence) if gate.success.side and found.bounds else (math.nan, math.nan)
+    if gate.success.limit.of_chance:
+        outcome, why = _by_chance(gate, found, limit, chance)
+    elif gate.success.side and found.bounds is not None:
+        outcome, why = _by_bounds(gate, found, limit, alpha, (low, high))
+    else:
+        outcome, why = _by_value(gate, found, limit)
+    if found.rows < gate.spec.min_rows:
+        outcome, why = Outcome.INCONCLUSIVE, f"{gate.spec.min_rows:,} rows are needed"
+    return GateResult(
+        metric=gate.spec.metric,
+        outcome=outcome,
+        value=_plain(found.value),
+        low=_plain(low),
+        high=_plain(high),
+        threshold=_plain(limit),
+        rows=found.rows,
+        success=gate.spec.success,
+        words=say(gate, found, limit, (low, high), why),
+        dry_run=gate.spec.dry_run,
+    )
+
+
+def _by_value(gate: Gate, found: Measured, limit: float) -> tuple[Outcome, str]:
+    if gate.success.holds(_size(gate, found.value), limit):
+        return Outcome.PASS, ""
+    if gate.names.grows and not gate.success.is_upper:
+        return Outcome.INCONCLUSIVE, "more time is needed"
+    return Outcome.FAIL, ""
+
+
+def _by_chance(gate: Gate, found: Measured, limit: float, chance: float) -> tuple[Outcome, str]:
+    if not gate.success.holds(found.value, limit):
+        return Outcome.FAIL, ""
+    floor = gate.success.limit.floor
+    if chance > floor > 0:
+        # What chance does by itself hides what the floor asks about: not seen is not the same as not there.
+        return (
+            Outcome.INCONCLUSIVE,
+            f"chance alone reaches {chance:.3g} with so few rows, {floor:g} could not be told",
+        )
+    return Outcome.PASS, ""
+
+
+def _by_bounds(
+    gate: Gate, found: Measured, limit: float, alpha: float, bounds: tuple[float, float]
+) -> tuple[Outcome, str]:
+    assert found.bounds is not None  # noqa: S101 - the caller looked
+    low, high = bounds
+    success = gate.success
+    if success.absolute:
+        passes = success.holds(max(abs(low), abs(high)), limit)
+        lower, upper = found.bounds(1 - alpha / 2)
+        fails = lower > limit or upper < -limit
+    else:
+        passes = success.holds(high if success.side == "upper" else low, limit)
+        lower, upper = found.bounds(1 - alpha)
+        fails = not success.holds(lower if success.side == "upper" else upper, limit)
+    if passes:
+        return Outcome.PASS, ""
+    if fails:
+        return Outcome.FAIL, ""
+    return Outcome.INCONCLUSIVE, "more rows are needed to tell"
+
+
+def _limit(limit: Limit, evidence: Evidence, found: Measured, alpha: float) -> tuple[float, float]:
+    """The limit as a number, and what chance alone reaches."""
+    if limit.of_sla:
+        return limit.number * evidence.sla_us, 0.0
+    if not limit.of_chance:
+        return limit.number, 0.0
+    chance = found.chance(limit.alpha or alpha) if found.chance is not None else math.nan
+    return max(limit.floor, chance) if math.isfinite(chance) else limit.floor, chance
+
+
+def _size(gate: Gate, value: float) -> float:
+    return abs(value) if gate.success.absolute else value
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _result(gate: Gate, outcome: Outcome, words: str) -> GateResult:
+    return GateResult(
+        metric=gate.spec.metric,
+        outcome=outcome,
+        value=None,
+        low=None,
+        high=None,
+        threshold=None,
+        rows=0,
+        success=gate.spec.success,
+        words=words,
+        dry_run=gate.spec.dry_run,
+    )

@@ -1,0 +1,294 @@
+"""The grammar of gates (docs/gates.md): read once, and refused with the field and what to write instead."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from scorer.release.errors import InvalidError
+from scorer.release.gates.names import METRICS, QUANTITIES, Names
+from scorer.release.model import GateSpec
+
+COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+UNITS: Final = {
+    "time": {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "": 1.0},
+    "share": {"%": 0.01, "": 1.0},
+    "number": {"": 1.0},
+    "distance": {"": 1.0},
+}
+_SUCCESS = re.compile(
+    r"(?P<abs>abs\s+)?(?P<op><=|>=|==|!=|<|>)\s*(?P<limit>.+?)(?:\s+(?P<side>upper|lower)(?P<level>\d{2}(?:\.\d+)?))?"
+)
+_NUMBER = r"[-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_LIMIT = re.compile(rf"(?P<number>{_NUMBER})?\s*(?P<unit>[a-zµ%]*)")
+_THRESHOLD = re.compile(r"threshold\(\s*(?P<arguments>[^()]*)\)")
+_ARGUMENT = re.compile(rf"(?P<name>alpha|floor)\s*=\s*(?P<value>{_NUMBER})")
+_WHEN = re.compile(rf"(?P<quantity>[a-z_]+)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<number>{_NUMBER})\s*(?P<unit>%?)")
+_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)?")
+_SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a value is held against."""
+
+    number: float = 0.0
+    """In the metric's own unit; of an SLA, the multiple of it."""
+    of_sla: bool = False
+    of_chance: bool = False
+    """The larger of `floor` and what two samples of one population differ by with probability alpha."""
+    alpha: float | None = None
+    """None: the gate's part of all alarms."""
+    floor: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """When a gate passes."""
+
+    comparison: str
+    limit: Limit
+    absolute: bool = False
+    side: str = ""
+    """`upper` or `lower`: which bound of the value is held against the limit; empty: the value itself."""
+    confidence: float = 0.0
+    """Of that bound, one-sided."""
+
+    def holds(self, value: float, limit: float) -> bool:
+        """Whether a number passes."""
+        return COMPARISONS[self.comparison](value, limit)
+
+    @property
+    def is_upper(self) -> bool:
+        """Whether the limit is one from above."""
+        return self.comparison in ("<", "<=")
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """When a gate applies at all."""
+
+    quantity: str
+    comparison: str
+    number: float
+
+    def holds(self, value: float) -> bool:
+        """Whether it applies."""
+        return COMPARISONS[self.comparison](value, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A gate, read and understood."""
+
+    spec: GateSpec
+    names: Names
+    against: str
+    success: Success
+    when: When | None
+
+
+def read(spec: GateSpec, *, where: str = "gate") -> Gate:
+    """Understands one gate.
+
+    Raises:
+        InvalidError: one line that names the field, what is wrong with it and what to write.
+    """
+    names = METRICS.get(spec.metric)
+    if names is None:
+        raise _wrong(where, "metric", f'"{spec.metric}" is not known; there are {", ".join(METRICS)}')
+    against = spec.against or names.against[0]
+    if against not in names.against:
+        known = ", ".join(f'"{one}"' if one else "nothing" for one in names.against)
+        raise _wrong(where, "against", f'{spec.metric} is not held against "{spec.against}"; write {known}')
+    if spec.minus and spec.minus != names.minus:
+        remedy = f'write "{names.minus}" or nothing' if names.minus else "leave it out"
+        raise _wrong(where, "minus", f'"{spec.minus}" cannot be taken off {spec.metric}; {remedy}')
+    gate = Gate(spec, names, against, _success(spec, names, where), _when(spec.when, where))
+    _check_looks(spec, names, where)
+    return gate
+
+
+def read_all(specs: Sequence[GateSpec], *, where: str = "gates") -> tuple[Gate, ...]:
+    """Understands all of them; a metric may be judged once, as waivers go by its name."""
+    gates = tuple(read(spec, where=f"{where}[{at}]") for at, spec in enumerate(specs))
+    seen: set[str] = set()
+    for at, spec in enumerate(specs):
+        if spec.metric in seen:
+            raise _wrong(f"{where}[{at}]", "metric", f"{spec.metric} is judged twice; keep one line of it")
+        seen.add(spec.metric)
+    return gates
+
+
+def parse(entries: Sequence[Mapping[str, Any]], *, where: str = "gates") -> tuple[GateSpec, ...]:
+    """Gates from tables of YAML, TOML or JSON; `interval` may be written as "5m" or in seconds.
+
+    Raises:
+        InvalidError: one line that names the entry, the field and what to write.
+    """
+    known = {field.name for field in fields(GateSpec)}
+    specs = []
+    for at, entry in enumerate(entries):
+        place = f"{where}[{at}]"
+        if not isinstance(entry, Mapping):
+            raise _wrong(place, "", 'a gate is a table such as {metric = "error_rate", success = "== 0"}')
+        own = dict(entry)
+        if "interval" in own:
+            own["interval_seconds"] = _duration(own.pop("interval"), place)
+        if unknown := sorted(set(map(str, own)) - known):
+            allowed = ", ".join(sorted({*known, "interval"}))
+            raise _wrong(place, unknown[0], f"there is no such field; there are {allowed}")
+        for needed in ("metric", "success"):
+            if needed not in own:
+                raise _wrong(place, needed, "is missing; every gate names its metric and its success")
+        for one in fields(GateSpec):
+            _check_type(own, one.name, str(one.type), place)
+        specs.append(GateSpec(**own))
+    read_all(specs, where=where)
+    return tuple(specs)
+
+
+def _success(spec: GateSpec, names: Names, where: str) -> Success:
+    found = _SUCCESS.fullmatch(spec.success.strip())
+    if found is None:
+        raise _wrong(
+            where,
+            "success",
+            f'"{spec.success}" is no comparison; write for instance "{names.example}"',
+        )
+    comparison = found["op"]
+    absolute = found["abs"] is not None
+    limit = _limit(found["limit"].strip(), spec, names, where)
+    side, confidence = found["side"] or "", float(found["level"] or 0) / 100
+    if not side and names.always_bound and comparison in ("<", "<=", ">", ">="):
+        side, confidence = "upper" if comparison in ("<", "<=") else "lower", 0.95
+    if side:
+        _check_side(side, confidence, comparison, spec, names, where)
+    if absolute and (comparison not in ("<", "<=") or limit.number < 0):
+        raise _wrong(where, "success", 'abs goes with "<" or "<=" and a number that is not negative')
+    return Success(comparison, limit, absolute, side, confidence)
+
+
+def _check_side(
+    side: str, confidence: float, comparison: str, spec: GateSpec, names: Names, where: str
+) -> None:
+    if not names.has_bounds:
+        raise _wrong(where, "success", f"{spec.metric} has no interval; leave {side} out")
+    if not 0.5 < confidence < 1:
+        raise _wrong(where, "success", f"{side} goes with a confidence from 51 to 99.9; write {side}95")
+    if {"upper": ("<", "<="), "lower": (">", ">=")}[side].count(comparison) == 0:
+        other = "lower" if side == "upper" else "upper"
+        raise _wrong(
+            where,
+            "success",
+            f'the {side} bound does not show that a value is "{comparison}" anything; write {other}95',
+        )
+
+
+def _limit(text: str, spec: GateSpec, names: Names, where: str) -> Limit:
+    if found := _THRESHOLD.fullmatch(text):
+        if names.unit != "distance":
+            raise _wrong(
+                where, "success", f"threshold(...) is for PSI, not for {spec.metric}; write a number"
+            )
+        return _chance(found["arguments"], where)
+    found = _LIMIT.fullmatch(text)
+    if found is None:
+        raise _wrong(where, "success", f'"{text}" is no number; write for instance "{names.example}"')
+    number = 1.0 if found["number"] is None else float(found["number"])
+    if not math.isfinite(number):
+        raise _wrong(where, "success", f'"{text}" is not finite; write a number')
+    unit = found["unit"]
+    if unit == "sla":
+        if names.unit != "time":
+            raise _wrong(where, "success", f"{spec.metric} is no time; write a number instead of the SLA")
+        if number <= 0:
+            raise _wrong(where, "success", f'"{text}" is not above 0; write for instance "0.8 sla"')
+        return Limit(number, of_sla=True)
+    units = UNITS[names.unit]
+    if found["number"] is None or unit not in units:
+        known = ", ".join(f'"{one}"' for one in units if one) or "none"
+        raise _wrong(where, "success", f'"{text}" is no number of {spec.metric}; its units are {known}')
+    return Limit(number * units[unit])
+
+
+def _chance(arguments: str, where: str) -> Limit:
+    given: dict[str, float] = {}
+    for argument in filter(None, (part.strip() for part in arguments.split(","))):
+        found = _ARGUMENT.fullmatch(argument)
+        if found is None or found["name"] in given:
+            raise _wrong(
+                where, "success", f'"{argument}" is not understood; write threshold(alpha=0.01, floor=0.1)'
+            )
+        given[found["name"]] = float(found["value"])
+    alpha, floor = given.get("alpha"), given.get("floor", 0.0)
+    if alpha is not None and not 0 < alpha < 1:
+        raise _wrong(where, "success", f"alpha = {alpha:g} is no probability; write for instance alpha=0.01")
+    if floor < 0:
+        raise _wrong(where, "success", f"floor = {floor:g} is negative; write for instance floor=0.1")
+    return Limit(of_chance=True, alpha=alpha, floor=floor)
+
+
+def _when(text: str, where: str) -> When | None:
+    if not text.strip():
+        return None
+    found = _WHEN.fullmatch(text.strip())
+    if found is None or found["quantity"] not in QUANTITIES:
+        raise _wrong(
+            where,
+            "when",
+            f'"{text}" is not understood; write for instance "labels_matured >= 0.8" '
+            f"(there are {', '.join(QUANTITIES)})",
+        )
+    number = float(found["number"]) * (0.01 if found["unit"] else 1.0)
+    return When(found["quantity"], found["op"], number)
+
+
+def _check_looks(spec: GateSpec, names: Names, where: str) -> None:
+    for field in ("min_rows", "interval_seconds", "count", "failure_limit", "inconclusive_limit"):
+        if getattr(spec, field) < 0:
+            raise _wrong(where, field, f"{getattr(spec, field)} is negative; write 0 or more")
+    if (spec.interval_seconds > 0) != (spec.count > 0):
+        missing = "count" if spec.interval_seconds else "interval"
+        raise _wrong(where, missing, 'interval and count go together; write interval = "5m" and count = 12')
+    if spec.interval_seconds and not names.by_interval:
+        raise _wrong(
+            where, "interval", f"{spec.metric} is judged over everything; leave interval and count out"
+        )
+    if not spec.count and (spec.failure_limit or spec.inconclusive_limit):
+        raise _wrong(where, "failure_limit", "limits count intervals; write interval and count too")
+    if spec.count and max(spec.failure_limit, spec.inconclusive_limit) >= spec.count:
+        raise _wrong(where, "failure_limit", f"limits must be below count = {spec.count}")
+
+
+def _check_type(own: Mapping[str, Any], name: str, kind: str, where: str) -> None:
+    if name not in own:
+        return
+    value = own[name]
+    wanted = {"str": str, "int": int, "bool": bool}[kind]
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        said = {"str": "text", "int": "a whole number", "bool": "true or false"}[kind]
+        raise _wrong(where, name, f"{value!r} is not {said}")
+
+
+def _duration(value: Any, where: str) -> int:
+    found = _DURATION.fullmatch(str(value).strip()) if isinstance(value, (str, int, float)) else None
+    seconds = float(found["number"]) * _SECONDS[found["unit"]] if found else 0.0
+    if not found or seconds < 1 or isinstance(value, bool):
+        raise _wrong(where, "interval", f'{value!r} is no duration of a second or more; write "5m"')
+    return round(seconds)
+
+
+def _wrong(where: str, field: str, rule: str) -> InvalidError:
+    return InvalidError(f"{where}{'.' if field else ''}{field}: {rule}")

@@ -1,0 +1,124 @@
+"""Which metrics there are and how each may be written; nothing is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a metric may be written."""
+
+    title: str
+    """How a sentence begins with it."""
+    unit: str
+    """`time` (microseconds), `share`, `number` or `distance`."""
+    example: str
+    against: tuple[str, ...] = ("",)
+    """What it may be held against; the first one is meant where nothing is said."""
+    minus: str = ""
+    has_bounds: bool = True
+    always_bound: bool = False
+    """A comparison without a bound means the bound at 95 %."""
+    by_interval: bool = True
+    """Whether it may be judged interval by interval."""
+    kinds: tuple[str, ...] = ("score", "action")
+    canary: bool = False
+    """Whether decisions of a canary tell it too."""
+    grows: bool = False
+    """Whether it only gets more with time: too little of it is not known yet, no failure."""
+    by_chance: bool = True
+    """Whether a good model can fail it by bad luck: such gates share the alarms."""
+
+
+def _times(title: str, name: str) -> dict[str, Names]:
+    quantiles = {"50": "p50", "90": "p90", "95": "p95", "99": "p99", "999": "p99.9"}
+    return {
+        f"{name}_p{digits}_us": Names(
+            f"{title} {said}",
+            "time",
+            "<= 0.8 sla",
+            ("sla",),
+            always_bound=True,
+            canary=True,
+        )
+        for digits, said in quantiles.items()
+    }
+
+
+METRICS: Final[Mapping[str, Names]] = {
+    **_times("Execution", "exec"),
+    **_times("Data-load", "data_load"),
+    "error_rate": Names("Error rate", "share", "== 0", canary=True, by_chance=False),
+    "drop_rate": Names("Drop rate", "share", "<= 5%", has_bounds=False, by_interval=False, by_chance=False),
+    "parity_max_abs": Names(
+        "Largest difference between served and recomputed score",
+        "number",
+        "<= 1e-6",
+        has_bounds=False,
+        by_interval=False,
+        by_chance=False,
+    ),
+    "feature_parity_rate": Names("Feature parity", "share", ">= 0.999", by_chance=False),
+    "score_psi": Names(
+        "Score PSI",
+        "distance",
+        "< threshold(floor=0.1)",
+        ("reference", "live"),
+        has_bounds=False,
+        canary=True,
+    ),
+    "score_psi_live": Names(
+        "Score PSI", "distance", "< threshold(floor=0.25)", ("live",), has_bounds=False, canary=True
+    ),
+    "score_kl": Names(
+        "Score KL divergence", "number", "< 0.1", ("reference", "live"), has_bounds=False, canary=True
+    ),
+    "score_js": Names(
+        "Score JS divergence", "number", "< 0.05", ("reference", "live"), has_bounds=False, canary=True
+    ),
+    "flip_rate": Names("Flip rate", "share", "<= 0.02 upper95", ("live",), minus="aa_control"),
+    "approve_rate_delta": Names(
+        "Change of the approve rate",
+        "share",
+        "abs <= 0.005 upper95",
+        ("live",),
+        kinds=("score",),
+        canary=True,
+    ),
+    "auc_matured": Names("Matured AUC", "number", ">= -0.002 lower95", ("live", ""), kinds=("score",)),
+    "covered_hours_of_week": Names(
+        "Covered hours of the week",
+        "number",
+        ">= 168",
+        has_bounds=False,
+        grows=True,
+        by_interval=False,
+        by_chance=False,
+    ),
+    "policy_distance": Names(
+        "Distance of the policies",
+        "share",
+        "<= 0.1 upper95",
+        ("live",),
+        minus="aa_control",
+        kinds=("action",),
+    ),
+    "min_propensity": Names(
+        "Least probability of an eligible action",
+        "number",
+        ">= 0.001",
+        has_bounds=False,
+        kinds=("action",),
+        by_chance=False,
+    ),
+    "expected_reward_delta": Names(
+        "Change of the reward", "number", ">= -0.005 lower95", ("live",), kinds=("action",)
+    ),
+}
+"""By name, in the order in which they are told."""
+
+QUANTITIES: Final = ("labels_matured", "rows", "control_rows", "covered_hours_of_week")
+"""What `when` may ask."""

@@ -1,0 +1,195 @@
+"""A read-out from evidence: summary, figures, examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from scorer.release.gates import distances
+from scorer.release.gates.evidence import Evidence, Observed
+from scorer.release.gates.metrics import hours_of_week
+from scorer.release.gates.ranking import quantile
+from scorer.release.model import GateResult, Outcome
+from scorer.release.readout.figures import choices, coverage, scores, times
+from scorer.release.readout.types import Figure, Readout
+
+_EXAMPLES = 50
+_QUANTILES = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Whose read-out it is."""
+
+    change: str
+    checkpoint: str
+    bundle: str
+    live_bundle: str
+    start: datetime
+    end: datetime
+
+
+def build(
+    about: About,
+    evidence: Evidence,
+    gates: Sequence[GateResult],
+    *,
+    verdict: Outcome | None = None,
+    is_final: bool = False,
+) -> Readout:
+    """Everything that pages show of a change's time in the shadow."""
+    return Readout(
+        change=about.change,
+        checkpoint=about.checkpoint,
+        bundle=about.bundle,
+        live_bundle=about.live_bundle,
+        start=about.start,
+        end=about.end,
+        rows=len(evidence.shadow),
+        is_final=is_final,
+        verdict=verdict,
+        gates=tuple(gates),
+        summary=summary(evidence),
+        figures=figures(evidence),
+        examples=examples(evidence),
+    )
+
+
+def figures(evidence: Evidence) -> tuple[Figure, ...]:
+    """All figures, in the order of a page."""
+    drawn = _figures(evidence)
+    if len(evidence.shadow):
+        return drawn
+    return tuple(replace(figure, words="Nothing has been observed yet.") for figure in drawn)
+
+
+def _figures(evidence: Evidence) -> tuple[Figure, ...]:
+    common = (
+        times.execution(evidence),
+        times.data_load(evidence),
+        times.latency(evidence),
+        scores.histogram(evidence),
+        scores.cdf(evidence),
+        scores.against(evidence),
+        choices.flips(evidence),
+        coverage.drops(evidence),
+        coverage.coverage(evidence),
+    )
+    if evidence.kind != "action":
+        return common
+    return (
+        *common[:3],
+        choices.shares(evidence),
+        choices.rewards(evidence),
+        choices.propensities(evidence),
+        *common[6:],
+    )
+
+
+def summary(evidence: Evidence) -> dict[str, Any]:
+    """The numbers that matter most, plain JSON; None where nothing is known."""
+    shadow, control = evidence.shadow, evidence.control
+    good = shadow.take(shadow.error == 0)
+    both = shadow.take(shadow.comparable)
+    found: dict[str, Any] = {
+        "rows": len(shadow),
+        "control_rows": len(control),
+        "sla_us": evidence.sla_us,
+        "execution": {
+            "live": _times(shadow.live_exec_us),
+            "shadow": _times(good.exec_us),
+            "control": _times(control.exec_us[control.error == 0]),
+        },
+        "data_load": {
+            "live": _times(shadow.live_load_us),
+            "shadow": _times(good.load_us),
+            "control": _times(control.load_us[control.error == 0]),
+        },
+        "lag": _times(shadow.lag_us),
+        "errors": _by_name(shadow, "error", shadow.error),
+        "live_fallbacks": int((shadow.live_fallback > 0).sum()),
+        "features_absent": int((shadow.absent > 0).sum()),
+        "features_compared": int((shadow.differs >= 0).sum()),
+        "features_different": int((shadow.differs > 0).sum()),
+        "flips": _share(both.flipped),
+        "control_flips": _share(control.flipped[control.comparable]),
+        "apart": {
+            name: {
+                "psi": _plain(distances.psi(one.first, one.second)),
+                "kl": _plain(distances.kl(one.second, one.first)),
+                "js": _plain(distances.js(one.first, one.second)),
+                "bins": len(one.first),
+            }
+            for name, one in scores.compared(evidence).items()
+        },
+        "covered_hours": len(np.unique(hours_of_week(shadow.at))),
+        "counters": coverage.totals(evidence.counters) if evidence.counters else None,
+        "stuck": _stuck(evidence),
+        "servers": _by_name(shadow, "server", shadow.server),
+        "parity": None
+        if evidence.parity is None
+        else dict(zip(("rows", "max"), evidence.parity, strict=True)),
+        "notes": list(evidence.notes),
+    }
+    if evidence.kind == "score":
+        names = shadow.labels()
+        approve = names.index(evidence.approve) if evidence.approve in names else -1
+        found["approve"] = {
+            "live": _share(both.live_label == approve),
+            "shadow": _share(both.label == approve),
+        }
+    else:
+        found["distance"] = _plain(float(np.mean(both.distance))) if len(both) else None
+        found["expected_reward"] = {
+            "live": _plain(float(np.mean(both.live_score))) if len(both) else None,
+            "shadow": _plain(float(np.mean(both.score))) if len(both) else None,
+        }
+    return found
+
+
+def examples(evidence: Evidence) -> list[dict[str, Any]]:
+    """Decisions that flipped, the farthest apart first."""
+    ordered = sorted(
+        evidence.flips, key=lambda flip: (-abs(flip.score - flip.live_score), flip.at, flip.decision)
+    )
+    return [
+        {
+            "decision": flip.decision,
+            "at": times.moment(flip.at),
+            "live": flip.live_label,
+            "shadow": flip.label,
+            "live_score": flip.live_score,
+            "score": flip.score,
+            "features": [{"name": n, "live": live, "shadow": own} for n, live, own in flip.features],
+        }
+        for flip in ordered[:_EXAMPLES]
+    ]
+
+
+def _times(values: Any) -> dict[str, float | None]:
+    return {name: _plain(quantile(values, q)) for name, q in _QUANTILES}
+
+
+def _by_name(rows: Observed, column: str, codes: Any) -> dict[str, int]:
+    names = rows.names.get(column, ())
+    found, counts = np.unique(codes[codes > 0], return_counts=True)
+    return {names[int(code)]: int(count) for code, count in zip(found, counts, strict=True)}
+
+
+def _share(mask: Any) -> float | None:
+    return float(mask.mean()) if len(mask) else None
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _stuck(evidence: Evidence) -> list[str]:
+    """Servers where the lane had not come back from an evaluation when last heard of."""
+    last = {one.server: one for one in sorted(evidence.counters, key=lambda one: one.at)}
+    return sorted(server for server, one in last.items() if one.stuck)

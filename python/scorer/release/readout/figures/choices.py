@@ -1,0 +1,190 @@
+"""Figures of decisions: the flip matrix, approve rates; of actions: shares, propensities, rewards."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from scorer.release.gates.evidence import Evidence, Floats, Observed
+from scorer.release.readout.style import COLOURS, NAMES, SEQUENTIAL, axis, layout, line, percent, scatter
+from scorer.release.readout.types import Figure
+
+_MOST = 20
+
+
+def flips(evidence: Evidence) -> Figure:
+    """Label by label: what live said, what this bundle would have said."""
+    shadow = evidence.shadow
+    rows_of = shadow.take(shadow.comparable)
+    is_action = evidence.kind == "action"
+    live, own = (rows_of.live_top, rows_of.top) if is_action else (rows_of.live_label, rows_of.label)
+    names = shadow.labels()
+    codes = _by_use(np.concatenate([live, own]))
+    kept = codes[:_MOST]
+    place = {code: at for at, code in enumerate(kept)}
+    shown = [names[code] for code in kept] + (["others"] if len(codes) > _MOST else [])
+    rows_at = np.array([place.get(int(code), len(kept)) for code in live], dtype=np.int64)
+    columns_at = np.array([place.get(int(code), len(kept)) for code in own], dtype=np.int64)
+    size = len(shown)
+    counts = np.bincount(rows_at * size + columns_at, minlength=size * size).reshape(size, size)
+    per_row = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    heat = {
+        "type": "heatmap",
+        "x": shown,
+        "y": shown,
+        "z": per_row.round(5).tolist(),
+        "text": [[f"{count:,}" if count else "" for count in row] for row in counts.tolist()],
+        "texttemplate": "%{text}" if size <= 8 else "",
+        "colorscale": SEQUENTIAL,
+        "zmin": 0,
+        "zmax": 1,
+        "xgap": 2,
+        "ygap": 2,
+        "hovertemplate": "live %{y} → %{x}: %{text} (%{z:.2%} of live's)<extra></extra>",
+        "colorbar": {"tickformat": ".0%", "thickness": 12},
+    }
+    said = "likeliest action" if is_action else "decision"
+    plot = layout(
+        axis(f"this bundle's {said}", type="category"),
+        axis(f"live's {said}", type="category", autorange="reversed"),
+        hovermode="closest",
+        height=360 if size <= 8 else 560,
+    )
+    table = [
+        (shown[i], shown[j], int(counts[i, j])) for i in range(size) for j in range(size) if counts[i, j]
+    ]
+    return Figure(
+        "flips",
+        "Flips",
+        _flip_words(evidence, rows_of),
+        {"data": [heat], "layout": plot},
+        ("live", "this bundle", "requests"),
+        table,
+    )
+
+
+def shares(evidence: Evidence) -> Figure:
+    """How often each action is chosen by live and would be by this bundle."""
+    shadow = evidence.shadow.take(evidence.shadow.comparable)
+    names = evidence.shadow.labels()
+    codes = _by_use(np.concatenate([shadow.live_label, shadow.label]))[:_MOST]
+    rows = []
+    for code in codes:
+        live, own = float((shadow.live_label == code).mean()), float((shadow.label == code).mean())
+        rows.append((names[code], live, own))
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "y": [row[0] for row in rows],
+            "x": [row[1 + at] for row in rows],
+            "name": NAMES[side],
+            "marker": {"color": COLOURS[side]},
+            "hovertemplate": "%{x:.2%}",
+        }
+        for at, side in enumerate(("live", "shadow"))
+    ]
+    plot = layout(
+        axis("share of requests", tickformat=".0%"),
+        axis("", type="category", autorange="reversed"),
+        barmode="group",
+        height=140 + 34 * max(len(rows), 3),
+        hovermode="y unified",
+    )
+    far = float(np.mean(shadow.distance)) if len(shadow) else math.nan
+    words = (
+        f"The pmfs of a request are {percent(far)} apart on average (total variation); draws differ by "
+        "design, so compare the shares, not single draws."
+    )
+    return Figure(
+        "actions",
+        "Share of each action",
+        words,
+        {"data": data, "layout": plot},
+        ("action", "live", "this bundle"),
+        rows,
+    )
+
+
+def rewards(evidence: Evidence) -> Figure:
+    """Expected reward of the drawn action, by each bundle's own oracle."""
+    shadow = evidence.shadow.take(evidence.shadow.comparable)
+    edges = np.linspace(0, 1, 41)
+    both = {"live": shadow.live_score, "shadow": shadow.score}
+    if any(len(one) and (one.min() < 0 or one.max() > 1) for one in both.values()):
+        every = np.concatenate(list(both.values()))
+        edges = np.linspace(float(every.min()), float(every.max()), 41)
+    return _histograms(
+        both,
+        edges,
+        "rewards",
+        "Expected reward",
+        "expected reward of the drawn action",
+        "Mean expected reward, each by its own oracle: "
+        + ", ".join(f"{NAMES[side]} {_mean(values):.4f}" for side, values in both.items())
+        + "; which policy earns more, only outcomes say.",
+    )
+
+
+def propensities(evidence: Evidence) -> Figure:
+    """Propensities of drawn actions: what off-policy evaluation divides by."""
+    shadow = evidence.shadow.take(evidence.shadow.comparable)
+    both = {"live": shadow.live_propensity, "shadow": shadow.propensity}
+    least = float(np.nanmin(shadow.least)) if len(shadow) and np.isfinite(shadow.least).any() else math.nan
+    return _histograms(
+        both,
+        np.linspace(0, 1, 41),
+        "propensities",
+        "Propensities",
+        "propensity of the drawn action",
+        f"The least probability that this bundle gave an eligible action is {least:.4g}.",
+    )
+
+
+def _histograms(both: dict[str, Floats], edges: Floats, name: str, title: str, x: str, words: str) -> Figure:
+    middles = ((edges[:-1] + edges[1:]) / 2).tolist()
+    data, table = [], []
+    for side, values in both.items():
+        counts = np.histogram(values[np.isfinite(values)], edges)[0]
+        part = counts / max(counts.sum(), 1)
+        table.append(part.tolist())
+        data.append(
+            scatter(
+                middles,
+                [float(y) or None for y in part],
+                NAMES[side],
+                line=line(side) | {"shape": "hvh"},
+                hovertemplate="%{y:.3%}",
+            )
+        )
+    plot = layout(axis(x), axis("share of requests (log)", type="log", exponentformat="none", dtick=1))
+    plot["yaxis"]["tickformat"] = "~%"
+    rows = list(zip(edges[:-1].tolist(), edges[1:].tolist(), *table, strict=True))
+    return Figure(name, title, words, {"data": data, "layout": plot}, ("from", "to", *both), rows)
+
+
+def _flip_words(evidence: Evidence, rows: Observed) -> str:
+    if not len(rows):
+        return "There are no pairs of decisions yet."
+    own = float(rows.flipped.mean())
+    said = (
+        f"{int(rows.flipped.sum()):,} of {len(rows):,} decisions ({percent(own)}) would have been otherwise"
+    )
+    control = evidence.control
+    if len(control) and control.comparable.any():
+        share = float(control.flipped[control.comparable].mean())
+        return f"{said}; the A/A control, which is the live bundle, flips {percent(share)}."
+    return f"{said}; there is no A/A control to hold that against."
+
+
+def _by_use(codes: Any) -> list[int]:
+    """Codes, the commonest first."""
+    found, counts = np.unique(codes, return_counts=True)
+    return [int(code) for code in found[np.argsort(-counts, kind="stable")]]
+
+
+def _mean(values: Floats) -> float:
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else math.nan

@@ -1,0 +1,226 @@
+"""Figures of scores: histogram, cumulative shares, score against score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from scorer.bundle.models import Distribution
+from scorer.release.gates import distances
+from scorer.release.gates.evidence import Evidence, Floats
+from scorer.release.readout.style import (
+    COLOURS,
+    INK,
+    NAMES,
+    SEQUENTIAL,
+    axis,
+    layout,
+    line,
+    percent,
+    scatter,
+)
+from scorer.release.readout.types import Figure
+
+_BINS = 40
+_GRID = 48
+_TRAINING = "training"
+
+
+def what(evidence: Evidence) -> str:
+    """What the number is called."""
+    return "score" if evidence.kind == "score" else "expected reward"
+
+
+def samples(evidence: Evidence) -> Iterator[tuple[str, Floats]]:
+    """`(side, scores)` of live, this bundle and the A/A control."""
+    shadow, control = evidence.shadow, evidence.control
+    both = shadow.comparable
+    yield "live", shadow.live_score[both]
+    yield "shadow", shadow.score[shadow.scored]
+    if len(control):
+        yield "control", control.score[control.scored]
+
+
+def histogram(evidence: Evidence) -> Figure:
+    """Shares of scores by bin, on a log scale: fraud is rare."""
+    known = list(samples(evidence))
+    edges = _edges(evidence)
+    shares: dict[str, Floats] = {}
+    for side, scores in known:
+        counts = np.histogram(np.clip(scores, edges[0], edges[-1]), edges)[0]
+        shares[side] = counts / max(counts.sum(), 1)
+    if evidence.training is not None:
+        shares[_TRAINING] = np.diff(cumulative(evidence.training, edges))
+    middles = (edges[:-1] + edges[1:]) / 2
+    data = [
+        scatter(
+            middles,
+            [float(y) or None for y in values],
+            NAMES[side],
+            line=line(side) | {"shape": "hvh"},
+            connectgaps=False,
+            hovertemplate="%{y:.3%}",
+            **({"fill": "tozeroy", "fillcolor": "rgba(213,94,0,0.12)"} if side == "shadow" else {}),
+        )
+        for side, values in shares.items()
+    ]
+    columns = ("from", "to", *shares)
+    table = zip(edges[:-1].tolist(), edges[1:].tolist(), *(v.tolist() for v in shares.values()), strict=True)
+    plot = layout(
+        axis(what(evidence)), axis("share of requests (log)", type="log", exponentformat="none", dtick=1)
+    )
+    plot["yaxis"]["tickformat"] = "~%"
+    return Figure(
+        "scores", "Score histogram", apart(evidence), {"data": data, "layout": plot}, columns, list(table)
+    )
+
+
+def cdf(evidence: Evidence) -> Figure:
+    """The share of scores up to each value."""
+    grid = np.linspace(0, 1, 201)
+    rows: list[tuple[Any, ...]] = []
+    data = []
+    for side, scores in samples(evidence):
+        if not len(scores):
+            continue
+        values = np.quantile(scores, grid, method="inverted_cdf")
+        rows += [(side, float(share), float(value)) for share, value in zip(grid, values, strict=True)]
+        data.append(_cumulative_line(side, values, grid))
+    if evidence.training is not None:
+        values = np.asarray(evidence.training.quantiles)
+        shares = np.linspace(0, 1, len(values))
+        rows += [(_TRAINING, float(s), float(v)) for s, v in zip(shares, values, strict=True)]
+        data.append(_cumulative_line(_TRAINING, values, shares))
+    plot = layout(
+        axis(what(evidence)),
+        axis("share of requests", tickformat=".0%", range=[0, 1.02]),
+        hovermode="closest",
+    )
+    columns = ("side", "share", what(evidence))
+    return Figure(
+        "score-cdf",
+        "Cumulative scores",
+        apart(evidence),
+        {"data": data, "layout": plot},
+        columns,
+        rows,
+    )
+
+
+def against(evidence: Evidence) -> Figure:
+    """Every request by both scores, as counts over a grid."""
+    both = evidence.shadow.comparable
+    live, own = evidence.shadow.live_score[both], evidence.shadow.score[both]
+    edges = _edges(evidence, _GRID)
+    counts = np.histogram2d(_inside(live, edges), _inside(own, edges), [edges, edges])[0]
+    middles = ((edges[:-1] + edges[1:]) / 2).round(6)
+    x, y = np.nonzero(counts)
+    rows = [(float(middles[i]), float(middles[j]), int(counts[i, j])) for i, j in zip(x, y, strict=True)]
+    shown = np.where(counts.T > 0, np.log10(np.maximum(counts.T, 1)), np.nan)
+    ticks = list(range(int(np.log10(max(counts.max(), 1))) + 1))
+    heat = {
+        "type": "heatmap",
+        "x": middles.tolist(),
+        "y": middles.tolist(),
+        "z": [[None if np.isnan(v) else round(float(v), 4) for v in row] for row in shown],
+        "text": [[f"{int(v):,}" for v in row] for row in counts.T],
+        "colorscale": [[0.0, "#C6DBEF"], *SEQUENTIAL[2:-1], SEQUENTIAL[-1]],
+        "hovertemplate": "live %{x:.3f}, this bundle %{y:.3f}: %{text} requests<extra></extra>",
+        "hoverongaps": False,
+        "colorbar": {"title": {"text": "requests"}, "tickvals": ticks, "thickness": 12}
+        | {"ticktext": [f"{10**tick:,}" for tick in ticks]},
+    }
+    ends = [float(edges[0]), float(edges[-1])]
+    same = scatter(ends, ends, "equal", line={"color": INK, "dash": "dot", "width": 1}, hoverinfo="skip")
+    plot = layout(
+        axis(f"{what(evidence)}, live", range=ends),
+        axis(f"{what(evidence)}, this bundle", range=ends),
+        showlegend=False,
+        hovermode="closest",
+        height=420,
+    )
+    return Figure(
+        "score-score",
+        "Score against score",
+        _agreement(live, own),
+        {"data": [heat, same], "layout": plot},
+        ("live", "this bundle", "requests"),
+        rows,
+    )
+
+
+def apart(evidence: Evidence) -> str:
+    """PSI, KL and JS in a sentence."""
+    parts = []
+    for name, binned in compared(evidence).items():
+        found = (
+            f"PSI {distances.psi(binned.first, binned.second):.3f}, "
+            f"KL {distances.kl(binned.second, binned.first):.3f}, "
+            f"JS {distances.js(binned.first, binned.second):.3f}"
+        )
+        parts.append(f"against {name} {found}")
+    return f"This bundle's scores {'; '.join(parts)}." if parts else "There are no scores yet."
+
+
+def compared(evidence: Evidence) -> dict[str, distances.Binned]:
+    """This bundle's scores over common bins with live's and with the reference's, where there are any."""
+    shadow = evidence.shadow
+    own, both = shadow.score[shadow.scored], shadow.comparable
+    found: dict[str, distances.Binned] = {}
+    if both.any():
+        found["live"] = distances.by_samples(shadow.live_score[both], shadow.score[both])
+    if len(own) and evidence.reference is not None:
+        found["the reference"] = distances.by_reference(evidence.reference, own)
+    return found
+
+
+def cumulative(distribution: Distribution, at: Floats) -> Floats:
+    """The share of a reference's scores up to each value: its bins and percentiles, joined by lines."""
+    edges = np.asarray(distribution.edges)
+    mass = np.concatenate([[0.0], np.cumsum(distribution.counts)]) / distribution.count
+    quantiles = np.asarray(distribution.quantiles)
+    x = np.concatenate([edges, quantiles])
+    y = np.concatenate([mass, np.linspace(0, 1, len(quantiles))])
+    order = np.lexsort((y, x))
+    return np.asarray(np.interp(at, x[order], np.maximum.accumulate(y[order]), left=0.0, right=1.0))
+
+
+def _edges(evidence: Evidence, bins: int = _BINS) -> Floats:
+    known = [scores for _, scores in samples(evidence) if len(scores)]
+    if evidence.training is not None:
+        known.append(np.asarray(evidence.training.quantiles))
+    low = min((float(one.min()) for one in known), default=0.0)
+    high = max((float(one.max()) for one in known), default=1.0)
+    if low >= 0 and high <= 1:
+        # The whole of it where scores fill it, less where they do not: fraud scores may end at 0.1.
+        low, high = 0.0, 1.0 if high > 0.5 else high or 1.0
+    elif low == high:
+        low, high = low - 0.5, high + 0.5
+    return np.linspace(low, high, bins + 1)
+
+
+def _inside(values: Floats, edges: Floats) -> Floats:
+    return np.clip(values, edges[0], edges[-1])
+
+
+def _cumulative_line(side: str, x: Floats, y: Floats) -> dict[str, Any]:
+    return {
+        **scatter(x.tolist(), y.tolist(), NAMES[side], line=line(side) | {"shape": "hv"}),
+        "hovertemplate": "%{y:.1%} up to %{x:.4g}",
+        "marker": {"color": COLOURS[side]},
+    }
+
+
+def _agreement(live: Floats, own: Floats) -> str:
+    if len(live) < 2:
+        return "There are no pairs of scores yet."
+    apart = np.abs(live - own)
+    equal = float((live == own).mean())
+    constant = live.std() == 0 or own.std() == 0
+    together = "" if constant else f", correlated by {np.corrcoef(live, own)[0, 1]:.3f}"
+    return (
+        f"{len(live):,} pairs{together}; {percent(equal, 1)} are equal, the median difference is "
+        f"{np.median(apart):.2g}, the 99th percentile {np.quantile(apart, 0.99):.2g}."
+    )

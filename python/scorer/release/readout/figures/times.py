@@ -1,0 +1,199 @@
+"""Figures of time: execution, data-load, latency, over time and as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from scorer.release.gates.evidence import Evidence, Floats, Ints, Observed
+from scorer.release.gates.ranking import quantile
+from scorer.release.readout.style import (
+    BAD,
+    COLOURS,
+    NAMES,
+    axis,
+    layout,
+    level,
+    line,
+    micros,
+    scatter,
+)
+from scorer.release.readout.types import Figure
+
+BUCKETS = 60
+LEAST_ROWS = 20
+_STEPS_S = (1, 5, 10, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200, 86_400)
+_POINTS = 160
+
+
+def buckets(at: Ints, *, most: int = BUCKETS) -> tuple[Ints, int]:
+    """The start of each row's bucket, and the length of buckets, microseconds: at most so many."""
+    if not len(at):
+        return at, 1_000_000
+    span = int(at.max()) - int(at.min())
+    step = next((s for s in _STEPS_S if span <= s * 1_000_000 * most), _STEPS_S[-1]) * 1_000_000
+    return at // step * step, step
+
+
+def moment(at: int) -> str:
+    """A time as Plotly and CSV have it: ISO, UTC."""
+    return datetime.fromtimestamp(at / 1e6, UTC).isoformat().replace("+00:00", "Z")
+
+
+def sides(evidence: Evidence, times: Callable[[Observed], Floats], live: Callable[[Observed], Floats]) -> Any:
+    """`(side, at, times)` of live, this bundle and the A/A control, rows without a score left out."""
+    shadow, control = evidence.shadow, evidence.control
+    kept = shadow.take(shadow.error == 0)
+    yield "live", shadow.at, live(shadow)
+    yield "shadow", kept.at, times(kept)
+    if len(control):
+        good = control.take(control.error == 0)
+        yield "control", good.at, times(good)
+
+
+def execution(evidence: Evidence) -> Figure:
+    """p50, p99 and p99.9 of execution over time, against the SLA."""
+    columns = ("time", "side", "rows", "p50_us", "p99_us", "p999_us")
+    rows: list[tuple[Any, ...]] = []
+    data: list[dict[str, Any]] = []
+    highest = evidence.sla_us
+    for side, at, times in sides(evidence, lambda one: one.exec_us, lambda one: one.live_exec_us):
+        points = []
+        bucket, _ = buckets(at)
+        for start, values in _groups(bucket, times):
+            found = [_known(quantile(values, q)) for q in (0.5, 0.99, 0.999)]
+            points.append((moment(start), side, len(values), *found))
+        rows += points
+        for place, (name, dash) in enumerate((("p50", "dot"), ("p99", "solid"), ("p99.9", "dash"))):
+            if side == "control" and name != "p99":
+                continue
+            y = [_ms(point[3 + place]) for point in points]
+            data.append(
+                scatter(
+                    [point[0] for point in points],
+                    y,
+                    f"{NAMES[side]} {name}",
+                    mode="lines+markers" if len(points) < 3 else "lines",
+                    line=line(side, width=2.5 if name == "p99" else 1.2, dash=dash),
+                    legendgroup=side,
+                    hovertemplate="%{y:.3g} ms",
+                    # A line for each would bury the two that matter; the legend brings them back.
+                    visible=True if name == "p99" or side == "shadow" else "legendonly",
+                )
+            )
+    shape, note = level(evidence.sla_us / 1000, f"SLA {micros(evidence.sla_us)}", colour=BAD)
+    shown = [y for trace in data if trace["visible"] is True for y in trace["y"] if y is not None]
+    top = max([highest / 1000, *shown]) * 1.1
+    plot = layout(
+        axis("time (UTC)", type="date"),
+        axis("execution, ms", range=[0, top]),
+        shapes=[shape],
+        annotations=[note],
+    )
+    shadow = evidence.shadow.take(evidence.shadow.error == 0)
+    own, live = quantile(shadow.exec_us, 0.99), quantile(evidence.shadow.live_exec_us, 0.99)
+    words = (
+        f"p99 of this bundle is {micros(own)}, of live {micros(live)} on the same requests; the SLA is "
+        f"{micros(evidence.sla_us)}."
+    )
+    return Figure("execution", "Execution over time", words, _plot(data, plot), columns, rows)
+
+
+def data_load(evidence: Evidence) -> Figure:
+    """Obtaining features beside execution, stacked, by quantile."""
+    columns = ("side", "quantile", "data_load_us", "exec_us")
+    rows: list[tuple[Any, ...]] = []
+    loads = {side: times for side, _, times in sides(evidence, lambda o: o.load_us, lambda o: o.live_load_us)}
+    execs = {side: times for side, _, times in sides(evidence, lambda o: o.exec_us, lambda o: o.live_exec_us)}
+    for side, load in loads.items():
+        for name, q in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)):
+            rows.append((side, name, _known(quantile(load, q)), _known(quantile(execs[side], q))))
+    x = [[NAMES[row[0]] for row in rows], [row[1] for row in rows]]
+    data: list[dict[str, Any]] = [
+        {"type": "bar", "x": x, "y": [_ms(row[2]) for row in rows], "name": "data-load"}
+        | {"marker": {"color": COLOURS["training"], "pattern": {"shape": "/", "fgopacity": 0.4}}},
+        {"type": "bar", "x": x, "y": [_ms(row[3]) for row in rows], "name": "execution"}
+        | {"marker": {"color": COLOURS["live"]}},
+    ]
+    plot = layout(axis("", type="multicategory"), axis("ms"), barmode="stack")
+    words = (
+        f"Features take {micros(quantile(loads['shadow'], 0.99))} at p99 for this bundle and "
+        f"{micros(quantile(loads['live'], 0.99))} for live; each quantile stands for itself, so a "
+        "stack is no quantile of the sum."
+    )
+    return Figure("data-load", "Data-load beside execution", words, _plot(data, plot), columns, rows)
+
+
+def latency(evidence: Evidence) -> Figure:
+    """The share of requests that took at most so long."""
+    columns = ("side", "share", "exec_us")
+    # Dense where the promise is: towards 1.
+    shares = np.unique(np.concatenate([np.linspace(0, 0.99, _POINTS), 1 - np.logspace(-2, -4, 41)]))
+    rows: list[tuple[Any, ...]] = []
+    data: list[dict[str, Any]] = []
+    for side, _, every in sides(evidence, lambda one: one.exec_us, lambda one: one.live_exec_us):
+        times = np.sort(every[np.isfinite(every)])
+        if not len(times):
+            continue
+        at = np.ceil(shares * len(times)).astype(np.int64).clip(1, len(times)) - 1
+        points = [(side, float(share), float(value)) for share, value in zip(shares, times[at], strict=True)]
+        rows += points
+        data.append(
+            scatter(
+                [point[2] / 1000 for point in points],
+                [point[1] for point in points],
+                NAMES[side],
+                line=line(side, width=2.5 if side == "shadow" else 2) | {"shape": "hv"},
+                hovertemplate="%{y:.3%} within %{x:.3g} ms",
+            )
+        )
+    sla = evidence.sla_us / 1000
+    data.append(
+        scatter([sla, sla], [0, 1], f"SLA {micros(evidence.sla_us)}", mode="lines")
+        | {"line": {"color": BAD, "dash": "dash", "width": 1.5}, "hoverinfo": "skip"}
+    )
+    own = _within(evidence.shadow.exec_us[evidence.shadow.error == 0], evidence.sla_us)
+    live = _within(evidence.shadow.live_exec_us, evidence.sla_us)
+    words = f"{own} of this bundle's evaluations and {live} of live's were within the SLA."
+    plot = layout(
+        axis("execution, ms (log)", type="log", exponentformat="none", dtick="D2", tickangle=0),
+        axis("share of requests", tickformat=".0%", range=[0, 1.02]),
+        hovermode="closest",
+    )
+    return Figure("latency", "Latency distribution", words, _plot(data, plot), columns, rows)
+
+
+def _within(times: Floats, limit: float) -> str:
+    times = times[np.isfinite(times)]
+    return f"{100 * float((times <= limit).mean()):.2f} %" if len(times) else "none"
+
+
+def _groups(bucket: Ints, values: Floats) -> Sequence[tuple[int, Floats]]:
+    """Values by bucket, buckets of too few rows left out where there are others."""
+    if not len(bucket):
+        return []
+    order = np.argsort(bucket, kind="stable")
+    starts, first = np.unique(bucket[order], return_index=True)
+    parts = [
+        (int(start), part)
+        for start, part in zip(starts, np.split(values[order], first[1:]), strict=True)
+        if len(part)
+    ]
+    enough = [one for one in parts if len(one[1]) >= LEAST_ROWS]
+    return enough or parts
+
+
+def _known(us: float) -> float | None:
+    return None if math.isnan(us) else us
+
+
+def _ms(us: float | None) -> float | None:
+    return None if us is None else round(us / 1000, 4)
+
+
+def _plot(data: Sequence[dict[str, Any]], plot: dict[str, Any]) -> dict[str, Any]:
+    return {"data": list(data), "layout": plot}

@@ -1,0 +1,262 @@
+"""Synthetic observations with known causes, and read-outs of them, for tests of pages and gates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from scorer.bundle.statistics import distribution
+from scorer.release.gates.defaults import default_gates
+from scorer.release.gates.evaluate import evaluate
+from scorer.release.gates.evidence import Counter, Evidence, Flip, Observed, empty
+from scorer.release.model import GateSpec, Outcome
+from scorer.release.readout.build import About, build
+from scorer.release.readout.types import Readout
+
+START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+LABELS = ("", "approve", "review", "decline")
+THRESHOLDS = (0.1, 0.5)
+ACTIONS = ("", "frictionless|none", "frictionless|tra", "challenge|none", "challenge|low", "skip|tra")
+
+
+def fraud_scores(rows: int, random: np.random.Generator, *, tied: bool = True) -> Any:
+    """Heavily skewed, most near 0, and many equal, as the sums of few leaves are."""
+    margin = random.normal(-4.2, 1.3, rows) + (random.random(rows) < 0.03) * random.normal(4, 1, rows)
+    if tied:
+        margin = np.round(margin * 6) / 6
+    return 1 / (1 + np.exp(-margin))
+
+
+def latencies(rows: int, random: np.random.Generator, *, median: float = 320.0, spread: float = 0.45) -> Any:
+    """Microseconds: a log-normal body with a heavy tail of scheduling."""
+    body = median * np.exp(random.normal(0, spread, rows))
+    return np.round(body + (random.random(rows) < 0.004) * random.exponential(6 * median, rows))
+
+
+def labels(scores: Any) -> Any:
+    return 1 + np.searchsorted(THRESHOLDS, scores, side="right")
+
+
+def observed(
+    rows: int,
+    random: np.random.Generator,
+    *,
+    live: Any = None,
+    own: Any = None,
+    exec_us: Any = None,
+    live_exec_us: Any = None,
+    minutes: float = 60,
+    start: datetime = START,
+    key: Any = None,
+    at: Any = None,
+    servers: int = 2,
+) -> Observed:
+    """Observations of a score checkpoint; by default the lane says what live said."""
+    live = fraud_scores(rows, random) if live is None else live
+    own = live if own is None else own
+    begin = int(start.timestamp() * 1e6)
+    made = random.integers(1, 2**63, rows).astype(np.uint64)
+    zeros = np.zeros(rows, np.int64)
+    nothing = np.full(rows, np.nan)
+    return Observed(
+        key=made if key is None else key,
+        at=np.sort(random.integers(begin, begin + int(minutes * 60e6), rows)) if at is None else at,
+        server=random.integers(1, servers + 1, rows),
+        score=np.asarray(own, dtype=np.float64),
+        live_score=np.asarray(live, dtype=np.float64),
+        label=labels(own),
+        live_label=labels(live),
+        error=zeros,
+        live_fallback=zeros,
+        exec_us=latencies(rows, random) if exec_us is None else exec_us,
+        load_us=np.round(latencies(rows, random, median=40)),
+        live_exec_us=latencies(rows, random) if live_exec_us is None else live_exec_us,
+        live_load_us=np.round(latencies(rows, random, median=40)),
+        lag_us=latencies(rows, random, median=900),
+        absent=zeros,
+        differs=zeros,
+        propensity=nothing,
+        live_propensity=nothing,
+        ratio=nothing,
+        distance=nothing,
+        least=nothing,
+        top=zeros,
+        live_top=zeros,
+        names={
+            "label": list(LABELS),
+            "server": ["", *(f"live-{n}" for n in range(1, servers + 1))],
+            "error": ["", "panic", "non_finite", "features", "error"],
+            "live_fallback": ["", "deadline"],
+        },
+    )
+
+
+def twin(one: Observed, random: np.random.Generator) -> Observed:
+    """The A/A control of these rows: the live bundle again, with times of its own."""
+    return replace(
+        one,
+        score=one.live_score,
+        label=one.live_label,
+        error=np.zeros_like(one.error),
+        exec_us=latencies(len(one), random),
+        top=one.live_top,
+        distance=np.zeros_like(one.distance) if np.isfinite(one.distance).any() else one.distance,
+    )
+
+
+def aa_evidence(rows: int, seed: int, *, reference_rows: int = 5_000, sla_us: float = 5_000) -> Evidence:
+    """A pair that is the same bundle twice."""
+    random = np.random.default_rng(seed)
+    shadow = observed(rows, random)
+    return Evidence(
+        kind="score",
+        sla_us=sla_us,
+        shadow=shadow,
+        control=twin(shadow, random),
+        training=distribution(fraud_scores(reference_rows, random)),
+        reference=distribution(fraud_scores(reference_rows, random)),
+        parity=(min(rows, 2_000), 0.0),
+    )
+
+
+def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> Evidence:
+    """A next version: other scores, much the same decisions, a little slower; a few drops."""
+    random = np.random.default_rng(seed)
+    live = fraud_scores(rows, random)
+    margin = np.log(live / (1 - live)) + random.normal(0, 0.12, rows)
+    own = 1 / (1 + np.exp(-np.round(margin * 12) / 12))
+    shadow = observed(
+        rows, random, live=live, own=own, exec_us=latencies(rows, random, median=390), minutes=minutes
+    )
+    broken = random.random(rows) < 0.0
+    shadow = replace(shadow, error=np.where(broken, 1, 0))
+    past = 1 / (1 + np.exp(-np.round((np.log(live / (1 - live)) + random.normal(0, 0.12, rows)) * 12) / 12))
+    return Evidence(
+        kind="score",
+        sla_us=5_000,
+        shadow=shadow,
+        control=twin(shadow, random),
+        training=distribution(past),
+        reference=distribution(past[: rows // 3]),
+        counters=counters(shadow, random),
+        flips=flips(shadow),
+        parity=(2_000, 0.0),
+    )
+
+
+def actions(rows: int = 8_000, seed: int = 9) -> Evidence:
+    """An action bundle beside another one on the same contexts."""
+    random = np.random.default_rng(seed)
+    shadow = observed(rows, random)
+    count = len(ACTIONS) - 1
+    base = random.dirichlet(np.full(count, 0.6), rows)
+    own = 0.9 * base + 0.1 * random.dirichlet(np.full(count, 0.6), rows)
+    floored = [0.01 + (1 - 0.01 * count) * pmf for pmf in (base, own)]
+    drawn = [
+        (random.random((rows, 1)) > np.cumsum(pmf, axis=1)).sum(axis=1).clip(0, count - 1) for pmf in floored
+    ]
+    at = np.arange(rows)
+    shadow = replace(
+        shadow,
+        live_score=np.clip(0.85 + 0.08 * random.normal(size=rows), 0, 1),
+        score=np.clip(0.86 + 0.08 * random.normal(size=rows), 0, 1),
+        live_label=1 + drawn[0],
+        label=1 + drawn[1],
+        live_top=1 + floored[0].argmax(axis=1),
+        top=1 + floored[1].argmax(axis=1),
+        propensity=floored[1][at, drawn[1]],
+        live_propensity=floored[0][at, drawn[0]],
+        ratio=floored[1][at, drawn[0]] / floored[0][at, drawn[0]],
+        distance=np.abs(floored[0] - floored[1]).sum(axis=1) / 2,
+        least=floored[1].min(axis=1),
+        names={**shadow.names, "label": list(ACTIONS)},
+    )
+    paid = (random.random(rows) < shadow.live_score).astype(np.float64)
+    return Evidence(
+        kind="action",
+        sla_us=8_000,
+        shadow=shadow,
+        control=twin(shadow, random),
+        counters=counters(shadow, random),
+        flips=flips(shadow),
+        parity=(2_000, 0.0),
+        outcomes={"authorised": (shadow.key, paid)},
+        outcome="authorised",
+        matured_before=int(shadow.at.max()) + 1,
+    )
+
+
+def counters(shadow: Observed, random: np.random.Generator) -> list[Counter]:
+    """One reading a minute of each server."""
+    found = []
+    for server in (1, 2):
+        at = shadow.at[shadow.server == server]
+        dropped = 0
+        for minute in range(int(at.min()), int(at.max()) + 60_000_000, 60_000_000):
+            done = int((at <= minute).sum())
+            dropped += int(random.poisson(1.5))
+            found.append(
+                Counter(
+                    at=minute,
+                    server=shadow.servers()[server],
+                    lane="cr-000001",
+                    seen=10 * (done + dropped),
+                    taken=done + dropped,
+                    dropped=dropped,
+                    shed=0,
+                    failed=0,
+                    unlogged=0,
+                    evaluated=done,
+                )
+            )
+    return found
+
+
+def flips(shadow: Observed) -> list[Flip]:
+    names = shadow.labels()
+    found = []
+    for row in np.flatnonzero(shadow.flipped)[:200]:
+        own, live = (shadow.top, shadow.live_top) if shadow.top[row] else (shadow.label, shadow.live_label)
+        found.append(
+            Flip(
+                decision=f"payment-{int(shadow.key[row]) % 10**8:08}",
+                at=int(shadow.at[row]),
+                live_label=names[int(live[row])],
+                label=names[int(own[row])],
+                live_score=float(shadow.live_score[row]),
+                score=float(shadow.score[row]),
+                features=(("amount", 12.5, 13.0),) if row % 3 == 0 else (),
+            )
+        )
+    return found
+
+
+def synthetic_readout(
+    kind: str = "score",
+    *,
+    rows: int = 20_000,
+    seed: int = 7,
+    gates: tuple[GateSpec, ...] | None = None,
+    change: str = "cr-000001",
+    is_final: bool = True,
+    verdict: Outcome | None = Outcome.PASS,
+) -> Readout:
+    """A read-out such as pages draw; `kind` is "score", "action" or "nothing" (no observation yet)."""
+    if kind == "nothing":
+        evidence = Evidence(kind="score", sla_us=5_000, shadow=empty(), control=empty())
+    else:
+        evidence = actions(rows, seed) if kind == "action" else retrained(rows, seed)
+    about = About(
+        change,
+        "action.authorise" if kind == "action" else "fraud.checkout",
+        "sha256:" + "ab" * 32,
+        "sha256:" + "cd" * 32,
+        START,
+        START + timedelta(minutes=60),
+    )
+    specs = default_gates(evidence.kind) if gates is None else gates
+    results = evaluate(specs, evidence)
+    return build(about, evidence, results, verdict=verdict, is_final=is_final)
