@@ -1,88 +1,54 @@
-"""Who may do what: projects, roles, tokens, sessions."""
+"""Who may do what: projects, members, five roles, tokens, sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import Row, delete, insert, select, update
+
+from scorer.release.access import names, roles
+from scorer.release.access.attempts import Attempts
+from scorer.release.access.roles import unknown_project
+from scorer.release.access.users import Users
+from scorer.release.access.values import Member, Session, Token, User
+from scorer.release.errors import ConflictError, InvalidError, NotFoundError
 from scorer.release.model import Actor, Project, Quotas, Role
-from scorer.release.store import Store
+from scorer.release.store import tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+__all__ = ["Access", "Attempts", "Member", "Session", "Token", "User"]
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token without its secret."""
+class Access(Users):
+    """Projects and their members; tokens, sessions and users by its bases."""
 
-    id: str
-    user: str
-    label: str
-    project: str | None
-    """None: every project of its user."""
-    role: Role
-    """The most that it may do."""
-    expires_at: datetime | None
-    created_at: datetime
-    last_used_at: datetime | None
-    revoked: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """Somebody at a browser."""
-
-    actor: Actor
-    csrf: str
-    """What a form must carry."""
-    expires_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """Somebody in a project."""
-
-    user: str
-    project: str
-    role: Role
-
-
-class Access:
-    """Projects, members, tokens, sessions."""
-
-    def __init__(self, store: Store) -> None:
-        raise NotImplementedError
-
-    def authenticate(self, secret: str) -> Actor:
-        """Who a token's bearer is. Raises NotAuthenticatedError."""
-        raise NotImplementedError
-
-    def open_session(self, secret: str) -> tuple[str, Session]:
-        """The cookie's value and the session, for a token."""
-        raise NotImplementedError
-
-    def session(self, cookie: str) -> Session:
-        """Who is behind a cookie. Raises NotAuthenticatedError."""
-        raise NotImplementedError
-
-    def close_session(self, cookie: str) -> None:
-        """Ends it; ending it again is fine."""
-        raise NotImplementedError
-
-    def by_proxy(self, user: str) -> Actor:
-        """Whom a trusted proxy vouches for. Raises NotAuthenticatedError where nobody is called so."""
-        raise NotImplementedError
+    def local(self, user: str) -> Actor:
+        """Whoever runs the command line beside the database: an admin, since he could write to it anyway."""
+        return Actor(user, admin=True, via="local")
 
     def require(self, actor: Actor, role: Role, project: str) -> None:
         """Raises NotAllowedError (NotFoundError where not even reading is allowed) unless he has it there."""
-        raise NotImplementedError
+        roles.require(actor, role, project)
+        if actor.admin and project:
+            with self._store.read() as connection:
+                self._row(connection, project)
 
     def projects(self, actor: Actor) -> Sequence[Project]:
         """Those that he may see."""
-        raise NotImplementedError
+        query = select(tables.projects).order_by(tables.projects.c.name)
+        if not actor.admin:
+            query = query.where(tables.projects.c.name.in_(sorted(actor.roles)))
+        with self._store.read() as connection:
+            return [_project(row) for row in connection.execute(query)]
 
     def project(self, actor: Actor, name: str) -> Project:
         """One of them."""
-        raise NotImplementedError
+        roles.require(actor, Role.VIEWER, name)
+        with self._store.read() as connection:
+            return _project(self._row(connection, name))
 
     def create_project(
         self,
@@ -94,7 +60,20 @@ class Access:
         checkpoints: Sequence[str] = (),
     ) -> Project:
         """Admins."""
-        raise NotImplementedError
+        roles.require(actor, Role.ADMIN, "")
+        values = {
+            "name": names.check_project(name),
+            "title": names.check_line("title", title),
+            **_quotas(quotas or Quotas()),
+            "checkpoints": names.check_checkpoints(checkpoints),
+        }
+        with self._store.write() as connection:
+            there = connection.scalar(select(tables.projects.c.name).where(tables.projects.c.name == name))
+            if there is not None:
+                raise ConflictError(f"project {name} exists already; change it, or take another name")
+            connection.execute(insert(tables.projects).values(**values, created_at=self._now()))
+            self._audit.append(connection, actor, "project.create", name, project=name, details=values)
+            return _project(self._row(connection, name))
 
     def update_project(
         self,
@@ -105,34 +84,109 @@ class Access:
         quotas: Quotas | None = None,
         checkpoints: Sequence[str] | None = None,
     ) -> Project:
-        """Admins."""
-        raise NotImplementedError
+        """Admins. What is None stays; a smaller quota takes nothing away, it refuses what would come."""
+        roles.require(actor, Role.ADMIN, "")
+        values: dict[str, Any] = {}
+        if title is not None:
+            values["title"] = names.check_line("title", title)
+        if quotas is not None:
+            values.update(_quotas(quotas))
+        if checkpoints is not None:
+            values["checkpoints"] = names.check_checkpoints(checkpoints)
+        with self._store.write() as connection:
+            before = self._row(connection, name)._mapping
+            changed = {key: value for key, value in values.items() if before[key] != value}
+            if changed:
+                connection.execute(
+                    update(tables.projects).where(tables.projects.c.name == name).values(changed)
+                )
+                self._audit.append(
+                    connection,
+                    actor,
+                    "project.update",
+                    name,
+                    project=name,
+                    details={key: {"from": before[key], "to": value} for key, value in changed.items()},
+                )
+            return _project(self._row(connection, name))
 
     def members(self, actor: Actor, project: str) -> Sequence[Member]:
         """Of a project."""
-        raise NotImplementedError
+        self.require(actor, Role.VIEWER, project)
+        members = tables.members
+        with self._store.read() as connection:
+            rows = connection.execute(
+                select(members).where(members.c.project == project).order_by(members.c.user)
+            )
+            return [Member(row.user, row.project, Role(row.role)) for row in rows]
 
     def set_member(self, actor: Actor, project: str, user: str, role: Role | None) -> None:
-        """Owners; None removes."""
-        raise NotImplementedError
+        """Owners; None removes. Admins may name somebody new: he is added as a user with it.
 
-    def tokens(self, actor: Actor) -> Sequence[Token]:
-        """His own; every one for admins, those of their projects for owners."""
-        raise NotImplementedError
+        Owners choose among users that there are: could they make people up, four eyes would be two.
+        """
+        self.require(actor, Role.OWNER, project)
+        if role is Role.ADMIN:
+            raise InvalidError("admin is a role of the whole platform; take owner, or make him an admin")
+        if role is not None:
+            names.check_user(user)
+        members = tables.members
+        one = (members.c.project == project, members.c.user == user)
+        with self._store.write() as connection:
+            before = connection.scalar(select(members.c.role).where(*one))
+            if before == role:
+                return
+            if role is None:
+                connection.execute(delete(members).where(*one))
+            elif before is not None:
+                connection.execute(update(members).where(*one).values(role=role))
+            else:
+                if actor.admin:
+                    self._add_user(connection, actor, user)
+                self._check_user(connection, user)
+                connection.execute(
+                    insert(members).values(
+                        project=project, user=user, role=role, added_by=actor.user, added_at=self._now()
+                    )
+                )
+            self._audit.append(
+                connection,
+                actor,
+                "member.set" if role else "member.remove",
+                user,
+                project=project,
+                details={"from": before, "to": role},
+            )
 
-    def create_token(
-        self,
-        actor: Actor,
-        *,
-        user: str | None = None,
-        label: str,
-        project: str | None = None,
-        role: Role,
-        expires_at: datetime | None = None,
-    ) -> tuple[Token, str]:
-        """The token and, this once, its secret. Never more than who makes it may himself."""
-        raise NotImplementedError
+    def _check_user(self, connection: Connection, user: str) -> None:
+        users = tables.users.c
+        if (
+            connection.scalar(select(users.name).where(users.name == user, users.removed_at.is_(None)))
+            is None
+        ):
+            raise NotFoundError(f'there is no user "{user}"; an admin adds him (`scorer user add {user}`)')
 
-    def revoke_token(self, actor: Actor, token: str) -> None:
-        """At once, its sessions too."""
-        raise NotImplementedError
+    def _row(self, connection: Connection, name: str) -> Row[Any]:
+        row = connection.execute(select(tables.projects).where(tables.projects.c.name == name)).one_or_none()
+        if row is None:
+            raise unknown_project(name)
+        return row
+
+
+def _quotas(quotas: Quotas) -> dict[str, int]:
+    checked = names.check_quotas(quotas)
+    return {
+        "open_changes": checked.open_changes,
+        "slot_minutes_per_week": checked.slot_minutes_per_week,
+        "bundles": checked.bundles,
+    }
+
+
+def _project(row: Row[Any]) -> Project:
+    return Project(
+        name=row.name,
+        title=row.title,
+        quotas=Quotas(row.open_changes, row.slot_minutes_per_week, row.bundles),
+        checkpoints=tuple(row.checkpoints),
+        created_at=row.created_at,
+    )

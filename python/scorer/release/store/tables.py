@@ -50,6 +50,7 @@ users = Table(
     Column("name", Words, primary_key=True),
     Column("admin", Boolean, nullable=False, default=False),
     Column("created_at", Instant, nullable=False),
+    Column("removed_at", Instant),
 )
 
 projects = Table(
@@ -94,8 +95,8 @@ sessions = Table(
     "sessions",
     metadata,
     Column("hash", Text, primary_key=True),
-    Column("token", ForeignKey("tokens.id"), nullable=False, index=True),
-    Column("csrf", Text, nullable=False),
+    Column("user", ForeignKey("users.name"), nullable=False, index=True),
+    Column("token", ForeignKey("tokens.id"), index=True),  # none: opened on a trusted proxy's word
     Column("created_at", Instant, nullable=False),
     Column("last_seen_at", Instant, nullable=False),
     Column("idle_until", Instant, nullable=False),

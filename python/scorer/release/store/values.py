@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from typing import Any
 
 from sqlalchemy import BigInteger, Dialect, Text
@@ -101,6 +102,8 @@ class Words(TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """To the database."""
+        if isinstance(value, Enum):
+            value = str(value.value)
         if value is not None and _UNKEEPABLE.search(value):
             raise InvalidError(
                 "text with NUL characters or unpaired surrogates cannot be stored; send plain Unicode text"
