@@ -7,10 +7,10 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
 
 from scorer import bridge
-from scorer.v1 import control_pb2, log_pb2, scoring_pb2
+from scorer.v1 import control_pb2, log_pb2, scoring_pb2, shadow_pb2
 
 FILES: dict[str, FileDescriptor] = {
-    module.DESCRIPTOR.name: module.DESCRIPTOR for module in (scoring_pb2, control_pb2, log_pb2)
+    module.DESCRIPTOR.name: module.DESCRIPTOR for module in (scoring_pb2, control_pb2, log_pb2, shadow_pb2)
 }
 
 

@@ -122,6 +122,47 @@ def test_a_documented_log_is_read_in_order(log: Path) -> None:
     assert [segment.sealed for segment in reader.segments] == [True, False]
 
 
+@pytest.mark.parametrize("harm", ["none", "no seals", "header", "torn", "gap"])
+def test_reading_from_a_sequence_onward_is_the_rest_of_reading_all(tmp_path: Path, harm: str) -> None:
+    sealed = harm != "no seals"
+    paths = [
+        write_segment(
+            tmp_path / "log",
+            number,
+            first,
+            [outcome(f"d{first + at}", "k", 1.0) for at in range(4)],
+            sealed=sealed and number != 4,
+        )
+        for number, first in ((1, 1), (2, 5), (3, 9), (4, 13))
+    ]
+    if harm == "header":
+        damaged = bytearray(paths[1].read_bytes())
+        damaged[40] ^= 1
+        paths[1].write_bytes(bytes(damaged))
+    elif harm == "torn":
+        paths[3].write_bytes(paths[3].read_bytes()[:-9])
+    elif harm == "gap":
+        paths[1].unlink()
+    whole = list(LogReader(tmp_path / "log").payloads())
+    assert whole
+    for start in range(20):
+        rest = LogReader(tmp_path / "log", start_sequence=start)
+        assert list(rest.payloads()) == [one for one in whole if one[0] >= start], start
+
+
+def test_reading_from_a_sequence_onward_passes_over_what_is_sealed_before_it(log: Path) -> None:
+    (first, *_) = sorted(log.glob("*.seg"))
+    damaged = bytearray(first.read_bytes())
+    damaged[200] ^= 1
+    first.write_bytes(bytes(damaged))
+    reader = LogReader(log, start_sequence=7)
+    assert next(reader.payloads())[0] == 7
+    assert reader.findings == [], "nobody looked inside of it"
+    every = LogReader(log)
+    list(every.payloads())
+    assert [finding.severity for finding in every.findings] == ["error"]
+
+
 def test_outcomes_join_first_writer_wins_and_highest_revision_counts(log: Path) -> None:
     summary = summarise(log)
     assert summary.records == {"decision": 4, "outcome": 7, "lane_table": 1}

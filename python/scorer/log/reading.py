@@ -53,14 +53,20 @@ class Segment:
 class LogReader:
     """One pass over a log directory. Takes no lock and writes nothing.
 
+    Args:
+        directory: The log.
+        start_sequence: The first record of interest. Whole segments before it are passed over by their
+            header and seal, so reading on from where an earlier pass ended (its last sequence + 1) costs
+            at most one segment; what is damaged inside of those passed over is not found.
+
     Raises:
         LogError: The directory is no log or cannot be read; one line that names it and what to do.
     """
 
-    def __init__(self, directory: str | PathLike[str]) -> None:
+    def __init__(self, directory: str | PathLike[str], start_sequence: int = 0) -> None:
         from scorer import bridge
 
-        self._raw = bridge.LogReader(fspath(directory))
+        self._raw = bridge.LogReader(fspath(directory), start_sequence)
 
     def payloads(self, advance: Advance | None = None) -> Iterator[tuple[int, bytes]]:
         """Sequences and encoded records."""

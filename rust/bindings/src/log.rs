@@ -31,11 +31,12 @@ pub(crate) struct LogReader {
 
 #[pymethods]
 impl LogReader {
-    /// Opens a log directory for reading; its writer may be at work.
+    /// Opens a log directory for reading, from a sequence onward; its writer may be at work.
     #[new]
-    fn new(py: Python<'_>, dir: PathBuf) -> PyResult<LogReader> {
+    #[pyo3(signature = (dir, start_sequence = 0))]
+    fn new(py: Python<'_>, dir: PathBuf, start_sequence: u64) -> PyResult<LogReader> {
         enter(py, || {
-            let reader = Reader::open(Arc::new(RealFs), &dir)?;
+            let reader = Reader::open(Arc::new(RealFs), &dir)?.starting_at(start_sequence);
             Ok::<_, LogError>(LogReader { total_bytes: reader.total_bytes(), reader: Mutex::new(reader) })
         })
     }

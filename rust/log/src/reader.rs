@@ -66,6 +66,8 @@ pub struct Reader {
     segments: Vec<Listed>,
     /// Segments before this one are skipped if their seal is good.
     scan_from: usize,
+    /// Records before this sequence are not delivered.
+    start: u64,
     at: usize,
     scan: Option<SegmentScan>,
     current: Option<SegmentSummary>,
@@ -87,6 +89,7 @@ impl Reader {
             dir: dir.to_owned(),
             segments,
             scan_from: 0,
+            start: 0,
             at: 0,
             scan: None,
             current: None,
@@ -95,6 +98,18 @@ impl Reader {
             findings,
             summaries: Vec::new(),
         })
+    }
+
+    /// Delivers records from this sequence onward. Of the segments before it no more is read than header and
+    /// seal, so that going on where an earlier pass ended costs one segment at most; what is wrong inside of
+    /// them is not looked for.
+    #[must_use]
+    pub fn starting_at(mut self, sequence: u64) -> Self {
+        // The last that is known to begin at or before it: one with a damaged header may hold anything.
+        let before = |listed: &Listed| listed.header.is_some_and(|header| header.first <= sequence);
+        self.scan_from = self.segments.iter().rposition(before).unwrap_or(0);
+        self.start = sequence;
+        self
     }
 
     /// Lets segments before the last `records` records be skipped where their seal is good: recovery needs no
@@ -116,7 +131,9 @@ impl Reader {
             if self.scan.is_none() && !self.open_segment()? {
                 return Ok(None);
             }
-            if let Some(sequence) = self.step()? {
+            if let Some(sequence) = self.step()?
+                && sequence >= self.start
+            {
                 break sequence;
             }
         };

@@ -57,6 +57,15 @@ fn both_routes_share_one_gap_free_sequence_and_a_reader_sees_them_live() {
     assert_eq!(log.status().state, LogState::Ok);
     let (live, findings) = read(dir.path());
     assert!(live.len() >= 501, "written records are readable at once");
+    for start in [0, 1, 2, 100, 333, 500, live.len() as u64, 10_000] {
+        let mut reader = Reader::open(Arc::new(RealFs), dir.path()).unwrap().starting_at(start);
+        let mut rest = Vec::new();
+        while let Some(record) = reader.next_record().unwrap() {
+            rest.push((record.sequence, record.payload.to_vec()));
+        }
+        let expected: Vec<_> = live.iter().filter(|(sequence, _)| *sequence >= start).cloned().collect();
+        assert!(rest.starts_with(&expected), "from {start}: those and what came since");
+    }
     assert_eq!(findings, []);
     log.seal().unwrap();
     let (records, findings) = read(dir.path());
