@@ -34,12 +34,17 @@ _EVENT_SECONDS = 0.1
 
 
 def run(
-    config: Path, *, events: EventLog | None = None, start: Callable[[Settings], DataPlane] | None = None
+    config: Path,
+    *,
+    role: str | None = None,
+    events: EventLog | None = None,
+    start: Callable[[Settings], DataPlane] | None = None,
 ) -> int:
     """Serves until told to stop; returns the exit code.
 
     Args:
         config: The settings file.
+        role: In place of what the settings say.
         events: In place of JSON lines on stderr.
         start: In place of the native data plane, for tests.
     """
@@ -50,7 +55,7 @@ def run(
     try:
         from scorer import config as settings_module
 
-        settings = settings_module.load(config)
+        settings = settings_module.load(config, role=role)
     except ConfigError as error:
         for line in str(error).splitlines():
             events.error("config_invalid", error=line)
@@ -78,6 +83,11 @@ class _Serving:
         self._start = start
         self._stop = asyncio.Event()
         self._webhooks_at: str | None = None
+
+    @property
+    def _is_shadow(self) -> bool:
+        """A shadow pool follows no alias and does not learn: settings may be shared with live servers."""
+        return self._settings.server.role == "shadow"
 
     async def until_stopped(self) -> int:
         from scorer.control.dataplane import NativeDataPlane
@@ -107,7 +117,7 @@ class _Serving:
         await asyncio.to_thread(state.prepare)
         source = open_registry(
             self._settings.registry.location,
-            watched=[checkpoint.alias for checkpoint in self._settings.checkpoints.values()],
+            watched=self._settings.aliases,
         )
         controller = Controller(self._settings, plane, source, state, self._events)
         watcher = Watcher(controller)
@@ -141,7 +151,7 @@ class _Serving:
 
     def _learn(self) -> Learning | None:
         settings = self._settings.learning
-        if settings.workspace is None:
+        if settings.workspace is None or self._is_shadow:
             return None
         from scorer.control.learning import Learning
 
@@ -149,13 +159,12 @@ class _Serving:
 
     async def _hear_webhooks(self, watcher: Watcher) -> Listener | None:
         settings = self._settings.server
-        if settings.webhook_listen is None or settings.webhook_secret_file is None:
+        if settings.webhook_listen is None or settings.webhook_secret_file is None or self._is_shadow:
             return None
         from scorer.control.webhook import Deliveries, Listener, read_secret
 
         secret = await asyncio.to_thread(read_secret, settings.webhook_secret_file)
-        aliases = [checkpoint.alias for checkpoint in self._settings.checkpoints.values()]
-        listener = Listener(Deliveries(secret, aliases), watcher.wake, self._events)
+        listener = Listener(Deliveries(secret, self._settings.aliases), watcher.wake, self._events)
         self._webhooks_at = await listener.start(settings.webhook_listen)
         return listener
 

@@ -490,3 +490,59 @@ def test_command_line(tmp_path: Path) -> None:
     assert isinstance(result.exception, config.InvalidSettingsError)
     assert len(result.exception.problems) == 3
     assert runner.invoke(app, ["config", "example"]).output == example()
+
+
+# --- the shadow pool ---
+
+NO_ALIAS = '[checkpoints."c"]\nkind = "score"\n'
+
+
+def test_a_shadow_pool_follows_no_alias_and_whoever_answers_does(tmp_path: Path) -> None:
+    assert problems(NO_ALIAS) == ["scorer.toml:1: checkpoints.c.alias: required, but not set; add alias"]
+    text = '[server]\nrole = "shadow"\n' + NO_ALIAS + '[checkpoints."d"]\nkind = "score"\nalias = "d@live"\n'
+    settings = parse(text)
+    assert (settings.server.role, settings.aliases) == ("shadow", [])
+    assert parse(CHECKPOINT).aliases == ["a@b"]
+    (tmp_path / "scorer.toml").write_text(NO_ALIAS)
+    assert config.load(tmp_path / "scorer.toml", {}, role="shadow").server.role == "shadow"
+    assert problems('[server]\nrole = "audit"\n' + CHECKPOINT)[0].startswith(
+        "scorer.toml:2: server.role: \"audit\" is not one of 'live' or 'shadow'"
+    )
+    with pytest.raises(config.InvalidSettingsError, match=r'^--role: server.role: "audit" is not one of'):
+        config.load(tmp_path / "scorer.toml", {}, role="audit")
+
+
+def test_every_mistake_is_told_with_a_missing_alias() -> None:
+    found = problems("[server]\nthreads = 0\n" + NO_ALIAS + "p99_ms = -1.0\n")
+    assert [line.split(": ")[1] for line in found] == [
+        "server.threads",
+        "checkpoints.c.alias",
+        "checkpoints.c.p99_ms",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("localhost:7710", "127.0.0.1:7710"),
+        ("127.0.0.1:1", "127.0.0.1:1"),
+        ("[::1]:65535", "[::1]:65535"),
+    ],
+)
+def test_the_pool_may_be_on_this_machine(written: str, meant: str) -> None:
+    assert parse(f'[server]\nshadow_pool = "{written}"\n{CHECKPOINT}').server.shadow_pool == meant
+
+
+@pytest.mark.parametrize("target", ["10.1.2.3:7710", "scorer-shadow:7710", "pool.pay.svc.cluster.local:1"])
+def test_a_pool_elsewhere_needs_a_word(target: str) -> None:
+    text = f'[server]\nshadow_pool = "{target}"\n{CHECKPOINT}'
+    assert "set allow_remote = true" in problems(text)[0]
+    assert parse(text.replace("[server]", "[server]\nallow_remote = true")).server.shadow_pool == target
+
+
+@pytest.mark.parametrize(
+    "target", ["", "pool", "pool:0", "pool:65536", "http://pool:1", "1.2.3:1", "-a:1", "a b:1"]
+)
+def test_what_is_no_address_of_a_server(target: str) -> None:
+    text = f'[server]\nallow_remote = true\nshadow_pool = "{target}"\n{CHECKPOINT}'
+    assert "is not the address of a server" in problems(text)[0]

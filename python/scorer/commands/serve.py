@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
+class Role(StrEnum):
+    """What a server is for."""
+
+    LIVE = "live"
+    SHADOW = "shadow"
+
+
 def serve(
     config: Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="The settings file.")] = Path(
         "scorer.toml"
     ),
+    role: Annotated[
+        Role | None,
+        typer.Option(help="What the server is for, whatever the settings say: shadow answers nobody."),
+    ] = None,
 ) -> None:
     """Serve the checkpoints of a settings file until SIGTERM or SIGINT.
 
@@ -19,4 +31,4 @@ def serve(
     """
     from scorer.serve import run
 
-    raise typer.Exit(run(config))
+    raise typer.Exit(run(config, role=role and role.value))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,18 @@ __all__ = [
 ]
 
 
-def load(path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> Settings:
+def load(
+    path: str | os.PathLike[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    role: str | None = None,
+) -> Settings:
     """Reads the settings file and lays the environment over it.
 
     Args:
         path: The TOML file.
         environment: In place of ``os.environ``.
+        role: In place of ``server.role``.
 
     Raises:
         InvalidSettingsError: With every mistake found.
@@ -64,7 +70,7 @@ def load(path: str | os.PathLike[str], environment: Mapping[str, str] | None = N
         raise _whole(where, f"byte {error.start} is not UTF-8; TOML is UTF-8 text") from None
     except OSError as error:
         raise _whole(where, f"cannot be read: {error.strerror}") from None
-    return parse(text, where=where, base=path.resolve().parent, environment=environment)
+    return parse(text, where=where, base=path.resolve().parent, environment=environment, role=role)
 
 
 def parse(
@@ -73,6 +79,7 @@ def parse(
     where: str = "scorer.toml",
     base: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    role: str | None = None,
 ) -> Settings:
     """Reads settings from text; `where` names it in messages, `base` is what relative paths start from."""
     try:
@@ -84,6 +91,13 @@ def parse(
     for section in ("server", "registry", "log", "learning", "checkpoints"):
         # An absent section still needs the base directory for its default paths.
         document.setdefault(section, {})
+    if role is not None and isinstance(document["server"], dict):
+        document["server"]["role"] = role
+        origins[("server", "role")] = "--role"
+    found.extend(
+        _problem(path, "required, but not set; add alias", where=where, lines=lines, origins=origins)
+        for path in _without_alias(document)
+    )
     settings: Settings | None = None
     try:
         settings = Settings.model_validate(document, context={"base": base or Path.cwd()})
@@ -94,6 +108,16 @@ def parse(
     if found or settings is None:
         raise InvalidSettingsError(found)
     return settings
+
+
+def _without_alias(document: Mapping[str, Any]) -> Iterator[_problems.Path]:
+    """What answers follows an alias; asked of the text, so that it is told together with other mistakes."""
+    server, checkpoints = document["server"], document["checkpoints"]
+    if (isinstance(server, dict) and server.get("role") == "shadow") or not isinstance(checkpoints, dict):
+        return
+    for name, checkpoint in checkpoints.items():
+        if isinstance(checkpoint, dict) and "alias" not in checkpoint:
+            yield ("checkpoints", name, "alias")
 
 
 def _problem(
@@ -109,7 +133,9 @@ def _problem(
     # A variable replaces the whole value, so what the file says below that key does not count.
     for prefix in prefixes:
         if prefix in origins:
-            return Problem(0, f"environment variable {origins[prefix]}", key, message)
+            origin = origins[prefix]
+            named = origin if origin.startswith("--") else f"environment variable {origin}"
+            return Problem(0, named, key, message)
     for prefix in prefixes:
         if prefix in lines:
             return Problem(lines[prefix], f"{where}:{lines[prefix]}", key, message)

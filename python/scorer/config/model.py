@@ -7,6 +7,8 @@ file is printed from these descriptions, so it cannot drift.
 from __future__ import annotations
 
 import ipaddress
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +30,8 @@ NAME_RULE = (
     "lower-case letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 characters"
 )
 NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
+
+_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 _SERVER_POLL_MS = 5000
 
@@ -61,6 +65,23 @@ def _address(value: Any) -> Any:
     return f"[{ip}]:{int(port)}" if bracketed else f"{ip}:{int(port)}"
 
 
+def _target(value: Any) -> Any:
+    """Checks the ``host:port`` of another server; ``localhost`` becomes 127.0.0.1, other names stay."""
+    if value is None or not isinstance(value, str):
+        return value
+    host, _, port = value.rpartition(":")
+    if port.isascii() and port.isdigit() and 0 < int(port) <= 65535:
+        is_name = _HOST.fullmatch(host) and not host.rpartition(".")[2].isdigit()
+        if is_name and host != "localhost":
+            return f"{host}:{int(port)}"
+        with suppress(ValueError):
+            return _address(value)
+    raise ValueError(
+        f'"{value}" is not the address of a server; write host:port, such as "10.1.2.3:7700" or '
+        '"scorer-shadow:7700"'
+    )
+
+
 def _path(value: Any, info: ValidationInfo) -> Any:
     """Resolves a relative path against the folder of the settings file."""
     if not isinstance(value, str | Path):
@@ -73,11 +94,16 @@ def _path(value: Any, info: ValidationInfo) -> Any:
 
 def is_loopback(address: str) -> bool:
     """Whether an address as kept in the settings can be reached from this machine only."""
-    return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
+    try:
+        return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
+    except ValueError:
+        # A name may mean any machine.
+        return False
 
 
 Address = Annotated[str, BeforeValidator(_address)]
 OptionalAddress = Annotated[str | None, BeforeValidator(_address), BeforeValidator(_off)]
+OptionalTarget = Annotated[str | None, BeforeValidator(_target), BeforeValidator(_off)]
 Directory = Annotated[Path, BeforeValidator(_path)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_path), BeforeValidator(_off)]
 CheckpointName = Annotated[str, StringConstraints(pattern=rf"^{NAME}$")]
@@ -92,11 +118,16 @@ class Section(BaseModel):
 class ServerSettings(Section):
     """Where the server listens and what it may use."""
 
+    role: Literal["live", "shadow"] = Field(
+        default="live",
+        description="`live` answers. `shadow` is the shadow pool: it observes what live servers send it, "
+        "answers nobody, and follows no alias; what it observes with comes by `SetObservers`.",
+    )
     allow_remote: bool = Field(
         default=False,
-        description="Lets `listen` and `metrics_listen` name an address that other machines reach. "
-        "There is no TLS "
-        "in the process: put a proxy or a network policy in front.",
+        description="Lets `listen` and `metrics_listen` name an address that other machines reach, and "
+        "`shadow_pool` another machine. There is no TLS in the process: put a proxy or a network policy in "
+        "front.",
     )
     listen: OptionalAddress = Field(
         default="127.0.0.1:7700",
@@ -118,6 +149,30 @@ class ServerSettings(Section):
     )
     threads: int = Field(
         default=1, ge=1, le=256, description="Threads of the data plane; at most the CPU quota."
+    )
+    observe_cpu: float = Field(
+        default=0.25,
+        gt=0,
+        le=1,
+        description="What one observe lane may use of one core; and no more than what requests leave over.",
+    )
+    observe_queue: int = Field(
+        default=1024,
+        ge=1,
+        le=65_536,
+        description="Requests that may wait for one observe lane; above, they are dropped and counted.",
+    )
+    shadow_pool: OptionalTarget = Field(
+        default=None,
+        description="host:port of the shadow pool, where observe lanes with `pool` are sent. A server of "
+        'role `shadow` sends nothing. "off": there is no pool.',
+        examples=["127.0.0.1:7710"],
+    )
+    shadow_pool_queue_mb: int = Field(
+        default=16,
+        ge=1,
+        le=16_384,
+        description="What may wait for the pool, in memory; above, requests are dropped for it and counted.",
     )
     webhook_listen: OptionalAddress = Field(
         default=None,
@@ -168,6 +223,16 @@ class ServerSettings(Section):
         if value is not None and not is_loopback(value) and info.data.get("allow_remote") is False:
             raise ValueError(
                 f'"{value}" can be reached from other machines; set allow_remote = true, or use 127.0.0.1'
+            )
+        return value
+
+    @field_validator("shadow_pool")
+    @classmethod
+    def _pool_stays_near(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and not is_loopback(value) and info.data.get("allow_remote") is False:
+            raise ValueError(
+                f'"{value}" is another machine, and what is sent there is not encrypted; set '
+                "allow_remote = true, or use 127.0.0.1"
             )
         return value
 
@@ -365,9 +430,10 @@ class CheckpointSettings(Section):
         description='"score" (one probability) or "action" (chooses one of many).'
     )
     alias: str = Field(
+        default="",
         pattern=rf"^{NAME}@{NAME}$",
         description="The registry alias to follow: name@alias. When it moves, the new bundle is "
-        "checked and swapped in.",
+        "checked and swapped in. A server of role `shadow` follows none and needs none.",
     )
     p99_ms: float = Field(
         default=10.0, gt=0, le=60_000, description="The promise: 99 % of answers within this, milliseconds."
@@ -446,6 +512,13 @@ class Settings(Section):
     log: LogSettings = Field(default_factory=LogSettings)
     learning: LearningSettings = Field(default_factory=LearningSettings)
     checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)
+
+    @property
+    def aliases(self) -> list[str]:
+        """The registry aliases that are followed; none by a shadow pool."""
+        if self.server.role == "shadow":
+            return []
+        return [checkpoint.alias for checkpoint in self.checkpoints.values()]
 
     @model_validator(mode="after")
     def _webhooks_have_a_sender(self) -> Settings:

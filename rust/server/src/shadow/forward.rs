@@ -279,7 +279,9 @@ impl Sending {
         let ShadowPoolConfig { batch: most, linger_ms, .. } = self.forwarder.config;
         let mut looks = HEARTBEAT.as_millis() as u64 / linger_ms;
         while batch.requests.is_empty() && looks > 0 {
-            sleep(Duration::from_millis(linger_ms)).await;
+            if self.waiting.len() < most {
+                sleep(Duration::from_millis(linger_ms)).await;
+            }
             while batch.requests.len() < most && batch.bytes < BATCH_BYTES {
                 let Ok(next) = self.waiting.try_recv() else { break };
                 batch.add(next);
