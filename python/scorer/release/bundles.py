@@ -99,7 +99,7 @@ class Bundles:
         self._registry = registry
         self._uploads = data_dir / "uploads"
         self._copies = data_dir / "bundles"
-        self._upload_bytes = upload_bytes
+        self.upload_bytes = upload_bytes
         self._now = now
         # A bundle's golden cases take a core while they run; the ticker needs one too.
         self._room = threading.BoundedSemaphore(_UPLOADS_AT_ONCE)
@@ -123,7 +123,7 @@ class Bundles:
             # Before any work: one more must fit, unless it turns out to be there already.
             full = self._is_full(connection, project)
         with self._room, _translated(), files.staged(self._uploads) as directory:
-            names = unpack(archive, directory, limit=self._upload_bytes)
+            names = unpack(archive, directory, limit=self.upload_bytes)
             digest = self._verify(directory, names)
             if full and not self._has(project, digest):
                 raise self._quota(project)
@@ -140,11 +140,19 @@ class Bundles:
             raise _unknown(reference)
         return self._enter(actor, project, record, "bundle.adopt")
 
+    def uploads(self) -> Path:
+        """Where uploads under way are kept."""
+        with _translated():
+            self._uploads.mkdir(parents=True, exist_ok=True)
+        return self._uploads
+
     # --- looking ---
 
-    def list(self, actor: Actor, *, project: str | None = None, limit: int = 200) -> Sequence[BundleInfo]:
-        """Newest first."""
-        from sqlalchemy import select
+    def list(
+        self, actor: Actor, *, project: str | None = None, limit: int = 200, before: str | None = None
+    ) -> Sequence[BundleInfo]:
+        """Newest first; `before`: those after this one of a list, as `digest:project`."""
+        from sqlalchemy import select, tuple_
 
         from scorer.release.store.tables import bundles
 
@@ -154,10 +162,17 @@ class Bundles:
         query = (
             select(bundles)
             .where(bundles.c.project.in_(sorted(wanted)))
-            .order_by(bundles.c.uploaded_at.desc(), bundles.c.digest)
+            .order_by(bundles.c.uploaded_at.desc(), bundles.c.digest.desc(), bundles.c.project.desc())
             .limit(limit)
         )
         with self._store.read() as connection:
+            if before is not None:
+                digest, _, owner = before.rpartition(":")
+                last = self._row(connection, owner, digest) if owner in wanted else None
+                if last is None:
+                    raise InvalidError(f'"{before}" is no place in this list; begin without a cursor')
+                key = tuple_(bundles.c.uploaded_at, bundles.c.digest, bundles.c.project)
+                query = query.where(key < (last.uploaded_at, last.digest, last.project))
             return self._infos(connection, connection.execute(query).all())
 
     def detail(self, actor: Actor, digest: str) -> BundleDetail:

@@ -73,8 +73,12 @@ class ChangeDetail:
 class Changes:
     """Operations on change requests; `Runner` (runner.py) moves them along."""
 
-    def draft(self, actor: Actor, draft: Draft) -> ChangeRequest:
-        """Modelers. Nothing is checked yet but that it makes sense."""
+    def draft(self, actor: Actor, draft: Draft, *, key: str | None = None) -> ChangeRequest:
+        """Modelers. Nothing is checked yet but that it makes sense.
+
+        `key`: the same user's same draft with the same key is made once (kept in the same transaction); the
+        same key with another draft is a ConflictError.
+        """
         raise NotImplementedError
 
     def edit(self, actor: Actor, change: str, draft: Draft, *, version: int) -> ChangeRequest:
@@ -138,6 +142,7 @@ class Changes:
         state: ChangeState | None = None,
         user: str | None = None,
         limit: int = 100,
+        before: str | None = None,
     ) -> Sequence[ChangeRequest]:
-        """Newest first."""
+        """Newest first; `before`: those older than this one."""
         raise NotImplementedError

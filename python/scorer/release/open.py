@@ -1,0 +1,241 @@
+"""Puts the platform together: one database, one fleet, one service layer, and what moves it along."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from scorer.errors import ScorerError
+from scorer.events import EventLog
+from scorer.release.access import Access
+from scorer.release.audit import Audit
+from scorer.release.bundles import Bundles
+from scorer.release.calendar import Calendar
+from scorer.release.changes import Changes
+from scorer.release.checkpoints import Checkpoints
+from scorer.release.decisions import Decisions
+from scorer.release.fleet import Fleet, Member
+from scorer.release.notify import Notifications
+from scorer.release.readout import Readouts
+from scorer.release.service import Service
+from scorer.release.store import Store, utcnow
+from scorer.release.store.leader import Leader
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from scorer.registry import RegistryBackend
+    from scorer.release.settings import Settings
+
+_LEASE_SECONDS = 15.0
+_STOP_SECONDS = 10.0
+
+
+class Platform:
+    """The platform in this process. Everything durable is in its database and data directory.
+
+    Args:
+        settings: What it runs on.
+        store: Its database.
+        fleet: The servers that it leads.
+        registry: Where bundles are.
+        service: Its operations.
+        parts: What a round does, in order; each by name.
+        events: Where mishaps are told.
+        now: Aware UTC.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        fleet: Fleet,
+        registry: RegistryBackend,
+        service: Service,
+        *,
+        runner: Any,
+        events: EventLog | None = None,
+        now: Callable[[], datetime] = utcnow,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.fleet = fleet
+        self.registry = registry
+        self.service = service
+        self.runner = runner
+        self.leads = False
+        """Whether this process moves change requests along; of several on one database, one does."""
+        self.stopping = False
+        """Set before the end, so that whoever waits for something is let go."""
+        self._events = events or EventLog()
+        holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._leader = Leader(store, holder, seconds=_LEASE_SECONDS, now=now)
+        self._renewed: float | None = None
+        self._wake = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def tick(self) -> None:
+        """One round: collects what the logs got, moves change requests along, holds servers to their tables.
+
+        Raises:
+            ExceptionGroup: With what failed; the rest of the round was done all the same.
+        """
+        self._round((("collect", self.service.readouts.collect), ("run", self.runner.tick)))
+
+    def start(self) -> None:
+        """Begins to tick by itself; messages are sent beside, so that a slow mail server delays nothing."""
+        for name, work in (("pipeline", self.tick), ("messages", self.deliver)):
+            thread = threading.Thread(
+                target=self._loop, args=(name, work), name=f"platform-{name}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    def deliver(self) -> None:
+        """Sends the messages that are due."""
+        self._round((("deliver", self.service.notifications.deliver),))
+
+    def stop(self) -> None:
+        """Ends that; a step under way is finished, or done again by whoever leads next."""
+        self.stopping = True
+        self._wake.set()
+        for thread in self._threads:
+            thread.join(_STOP_SECONDS)
+        self._threads.clear()
+
+    def close(self) -> None:
+        """Stops, and lets go of everything."""
+        self.stop()
+        if self.leads:
+            try:
+                self._leader.resign()
+            except ScorerError as error:
+                self._events.warning("not_resigned", error=str(error))
+            self.leads = False
+        self.fleet.close()
+        self.registry.close()
+        self.store.close()
+
+    def _round(self, parts: tuple[tuple[str, Callable[[], Any]], ...]) -> None:
+        if not self._is_leader():
+            return
+        failed = []
+        for name, part in parts:
+            try:
+                part()
+            except Exception as error:
+                error.add_note(f"in {name}")
+                failed.append(error)
+        if failed:
+            raise ExceptionGroup("a round of the platform failed in part", failed)
+
+    def _is_leader(self) -> bool:
+        now = time.monotonic()
+        if self._renewed is None or now - self._renewed > _LEASE_SECONDS / 3:
+            before, self.leads = self.leads, self._leader.lead()
+            self._renewed = now
+            if self.leads != before:
+                self._events.info("leads" if self.leads else "follows")
+        return self.leads
+
+    def _loop(self, name: str, work: Callable[[], None]) -> None:
+        pause = self.settings.platform.tick_ms / 1000
+        said: set[str] = set()
+        while not self.stopping:
+            try:
+                work()
+                said.clear()
+            except Exception as error:
+                for one in error.exceptions if isinstance(error, ExceptionGroup) else (error,):
+                    self._tell(name, one, said)
+            self._wake.wait(pause)
+
+    def _tell(self, name: str, error: Exception, said: set[str]) -> None:
+        """Once for as long as it stays the same: a server that is away for a night is one line."""
+        text = f"{type(error).__name__}: {error}"
+        if text in said:
+            return
+        said.add(text)
+        if isinstance(error, ScorerError):
+            self._events.warning("round_failed", part=name, error=str(error))
+        else:
+            self._events.defect("round_failed", error, part=name)
+
+
+def open_service(
+    settings: Settings,
+    *,
+    now: Callable[[], datetime] = utcnow,
+    fleet: Fleet | None = None,
+    events: EventLog | None = None,
+) -> Platform:
+    """Opens the database (making it current) and puts everything on it.
+
+    Args:
+        settings: What to run on.
+        now: Aware UTC.
+        fleet: In place of the settings' servers, for tests.
+        events: Where mishaps are told; default: stderr.
+
+    Raises:
+        ScorerError: The database or the data directory cannot be used.
+    """
+    from scorer.registry import open_registry
+
+    own = settings.platform
+    registry = open_registry(own.registry)
+    store = Store(own.database)
+    members = [Member(one.name, one.control, one.role, one.log) for one in settings.fleet]
+    parts: dict[str, Any] = {
+        "settings": settings,
+        "store": store,
+        "registry": registry,
+        "now": now,
+        "fleet": fleet or Fleet(members),
+    }
+    audit = Audit(store, now=now)
+    parts["audit"] = audit
+    access = parts["access"] = _made(Access, {**parts, "session_hours": own.session_hours})
+    parts["notifications"] = _made(Notifications, parts)
+    parts["bundles"] = Bundles(
+        store,
+        access,
+        audit,
+        registry,
+        data_dir=own.data_dir,
+        upload_bytes=own.upload_mb << 20,
+        now=now,
+    )
+    for name, kind in (
+        ("calendar", Calendar),
+        ("readouts", Readouts),
+        ("decisions", Decisions),
+        ("checkpoints", Checkpoints),
+        ("changes", Changes),
+    ):
+        parts[name] = _made(kind, parts)
+    service = Service(**{name: parts[name] for name in Service.__dataclass_fields__})
+    parts["service"] = service
+    runner = _made(_runner(), parts)
+    return Platform(settings, store, parts["fleet"], registry, service, runner=runner, events=events, now=now)
+
+
+def _runner() -> type[Any]:
+    import importlib
+
+    module = importlib.import_module("scorer.release.changes.runner")
+    runner: type[Any] = module.Runner
+    return runner
+
+
+def _made(kind: type[Any], parts: dict[str, Any]) -> Any:
+    import inspect
+
+    wanted = inspect.signature(kind).parameters
+    return kind(**{name: part for name, part in parts.items() if name in wanted})

@@ -1,0 +1,29 @@
+"""REST under /api/v1: the service layer's operations, one to one.
+
+An application of its own, put beside the pages: its errors are problems (RFC 9457), its description is
+/api/v1/openapi.json. JSON in and out; what is not documented is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from scorer.release.open import Platform
+    from scorer.web.api.security import Sessions
+
+PATH = "/api/v1"
+
+
+def create_api(platform: Platform, *, sessions: Sessions | None = None) -> FastAPI:
+    """The application, to be mounted at `PATH`.
+
+    Args:
+        platform: Whose operations these are.
+        sessions: Reads a browser's session; None: bearer tokens alone.
+    """
+    from scorer.web.api.application import create
+
+    return create(platform, sessions=sessions)

@@ -1,0 +1,147 @@
+"""Puts the routers together, describes them, and bounds what they take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from scorer.release import access, audit, bundles, calendar, changes, checkpoints, model, notify, readout
+from scorer.web.api import audit as audit_api
+from scorer.web.api import bundles as bundles_api
+from scorer.web.api import calendar as calendar_api
+from scorer.web.api import changes as changes_api
+from scorer.web.api import checkpoints as checkpoints_api
+from scorer.web.api import docs, events, health, notifications, problems, projects, readouts, words
+
+if TYPE_CHECKING:
+    from scorer.release.open import Platform
+    from scorer.web.api.security import Sessions
+
+_MAX_BODY = 1 << 20
+_ALWAYS = {
+    401: "Nobody known asks: no token, or one that is wrong, expired or revoked.",
+    403: "Who asks has not the role that it takes.",
+    404: "There is no such thing, or not for whoever asks.",
+    413: "The body is too large.",
+    422: "Not as documented; the detail names what and why.",
+    500: "A mistake of the platform; the id is in its log.",
+    503: "A server, the registry or the database does not answer; try again.",
+}
+
+
+def create(platform: Platform, *, sessions: Sessions | None) -> FastAPI:
+    """The application."""
+    from scorer import bridge
+
+    app = FastAPI(
+        title="scorer platform",
+        version=bridge.__version__,
+        summary="How a model comes to production: bundles, change requests, calendar, read-outs, release.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        redirect_slashes=False,
+        servers=[{"url": "/api/v1"}],
+        root_path_in_servers=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.platform = platform
+    app.state.sessions = sessions
+    for part in (
+        health,
+        projects,
+        bundles_api,
+        checkpoints_api,
+        calendar_api,
+        changes_api,
+        events,
+        readouts,
+        notifications,
+        audit_api,
+    ):
+        app.include_router(part.router)
+
+    @app.get("/docs", include_in_schema=False)
+    def page() -> HTMLResponse:
+        return HTMLResponse(docs.page(app.openapi()))
+
+    problems.install(app)
+    app.add_middleware(_Bounded)
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    return app
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """OpenAPI with every status of every operation, errors as problems."""
+    if app.openapi_schema:
+        return app.openapi_schema
+    schema = get_openapi(
+        title=app.title,
+        version=app.version,
+        summary=app.summary,
+        routes=app.routes,
+        servers=app.servers,
+        description="Errors are problems (RFC 9457): `type` stays the same whatever the words.",
+    )
+    schemas = schema["components"]["schemas"]
+    for leftover in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(leftover, None)
+    words.describe(schemas, access, audit, bundles, calendar, changes, checkpoints, model, notify, readout)
+    schemas["Problem"] = problems.Problem.model_json_schema()
+    problem = {problems.MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
+            answers = operation["responses"]
+            for status, said in _ALWAYS.items():
+                if path == "/health" and status in (401, 403, 404, 422, 413):
+                    continue
+                answers[str(status)] = {"description": said}
+            for status, response in answers.items():
+                if int(status) >= 400:
+                    response["content"] = problem
+            operation["responses"] = dict(sorted(answers.items()))
+            if operation.get("security"):
+                # Either of them: a token, or a session with its header.
+                operation["security"] = [{"token": []}, {"session": []}]
+    app.openapi_schema = schema
+    return schema
+
+
+class _Bounded:
+    """Refuses bodies above what JSON of ours needs; uploads are bounded where they are taken in."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        upload = scope["type"] == "http" and scope["path"].endswith("/bundles") and scope["method"] == "POST"
+        if scope["type"] != "http" or upload:
+            await self._app(scope, receive, send)
+            return
+        left = _MAX_BODY
+
+        async def counted() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise _TooLargeError
+            return message
+
+        try:
+            await self._app(scope, counted, send)
+        except _TooLargeError:
+            from fastapi import Request
+
+            said = f"the body has more than {_MAX_BODY} bytes; send a smaller one"
+            response = problems.answer(Request(scope), "about:blank", "Too large", 413, said)
+            await response(scope, receive, send)
+
+
+class _TooLargeError(Exception):
+    """Only to get out of what reads."""

@@ -1,0 +1,86 @@
+"""Bundles: taken in as archives, listed, shown."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any, BinaryIO, cast
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+
+from scorer.release.bundles import BundleDetail, BundleInfo
+from scorer.release.errors import InvalidError
+from scorer.release.model import Role
+from scorer.web.api.problems import refusals
+from scorer.web.api.security import By
+from scorer.web.api.values import Body, BundlePath, Cursor, Limit, Name, Page, ProjectPath, Reference
+
+router = APIRouter(tags=["bundles"])
+
+_ARCHIVE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "A tar, gzipped or not, of the directory that `scorer bundle build` wrote.",
+        "content": {
+            media: {"schema": {"type": "string", "format": "binary"}}
+            for media in ("application/gzip", "application/x-tar", "application/octet-stream")
+        },
+    }
+}
+
+
+class AdoptIn(Body):
+    """A bundle that is in the registry already."""
+
+    bundle: Reference
+
+
+@router.post(
+    "/projects/{project}/bundles",
+    status_code=201,
+    openapi_extra=_ARCHIVE,
+    responses=refusals(409, 429),
+)
+async def upload_bundle(by: By, project: ProjectPath, request: Request) -> BundleInfo:
+    """Modelers: verified whole, then stored. The same bundle again changes nothing, so a retry is safe."""
+    bundles = by.service.bundles
+    # Whoever may not is told so before his bytes are taken.
+    await run_in_threadpool(by.service.access.require, by.actor, Role.MODELER, project)
+    limit = bundles.upload_bytes
+    with tempfile.TemporaryFile(prefix="upload-", dir=bundles.uploads()) as file:
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise InvalidError(
+                    f"the archive has more than {limit} bytes, which is the most that is taken in "
+                    f"(upload_mb); "
+                    "send a smaller bundle, or ask an operator to raise it"
+                )
+            await run_in_threadpool(file.write, chunk)
+        file.seek(0)
+        return await run_in_threadpool(bundles.upload, by.actor, project, cast(BinaryIO, file))
+
+
+@router.post("/projects/{project}/bundles/adopt", status_code=201, responses=refusals(429))
+def adopt_bundle(by: By, project: ProjectPath, body: AdoptIn) -> BundleInfo:
+    """Modelers: takes in a bundle that is in the registry already."""
+    return by.service.bundles.adopt(by.actor, project, body.bundle)
+
+
+@router.get("/bundles")
+def list_bundles(
+    by: By, project: Name | None = None, limit: Limit = 100, cursor: Cursor = None
+) -> Page[BundleInfo]:
+    """Newest first: those of one's projects, or of one of them."""
+    found = by.service.bundles.list(by.actor, project=project, limit=limit + 1, before=cursor)
+    more = len(found) > limit
+    items = list(found[:limit])
+    last = f"{items[-1].digest}:{items[-1].project}" if more else None
+    return Page(items=items, next=last)
+
+
+@router.get("/bundles/{bundle}")
+def get_bundle(by: By, bundle: BundlePath) -> BundleDetail:
+    """What is in it, where it came from, and where it is now."""
+    return by.service.bundles.detail(by.actor, bundle)

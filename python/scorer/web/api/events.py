@@ -1,0 +1,119 @@
+"""What happens to a change request, as it happens: long-polling, or Server-Sent Events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field, TypeAdapter
+
+from scorer.release.model import ChangeEvent, ChangeState
+from scorer.web.api.security import By, Caller
+from scorer.web.api.values import ChangePath
+
+router = APIRouter(tags=["changes"])
+
+_POLL_SECONDS = 0.25
+_BEAT_SECONDS = 15.0
+_EVENT = TypeAdapter(ChangeEvent)
+
+After = Annotated[int, Query(ge=0, le=2**53, description="Id of the last event that is known already.")]
+
+
+class Events(BaseModel):
+    """What has happened since."""
+
+    items: list[ChangeEvent]
+    """Oldest first."""
+    state: ChangeState
+    is_final: bool = Field(description="Nothing follows: stop asking.")
+    next: int = Field(description="`after` of the next call.")
+
+
+async def _since(by: Caller, change: str, after: int) -> Events:
+    def read() -> Events:
+        detail = by.service.changes.get(by.actor, change)
+        found = sorted((event for event in detail.events if event.id > after), key=lambda event: event.id)
+        state = detail.change.state
+        return Events(
+            items=found, state=state, is_final=state.is_final, next=found[-1].id if found else after
+        )
+
+    return await run_in_threadpool(read)
+
+
+@router.get("/changes/{change}/events")
+async def list_events(
+    by: By,
+    change: ChangePath,
+    request: Request,
+    after: After = 0,
+    wait: Annotated[
+        float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the first one.")
+    ] = 0.0,
+) -> Events:
+    """What happened after an event; waits for the next one where there is none and `wait` allows it."""
+    end = asyncio.get_running_loop().time() + wait
+    while True:
+        found = await _since(by, change, after)
+        left = end - asyncio.get_running_loop().time()
+        if found.items or found.is_final or left <= 0 or _is_over(request):
+            return found
+        await asyncio.sleep(min(_POLL_SECONDS, left))
+
+
+@router.get(
+    "/changes/{change}/stream",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Server-Sent Events: `change` for each event (its id is the event's), then `end`.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def stream_events(
+    by: By,
+    change: ChangePath,
+    request: Request,
+    after: After = 0,
+    last: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,15}$")] = None,
+) -> StreamingResponse:
+    """The same as a stream, until nothing follows. A browser that connects again goes on where it was."""
+    begin = max(after, int(last or 0))
+    first = await _since(by, change, begin)
+
+    async def lines() -> AsyncIterator[str]:
+        found, silent = first, 0.0
+        while True:
+            for event in found.items:
+                data = _EVENT.dump_json(event).decode()
+                yield f"event: change\nid: {event.id}\ndata: {data}\n\n"
+                silent = 0.0
+            if found.is_final:
+                yield f"event: end\ndata: {found.state}\n\n"
+                return
+            if _is_over(request) or await request.is_disconnected():
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+            silent += _POLL_SECONDS
+            if silent >= _BEAT_SECONDS:
+                # Proxies close what says nothing.
+                yield ": still here\n\n"
+                silent = 0.0
+            found = await _since(by, change, found.next)
+
+    return StreamingResponse(
+        lines(),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+def _is_over(request: Request) -> bool:
+    """Whether the process is stopping: nobody must wait for somebody who waits."""
+    return bool(request.app.state.platform.stopping)

@@ -1,0 +1,33 @@
+"""Whether the platform answers; asked without a token, by probes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from scorer.web.api.problems import refusals
+
+router = APIRouter(tags=["health"])
+
+
+class Health(BaseModel):
+    """It answers, and its database does."""
+
+    status: Literal["ok"] = "ok"
+    version: str
+    leads: bool = Field(description="Whether this process is the one that moves change requests along.")
+
+
+@router.get("/health", responses=refusals(503))
+def health(request: Request) -> Health:
+    """503 where the database does not answer."""
+    from sqlalchemy import text
+
+    from scorer import bridge
+
+    platform = request.app.state.platform
+    with platform.store.read() as connection:
+        connection.execute(text("SELECT 1"))
+    return Health(version=bridge.__version__, leads=platform.leads)

@@ -1,0 +1,109 @@
+"""Errors as problem+json: type, title, status, detail, instance, and an id to ask an operator about."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from scorer.errors import ScorerError
+from scorer.release.problems import INTERNAL, KINDS, PREFIX, kind_of
+
+MEDIA = "application/problem+json"
+_LOG = logging.getLogger("scorer.web.api")
+_TITLES = {kind.status: kind for kind in reversed(KINDS)}
+
+
+class Problem(BaseModel):
+    """Why nothing was done (RFC 9457)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str = Field(description="Stays the same whatever the words.", examples=[f"{PREFIX}frozen"])
+    title: str = Field(examples=["A freeze is in force"])
+    status: int = Field(examples=[423])
+    detail: str = Field(description="One line: the thing, the rule, the remedy.")
+    instance: str = Field(description="What was asked for.", examples=["/api/v1/changes/cr-000017/approve"])
+    id: str = Field(description="Of the request; what the platform's log has it under.")
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Documents that an operation may answer so, besides what every one may."""
+    return {status: {"description": _TITLES[status].title} for status in statuses}
+
+
+def install(app: FastAPI) -> None:
+    """Has every error answered as a problem."""
+    app.add_exception_handler(ScorerError, _refused)
+    app.add_exception_handler(RequestValidationError, _unreadable)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _defect)
+
+
+def answer(
+    request: Request,
+    type_: str,
+    title: str,
+    status: int,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """One problem."""
+    identity = getattr(request.state, "request_id", None) or secrets.token_hex(6)
+    problem = Problem(
+        type=type_, title=title, status=status, detail=detail, instance=request.url.path[:500], id=identity
+    )
+    fields = dict(headers or {})
+    if status == 401:
+        fields["WWW-Authenticate"] = 'Bearer realm="scorer"'
+    return Response(problem.model_dump_json(), status, fields, MEDIA)
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ScorerError)  # noqa: S101 - as registered
+    kind = kind_of(error)
+    if kind is INTERNAL:
+        return _defect(request, error)
+    return answer(request, kind.type, kind.title, kind.status, " ".join(str(error).split()))
+
+
+def _unreadable(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - as registered
+    invalid = _TITLES[422]
+    return answer(request, invalid.type, invalid.title, 422, "; ".join(map(_words, error.errors()[:5])))
+
+
+def _words(found: Mapping[str, Any]) -> str:
+    where = ".".join(str(part) for part in found["loc"] if part != "body") or "the body"
+    return f"{where}: {found['msg'].removeprefix('Value error, ')}"
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - as registered
+    kind = _TITLES.get(error.status_code)
+    title = kind.title if kind else str(error.detail)
+    type_ = kind.type if kind else "about:blank"
+    detail = str(error.detail)
+    if error.status_code == 404:
+        detail = f"{request.url.path[:200]} is no address of this API; /api/v1/docs lists them"
+    return answer(request, type_, title, error.status_code, detail, error.headers)
+
+
+def _defect(request: Request, error: Exception) -> Response:
+    identity = getattr(request.state, "request_id", None) or secrets.token_hex(6)
+    request.state.request_id = identity
+    _LOG.error("request %s: %s failed", identity, request.method, exc_info=error)
+    return answer(
+        request,
+        INTERNAL.type,
+        INTERNAL.title,
+        500,
+        f"this is a mistake of the platform; try again, or give an operator the id {identity}",
+    )

@@ -1,0 +1,162 @@
+"""Projects, their members, and tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, Field
+
+from scorer.release.access import Member, Token
+from scorer.release.model import Actor, Project, Quotas, Role
+from scorer.web.api.problems import refusals
+from scorer.web.api.security import By
+from scorer.web.api.values import Body, Line, Moment, Name, ProjectPath, User, Whole
+
+router = APIRouter()
+
+UserPath = Annotated[
+    str, Path(alias="user", min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")
+]
+TokenPath = Annotated[str, Path(alias="token", pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+_Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
+
+
+class QuotasIn(Body):
+    """What a project may take; what is left out stays as it is."""
+
+    open_changes: _Count | None = None
+    slot_minutes_per_week: _Count | None = None
+    bundles: _Count | None = None
+
+    def over(self, before: Quotas) -> Quotas:
+        """Laid over what there is."""
+        return replace(before, **self.model_dump(exclude_none=True))
+
+
+class ProjectIn(Body):
+    """A project to be."""
+
+    name: Name = Field(examples=["fraud"])
+    title: Line = Field(min_length=1, examples=["Fraud at the checkout"])
+    quotas: QuotasIn | None = None
+    checkpoints: list[Name] = Field(default=[], max_length=100)
+    """Which it may bring models to; empty: all."""
+
+
+class ProjectChange(Body):
+    """What of a project changes."""
+
+    title: Annotated[Line, Field(min_length=1)] | None = None
+    quotas: QuotasIn | None = None
+    checkpoints: Annotated[list[Name], Field(max_length=100)] | None = None
+
+
+class RoleIn(Body):
+    """What somebody may do."""
+
+    role: Role
+
+
+class TokenIn(Body):
+    """A token to be; never more than who makes it may himself."""
+
+    label: Line = Field(min_length=1, examples=["laptop"])
+    role: Role
+    """The most that it may do."""
+    user: User | None = None
+    """Null: who asks."""
+    project: Name | None = None
+    """Null: every project of its user."""
+    expires_at: Moment | None = None
+    """Null: never."""
+
+
+class NewToken(BaseModel):
+    """The token and, this once, its secret."""
+
+    token: Token
+    secret: str = Field(description="Shown this once: only its hash is kept.")
+
+
+@router.get("/me", tags=["access"])
+def whoami(by: By) -> Actor:
+    """Who the token's bearer is, and what he may do where."""
+    return by.actor
+
+
+@router.get("/projects", tags=["projects"])
+def list_projects(by: By) -> list[Project]:
+    """Those that one may see."""
+    return list(by.service.access.projects(by.actor))
+
+
+@router.post("/projects", status_code=201, tags=["projects"], responses=refusals(409))
+def create_project(by: By, body: ProjectIn) -> Project:
+    """Admins: a new project."""
+    quotas = body.quotas.over(Quotas()) if body.quotas else None
+    return by.service.access.create_project(
+        by.actor, body.name, body.title, quotas=quotas, checkpoints=body.checkpoints
+    )
+
+
+@router.get("/projects/{project}", tags=["projects"])
+def get_project(by: By, project: ProjectPath) -> Project:
+    """One project."""
+    return by.service.access.project(by.actor, project)
+
+
+@router.patch("/projects/{project}", tags=["projects"], responses=refusals(409))
+def update_project(by: By, project: ProjectPath, body: ProjectChange) -> Project:
+    """Admins: title, quotas, checkpoints."""
+    access = by.service.access
+    quotas = body.quotas.over(access.project(by.actor, project).quotas) if body.quotas else None
+    return access.update_project(
+        by.actor, project, title=body.title, quotas=quotas, checkpoints=body.checkpoints
+    )
+
+
+@router.get("/projects/{project}/members", tags=["projects"])
+def list_members(by: By, project: ProjectPath) -> list[Member]:
+    """Who is in a project, and as what."""
+    return list(by.service.access.members(by.actor, project))
+
+
+@router.put("/projects/{project}/members/{user}", tags=["projects"], responses=refusals(409))
+def set_member(by: By, project: ProjectPath, user: UserPath, body: RoleIn) -> Member:
+    """Owners: adds somebody, or changes what he may do."""
+    by.service.access.set_member(by.actor, project, user, body.role)
+    return Member(user, project, body.role)
+
+
+@router.delete(
+    "/projects/{project}/members/{user}", status_code=204, tags=["projects"], responses=refusals(409)
+)
+def remove_member(by: By, project: ProjectPath, user: UserPath) -> Response:
+    """Owners: takes somebody out."""
+    by.service.access.set_member(by.actor, project, user, None)
+    return Response(status_code=204)
+
+
+@router.get("/tokens", tags=["access"])
+def list_tokens(by: By) -> list[Token]:
+    """One's own; every one for admins, those of their projects for owners."""
+    return list(by.service.access.tokens(by.actor))
+
+
+@router.post("/tokens", status_code=201, tags=["access"], responses=refusals(409))
+def create_token(by: By, body: TokenIn) -> NewToken:
+    """A new token; its secret is in this answer and nowhere else."""
+    fields: dict[str, Any] = body.model_dump()
+    expires_at: datetime | None = fields.pop("expires_at")
+    token, secret = by.service.access.create_token(by.actor, **fields, expires_at=expires_at)
+    return NewToken(token=token, secret=secret)
+
+
+@router.delete("/tokens/{token}", status_code=204, tags=["access"])
+def revoke_token(by: By, token: TokenPath) -> Response:
+    """At once, its sessions too."""
+    by.service.access.revoke_token(by.actor, token)
+    return Response(status_code=204)

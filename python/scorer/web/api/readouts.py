@@ -1,0 +1,63 @@
+"""Read-outs: whole, and figure by figure as JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+
+from scorer.release.readout import Figure, Readout
+from scorer.web.api.problems import refusals
+from scorer.web.api.security import By
+from scorer.web.api.values import ChangePath, Line, Moment
+
+router = APIRouter(tags=["read-outs"])
+
+FigurePath = Annotated[str, Path(alias="figure", pattern=r"^[a-z0-9-]{1,64}$", examples=["execution"])]
+
+
+@router.get("/changes/{change}/readout", responses=refusals(409))
+def get_readout(
+    by: By,
+    change: ChangePath,
+    start: Annotated[Moment | None, Query()] = None,
+    end: Annotated[Moment | None, Query()] = None,
+    server: Annotated[Line | None, Query()] = None,
+) -> Readout:
+    """What there is so far, or the final one: gates, summary, figures with their numbers, flips."""
+    return by.service.readouts.readout(by.actor, change, start=start, end=end, server=server)
+
+
+@router.get("/changes/{change}/readout/figures/{figure}", responses=refusals(409))
+def get_figure(by: By, change: ChangePath, figure: FigurePath) -> Figure:
+    """One figure: what a page draws, and the numbers behind it."""
+    return by.service.readouts.figure(by.actor, change, figure)
+
+
+@router.get(
+    "/changes/{change}/readout/figures/{figure}/csv",
+    response_class=Response,
+    responses={
+        **refusals(409),
+        200: {"description": "Its numbers.", "content": {"text/csv": {"schema": {"type": "string"}}}},
+    },
+)
+def get_figure_csv(by: By, change: ChangePath, figure: FigurePath) -> Response:
+    """Its numbers, for a spreadsheet."""
+    found = by.service.readouts.figure(by.actor, change, figure)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(found.columns)
+    writer.writerows([_cell(value) for value in row] for row in found.rows)
+    return Response(
+        text.getvalue(),
+        media_type="text/csv",
+        headers={"Content-Disposition": f'attachment; filename="{change}-{figure}.csv"'},
+    )
+
+
+def _cell(value: Any) -> Any:
+    # A spreadsheet would compute what begins like a formula.
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value

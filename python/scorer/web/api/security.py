@@ -1,0 +1,75 @@
+"""Who calls: a bearer token, or a browser's session together with its CSRF header."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Depends, Request, Security
+from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
+
+from scorer.release.errors import NotAllowedError, NotAuthenticatedError
+
+if TYPE_CHECKING:
+    from scorer.release.model import Actor
+    from scorer.release.open import Platform
+    from scorer.release.service import Service
+
+CSRF_HEADER = "X-CSRF-Token"
+_SAFE = ("GET", "HEAD", "OPTIONS")
+
+Sessions = Callable[[Request], tuple["Actor", str]]
+"""Who is behind a browser's cookie, and the CSRF value that he must send. Raises NotAuthenticatedError."""
+
+_bearer = HTTPBearer(
+    auto_error=False, scheme_name="token", description="A token: `scorer platform token create`."
+)
+_csrf = APIKeyHeader(
+    name=CSRF_HEADER,
+    auto_error=False,
+    scheme_name="session",
+    description="From a page of the platform: its session's cookie and this header.",
+)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whoever asks, and what he asks."""
+
+    actor: Actor
+    platform: Platform
+
+    @property
+    def service(self) -> Service:
+        """The operations."""
+        return self.platform.service
+
+
+def _caller(
+    request: Request,
+    bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+    csrf: Annotated[str | None, Security(_csrf)],
+) -> Caller:
+    state: Any = request.app.state
+    platform: Platform = state.platform
+    if "authorization" in request.headers:
+        if bearer is None or not bearer.credentials:
+            raise NotAuthenticatedError(
+                "the Authorization header holds no bearer token; send `Authorization: Bearer TOKEN`"
+            )
+        return Caller(platform.service.access.authenticate(bearer.credentials), platform)
+    sessions: Sessions | None = state.sessions
+    if sessions is None:
+        raise NotAuthenticatedError("no token was sent; send `Authorization: Bearer TOKEN`")
+    actor, expected = sessions(request)
+    if request.method not in _SAFE and not hmac.compare_digest((csrf or "").encode(), expected.encode()):
+        raise NotAllowedError(
+            f"the {CSRF_HEADER} header is missing or not this session's, so nothing was done; "
+            f"load the page again"
+        )
+    return Caller(actor, platform)
+
+
+By = Annotated[Caller, Depends(_caller)]

@@ -1,0 +1,155 @@
+"""``scorer platform serve``: from settings to a listening process, and from SIGTERM to a clean end."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from scorer.durable import write_atomically
+from scorer.errors import ConfigError, ScorerError
+from scorer.events import EventLog
+
+if TYPE_CHECKING:
+    from scorer.release.open import Platform
+    from scorer.release.settings import Settings
+
+_GRACE_SECONDS = 5
+
+
+def run(config: Path, *, ready_file: Path | None = None) -> int:
+    """Serves until told to stop; returns the exit code.
+
+    Writes one JSON event per line to stderr; `serving` holds the address.
+
+    Args:
+        config: The settings file.
+        ready_file: Gets the URL once it answers.
+    """
+    events = EventLog()
+    events.take_over_logging()
+    try:
+        from scorer.release.settings import Settings
+
+        settings = Settings.load(config)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            events.error("bad_settings", error=line)
+        return error.exit_code
+    try:
+        listener = _listen(settings.platform.listen)
+    except OSError as error:
+        events.error(
+            "cannot_listen",
+            address=settings.platform.listen,
+            error=f"{error.strerror}; stop what listens there, or change platform.listen",
+        )
+        return 1
+    with listener:
+        try:
+            return _serve(_with_address(settings, listener), listener, events, ready_file)
+        except ScorerError as error:
+            events.error("cannot_start", error=str(error))
+            return error.exit_code
+
+
+def _serve(settings: Settings, listener: socket.socket, events: EventLog, ready_file: Path | None) -> int:
+
+    create_app = importlib.import_module("scorer.web.app").create_app
+    from scorer.release.open import open_service
+
+    platform = open_service(settings, events=events)
+    try:
+        server = _Server(
+            uvicorn.Config(
+                create_app(platform, settings),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+            ),
+            platform,
+            events,
+        )
+        platform.start()
+        url = f"http://{settings.platform.listen}"
+        server.on_ready = lambda: _ready(url, settings, platform, events, ready_file)
+        server.run(sockets=[listener])
+    finally:
+        platform.close()
+    events.info("stopped")
+    return 0
+
+
+def _ready(
+    url: str, settings: Settings, platform: Platform, events: EventLog, ready_file: Path | None
+) -> None:
+    events.info(
+        "serving",
+        address=settings.platform.listen,
+        url=settings.platform.public_url or url,
+        database=platform.store.name,
+        registry=settings.platform.registry,
+        checkpoints=sorted(settings.checkpoints),
+        fleet=[member.name for member in settings.fleet],
+        pid=os.getpid(),
+    )
+    if ready_file is not None:
+        write_atomically(ready_file, f"{url}\n".encode())
+
+
+class _Server(uvicorn.Server):
+    """Ends with exit code 0 on a signal, and lets go of those who wait for events."""
+
+    def __init__(self, config: uvicorn.Config, platform: Platform, events: EventLog) -> None:
+        super().__init__(config)
+        self.on_ready: Any = None
+        self._platform = platform
+        self._events = events
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self.on_ready is not None:
+            self.on_ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._on) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on(self, number: int, _frame: object) -> None:
+        if self.should_exit:
+            self._events.error("killed", signal=signal.Signals(number).name)
+            sys.stderr.flush()
+            os._exit(1)
+        self._events.info("stopping", signal=signal.Signals(number).name)
+        self._platform.stopping = True
+        self.should_exit = True
+
+
+def _listen(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, int(port)), family=family, backlog=512)
+
+
+def _with_address(settings: Settings, listener: socket.socket) -> Settings:
+    """The settings with the port that port 0 came to: links and pages name it."""
+    host, port = listener.getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return settings.model_copy(update={"platform": settings.platform.model_copy(update={"listen": address})})
