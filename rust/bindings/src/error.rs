@@ -107,7 +107,9 @@ impl From<SwapError> for Failure {
 impl From<UnloadError> for Failure {
     fn from(error: UnloadError) -> Failure {
         let class = match &error {
-            UnloadError::Digest { .. } | UnloadError::InUse { .. } => Class::Load,
+            UnloadError::Digest { .. } | UnloadError::InUse { .. } | UnloadError::Observes { .. } => {
+                Class::Load
+            }
         };
         Failure::new(class, error)
     }

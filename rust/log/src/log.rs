@@ -122,6 +122,18 @@ impl Log {
         }
     }
 
+    /// Appends a record as [`Durability::Async`] does, but gives way: it is refused, and not counted as dropped, once
+    /// half of the queue is taken. For records that must not cost others their place.
+    ///
+    /// # Errors
+    /// The record is not in the log.
+    pub fn append_spare(&self, payload: &[u8]) -> Result<(), LogError> {
+        if payload.len() > self.shared.max_payload {
+            return Err(LogError::TooLarge { bytes: payload.len(), max: self.shared.max_payload });
+        }
+        self.shared.queue.push_spare(payload)
+    }
+
     /// Whether the log can keep a record now, without waiting for anything. What depends on being logged
     /// (exploration) asks this first.
     #[must_use]

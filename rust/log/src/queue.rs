@@ -74,12 +74,17 @@ impl Queue {
 
     /// Takes a copy of `payload`. The lock is held for the copy alone, never for a write.
     pub(crate) fn push(&self, payload: &[u8]) -> Result<(), LogError> {
+        self.push_within(payload, 1, true)
+    }
+
+    fn push_within(&self, payload: &[u8], part: usize, counts: bool) -> Result<(), LogError> {
         let mut waiting = self.lock();
         if waiting.closed {
             return Err(LogError::Closed);
         }
-        if waiting.records >= self.max_records || waiting.bytes + payload.len() > self.max_bytes {
-            waiting.dropped += 1;
+        if waiting.records >= self.max_records / part || waiting.bytes + payload.len() > self.max_bytes / part
+        {
+            waiting.dropped += u64::from(counts);
             return Err(LogError::QueueFull { records: waiting.records });
         }
         let first = waiting.batch.left() == 0;
@@ -92,6 +97,11 @@ impl Queue {
             self.arrived.notify_one();
         }
         Ok(())
+    }
+
+    /// The same for what may be lost: only while the queue is less than half full, and a refusal is not counted.
+    pub(crate) fn push_spare(&self, payload: &[u8]) -> Result<(), LogError> {
+        self.push_within(payload, 2, false)
     }
 
     /// Exchanges an exhausted batch for what is waiting; the buffers go round.

@@ -34,6 +34,8 @@ pub struct Status {
     pub previous: BTreeMap<String, String>,
     /// By checkpoint: how its promise was kept since the start.
     pub promises: BTreeMap<String, PromiseStatus>,
+    /// Observe lanes in force.
+    pub observers: Vec<ObserverStatus>,
     /// Absent if no log is configured.
     pub log: Option<LogStatus>,
     /// The way to the shadow pool; absent without one.
@@ -62,6 +64,47 @@ pub struct PromiseStatus {
     pub budget_remaining: f64,
     /// How fast it is spent, over the last hour: 1 uses it up in 30 days.
     pub burn_rate_1h: f64,
+}
+
+/// One observe lane's counts since it began.
+#[derive(Clone, Debug, Serialize)]
+pub struct ObserverStatus {
+    /// Where it observes.
+    pub checkpoint: String,
+    /// Its name.
+    pub lane: String,
+    /// `sha256:<hex>`.
+    pub bundle: String,
+    /// It is evaluated by the shadow pool.
+    pub pool: bool,
+    /// Requests that came by.
+    pub seen: u64,
+    /// Those that its filter or its sample left out.
+    pub left_out: u64,
+    /// Those that they did not.
+    pub taken: u64,
+    /// Taken, and not evaluated because there was no place for them.
+    pub dropped: u64,
+    /// Taken, and not evaluated because the server was under pressure.
+    pub shed: u64,
+    /// Evaluated.
+    pub evaluated: u64,
+    /// Evaluated without getting a score, by reason.
+    pub failed: BTreeMap<&'static str, u64>,
+    /// Observations that are in no log.
+    pub unlogged: u64,
+    /// Requests in its queue.
+    pub waiting: u64,
+    /// It has not come back from one evaluation for seconds.
+    pub stuck: bool,
+    /// The median evaluation, microseconds of its thread's processor time.
+    pub exec_p50_us: f64,
+    /// The 99th percentile.
+    pub exec_p99_us: f64,
+    /// The 99.9th percentile.
+    pub exec_p999_us: f64,
+    /// Processor time of its thread, seconds.
+    pub cpu_seconds: f64,
 }
 
 /// One bundle in memory.
@@ -137,6 +180,7 @@ impl Status {
             bundles: bundles.iter().map(|loaded| BundleStatus::of(loaded, &bundles, &table)).collect(),
             previous: previous.collect(),
             promises: promises.collect(),
+            observers: table.observers().map(|lane| lane.status()).collect(),
             log: shared.log.as_ref().map(|log| LogStatus { directory: directory(log), status: log.status() }),
             pool: shared.forwarder.as_ref().map(|it| it.status()),
             senders: shared.senders.all(),

@@ -48,6 +48,12 @@ pub struct ServerConfig {
     /// the machine's memory.
     #[serde(default)]
     pub memory_budget_bytes: Option<u64>,
+    /// What an observe lane's thread may use of one core, above 0, to 1.
+    #[serde(default = "default_observe_cpu")]
+    pub observe_cpu: f64,
+    /// Requests that may wait for an observe lane; above, they are dropped and counted.
+    #[serde(default = "default_observe_queue")]
+    pub observe_queue: usize,
     /// The decision log; absent: nothing is recorded and exploration is off.
     #[serde(default)]
     pub log: Option<LogSettings>,
@@ -175,10 +181,14 @@ impl ServerConfig {
             ("max_message_bytes", self.max_message_bytes, 1024, 64 << 20),
             ("max_connections", self.max_connections, 1, 1 << 20),
             ("max_inflight", self.max_inflight, 1, 1 << 20),
+            ("observe_queue", self.observe_queue, 1, 1 << 16),
         ] {
             if !(low..=high).contains(&value) {
                 wrong.push(format!("\"{key}\" is {value}; use {low} to {high}"));
             }
+        }
+        if !(self.observe_cpu > 0.0 && self.observe_cpu <= 1.0) {
+            wrong.push(format!("\"observe_cpu\" is {}; use a number above 0, at most 1", self.observe_cpu));
         }
         if self.checkpoints.is_empty() {
             wrong.push("\"checkpoints\" is empty; configure at least one".to_owned());
@@ -277,6 +287,14 @@ fn default_max_inflight() -> usize {
     2048
 }
 
+fn default_observe_cpu() -> f64 {
+    0.25
+}
+
+fn default_observe_queue() -> usize {
+    1024
+}
+
 fn default_segment_bytes() -> u64 {
     64 << 20
 }
@@ -369,6 +387,8 @@ mod tests {
             (r#"{"decision":"review","score":0.5}"#, r#"{"action":"a"}"#, "is of kind score"),
             (r#""kind":"score""#, r#""kind":"rank""#, "unknown variant `rank`"),
             (r#""listen""#, r#""lisen""#, "unknown field `lisen`"),
+            (r#""listen""#, r#""observe_cpu":0,"listen""#, "\"observe_cpu\" is 0"),
+            (r#""listen""#, r#""observe_queue":0,"listen""#, "\"observe_queue\" is 0"),
             (r#""fraud.checkout""#, r#""fraud checkout""#, "letters, digits"),
             (r#""fraud.checkout""#, r#""liveness""#, "choose another"),
         ] {

@@ -60,6 +60,11 @@ impl Decisions {
         }
     }
 
+    /// Appends an encoded observation, if no decision could miss its place for it.
+    pub(crate) fn append_spare(&self, payload: &[u8]) -> Result<(), LogError> {
+        self.log.append_spare(payload)
+    }
+
     /// Records an outcome unless it is known. What is recorded survives a kill of the process.
     pub(crate) fn report(&self, outcome: OutcomeRecord) -> Result<(Outcome, bool), LogError> {
         let known = self.index.decision_known(&outcome.checkpoint, &outcome.decision_id);

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use scorer_core::bundle::BundleError;
 use scorer_log::LogError;
 
+use crate::config::ServerConfig;
+
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -193,6 +195,15 @@ pub enum SwapError {
     Stopped,
 }
 
+// === impl SwapError ===
+
+impl SwapError {
+    pub(crate) fn unknown_checkpoint(checkpoint: &str, config: &ServerConfig) -> SwapError {
+        let known: Vec<_> = config.checkpoints.keys().map(String::as_str).collect();
+        SwapError::UnknownCheckpoint { checkpoint: checkpoint.to_owned(), known: known.join(", ") }
+    }
+}
+
 /// Why a bundle was not unloaded.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum UnloadError {
@@ -201,6 +212,16 @@ pub enum UnloadError {
     Digest {
         /// The text given.
         digest: String,
+    },
+    /// It observes at a checkpoint.
+    #[error("bundle {digest} observes at checkpoint {checkpoint:?} as {lane:?}; end that observe lane first")]
+    Observes {
+        /// The bundle.
+        digest: String,
+        /// Where it observes.
+        checkpoint: String,
+        /// The lane.
+        lane: String,
     },
     /// It answers at a checkpoint.
     #[error("bundle {digest} answers at checkpoint {checkpoint:?}; swap it out first")]

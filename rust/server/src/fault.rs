@@ -3,7 +3,8 @@
 //! Single requests: [`crate::Server::inject`]. A whole server, as `scorer-server` built with the feature: the
 //! environment variable `SCORER_FAULTS` names a JSON file that is read again ten times a second, such as
 //! `{"slow": 10, "add_us": 500}`: every evaluation takes `slow` times as long and `add_us` microseconds more,
-//! at the cost of the processor, and stops as a slow model would when its time is over. No file: no fault.
+//! at the cost of the processor, and stops as a slow model would when its time is over. Faults of observe lanes are in
+//! it as `{"lanes": {"fraud.checkout/cr-000017": "loop"}}`, see [`LaneFault`]. No file: no fault.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -42,6 +43,33 @@ pub struct Slowness {
     pub add_us: f64,
 }
 
+/// What happens to every evaluation of an observe lane.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum LaneFault {
+    /// It panics.
+    Panic,
+    /// Its score is NaN.
+    NotFinite,
+    /// It does not end until the fault is taken out.
+    Loop,
+    /// It takes so much longer, microseconds of the processor.
+    Slow(u64),
+}
+
+/// Faults by checkpoint and lane.
+#[derive(Debug, Default)]
+pub(crate) struct LaneFaults(Mutex<HashMap<String, LaneFault>>);
+
+/// The file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    slow: f64,
+    add_us: f64,
+    lanes: HashMap<String, LaneFault>,
+}
+
 /// Faults by decision id, each strikes every time; and those of all.
 #[derive(Debug)]
 pub(crate) struct Faults {
@@ -49,6 +77,7 @@ pub(crate) struct Faults {
     slow: AtomicU64,
     add_us: AtomicU64,
     file: Option<PathBuf>,
+    pub(crate) lanes: Arc<LaneFaults>,
 }
 
 impl Default for Slowness {
@@ -65,6 +94,57 @@ impl Default for Faults {
             slow: AtomicU64::new(none.slow.to_bits()),
             add_us: AtomicU64::new(none.add_us.to_bits()),
             file: std::env::var_os(FILE).map(PathBuf::from),
+            lanes: Arc::default(),
+        }
+    }
+}
+
+impl Default for File {
+    fn default() -> File {
+        let Slowness { slow, add_us } = Slowness::default();
+        File { slow, add_us, lanes: HashMap::new() }
+    }
+}
+
+// === impl LaneFaults ===
+
+impl LaneFaults {
+    pub(crate) fn set(&self, checkpoint: &str, lane: &str, fault: Option<LaneFault>) {
+        let mut faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = format!("{checkpoint}/{lane}");
+        match fault {
+            Some(fault) => faults.insert(key, fault),
+            None => faults.remove(&key),
+        };
+    }
+
+    fn of(&self, key: &str) -> Option<LaneFault> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    pub(crate) fn strike(&self, checkpoint: &str, lane: &str) -> Result<(), EvalError> {
+        let key = format!("{checkpoint}/{lane}");
+        match self.of(&key) {
+            None => Ok(()),
+            #[expect(clippy::panic, reason = "the fault is a panic")]
+            Some(LaneFault::Panic) => panic!("injected"),
+            Some(LaneFault::NotFinite) => Err(EvalError::NotFinite { what: "the score", value: f64::NAN }),
+            Some(LaneFault::Loop) => {
+                let mut rounds = 0_u64;
+                // The lock is asked now and then: this is to burn the processor, not to hold others up.
+                while !rounds.is_multiple_of(1 << 24) || self.of(&key) == Some(LaneFault::Loop) {
+                    rounds += 1;
+                    std::hint::spin_loop();
+                }
+                Ok(())
+            }
+            Some(LaneFault::Slow(micros)) => {
+                let end = Instant::now() + Duration::from_micros(micros);
+                while Instant::now() < end {
+                    std::hint::spin_loop();
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -86,10 +166,11 @@ impl Faults {
         let Some(file) = &self.file else { return };
         let text = std::fs::read_to_string(file).unwrap_or_default();
         // A file that is being written is read next time.
-        if let Ok(slowness) =
-            if text.is_empty() { Ok(Slowness::default()) } else { serde_json::from_str(&text) }
+        if let Ok(File { slow, add_us, lanes }) =
+            if text.is_empty() { Ok(File::default()) } else { serde_json::from_str(&text) }
         {
-            self.slow_down(slowness);
+            self.slow_down(Slowness { slow, add_us });
+            *self.lanes.0.lock().unwrap_or_else(PoisonError::into_inner) = lanes;
         }
     }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::bundles::{Loaded, Store};
 use crate::config::{CapsConfig, CheckpointConfig, FallbackConfig, ServerConfig};
 use crate::error::SwapError;
+use crate::observe::{self, ObserveLane, Sink, Watched};
 
 /// How far the shares may be from 1 in sum.
 const TOLERANCE: f64 = 1e-6;
@@ -34,6 +35,9 @@ pub struct LaneTable {
     /// The bundle that answered each checkpoint before, kept loaded: what to fall back to.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub previous: BTreeMap<String, String>,
+    /// Who observes what is answered at each checkpoint. Apart from the answer lanes in everything but their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub observe: BTreeMap<String, Vec<ObserveLane>>,
 }
 
 /// One lane.
@@ -55,6 +59,7 @@ pub(crate) struct LanesInForce {
     checkpoints: Box<[Box<[LaneInForce]>]>,
     /// By the checkpoint's index.
     previous: Box<[Option<LaneInForce>]>,
+    observe: observe::Compiled,
 }
 
 /// One lane with its bundle.
@@ -64,6 +69,8 @@ pub(crate) struct LaneInForce {
     /// What every reply from here has in common.
     pub(crate) source: Arc<Source>,
     pub(crate) share: f64,
+    /// Who observes what it answers.
+    pub(crate) watched: Option<Arc<Watched>>,
     /// Shares up to and with this lane.
     up_to: f64,
 }
@@ -98,25 +105,25 @@ impl LanesInForce {
             version: 0,
             checkpoints: (0..checkpoints).map(|_| Box::default()).collect(),
             previous: (0..checkpoints).map(|_| None).collect(),
+            observe: (0..checkpoints).map(|_| Box::default()).collect(),
         }
     }
 
-    /// Checks a table against the configuration and the loaded bundles.
+    /// Checks a table against the configuration and the loaded bundles. Observe lanes that the `current` table has as
+    /// well are taken over; others come without a thread yet.
     pub(crate) fn compile(
         table: &LaneTable,
         config: &ServerConfig,
         store: &Store,
+        pool: &Arc<dyn Sink>,
+        current: &LanesInForce,
     ) -> Result<LanesInForce, SwapError> {
         if let Some(checkpoint) =
             table.checkpoints.keys().find(|&name| !config.checkpoints.contains_key(name))
         {
-            let known: Vec<_> = config.checkpoints.keys().map(String::as_str).collect();
-            return Err(SwapError::UnknownCheckpoint {
-                checkpoint: checkpoint.clone(),
-                known: known.join(", "),
-            });
+            return Err(SwapError::unknown_checkpoint(checkpoint, config));
         }
-        let checkpoints = config
+        let mut checkpoints: Box<[Box<[LaneInForce]>]> = config
             .checkpoints
             .iter()
             .map(|(name, checkpoint)| {
@@ -129,7 +136,16 @@ impl LanesInForce {
             .collect::<Result<_, _>>()?;
         let previous =
             config.checkpoints.iter().map(|(name, checkpoint)| previous(table, name, checkpoint, store));
-        Ok(LanesInForce { version: table.version, checkpoints, previous: previous.collect() })
+        let mut previous: Box<[Option<LaneInForce>]> = previous.collect();
+        let answering = |at: usize| checkpoints[at].iter().map(|lane| &lane.loaded).collect();
+        let before = (current.version, &current.observe);
+        let observe = observe::compile(table, config, store, pool, before, answering)?;
+        for (at, observers) in observe.iter().enumerate() {
+            for lane in checkpoints[at].iter_mut().chain(&mut previous[at]) {
+                lane.watched = observe::watch(observers, &lane.loaded);
+            }
+        }
+        Ok(LanesInForce { version: table.version, checkpoints, previous, observe })
     }
 
     /// The bundle before the live one, as a lane without a share: what answers while the live one must not.
@@ -144,7 +160,13 @@ impl LanesInForce {
             version: self.version,
             checkpoints: self.checkpoints.clone(),
             previous: self.previous.iter().map(kept).collect(),
+            observe: self.observe.clone(),
         }
+    }
+
+    /// Every observe lane.
+    pub(crate) fn observers(&self) -> impl Iterator<Item = &Arc<observe::Lane>> {
+        self.observe.iter().flatten()
     }
 
     /// The bundle that answers most of a checkpoint's traffic.
@@ -170,7 +192,9 @@ impl LanesInForce {
                 |(at, it): (usize, &LaneInForce)| (at, it.source.lane.clone(), it.loaded.digest, it.share);
             table.all().map(lane).collect()
         };
-        lanes(self) == lanes(other)
+        // Observe lanes that stay as they are stay the same in memory.
+        let observe = self.observers().map(Arc::as_ptr).eq(other.observers().map(Arc::as_ptr));
+        lanes(self) == lanes(other) && observe
     }
 
     /// Whether both offer the same bundles from before.
@@ -182,6 +206,13 @@ impl LanesInForce {
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &LaneInForce)> {
         self.checkpoints.iter().enumerate().flat_map(|(at, lanes)| lanes.iter().map(move |lane| (at, lane)))
     }
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+        return Err(format!("a name is 1 to {MAX_NAME} printable characters; rename it"));
+    }
+    Ok(())
 }
 
 fn compile(
@@ -200,9 +231,7 @@ fn compile(
             lane: lane.name.clone(),
             reason,
         };
-        if lane.name.is_empty() || lane.name.len() > MAX_NAME || lane.name.chars().any(char::is_control) {
-            return Err(refuse(format!("a name is 1 to {MAX_NAME} printable characters; rename it")));
-        }
+        check_name(&lane.name).map_err(refuse)?;
         if !names.insert(&lane.name) {
             return Err(refuse("the name occurs twice; rename one".to_owned()));
         }
@@ -221,7 +250,7 @@ fn compile(
             lane_table: version,
             actions: Arc::clone(&loaded.actions),
         });
-        compiled.push(LaneInForce { loaded, source, share: lane.share, up_to });
+        compiled.push(LaneInForce { loaded, source, share: lane.share, watched: None, up_to });
     }
     if !lanes.is_empty() && (up_to - 1.0).abs() > TOLERANCE {
         return Err(SwapError::Shares { checkpoint: checkpoint.to_owned(), sum: up_to });
@@ -244,7 +273,7 @@ fn previous(
         lane_table: table.version,
         actions: Arc::clone(&loaded.actions),
     });
-    Some(LaneInForce { loaded, source, share: 0.0, up_to: 0.0 })
+    Some(LaneInForce { loaded, source, share: 0.0, watched: None, up_to: 0.0 })
 }
 
 /// Whether a bundle can answer at a checkpoint, its fallback included.

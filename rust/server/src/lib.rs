@@ -16,6 +16,7 @@ mod fault;
 mod health;
 mod lanes;
 mod metrics;
+mod observe;
 mod oip;
 mod pool;
 mod prompt;
@@ -30,15 +31,16 @@ mod status;
 mod transport;
 
 pub use bundles::{LoadFor, LoadReport, Stages, WarmUpReport};
-pub use condition::{BundleStatus, LogStatus, PromiseStatus, Status};
+pub use condition::{BundleStatus, LogStatus, ObserverStatus, PromiseStatus, Status};
 pub use config::{
     CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap, Refuse,
     Role, ServerConfig, ShadowPoolConfig,
 };
 pub use error::{LoadError, ServerError, SwapError, UnloadError};
 #[cfg(feature = "fault-injection")]
-pub use fault::{Fault, Slowness};
+pub use fault::{Fault, LaneFault, Slowness};
 pub use lanes::{Lane, LaneTable};
+pub use observe::{Condition, ObserveLane, Op};
 pub use oip::InferError;
 pub use refusal::Refusal;
 pub use run::Addresses;

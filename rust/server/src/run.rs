@@ -42,7 +42,7 @@ pub(crate) struct Running {
     stop: watch::Sender<bool>,
     metrics: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
-    /// The pool's and the watchdog's.
+    /// The pool's, the watchdog's and the observe lanes' keeper's.
     workers: Vec<JoinHandle<()>>,
     socket: Option<SocketFile>,
 }
@@ -170,6 +170,7 @@ impl Running {
         // What is evaluated now ends at its deadline; what waits is refused.
         self.shared.pool.close();
         self.shared.watchdog.close();
+        self.shared.keeper.finish(&self.shared, within);
         let _ = self.stop.send(true);
         let _ = self.runtime.join();
         for worker in self.workers {
@@ -197,6 +198,9 @@ fn workers(
         let name = format!("scorer-eval-{number}");
         workers.push(thread::Builder::new().name(name).spawn(move || shared.pool.serve(&shared))?);
     }
+    let own = Arc::clone(shared);
+    let keep = move || own.keeper.run(&own);
+    workers.push(thread::Builder::new().name("scorer-observe".to_owned()).spawn(keep)?);
     let shared = Arc::clone(shared);
     let run = move || {
         promptly();

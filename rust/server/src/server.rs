@@ -23,6 +23,7 @@ use crate::events::{Events, Level};
 use crate::health::Health;
 use crate::lanes::{LaneTable, LanesInForce};
 use crate::metrics::Metrics;
+use crate::observe::{Keeper, KeeperEnv};
 use crate::pool::{Pool, Watchdog};
 use crate::replay::Replay;
 use crate::run::{Addresses, Listeners, Running};
@@ -143,8 +144,10 @@ impl Server {
     fn make_room(&self) -> u64 {
         let _turn = lock(&self.changes);
         let table = self.shared.lanes.load_full();
-        let live: HashSet<Digest> = table.all().map(|(_, lane)| lane.loaded.digest).collect();
-        let mut counted: Vec<&Bundle> = table.all().map(|(_, lane)| &lane.loaded.bundle).collect();
+        let observe = || table.observers().filter_map(|lane| lane.loaded());
+        let in_use = || table.all().map(|(_, lane)| &lane.loaded).chain(observe());
+        let live: HashSet<Digest> = in_use().map(|loaded| loaded.digest).collect();
+        let mut counted: Vec<&Bundle> = in_use().map(|loaded| &loaded.bundle).collect();
         let idle: Vec<_> = self
             .shared
             .bundles
@@ -206,8 +209,9 @@ impl Server {
         if self.is_draining() {
             return Err(SwapError::Stopped);
         }
-        let lanes = LanesInForce::compile(table, &shared.config, &shared.bundles)?;
         let current = shared.lanes.load_full();
+        let pool = shared.keeper.pool();
+        let lanes = LanesInForce::compile(table, &shared.config, &shared.bundles, &pool, &current)?;
         if table.version <= current.version {
             if table.version == current.version && lanes.same_as(&current) {
                 // The bundles before may have come to memory, or gone from it, since.
@@ -219,6 +223,11 @@ impl Server {
             }
             return Err(SwapError::Version { version: table.version, current: current.version });
         }
+        shared.keeper.start(lanes.observers()).map_err(|(lane, error)| SwapError::Lane {
+            checkpoint: lane.checkpoint.clone(),
+            lane: lane.table.name.clone(),
+            reason: format!("its thread cannot be started: {error}; check the limit on threads"),
+        })?;
         if let Some(log) = &shared.log {
             let text = serde_json::to_string(table).unwrap_or_default();
             if let Err(error) = log.note_table(table.version, shared.clock.unix_us(), text) {
@@ -242,7 +251,7 @@ impl Server {
     /// once the last request that uses it has ended.
     ///
     /// # Errors
-    /// The bundle answers at a checkpoint.
+    /// The bundle answers or observes at a checkpoint.
     pub fn unload(&self, digest: &str) -> Result<(), UnloadError> {
         let parsed: Digest = digest.parse().map_err(|_| UnloadError::Digest { digest: digest.to_owned() })?;
         let _turn = lock(&self.changes);
@@ -250,6 +259,11 @@ impl Server {
         if let Some((checkpoint, _)) = table.all().find(|(_, lane)| lane.loaded.digest == parsed) {
             let checkpoint = self.shared.checkpoints[checkpoint].name.clone();
             return Err(UnloadError::InUse { digest: digest.to_owned(), checkpoint });
+        }
+        if let Some(lane) = table.observers().find(|lane| lane.loaded().is_some_and(|it| it.digest == parsed))
+        {
+            let (checkpoint, lane) = (lane.checkpoint.clone(), lane.table.name.clone());
+            return Err(UnloadError::Observes { digest: digest.to_owned(), checkpoint, lane });
         }
         if self
             .shared
@@ -322,6 +336,12 @@ impl Server {
         self.shared.faults.set(id, fault);
     }
 
+    /// Puts a fault into every evaluation of an observe lane, in force now or later; `None` takes it out.
+    #[cfg(feature = "fault-injection")]
+    pub fn inject_lane(&self, checkpoint: &str, lane: &str, fault: Option<crate::LaneFault>) {
+        self.shared.faults.lanes.set(checkpoint, lane, fault);
+    }
+
     /// Lets admission believe that one row takes this long at a checkpoint.
     #[cfg(feature = "fault-injection")]
     pub fn assume_cost(&self, checkpoint: &str, row: Duration) {
@@ -370,6 +390,20 @@ fn shared(
     let events = Arc::new(Events::new(Arc::clone(&clock)));
     let log = config.log.as_ref().map(|settings| Decisions::open(settings, env, &events)).transpose()?;
     let (checkpoints, by_name) = state::checkpoints(&config);
+    let admission = Door::new(&config, started)?;
+    #[cfg(feature = "fault-injection")]
+    let faults = crate::fault::Faults::default();
+    let env = KeeperEnv {
+        started,
+        door: Arc::clone(&admission),
+        clock: Arc::clone(&clock),
+        events: Arc::clone(&events),
+        logs: log.is_some(),
+        share: config.observe_cpu,
+        finishing: Arc::default(),
+        #[cfg(feature = "fault-injection")]
+        faults: Arc::clone(&faults.lanes),
+    };
     Ok(Shared {
         lanes: ArcSwap::from_pointee(LanesInForce::none(checkpoints.len())),
         bundles: Store::new(Budget::find(config.memory_budget_bytes)),
@@ -377,9 +411,10 @@ fn shared(
             .map_err(|source| ServerError::Start { what: "the reaper's thread", source })?,
         log,
         features: Box::new(FromRequest),
-        admission: Door::new(&config, started)?,
+        admission,
         pool: Pool::default(),
         watchdog: Watchdog::default(),
+        keeper: Keeper::new(env),
         scores: Replay::new(REMEMBERED, REMEMBERED_BYTES),
         selections: Replay::new(REMEMBERED, REMEMBERED_BYTES),
         health: Health::new(config.role, config.checkpoints.keys()),
@@ -397,7 +432,7 @@ fn shared(
         by_name,
         config,
         #[cfg(feature = "fault-injection")]
-        faults: crate::fault::Faults::default(),
+        faults,
     })
 }
 

@@ -24,6 +24,7 @@ use crate::events::{Events, Level};
 use crate::health::Health;
 use crate::lanes::LanesInForce;
 use crate::metrics::Metrics;
+use crate::observe::Keeper;
 use crate::pool::{Pool, Watchdog};
 use crate::refusal::{Refusal, shortened};
 use crate::replay::Replay;
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) admission: Arc<Door>,
     pub(crate) pool: Pool,
     pub(crate) watchdog: Watchdog,
+    pub(crate) keeper: Keeper,
     pub(crate) scores: Replay<Scored>,
     pub(crate) selections: Replay<Selected>,
     pub(crate) health: Health,
@@ -127,6 +129,9 @@ impl Shared {
             if !kept && !lanes.has(checkpoint, &lane.loaded.digest) {
                 self.admission.forget(checkpoint, &lane.loaded);
             }
+        }
+        for gone in before.observers().filter(|it| !lanes.observers().any(|new| Arc::ptr_eq(it, new))) {
+            gone.close();
         }
         self.reaper.retire(before);
         // A shadow pool needs no lanes that answer: whatever it has to observe, it is there for it.

@@ -262,7 +262,12 @@ async fn a_drain_answers_what_is_in_flight_and_takes_nothing_new() {
     assert!(answered.logged);
     draining.await.unwrap();
 
-    let table = LaneTable { version: 9, checkpoints: Default::default(), previous: Default::default() };
+    let table = LaneTable {
+        version: 9,
+        checkpoints: Default::default(),
+        previous: Default::default(),
+        observe: Default::default(),
+    };
     assert_eq!(setup.server.swap(&table), Err(SwapError::Stopped));
     let error = setup.server.load(setup.directory.path(), &setup.fraud).unwrap_err();
     assert!(matches!(error, LoadError::Stopped));

@@ -188,6 +188,17 @@ impl Schema {
         Ok(())
     }
 
+    /// One feature's value as it stands in a row.
+    ///
+    /// # Errors
+    /// As [`Schema::encode_named`] for this feature.
+    pub fn encode_value(&self, feature: usize, value: Value<'_>) -> Result<f32, SchemaError> {
+        match self.features.get(feature) {
+            Some(_) => self.encode(feature, value),
+            None => Err(SchemaError::RowLength { got: feature, expected: self.len() }),
+        }
+    }
+
     fn check_length(&self, got: usize) -> Result<(), SchemaError> {
         if got == self.len() { Ok(()) } else { Err(SchemaError::RowLength { got, expected: self.len() }) }
     }

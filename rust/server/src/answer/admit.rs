@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::{Duration, Instant};
 
 use scorer_core::admission::{
-    Admission, Ask, CheckpointSettings, Mode as CoreMode, Nanos, Permit as CorePermit, Settings, Shed,
-    Snapshot, Verdict,
+    Admission, Ask, CheckpointSettings, Mode as CoreMode, Nanos, Permit as CorePermit, Pressure, Settings,
+    Shed, Snapshot, Verdict,
 };
 
 use super::arrive::Arrival;
@@ -162,6 +162,11 @@ impl Door {
         if let Some(after) = arrival.ready_for() {
             self.core.replied(after.into());
         }
+    }
+
+    /// The step of the ladder.
+    pub(crate) fn pressure(&self) -> Pressure {
+        self.core.pressure()
     }
 
     /// Ends a window.

@@ -20,6 +20,7 @@ use crate::bundles::Loaded;
 use crate::config::{DurabilityClass, Kind};
 use crate::lanes::LaneInForce;
 use crate::metrics::Reason;
+use crate::observe;
 use crate::refusal::Refusal;
 use crate::state::{Checkpoint, Shared};
 
@@ -62,7 +63,7 @@ pub(crate) async fn answer(
         width: width.max(1),
     };
     let (evaluated, exec) =
-        rows::evaluate(Turn { shared, arrival, checkpoint, id: &id, entity }, work).await?;
+        rows::evaluate(Turn { shared, arrival, checkpoint, id: &id, entity, named: None }, work).await?;
     let times = Times { data_load_us, exec_us: micros(exec) };
     let counters = shared.metrics.checkpoint(checkpoint.index);
     let mut rows = Vec::with_capacity(evaluated.len());
@@ -116,9 +117,11 @@ fn check(loaded: &Loaded, fingerprint: u64, values: &[f32], rows: u32) -> Result
 // === impl Batch ===
 
 impl Batch<'_> {
-    /// Each row is a decision of its own, `<request id>/<row>`.
+    /// Each row is a decision of its own, `<request id>/<row>`: recorded, and offered to those who observe.
     async fn record(&self, shared: &Shared, values: &[f32], width: usize, rows: &[Row]) {
-        let Some(log) = &shared.log else { return };
+        if shared.log.is_none() && self.lane.watched.is_none() {
+            return;
+        }
         let Batch { checkpoint, lane, entity, times, .. } = *self;
         let mut id = String::with_capacity(self.id.len() + 8);
         for (chunk, rows_of_chunk) in rows.chunks(CHUNK).enumerate() {
@@ -132,12 +135,17 @@ impl Batch<'_> {
                     let _ = write!(id, "{}/{at}", self.id);
                     let decision = Decision { checkpoint, lane, id: &id, entity, fallback: *fallback, times };
                     let label = score::label(checkpoint, &lane.loaded, out);
-                    let said = Said::Score { margin: out.margin, score: out.score, label: &label };
                     let features = &values[at * width..(at + 1) * width];
-                    let durability = self.durability(at + 1 == rows.len());
-                    // As for single scores: what is not recorded is counted.
-                    let record = &mut workspace.record;
-                    let _ = log::append(shared, log, decision, features, said, durability, record);
+                    let (margin, score) = (out.margin, out.score);
+                    if let Some(log) = &shared.log {
+                        let said = Said::Score { margin, score, label: &label };
+                        let durability = self.durability(at + 1 == rows.len());
+                        // As for single scores: what is not recorded is counted.
+                        let record = &mut workspace.record;
+                        let _ = log::append(shared, log, decision, features, said, durability, record);
+                    }
+                    let said = observe::Said::Score { margin, score, label: &label };
+                    observe::offer(shared, decision, features, said, None);
                 }
             });
         }

@@ -4,6 +4,8 @@ use scorer_core::schema::{Schema, Value};
 use scorer_proto::v1::{DenseFeatures, NamedFeatures, feature};
 
 use crate::bundles::Loaded;
+use crate::lanes::LaneInForce;
+use crate::observe::Watched;
 use crate::refusal::Refusal;
 use crate::replay::Content;
 
@@ -31,12 +33,13 @@ impl FeatureSource for FromRequest {
 }
 
 /// Fills `row` for the bundle that answers.
-pub(crate) fn encode(features: &Features<'_>, loaded: &Loaded, row: &mut Vec<f32>) -> Result<(), Refusal> {
+pub(crate) fn encode(features: &Features<'_>, lane: &LaneInForce, row: &mut Vec<f32>) -> Result<(), Refusal> {
+    let loaded = &*lane.loaded;
     let schema = loaded.bundle.schema();
     match features {
         Features::Named(named) => {
             row.resize(schema.len(), 0.0);
-            encode_named(named, schema, row)
+            encode_named(named, schema, lane.watched.as_deref(), row)
         }
         Features::Dense(dense) => {
             check_fingerprint(dense.schema_fingerprint, loaded)?;
@@ -45,6 +48,14 @@ pub(crate) fn encode(features: &Features<'_>, loaded: &Loaded, row: &mut Vec<f32
             row.extend_from_slice(&dense.values);
             Ok(())
         }
+    }
+}
+
+/// What a request names, if it names anything.
+pub(crate) fn named(given: Option<Features<'_>>) -> Option<&NamedFeatures> {
+    match given {
+        Some(Features::Named(named)) => Some(named),
+        Some(Features::Dense(_)) | None => None,
     }
 }
 
@@ -57,8 +68,15 @@ pub(crate) fn check_fingerprint(got: u64, loaded: &Loaded) -> Result<(), Refusal
     Err(Refusal::Fingerprint { got, expected, bundle: loaded.digest_text.to_string() })
 }
 
-fn encode_named(named: &NamedFeatures, schema: &Schema, row: &mut [f32]) -> Result<(), Refusal> {
-    let values = named.features.iter().map(|feature| {
+/// A name that only observe lanes know is left to them.
+fn encode_named(
+    named: &NamedFeatures,
+    schema: &Schema,
+    watched: Option<&Watched>,
+    row: &mut [f32],
+) -> Result<(), Refusal> {
+    let read = |name: &str| watched.is_none_or(|watched| !watched.reads(name));
+    let values = named.features.iter().filter(|feature| read(&feature.name)).map(|feature| {
         let value = match &feature.value {
             Some(feature::Value::Number(number)) => Value::Number(*number),
             Some(feature::Value::Category(category)) => Value::Category(category),

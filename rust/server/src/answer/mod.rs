@@ -46,6 +46,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) checkpoint: &'a crate::state::Checkpoint,
     pub(crate) id: &'a str,
     pub(crate) entity: &'a str,
+    /// What it names: observe lanes may read more of it than the bundle that answers.
+    pub(crate) named: Option<&'a scorer_proto::v1::NamedFeatures>,
 }
 
 /// Microseconds, as replies and records carry them.

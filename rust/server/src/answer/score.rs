@@ -23,6 +23,7 @@ use crate::bundles::Loaded;
 use crate::config::{FallbackConfig, Kind};
 use crate::lanes::{LaneInForce, Source};
 use crate::metrics::Reason;
+use crate::observe;
 use crate::refusal::Refusal;
 use crate::replay::{Claimed, Content, Remembered};
 use crate::state::{Checkpoint, Shared};
@@ -54,7 +55,8 @@ pub(crate) async fn answer(
     arrival.check_deadline()?;
     decode::entity(&request.entity)?;
     let id = decode::request_id(std::mem::take(&mut request.request_id))?;
-    let turn = Turn { shared, arrival, checkpoint, id: &id.text, entity: &request.entity };
+    let named = features::named(given(&request));
+    let turn = Turn { shared, arrival, checkpoint, id: &id.text, entity: &request.entity, named };
     let scored = if id.given { once(turn, &request).await? } else { decision(turn, &request).await? };
     if scored.fallback.is_some() {
         arrival.fell_back();
@@ -102,14 +104,14 @@ async fn decision(turn: Turn<'_>, request: &ScoreRequest) -> Result<Scored, Refu
 }
 
 fn begin(turn: Turn<'_>, request: &ScoreRequest, workspace: &mut Workspace) -> Result<Step, Refusal> {
-    let Turn { shared, arrival, checkpoint, id, entity } = turn;
+    let Turn { shared, arrival, checkpoint, id, entity, .. } = turn;
     let table = shared.lanes.load();
     let began = Instant::now();
     let features = shared.features.fetch(entity, given(request))?;
     let lane = route::lane(&table, checkpoint, entity, id)?;
     let (lane, instead) = route::in_service(shared, &table, checkpoint, lane, id, began);
     let loaded = &*lane.loaded;
-    features::encode(&features, loaded, &mut workspace.row)?;
+    features::encode(&features, lane, &mut workspace.row)?;
     let fetched = Instant::now();
     let data_load_us = micros(fetched - began);
 
@@ -160,7 +162,7 @@ fn conclude(
     instead: Option<Reason>,
     times: Times,
 ) -> Result<Scored, Refusal> {
-    let Turn { shared, arrival, checkpoint, id, entity } = turn;
+    let Turn { shared, arrival, checkpoint, id, entity, named } = turn;
     let loaded = &*lane.loaded;
     let (out, fallback) = or_static(shared, arrival, checkpoint, loaded, &workspace.row, evaluated)?;
     let fallback = fallback.or(instead);
@@ -173,13 +175,15 @@ fn conclude(
     loaded.answered(1);
 
     let label = label(checkpoint, loaded, &out);
+    let decision = Decision { checkpoint, lane, id, entity, fallback, times };
     if let Some(log) = &shared.log {
-        let decision = Decision { checkpoint, lane, id, entity, fallback, times };
         let (row, _, record) = workspace.parts(loaded);
         let said = Said::Score { margin: out.margin, score: out.score, label: &label };
         // A score that is not recorded is still worth giving; the log counts it.
         let _ = log::append(shared, log, decision, row, said, checkpoint.durability, record);
     }
+    let said = observe::Said::Score { margin: out.margin, score: out.score, label: &label };
+    observe::offer(shared, decision, &workspace.row, said, named);
     let source = Arc::clone(&lane.source);
     Ok(Scored { source, score: out.score, margin: out.margin, label, fallback, times })
 }

@@ -22,6 +22,7 @@ use crate::config::{FallbackConfig, Kind};
 use crate::decisions::{Decisions, unavailable};
 use crate::lanes::{LaneInForce, Source};
 use crate::metrics::Reason;
+use crate::observe;
 use crate::refusal::Refusal;
 use crate::replay::{Claimed, Content, Remembered};
 use crate::state::Shared;
@@ -60,7 +61,8 @@ pub(crate) async fn answer(
     let content = content(shared.selections.hasher(), &request);
     let (selected, replayed) = match shared.selections.claim(key, content, checkpoint).await? {
         Claimed::Mine(claim) => {
-            let turn = Turn { shared, arrival, checkpoint, id: &id, entity: &request.entity };
+            let named = features::named(given(&request));
+            let turn = Turn { shared, arrival, checkpoint, id: &id, entity: &request.entity, named };
             let selected = decision(turn, &request).await?;
             claim.finish(&selected);
             (selected, false)
@@ -117,14 +119,14 @@ async fn decision(turn: Turn<'_>, request: &SelectActionRequest) -> Result<Selec
 }
 
 fn begin(turn: Turn<'_>, request: &SelectActionRequest, workspace: &mut Workspace) -> Result<Step, Refusal> {
-    let Turn { shared, arrival, checkpoint, id, entity } = turn;
+    let Turn { shared, arrival, checkpoint, id, entity, .. } = turn;
     let table = shared.lanes.load();
     let began = Instant::now();
     let features = shared.features.fetch(entity, given(request))?;
     let lane = route::lane(&table, checkpoint, entity, id)?;
     let (lane, instead) = route::in_service(shared, &table, checkpoint, lane, id, began);
     let loaded = &*lane.loaded;
-    features::encode(&features, loaded, &mut workspace.row)?;
+    features::encode(&features, lane, &mut workspace.row)?;
     let (_, memory, _) = workspace.parts(loaded);
     decide::eligible(request.eligible.as_ref(), loaded, &mut memory.eligible)?;
     let fetched = Instant::now();
@@ -186,7 +188,7 @@ fn conclude(
     times: Times,
     include_pmf: bool,
 ) -> Result<Selected, Refusal> {
-    let Turn { shared, checkpoint, .. } = turn;
+    let Turn { shared, checkpoint, id, entity, named, .. } = turn;
     let loaded = &*lane.loaded;
     let (mut choice, pmf) = match drawn {
         Ok(Drawn { out, pmf }) if explores => (Choice { out, fallback: instead, explored: true }, pmf),
@@ -231,6 +233,11 @@ fn conclude(
         to.into()
     });
     let SelectOut { index, propensity, expected_reward } = choice.out;
+    let decision = Decision { checkpoint, lane, id, entity, fallback: choice.fallback, times };
+    let (row, memory, _) = workspace.parts(loaded);
+    let action = loaded.actions.get(index).map_or("", |action| &action.id);
+    let said = observe::Said::Action { eligible: &memory.eligible, action, propensity, expected_reward };
+    observe::offer(shared, decision, row, said, named);
     Ok(Selected {
         source: Arc::clone(&lane.source),
         index: index as u32,

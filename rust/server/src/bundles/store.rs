@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use scorer_core::admission::{Breaker, BreakerSettings};
@@ -22,6 +22,7 @@ use crate::bundle_dir;
 use crate::config::Kind;
 use crate::error::LoadError;
 use crate::events::{Events, Level};
+use crate::observe::Shape;
 
 /// The thread that reads bundles in, as debuggers and events show it.
 pub(crate) const LOADER: &str = "scorer-loader";
@@ -38,6 +39,8 @@ pub(crate) struct Loaded {
     pub(crate) kind: Kind,
     /// Outlives the bundle where a remembered answer refers to it.
     pub(crate) actions: Arc<[ActionInfo]>,
+    /// What its rows and masks mean to those who observe what it answers; made when the first one does.
+    pub(crate) shape: OnceLock<Arc<Shape>>,
     /// Of the score bands, ascending.
     pub(crate) labels: Box<[Arc<str>]>,
     /// Tells the scratch of one load from that of another.
@@ -183,6 +186,7 @@ impl Store {
             digest_text: expected.to_string().into(),
             kind: kind(&bundle),
             actions: actions(&bundle),
+            shape: OnceLock::new(),
             labels: bundle.labels().iter().map(|label| label.as_str().into()).collect(),
             serial: self.next_serial.fetch_add(1, Relaxed),
             bytes: bundle.file_bytes(),

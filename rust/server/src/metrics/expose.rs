@@ -43,6 +43,7 @@ impl Collector for Snapshot {
         journeys(&self.0, &mut encoder)?;
         registry(&self.0, &mut encoder)?;
         super::enforced::encode(&self.0, &mut encoder)?;
+        super::observe::encode(&self.0, &mut encoder)?;
         log(&self.0, &mut encoder)
     }
 }
@@ -404,7 +405,11 @@ pub(super) fn counter(family: &mut MetricEncoder, labels: &[(&str, &str)], value
     ConstCounter::new(value).encode(family.encode_family(&labels)?)
 }
 
-fn histogram(family: &mut MetricEncoder, labels: &[(&str, &str)], value: &Histogram) -> fmt::Result {
+pub(super) fn histogram(
+    family: &mut MetricEncoder,
+    labels: &[(&str, &str)],
+    value: &Histogram,
+) -> fmt::Result {
     let (sum, count, buckets) = value.read();
     family.encode_family(&labels)?.encode_histogram::<[(&str, &str); 0]>(sum, count, &buckets, None)
 }

@@ -6,6 +6,7 @@ mod enforced;
 mod expose;
 mod histogram;
 pub(crate) mod http;
+mod observe;
 mod sla;
 
 use std::sync::atomic::Ordering::Relaxed;

@@ -106,7 +106,7 @@ pub fn table(version: u64, fraud: &str, action: &str) -> LaneTable {
         (FRAUD.to_owned(), Some(vec![lane("live", fraud, 1.0)])),
         (ACTION.to_owned(), Some(vec![lane("live", action, 1.0)])),
     ]);
-    LaneTable { version, checkpoints, previous: BTreeMap::new() }
+    LaneTable { version, checkpoints, previous: BTreeMap::new(), observe: BTreeMap::new() }
 }
 
 impl Setup {

@@ -1,0 +1,214 @@
+//! Which requests a lane is for: conditions on the features that the answering bundle saw, all of which must hold.
+
+use scorer_core::schema::{FeatureType, Schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Most conditions of one filter.
+const MAX_CONDITIONS: usize = 32;
+/// Most values of one `in`.
+const MAX_VALUES: usize = 1024;
+
+/// One condition. On a missing value it does not hold, except for `missing`.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Condition {
+    /// A feature of the bundle that answers.
+    pub feature: String,
+    /// What is asked of it.
+    pub op: Op,
+    /// A number, a category's name, true or false; a list of them for `in`; nothing for `missing` and `present`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+}
+
+/// What a condition asks.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each says what it is")]
+pub enum Op {
+    #[serde(rename = "==")]
+    Equal,
+    #[serde(rename = "!=")]
+    Differs,
+    #[serde(rename = "<")]
+    Below,
+    #[serde(rename = "<=")]
+    AtMost,
+    #[serde(rename = ">")]
+    Above,
+    #[serde(rename = ">=")]
+    AtLeast,
+    #[serde(rename = "in")]
+    In,
+    #[serde(rename = "missing")]
+    Missing,
+    #[serde(rename = "present")]
+    Present,
+}
+
+/// A filter compiled for one schema: compares float32 values of its rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter(Box<[Test]>);
+
+#[derive(Clone, Debug)]
+struct Test {
+    /// Its place in the row; without one the value counts as missing.
+    feature: Option<usize>,
+    op: Op,
+    values: Box<[f32]>,
+}
+
+/// Checks what can be checked without a schema.
+pub(crate) fn check(conditions: &[Condition]) -> Result<(), String> {
+    if conditions.len() > MAX_CONDITIONS {
+        return Err(format!(
+            "the filter has {} conditions, at most {MAX_CONDITIONS} are allowed",
+            conditions.len()
+        ));
+    }
+    conditions.iter().try_for_each(Condition::check)
+}
+
+// === impl Condition ===
+
+impl Condition {
+    fn check(&self) -> Result<(), String> {
+        let scalar = |value: &Value| value.is_number() || value.is_string() || value.is_boolean();
+        let wants = match (self.op, &self.value) {
+            (Op::Missing | Op::Present, None) => return Ok(()),
+            (Op::Missing | Op::Present, Some(_)) => "takes no value; leave \"value\" out",
+            (Op::Equal | Op::Differs, Some(value)) if scalar(value) => return Ok(()),
+            (Op::Equal | Op::Differs, _) => "takes a number, a category's name, true or false",
+            (Op::Below | Op::AtMost | Op::Above | Op::AtLeast, Some(Value::Number(_))) => return Ok(()),
+            (Op::Below | Op::AtMost | Op::Above | Op::AtLeast, _) => "takes a number",
+            (Op::In, Some(Value::Array(values)))
+                if (1..=MAX_VALUES).contains(&values.len()) && values.iter().all(scalar) =>
+            {
+                return Ok(());
+            }
+            (Op::In, _) => "takes a list of 1 to 1024 numbers, category names or flags",
+        };
+        Err(format!("the filter's condition on {:?}: {:?} {wants}", self.feature, self.op.as_str()))
+    }
+
+    fn values(&self) -> &[Value] {
+        match &self.value {
+            None => &[],
+            Some(Value::Array(values)) => values,
+            Some(value) => std::slice::from_ref(value),
+        }
+    }
+
+    /// Whether the condition means something to a schema.
+    pub(crate) fn check_against(&self, schema: &Schema) -> Result<(), String> {
+        let Some(index) = schema.index_of(&self.feature) else {
+            return Err(format!(
+                "the filter's feature {:?} is not one that the answering bundle reads; \
+                                correct the name or drop the condition",
+                self.feature
+            ));
+        };
+        let feature = &schema.features()[index];
+        let orders = matches!(self.op, Op::Below | Op::AtMost | Op::Above | Op::AtLeast);
+        if orders && feature.kind != FeatureType::Number {
+            let kind = feature.kind.name();
+            return Err(format!(
+                "the filter's feature {:?} is a {kind} and has no order; use ==, != or in",
+                self.feature
+            ));
+        }
+        for value in self.values() {
+            match (feature.kind, value) {
+                (FeatureType::Number, Value::Number(_)) | (FeatureType::Flag, Value::Bool(_)) => {}
+                (FeatureType::Category, Value::String(name)) if schema.code_of(index, name).is_some() => {}
+                (FeatureType::Category, Value::String(name)) => {
+                    return Err(format!(
+                        "the filter's feature {:?} has no category {name:?} among its {}; correct it",
+                        self.feature,
+                        feature.categories.len()
+                    ));
+                }
+                (kind, value) => {
+                    return Err(format!(
+                        "the filter's feature {:?} is a {}, and {value} is none; correct the value",
+                        self.feature,
+                        kind.name()
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the schema does not know of is missing, or equals nothing.
+    fn compile(&self, schema: &Schema) -> Test {
+        let mut feature = schema.index_of(&self.feature);
+        let mut values = Vec::new();
+        for value in self.values() {
+            let Some(index) = feature else { break };
+            match (schema.features()[index].kind, value) {
+                // Rounded as the feature itself is.
+                (FeatureType::Number, Value::Number(number)) => {
+                    values.extend(number.as_f64().map(|number| number as f32));
+                }
+                (FeatureType::Category, Value::String(name)) => {
+                    values.extend(schema.code_of(index, name).map(|code| code as f32));
+                }
+                (FeatureType::Flag, Value::Bool(flag)) => values.push(f32::from(u8::from(*flag))),
+                _ => feature = None,
+            }
+        }
+        Test { feature, op: self.op, values: values.into() }
+    }
+}
+
+// === impl Filter ===
+
+impl Filter {
+    pub(crate) fn compile(conditions: &[Condition], schema: &Schema) -> Filter {
+        Filter(conditions.iter().map(|condition| condition.compile(schema)).collect())
+    }
+
+    /// Whether a row of the schema passes.
+    pub(crate) fn holds(&self, row: &[f32]) -> bool {
+        self.0.iter().all(|test| test.holds(row))
+    }
+}
+
+// === impl Test ===
+
+impl Test {
+    fn holds(&self, row: &[f32]) -> bool {
+        let value = self.feature.and_then(|at| row.get(at)).copied().unwrap_or(f32::NAN);
+        let first = self.values.first().copied().unwrap_or(f32::NAN);
+        match self.op {
+            Op::Missing => value.is_nan(),
+            Op::Present => !value.is_nan(),
+            // NaN equals nothing, and nothing is above or below it.
+            Op::Equal | Op::In => self.values.contains(&value),
+            Op::Differs => !value.is_nan() && !self.values.contains(&value),
+            Op::Below => value < first,
+            Op::AtMost => value <= first,
+            Op::Above => value > first,
+            Op::AtLeast => value >= first,
+        }
+    }
+}
+
+// === impl Op ===
+
+impl Op {
+    fn as_str(self) -> &'static str {
+        match self {
+            Op::Equal => "==",
+            Op::Differs => "!=",
+            Op::Below => "<",
+            Op::AtMost => "<=",
+            Op::Above => ">",
+            Op::AtLeast => ">=",
+            Op::In => "in",
+            Op::Missing => "missing",
+            Op::Present => "present",
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Looks after the lanes' threads: starts and ends them, gives their records to the log, says which is stuck.
+//!
+//! The lanes' own threads run in the idle class. One of them that held a lock of the log could keep it for as long as
+//! others want the processor; so none ever does, and this thread, of normal priority, appends for them.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::lane::{Lane, Records, Sink};
+use super::thread::{self, Env};
+use crate::events::Level;
+use crate::state::Shared;
+
+/// How often it makes its round while there are lanes.
+const ROUND: Duration = Duration::from_millis(10);
+/// A lane that is at one evaluation for longer is stuck.
+const STUCK: Duration = Duration::from_secs(2);
+/// What lanes get at the end for the requests that wait.
+const FINISH_WITHIN: Duration = Duration::from_millis(250);
+
+/// The threads of all observe lanes.
+pub(crate) struct Keeper {
+    env: Env,
+    /// Where the lanes of the shadow pool send what they take.
+    pool: OnceLock<Arc<dyn Sink>>,
+    lanes: Mutex<Lanes>,
+    changed: Condvar,
+    started: AtomicU64,
+}
+
+#[derive(Default)]
+struct Lanes {
+    /// Every lane whose thread has not ended, or whose records are not collected.
+    running: Vec<Arc<Lane>>,
+    stop: bool,
+}
+
+/// Without a way to the pool nothing gets there.
+struct NoPool;
+
+// === impl Keeper ===
+
+impl Keeper {
+    pub(crate) fn new(env: Env) -> Keeper {
+        Keeper {
+            env,
+            pool: OnceLock::new(),
+            lanes: Mutex::default(),
+            changed: Condvar::new(),
+            started: AtomicU64::new(0),
+        }
+    }
+
+    /// Where lanes of the pool send what they take.
+    pub(crate) fn pool(&self) -> Arc<dyn Sink> {
+        self.pool.get().map_or_else(|| Arc::new(NoPool) as Arc<dyn Sink>, Arc::clone)
+    }
+
+    /// Opens the way to the pool; before the first lane table.
+    #[allow(dead_code, reason = "the way to the pool plugs in here")]
+    pub(crate) fn set_pool(&self, sink: Arc<dyn Sink>) {
+        let _ = self.pool.set(sink);
+    }
+
+    /// Starts the threads of those lanes that have none yet.
+    ///
+    /// # Errors
+    /// A thread could not be started; those that were are ended.
+    pub(crate) fn start<'a>(
+        &self,
+        lanes: impl Iterator<Item = &'a Arc<Lane>>,
+    ) -> Result<(), (Arc<Lane>, std::io::Error)> {
+        let mut running = self.lock();
+        let mut begun = Vec::new();
+        let mut result = Ok(());
+        for lane in lanes {
+            if lane.as_here().is_none_or(|here| here.thread.get().is_some()) {
+                continue;
+            }
+            if let Err(error) = thread::start(lane, self.env.clone(), self.started.fetch_add(1, Relaxed)) {
+                result = Err((Arc::clone(lane), error));
+                begun.iter().for_each(|lane: &Arc<Lane>| lane.close());
+                break;
+            }
+            begun.push(Arc::clone(lane));
+        }
+        running.running.extend(begun);
+        drop(running);
+        self.changed.notify_all();
+        result
+    }
+
+    /// The keeper's thread.
+    pub(crate) fn run(&self, shared: &Shared) {
+        let mut records = Records::default();
+        loop {
+            let mut lanes = self.lock();
+            while lanes.running.is_empty() && !lanes.stop {
+                lanes = self.changed.wait(lanes).unwrap_or_else(PoisonError::into_inner);
+            }
+            if lanes.stop {
+                return;
+            }
+            let running = lanes.running.clone();
+            drop(lanes);
+            for lane in &running {
+                self.look_after(lane, shared, &mut records);
+            }
+            drop(running);
+            let lanes = self.lock();
+            let _ = self.changed.wait_timeout_while(lanes, ROUND, |lanes| !lanes.stop);
+        }
+    }
+
+    fn look_after(&self, lane: &Arc<Lane>, shared: &Shared, records: &mut Records) {
+        let Some(here) = lane.as_here() else { return };
+        // Asked first: a thread that has ended leaves nothing more.
+        let ended = here.has_ended();
+        let collected = here.collect(records);
+        if collected {
+            let unlogged = records.iter().filter(|record| !append(shared, record)).count();
+            lane.counters.done.unlogged.fetch_add(unlogged as u64, Relaxed);
+            records.clear();
+        }
+        let busy_for = self.busy_for(lane);
+        let stuck = busy_for >= STUCK;
+        if lane.set_stuck(stuck) {
+            let fields = json!({
+                "checkpoint": lane.checkpoint,
+                "lane": lane.table.name,
+                "bundle": lane.table.bundle,
+                "seconds": busy_for.as_secs_f64(),
+            });
+            let (level, event) =
+                if stuck { (Level::Warning, "observer_stuck") } else { (Level::Info, "observer_came_back") };
+            shared.events.push(level, event, fields);
+        }
+        if ended && collected {
+            self.lock().running.retain(|it| !Arc::ptr_eq(it, lane));
+        }
+    }
+
+    fn busy_for(&self, lane: &Lane) -> Duration {
+        let since = lane.counters.done.busy_since.load(Relaxed);
+        let now = self.env.since_start(Instant::now());
+        if since == 0 { Duration::ZERO } else { Duration::from_micros(now.saturating_sub(since)) }
+    }
+
+    /// Ends all lanes once nobody is answered any more. What waits is evaluated if that takes no time; a lane that is
+    /// stuck is left behind.
+    pub(crate) fn finish(&self, shared: &Shared, within: Duration) {
+        let until = Instant::now() + within.min(FINISH_WITHIN);
+        self.env.finishing.store(true, Release);
+        let running = self.lock().running.clone();
+        running.iter().for_each(|lane| lane.wake());
+        let mut records = Records::default();
+        loop {
+            let mut left = false;
+            for lane in &running {
+                self.look_after(lane, shared, &mut records);
+                left |= lane.as_here().is_some_and(|here| !here.has_ended()) && !lane.is_stuck();
+            }
+            if !left || Instant::now() >= until {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        running.iter().for_each(|lane| lane.close());
+        // What was left between the last look and the end of a thread.
+        running.iter().for_each(|lane| self.look_after(lane, shared, &mut records));
+        self.lock().stop = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn append(shared: &Shared, record: &[u8]) -> bool {
+    shared.log.as_ref().is_some_and(|log| log.append_spare(record).is_ok())
+}
+
+impl Sink for NoPool {
+    fn offer(&self, _lane: &Lane, _observed: &super::Observed<'_>) -> bool {
+        false
+    }
+}

@@ -1,0 +1,155 @@
+//! The observe lanes of a lane table: checked completely, and kept where they are what they were.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use scorer_core::bundle::Digest;
+use serde::{Deserialize, Serialize};
+
+use super::filter::{self, Condition, Filter};
+use super::lane::{Lane, Sink};
+use super::mapping::Shape;
+use super::watch::{Watch, Watched};
+use crate::bundles::{Loaded, Store};
+use crate::config::{CheckpointConfig, ServerConfig};
+use crate::error::SwapError;
+use crate::lanes::{LaneTable, check_name};
+
+/// One observe lane as the control plane gives it in JSON.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ObserveLane {
+    /// Unique at its checkpoint, answer lanes included.
+    pub name: String,
+    /// `sha256:<hex>` of a bundle: loaded, unless it is in the pool.
+    pub bundle: String,
+    /// Share of the checkpoint's requests that it observes, above 0, to 1.
+    pub sample: f64,
+    /// Which of them; all conditions must hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filter: Vec<Condition>,
+    /// It is evaluated by the shadow pool.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pool: bool,
+}
+
+/// The observe lanes by checkpoint.
+pub(crate) type Compiled = Box<[Box<[Arc<Lane>]>]>;
+
+/// Checks the observe lanes of a table. Those that the table in force has as well are taken over as they are.
+///
+/// `answering` gives the bundles that answer at a checkpoint by the new table. A filter has to mean something to one
+/// of them, unless the lane is taken over or nothing was in force: what answers may be replaced, and a server
+/// started again, whoever observes.
+pub(crate) fn compile<'a>(
+    table: &LaneTable,
+    config: &ServerConfig,
+    store: &Store,
+    pool: &Arc<dyn Sink>,
+    before: (u64, &Compiled),
+    answering: impl Fn(usize) -> Vec<&'a Arc<Loaded>>,
+) -> Result<Compiled, SwapError> {
+    if let Some(checkpoint) = table.observe.keys().find(|&name| !config.checkpoints.contains_key(name)) {
+        return Err(SwapError::unknown_checkpoint(checkpoint, config));
+    }
+    let (version, lanes) = before;
+    let checkpoints = config.checkpoints.iter().enumerate();
+    checkpoints
+        .map(|(at, (name, checkpoint))| {
+            let observe = table.observe.get(name).map_or(&[][..], Vec::as_slice);
+            let answer = table.checkpoints.get(name).and_then(Option::as_deref).unwrap_or_default();
+            let mut names: HashSet<&str> = answer.iter().map(|lane| lane.name.as_str()).collect();
+            let mut compiled = Vec::with_capacity(observe.len());
+            for lane in observe {
+                let refuse = |reason: String| SwapError::Lane {
+                    checkpoint: name.clone(),
+                    lane: lane.name.clone(),
+                    reason,
+                };
+                if !names.insert(&lane.name) {
+                    let answers = answer.iter().any(|it| it.name == lane.name);
+                    let by = if answers { "an answer lane has this name" } else { "the name occurs twice" };
+                    return Err(refuse(format!("{by}; rename the observe lane")));
+                }
+                let known = lanes.get(at).and_then(|lanes| lanes.iter().find(|it| it.is(name, lane)));
+                if let Some(known) = known {
+                    compiled.push(Arc::clone(known));
+                    continue;
+                }
+                let answering = if version == 0 { Vec::new() } else { answering(at) };
+                let made = check(lane, checkpoint, store, &answering)
+                    .map(|found| match found {
+                        Found::Here(loaded) => Lane::here(name, lane, loaded, config.observe_queue),
+                        Found::Pool(digest) => Lane::in_pool(name, lane, digest, Arc::clone(pool)),
+                    })
+                    .map_err(refuse)?;
+                compiled.push(Arc::new(made));
+            }
+            Ok(compiled.into())
+        })
+        .collect()
+}
+
+enum Found {
+    Here(Arc<Loaded>),
+    Pool(Digest),
+}
+
+fn check(
+    lane: &ObserveLane,
+    checkpoint: &CheckpointConfig,
+    store: &Store,
+    answering: &[&Arc<Loaded>],
+) -> Result<Found, String> {
+    check_name(&lane.name)?;
+    if !(lane.sample > 0.0 && lane.sample <= 1.0) {
+        return Err(format!(
+            "sample {} is not above 0 and at most 1; give the share to observe",
+            lane.sample
+        ));
+    }
+    filter::check(&lane.filter)?;
+    for condition in &lane.filter {
+        let mut verdicts = answering.iter().map(|it| condition.check_against(it.bundle.schema()));
+        if let Some(first) = verdicts.next()
+            && first.is_err()
+            && !verdicts.any(|verdict| verdict.is_ok())
+        {
+            first?;
+        }
+    }
+    let digest: Digest = lane.bundle.parse().map_err(|error| format!("bundle {error}"))?;
+    if lane.pool {
+        return Ok(Found::Pool(digest));
+    }
+    let loaded = store.get(&digest).ok_or_else(|| format!("bundle {digest} is not loaded; load it first"))?;
+    if loaded.kind != checkpoint.kind {
+        return Err(format!(
+            "bundle {digest} is of kind {}, the checkpoint of kind {}; observe with a bundle of the checkpoint's kind",
+            loaded.kind.as_str(),
+            checkpoint.kind.as_str()
+        ));
+    }
+    Ok(Found::Here(loaded))
+}
+
+/// Who observes what `loaded` answers; `None` without anybody.
+pub(crate) fn watch(lanes: &[Arc<Lane>], loaded: &Loaded) -> Option<Arc<Watched>> {
+    if lanes.is_empty() {
+        return None;
+    }
+    let shape = Arc::clone(loaded.shape.get_or_init(|| Arc::new(Shape::of(loaded))));
+    let reads = lanes.iter().filter_map(|lane| lane.loaded()).flat_map(|it| it.bundle.schema().features());
+    let schema = loaded.bundle.schema();
+    let mut others: Vec<String> = reads
+        .filter(|feature| schema.index_of(&feature.name).is_none())
+        .map(|feature| feature.name.clone())
+        .collect();
+    others.sort_unstable();
+    others.dedup();
+    let watch = |lane: &Arc<Lane>| Watch {
+        filter: Filter::compile(&lane.table.filter, schema),
+        lane: Arc::clone(lane),
+    };
+    Some(Arc::new(Watched { shape, lanes: lanes.iter().map(watch).collect(), others: others.into() }))
+}

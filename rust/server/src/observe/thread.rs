@@ -1,0 +1,206 @@
+//! A lane's thread: looks at its queue every few milliseconds, works in short slices, rests in between.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use scorer_core::admission::Pressure;
+use scorer_log::Clock;
+
+use super::evaluate::Evaluator;
+use super::lane::Lane;
+use crate::answer::admit::Door;
+use crate::events::Events;
+
+/// How often it looks at an empty queue.
+const LOOK: Duration = Duration::from_millis(5);
+/// The longest it works without a rest.
+const SLICE: Duration = Duration::from_millis(1);
+/// What it may have saved up: a burst is worked off at once.
+const BURST: Duration = Duration::from_millis(10);
+
+/// What a lane's thread uses of the server. Nothing of it is held while a request is answered.
+#[derive(Clone)]
+pub(crate) struct Env {
+    pub(crate) started: Instant,
+    pub(crate) door: Arc<Door>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) events: Arc<Events>,
+    /// There is a log to keep records.
+    pub(crate) logs: bool,
+    /// Of one core.
+    pub(crate) share: f64,
+    /// Nobody is answered any more: what waits is evaluated without rests, and then the thread ends.
+    pub(crate) finishing: Arc<AtomicBool>,
+    #[cfg(feature = "fault-injection")]
+    pub(crate) faults: Arc<crate::fault::LaneFaults>,
+}
+
+/// How much processor time a thread has used beyond its share of the time that went by.
+struct Pace {
+    share: f64,
+    at: Instant,
+    used: Duration,
+    /// Seconds; negative: saved up.
+    debt: f64,
+}
+
+/// Starts the thread.
+pub(crate) fn start(lane: &Arc<Lane>, env: Env, number: u64) -> std::io::Result<()> {
+    let Some(here) = lane.as_here() else { return Ok(()) };
+    let own = Arc::clone(lane);
+    let handle = thread::Builder::new().name(format!("scorer-obs-{number}")).spawn(move || {
+        lowest_priority();
+        run(&own, &env);
+        if let Some(here) = own.as_here() {
+            here.end();
+        }
+    })?;
+    // It is never joined: one that does not come back must not hold anybody up.
+    let _ = here.thread.set(handle.thread().clone());
+    Ok(())
+}
+
+fn run(lane: &Lane, env: &Env) {
+    let Some(here) = lane.as_here() else { return };
+    lane.counters.done.thread.store(number(), Relaxed);
+    let mut evaluator = Evaluator::new(&here.loaded);
+    let mut pace = Pace::new(env.share);
+    while !lane.is_closed() {
+        let finishing = env.finishing.load(Acquire);
+        if !finishing && env.door.pressure() >= Pressure::NoObserve {
+            let shed = evaluator.discard(here);
+            lane.counters.offered.shed.fetch_add(shed, Relaxed);
+            thread::park_timeout(LOOK);
+            continue;
+        }
+        let began = Instant::now();
+        let mut empty = false;
+        while !empty && !lane.is_closed() && began.elapsed() < SLICE {
+            empty = !evaluator.next(lane, here, env);
+        }
+        lane.counters.done.cpu_ns.store(pace.note(), Relaxed);
+        match (finishing, empty) {
+            (true, true) => break,
+            (true, false) => {}
+            (false, true) => thread::park_timeout(pace.rest().max(LOOK)),
+            (false, false) => thread::park_timeout(pace.rest()),
+        }
+    }
+    let dropped = evaluator.discard(here);
+    lane.counters.offered.dropped.fetch_add(dropped, Relaxed);
+    lane.counters.done.cpu_ns.store(pace.note(), Relaxed);
+    lane.counters.done.thread.store(0, Relaxed);
+}
+
+// === impl Env ===
+
+impl Env {
+    /// Microseconds, never 0.
+    pub(crate) fn since_start(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.started).as_micros()).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    fn new(share: f64) -> Pace {
+        Pace { share, at: Instant::now(), used: processor_time(), debt: 0.0 }
+    }
+
+    /// Accounts for the time since the last call; returns the thread's nanoseconds so far.
+    fn note(&mut self) -> u64 {
+        let (now, used) = (Instant::now(), processor_time());
+        let worked = used.saturating_sub(self.used).as_secs_f64();
+        let earned = (now - self.at).as_secs_f64() * self.share;
+        self.debt = (self.debt + worked - earned).max(-BURST.as_secs_f64());
+        (self.at, self.used) = (now, used);
+        u64::try_from(used.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// How long to rest until what was used is earned.
+    fn rest(&self) -> Duration {
+        Duration::from_secs_f64((self.debt / self.share).max(0.0))
+    }
+}
+
+/// Processor time of the calling thread: what an evaluation takes whoever takes the processor away meanwhile.
+#[cfg(unix)]
+pub(crate) fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The same of another thread of this process, where the system tells.
+pub(crate) fn processor_time_of(thread: usize) -> Option<Duration> {
+    if thread == 0 {
+        return None;
+    }
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
+    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+}
+
+/// The system's number of the calling thread.
+fn number() -> usize {
+    #[cfg(target_os = "linux")]
+    return usize::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0);
+    #[cfg(not(target_os = "linux"))]
+    return 0;
+}
+
+/// The calling thread runs when nothing else wants to, and is interrupted at once when something does: the idle
+/// class, or where the system refuses that, nice 19.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "one thread's scheduling class has no safe interface")]
+fn lowest_priority() {
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the pointer is to a live value of the type that the call reads and does not keep; thread 0 is the
+    // calling one. Its only other effect is the error that is looked at here.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) } != 0 {
+        // On Linux this concerns one thread, and no process means the calling one.
+        let _ = rustix::process::setpriority_process(None, 19);
+    }
+}
+
+/// Elsewhere its share of the processor is all that limits it.
+#[cfg(not(target_os = "linux"))]
+fn lowest_priority() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_until_its_share_is_earned_and_saves_up_little() {
+        let start = Instant::now();
+        let mut pace = Pace { share: 0.25, at: start, used: Duration::ZERO, debt: 0.0 };
+        pace.debt = 0.004;
+        assert_eq!(pace.rest(), Duration::from_millis(16));
+        pace.debt = -1.0;
+        assert_eq!(pace.rest(), Duration::ZERO);
+        pace.note();
+        assert!(pace.debt >= -BURST.as_secs_f64());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    #[expect(unsafe_code, reason = "reads back what the kernel has")]
+    fn only_the_calling_thread_is_lowered_and_its_time_is_known_to_others() {
+        // SAFETY: it takes no pointer; thread 0 is the calling one.
+        let class = || unsafe { libc::sched_getscheduler(0) };
+        let before = class();
+        let (lowered, own, theirs) = thread::spawn(move || {
+            lowest_priority();
+            let own = processor_time();
+            (class(), own, processor_time_of(number()).unwrap())
+        })
+        .join()
+        .unwrap();
+        assert_eq!((lowered, class()), (libc::SCHED_IDLE, before));
+        assert!(theirs >= own || own - theirs < Duration::from_millis(20), "{own:?} {theirs:?}");
+        assert_eq!(processor_time_of(0), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! The observe lanes as the answer path meets them: compiled for the bundle that answered.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use scorer_core::admission::Pressure;
+use scorer_core::policy::{Mask, unit};
+use scorer_proto::v1::{Feature, NamedFeatures};
+
+use super::filter::Filter;
+use super::job::{Answer, Observed};
+use super::lane::Lane;
+use super::mapping::Shape;
+use crate::answer::Decision;
+use crate::metrics::Reason;
+use crate::state::Shared;
+
+/// The key of the draw: fixed, so that replicas observe the same requests, and another than any other draw's.
+const KEY: &[u8; 16] = b"scorer/observing";
+
+/// Who observes what one bundle answers at a checkpoint.
+pub(crate) struct Watched {
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) lanes: Box<[Watch]>,
+    /// Features that one of them reads and the answering bundle does not, sorted: a request may name them.
+    pub(crate) others: Box<[String]>,
+}
+
+/// One lane with its filter in terms of the answering bundle.
+pub(crate) struct Watch {
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) filter: Filter,
+}
+
+/// What was said, as far as [`Decision`] has it not.
+#[derive(Clone, Copy)]
+pub(crate) enum Said<'a> {
+    Score { margin: f64, score: f64, label: &'a str },
+    Action { eligible: &'a Mask, action: &'a str, propensity: f64, expected_reward: f64 },
+}
+
+// === impl Watched ===
+
+impl Watched {
+    /// Whether a request may name a feature that the answering bundle does not read.
+    pub(crate) fn reads(&self, name: &str) -> bool {
+        self.others.binary_search_by(|other| other.as_str().cmp(name)).is_ok()
+    }
+}
+
+/// Offers an answered request to the lanes that observe. Without such lanes this is one comparison; a request that no
+/// lane takes costs a hash and a counter per lane.
+pub(crate) fn offer(
+    shared: &Shared,
+    decision: Decision<'_>,
+    row: &[f32],
+    said: Said<'_>,
+    named: Option<&NamedFeatures>,
+) {
+    if let Some(watched) = &decision.lane.watched {
+        watched.offer(shared, decision, row, said, named.map_or(&[], |named| &named.features));
+    }
+}
+
+impl Watched {
+    fn offer(&self, shared: &Shared, decision: Decision<'_>, row: &[f32], said: Said<'_>, named: &[Feature]) {
+        let Decision { checkpoint, lane, id, entity, fallback, times } = decision;
+        let point = unit(KEY, &[b"observe", checkpoint.name.as_bytes(), id.as_bytes()]);
+        let mut observed = None;
+        for Watch { lane: observer, filter } in &self.lanes {
+            let counters = &observer.counters.offered;
+            counters.seen.fetch_add(1, Relaxed);
+            if point >= observer.table.sample || !filter.holds(row) {
+                continue;
+            }
+            counters.taken.fetch_add(1, Relaxed);
+            if shared.admission.pressure() >= Pressure::NoObserve {
+                counters.shed.fetch_add(1, Relaxed);
+                continue;
+            }
+            let observed = observed.get_or_insert_with(|| {
+                let mut answer = Answer {
+                    lane: &lane.source.lane,
+                    lane_table: lane.source.lane_table,
+                    bundle: &lane.loaded.digest.0,
+                    margin: 0.0,
+                    score: 0.0,
+                    decision: "",
+                    action: "",
+                    expected_reward: 0.0,
+                    propensity: 0.0,
+                    fallback_reason: fallback.map_or("", Reason::as_str),
+                    times,
+                };
+                let mut mask = None;
+                match said {
+                    Said::Score { margin, score, label } => {
+                        (answer.margin, answer.score, answer.decision) = (margin, score, label);
+                    }
+                    Said::Action { eligible, action, propensity, expected_reward } => {
+                        mask = Some(eligible);
+                        answer.action = action;
+                        (answer.propensity, answer.expected_reward) = (propensity, expected_reward);
+                    }
+                }
+                Observed {
+                    checkpoint: &checkpoint.name,
+                    id,
+                    entity,
+                    row,
+                    shape: &self.shape,
+                    eligible: mask,
+                    named,
+                    answer,
+                    answered_at_us: shared.clock.unix_us(),
+                    at: Instant::now(),
+                }
+            });
+            observer.put(observed);
+        }
+    }
+}
