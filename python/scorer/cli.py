@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "health": ("scorer.commands.health:health", "Ask a server whether it serves."),
     "status": ("scorer.commands.control:status", "Show what a running server serves."),
     "lanes": ("scorer.commands.control:lanes", "Show or set the lanes of a checkpoint."),
+    "observe": ("scorer.commands.observe:observe", "Observe a checkpoint with other bundles."),
     "swap": ("scorer.commands.control:swap", "Send all traffic of a checkpoint to another bundle."),
     "rollback": ("scorer.commands.control:rollback", "Restore the lanes before the current ones."),
     "config": ("scorer.commands.config:app", "Check settings, or print an example."),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,57 +10,17 @@ from pathlib import Path
 
 import grpc
 import pytest
-from control_world import ACTION, FRAUD, World
-from fakes import FakeDataPlane, fake_verify
+from control_server import Served
+from control_world import ACTION, FRAUD
+from fakes import FakeDataPlane
 from fleet import FakeFleet
 from waiting import wait_until
 
-from scorer.control import service as control
-from scorer.control.controller import Controller
-from scorer.registry import Registry
 from scorer.release.errors import NotFoundError, PlatformError, RefusedError, UnreachableError
 from scorer.release.fleet import Fleet, Member
 from scorer.release.model import LaneSpec
 
 FILTER = '[{"feature":  "amount", "op": ">=", "value": 100}]'
-
-
-class Served:
-    """A control service over a fake data plane, on a thread of its own; it can go away and come back."""
-
-    def __init__(self, base: Path) -> None:
-        self.world = World(base, Registry(base / "registry", verify=fake_verify))
-        self.first = self.world.push("a", live=True)
-        self.world.push("x", "action-authorise", live=True)
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        self.address = "127.0.0.1:0"
-        self.controller: Controller
-        self.start()
-
-    def start(self) -> None:
-        async def starting() -> None:
-            self.controller, watcher = await self.world.booted()
-            await self.controller.restore_observers()
-            service = control.ControlService(
-                self.controller, watcher, version="1.2.3", build_profile="test", started_at_ms=5
-            )
-            self.server, self.address = await control.start(service, self.address)
-
-        asyncio.run_coroutine_threadsafe(starting(), self.loop).result(30)
-
-    def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.server.stop(None), self.loop).result(30)
-
-    def close(self) -> None:
-        self.world.plane.may_load.set()
-        self.stop()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(30)
-        self.loop.close()
-        if self.world.state is not None:
-            self.world.state.release()
 
 
 class Real:

@@ -32,6 +32,7 @@ Reason = Annotated[str, typer.Option("--reason", "-m", help="Why; kept in the se
 
 def status(address: Address = None, json: Json = False) -> None:
     """Show what a running server serves, what it refused, and how its registry and log are."""
+    from scorer.commands.observe import print_observer_status, print_pool
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 
@@ -39,7 +40,7 @@ def status(address: Address = None, json: Json = False) -> None:
     with client.connected(target) as stub:
         found = client.call(stub.GetStatus, pb.GetStatusRequest(), target)
     if json:
-        _print_message(found)
+        print_message(found)
         return
     ready = f", ready after {found.ready_after_ms:.0f} ms" if found.ready_after_ms else ""
     typer.echo(
@@ -59,13 +60,16 @@ def status(address: Address = None, json: Json = False) -> None:
             f"{found.log.next_sequence}, "
             f"{size(found.log.unsynced_bytes)} not synced{dropped}"
         )
+    print_pool(found.role, found.pool if found.HasField("pool") else None)
     typer.echo("")
-    _print_lanes(found.lane_table, list(found.checkpoints))
+    print_lanes(found.lane_table, list(found.checkpoints))
+    print_observer_status(found.observers)
+    observing = {lane.bundle for entry in found.checkpoints for lane in entry.observers}
     rows = [
         (
             short(b.digest),
             b.name,
-            "live" if b.live else "kept for rollback",
+            "live" if b.live else "observes" if b.digest in observing else "kept for rollback",
             size(b.bytes),
             f"{b.load_ms:.0f} ms",
             str(b.decisions),
@@ -94,7 +98,9 @@ def lanes(
     reason: Reason = "",
     json: Json = False,
 ) -> None:
-    """Show the lane table, or set the lanes of a checkpoint.
+    """Show the lane table, or set the lanes that answer at a checkpoint.
+
+    Those that observe are set with `scorer observe`.
 
     To set: scorer lanes fraud.checkout live=ab12cd34:0.9 new=ef34ab56:0.1
     """
@@ -108,15 +114,11 @@ def lanes(
             client.call(stub.SetLanes, wanted, target)
         found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
     if checkpoint is not None:
-        kept = [entry for entry in found.checkpoints if entry.checkpoint == checkpoint]
-        if not kept:
-            raise _unknown(checkpoint, [entry.checkpoint for entry in found.checkpoints])
-        del found.checkpoints[:]
-        found.checkpoints.extend(kept)
+        one_checkpoint(found, checkpoint)
     if json:
-        _print_message(found)
+        print_message(found)
     else:
-        _print_lanes(found.lane_table, list(found.checkpoints))
+        print_lanes(found.lane_table, list(found.checkpoints))
 
 
 def swap(
@@ -145,7 +147,7 @@ def swap(
         )
         done = client.call(stub.Swap, wanted, target)
     if json:
-        _print_message(done)
+        print_message(done)
     elif done.previous_bundle == done.bundle:
         typer.echo(f"{checkpoint} already serves {short(done.bundle)} (lane table {done.lane_table})")
     else:
@@ -172,10 +174,10 @@ def rollback(
         done = client.call(stub.Rollback, pb.RollbackRequest(checkpoint=checkpoint, reason=reason), target)
         found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
     if json:
-        _print_message(done)
+        print_message(done)
     else:
         shown = [entry for entry in found.checkpoints if checkpoint in ("", entry.checkpoint)]
-        _print_lanes(found.lane_table, shown)
+        print_lanes(found.lane_table, shown)
 
 
 def control_address(given: str | None) -> str:
@@ -207,14 +209,21 @@ def parse_lane(text: str) -> pb.Lane:
         ) from None
 
 
-def _unknown(checkpoint: str, known: list[str]) -> Exception:
+def one_checkpoint(found: pb.ListLanesResponse, checkpoint: str) -> None:
+    """Leaves one checkpoint alone in a listing."""
     from scorer.config.problems import nearest
     from scorer.errors import UnknownCheckpointError
 
-    return UnknownCheckpointError(f'no checkpoint "{checkpoint}"; {nearest(checkpoint, known)}')
+    kept = [entry for entry in found.checkpoints if entry.checkpoint == checkpoint]
+    if not kept:
+        known = [entry.checkpoint for entry in found.checkpoints]
+        raise UnknownCheckpointError(f'no checkpoint "{checkpoint}"; {nearest(checkpoint, known)}')
+    del found.checkpoints[:]
+    found.checkpoints.extend(kept)
 
 
-def _print_lanes(version: int, checkpoints: list[pb.CheckpointLanes]) -> None:
+def print_lanes(version: int, checkpoints: list[pb.CheckpointLanes]) -> None:
+    """The lanes that answer, and those that observe where there are some."""
     typer.echo(f"lane table {version}")
     rows = [
         (
@@ -229,16 +238,33 @@ def _print_lanes(version: int, checkpoints: list[pb.CheckpointLanes]) -> None:
         for index, lane in enumerate(entry.lanes)
     ]
     rows += [
-        (e.checkpoint, e.kind, "-", "-", "-", f"waits for {e.following}") for e in checkpoints if not e.lanes
+        (e.checkpoint, e.kind, "-", "-", "-", f"waits for {e.following}" if e.following else "-")
+        for e in checkpoints
+        if not e.lanes
     ]
     print_table(("checkpoint", "kind", "lane", "bundle", "share", "source"), rows, empty="no checkpoints")
+    observing = [
+        (
+            entry.checkpoint if index == 0 else "",
+            lane.name,
+            short(lane.bundle),
+            f"{lane.sample:.4g}",
+            lane.filter or "-",
+            "shadow pool" if lane.pool else "this server",
+        )
+        for entry in checkpoints
+        for index, lane in enumerate(entry.observers)
+    ]
+    if observing:
+        print_table(("checkpoint", "observes", "bundle", "sample", "filter", "in"), observing, empty="")
 
 
 def _named(bundle: str) -> str:
     return bundle if "@" in bundle else short(bundle)
 
 
-def _print_message(message: Message) -> None:
+def print_message(message: Message) -> None:
+    """A message as JSON, every field of it."""
     from google.protobuf.json_format import MessageToDict
 
     print_json(

@@ -1,0 +1,135 @@
+"""``scorer observe``: sets the lanes that observe at a checkpoint; and how commands show them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scorer.commands.control import (
+    Address,
+    Json,
+    Reason,
+    control_address,
+    one_checkpoint,
+    print_lanes,
+    print_message,
+)
+from scorer.commands.output import print_table
+
+if TYPE_CHECKING:
+    from scorer.v1 import control_pb2 as pb
+
+
+def observe(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help='For example "fraud.checkout".')],
+    lanes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=BUNDLE:SAMPLE]...",
+            help="The lanes, in place of those there are; a sample is a share of requests, above 0, to 1.",
+        ),
+    ] = None,
+    filter_: Annotated[
+        str,
+        typer.Option(
+            "--filter",
+            metavar="JSON",
+            help="Conditions on features, for all of these lanes; for example "
+            '[{"feature": "amount", "op": ">=", "value": 100}].',
+        ),
+    ] = "",
+    pool: Annotated[
+        bool, typer.Option("--pool", help="Evaluate them in the shadow pool, not in this server.")
+    ] = False,
+    none: Annotated[bool, typer.Option("--none", help="End observing.")] = False,
+    address: Address = None,
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
+    """Observe a checkpoint's requests with other bundles. What answers is not touched.
+
+    scorer observe fraud.checkout shadow=ab12cd34:0.1 aa=fraud-checkout@live:0.1
+    """
+    from scorer.control import client
+    from scorer.v1 import control_pb2 as pb
+
+    if bool(lanes) == none:
+        raise typer.BadParameter("give the lanes as NAME=BUNDLE:SAMPLE, or --none to end observing")
+    wanted = pb.SetObserversRequest(
+        checkpoint=checkpoint,
+        lanes=[parse_observer(text, filter_, pool) for text in lanes or ()],
+        reason=reason,
+    )
+    target = control_address(address)
+    with client.connected(target) as stub:
+        client.call(stub.SetObservers, wanted, target)
+        found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
+    one_checkpoint(found, checkpoint)
+    if json:
+        print_message(found)
+    else:
+        print_lanes(found.lane_table, list(found.checkpoints))
+
+
+def parse_observer(text: str, filter_: str = "", pool: bool = False) -> pb.Lane:
+    """Reads ``NAME=BUNDLE:SAMPLE``."""
+    from scorer.errors import InvalidLanesError
+    from scorer.v1 import control_pb2 as pb
+
+    parts = re.fullmatch(r"([^=]+)=(.+):([0-9.eE+-]+)", text)
+    try:
+        name, bundle, sample = parts.groups() if parts else ("", "", "")
+        return pb.Lane(name=name, bundle=bundle, sample=float(sample), filter=filter_, pool=pool)
+    except ValueError:
+        raise InvalidLanesError(
+            f'"{text}" is not a lane that observes; write NAME=BUNDLE:SAMPLE, for example shadow=ab12cd34:0.1'
+        ) from None
+
+
+def print_observer_status(observers: Iterable[pb.ObserverStatus]) -> None:
+    """Counters of observe lanes; nothing where there are none."""
+    rows = [
+        (
+            one.checkpoint,
+            one.lane,
+            _state(one),
+            str(one.taken),
+            str(one.evaluated),
+            _lost(one),
+            f"{one.exec_p50_us:.0f} / {one.exec_p99_us:.0f} / {one.exec_p999_us:.0f}",
+            f"{one.cpu_seconds:.1f} s",
+        )
+        for one in observers
+    ]
+    if rows:
+        columns = ("checkpoint", "observes", "state", "taken", "evaluated", "lost", "p50/p99/p99.9 µs", "CPU")
+        print_table(columns, rows, empty="")
+
+
+def print_pool(role: str, pool: pb.PoolStatus | None) -> None:
+    """What the server has to do with the shadow pool; nothing where that is nothing."""
+    if role == "shadow":
+        typer.echo("  shadow pool: observes what live servers send, answers nobody")
+    if pool is not None:
+        state = "connected" if pool.connected else f"NOT connected{f': {pool.error}' if pool.error else ''}"
+        typer.echo(
+            f"  shadow pool {pool.address}: {state}; {pool.sent} sent, {pool.dropped} dropped here, "
+            f"{pool.accepted} accepted and {pool.refused} dropped there"
+        )
+
+
+def _state(one: pb.ObserverStatus) -> str:
+    if one.stuck:
+        return "STUCK"
+    if one.pool:
+        return "in the pool"
+    return f"{one.waiting} waiting" if one.waiting else "idle"
+
+
+def _lost(one: pb.ObserverStatus) -> str:
+    """Taken and not in the log with a score, by reason."""
+    counts = {"dropped": one.dropped, "shed": one.shed, "unlogged": one.unlogged, **one.failed}
+    return ", ".join(f"{count} {why}" for why, count in counts.items() if count) or "-"
