@@ -2,10 +2,10 @@
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
@@ -16,10 +16,10 @@ use scorer_log::{Env, Reader};
 use scorer_proto::v1::scoring_service_client::ScoringServiceClient;
 use scorer_proto::v1::{
     DecisionRecord, DenseFeatures, DescribeRequest, EligibleActions, Feature, LogRecord, NamedFeatures,
-    ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest, SelectActionRequest, feature, log_record,
-    score_request, select_action_request,
+    ObservationRecord, ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest, SelectActionRequest, feature,
+    log_record, score_request, select_action_request,
 };
-use scorer_server::{Lane, LaneTable, Server, ServerConfig};
+use scorer_server::{Condition, Lane, LaneTable, ObserveLane, ObserverStatus, Op, Server, ServerConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::Status;
@@ -298,4 +298,48 @@ pub fn select(id: &str, amount: f64) -> SelectActionRequest {
 
 pub fn eligible(ids: &[&str], mask: &[u8]) -> Option<EligibleActions> {
     Some(EligibleActions { ids: ids.iter().map(|&id| id.to_owned()).collect(), mask: mask.to_vec() })
+}
+
+// --- observe lanes ---
+
+pub fn observer(name: &str, bundle: &str, sample: f64) -> ObserveLane {
+    ObserveLane { name: name.to_owned(), bundle: bundle.to_owned(), sample, filter: Vec::new(), pool: false }
+}
+
+pub fn condition(feature: &str, op: Op, value: Value) -> Condition {
+    Condition { feature: feature.to_owned(), op, value: (!value.is_null()).then_some(value) }
+}
+
+/// The usual answer lanes, and these that observe.
+pub fn observed(setup: &Setup, version: u64, checkpoint: &str, lanes: Vec<ObserveLane>) -> LaneTable {
+    let mut table = table(version, &setup.fraud, &setup.action);
+    table.observe.insert(checkpoint.to_owned(), lanes);
+    table
+}
+
+/// A lane's status once `ready` says so.
+pub async fn status(setup: &Setup, lane: &str, ready: impl Fn(&ObserverStatus) -> bool) -> ObserverStatus {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let status = setup.server.status();
+        let it = status.observers.into_iter().find(|it| it.lane == lane).unwrap();
+        assert_eq!(it.seen, it.left_out + it.taken, "{it:?}");
+        if ready(&it) {
+            return it;
+        }
+        assert!(Instant::now() < until, "{it:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Stops the server and reads what was observed, by lane and id.
+pub fn observations(setup: &Setup) -> HashMap<(String, String), ObservationRecord> {
+    let mut all = HashMap::new();
+    for record in setup.records() {
+        if let log_record::Record::Observation(it) = record {
+            let decision = it.decision.clone().unwrap();
+            assert!(all.insert((decision.lane, decision.decision_id), it).is_none(), "recorded twice");
+        }
+    }
+    all
 }
