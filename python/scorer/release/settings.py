@@ -244,6 +244,12 @@ class PlatformSettings(Section):
     upload_mb: int = Field(
         default=512, ge=1, le=65_536, description="Largest bundle that is taken in, unpacked."
     )
+    learning: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description="The workspace of `scorer learn`, whose generations and reports the pages show.",
+        examples=["learning"],
+    )
     trusted_proxy_header: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$",

@@ -1,0 +1,173 @@
+"""One application: the pages, the REST API beside them, over one platform."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+
+from scorer.release import problems
+from scorer.release.access import Attempts
+from scorer.release.errors import NotAuthenticatedError, PlatformError
+from scorer.web import pages, statuses
+from scorer.web.assets import Assets
+from scorer.web.guard import Guard
+from scorer.web.identity import Identity
+from scorer.web.rendering import environment, query
+
+if TYPE_CHECKING:
+    from scorer.release.open import Platform
+    from scorer.release.service import Service
+    from scorer.release.settings import Settings
+
+API = "/api/"
+
+
+@dataclass
+class Web:
+    """What the pages share."""
+
+    platform: Platform
+    settings: Settings
+    identity: Identity
+    assets: Assets = field(default_factory=Assets)
+    attempts: Attempts = field(default_factory=lambda: Attempts(limit=10, seconds=300.0))
+
+    def __post_init__(self) -> None:
+        self._templates = environment()
+        self._templates.globals |= {"asset": self.assets.url, "assets": self.assets}
+
+    @property
+    def service(self) -> Service:
+        """The operations."""
+        return self.platform.service
+
+    def render(self, template: str, **values: Any) -> str:
+        """A template's text."""
+        return self._templates.get_template(template).render(**values)
+
+
+def create_app(platform: Platform, settings: Settings) -> FastAPI:
+    """The application.
+
+    Args:
+        platform: what it shows and does.
+        settings: of the platform.
+    """
+    own = settings.platform
+    public = urlsplit(own.public_url or f"http://{own.listen}")
+    secure = public.scheme == "https"
+    identity = Identity(platform.service.access, secure=secure, proxied=_proxied(settings))
+    app = FastAPI(title="scorer", docs_url=None, redoc_url=None, openapi_url=None)
+    web = app.state.web = Web(platform, settings, identity)
+
+    @app.get("/static/{address}", include_in_schema=False)
+    def static(request: Request, address: str) -> Response:
+        return web.assets.answer(request, address)
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    def icon() -> Response:
+        return RedirectResponse(web.assets.url("icon.svg"), 307)
+
+    for router in pages.routers():
+        app.include_router(router, include_in_schema=False)
+    _mount_api(app, platform, identity)
+    app.add_exception_handler(PlatformError, _refused)
+    app.add_exception_handler(HTTPException, _unknown)
+    app.add_exception_handler(RequestValidationError, _unreadable)
+    app.add_middleware(
+        Guard,
+        hosts=[public.hostname or "", socket.gethostname()],
+        secure=secure,
+        failed=lambda request, identity: _page(
+            request, 500, "The page could not be made, because of a mistake of ours.", identity
+        ),
+    )
+    return app
+
+
+def _mount_api(app: FastAPI, platform: Platform, identity: Identity) -> None:
+    from scorer.web.api import PATH, create_api
+
+    app.mount(PATH, create_api(platform, sessions=identity.of))
+
+
+def _proxied(settings: Settings) -> Any:
+    """Reads whom a trusted proxy names, where one is set up; believed only with its secret."""
+    header, file = settings.platform.trusted_proxy_header, settings.platform.trusted_proxy_secret_file
+    if not header or not file:
+        return None
+    secret = file.read_bytes().strip()
+
+    def named(request: Request) -> str | None:
+        sent = request.headers.get("x-proxy-secret", "").encode()
+        user = request.headers.get(header, "").strip()
+        return user if user and secret and hmac.compare_digest(sent, secret) else None
+
+    return named
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, PlatformError)  # noqa: S101 - as registered
+    if isinstance(error, NotAuthenticatedError) and not request.url.path.startswith(API):
+        return _sign_in(request)
+    return _page(request, problems.kind_of(error).status, str(error))
+
+
+def _sign_in(request: Request) -> Response:
+    """To the sign-in page and back again."""
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    web: Web = request.app.state.web
+    cookie = web.identity.cookie in request.cookies
+    if request.method != "GET":
+        return RedirectResponse(f"/login{query(why='ended', next='/')}", 303)
+    if not cookie and request.headers.get("sec-fetch-site") == "cross-site":
+        # A link in a message: its first request comes without the cookie (SameSite=Strict). Ask from here.
+        return HTMLResponse(web.render("again.html", here=here))
+    return RedirectResponse(f"/login{query(why='ended' if cookie else 'first', next=here)}", 303)
+
+
+def _unknown(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - as registered
+    words = "There is no page at this address." if error.status_code == 404 else str(error.detail)
+    return _page(request, error.status_code, words)
+
+
+def _unreadable(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - as registered
+    found = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:5])
+    return _page(request, 422, f"The address or the form has a mistake: {found}.")
+
+
+def _page(request: Request, status: int, words: str, identity: str = "") -> Response:
+    identity = identity or str(getattr(request.state, "request_id", ""))
+    if request.url.path.startswith(API):
+        return JSONResponse({"error": words, "status": status, "id": identity}, status)
+    web: Web = request.app.state.web
+    title = statuses.TITLES.get(status) or HTTPStatus(status).phrase
+    content = web.render(
+        "error.html",
+        status=status,
+        title=title,
+        words=words,
+        remedy=statuses.REMEDIES.get(status, ""),
+        identity=identity,
+        back=_back(request),
+    )
+    return HTMLResponse(content, status)
+
+
+def _back(request: Request) -> str:
+    """Where he came from, if that was a page of ours."""
+    came = urlsplit(request.headers.get("referer", ""))
+    if came.netloc and came.netloc == request.headers.get("host"):
+        return came.path + (f"?{came.query}" if came.query else "")
+    return "/"

@@ -1,0 +1,43 @@
+"""The pages, a file each; every one is a plain function from a `Visit` to a response."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+
+def routers() -> list[APIRouter]:
+    """All of them."""
+    from scorer.web.pages import (
+        audit,
+        calendar,
+        change,
+        changes,
+        checkpoints,
+        decisions,
+        home,
+        learning,
+        models,
+        notifications,
+        projects,
+        readout,
+        signing,
+        tokens,
+    )
+
+    modules = (
+        signing,
+        home,
+        checkpoints,
+        calendar,
+        changes,
+        change,
+        readout,
+        models,
+        decisions,
+        learning,
+        notifications,
+        projects,
+        tokens,
+        audit,
+    )
+    return [module.router for module in modules]

@@ -1,0 +1,59 @@
+"""The audit log: who did what, provably unchanged."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from scorer.release.audit import Verified
+from scorer.release.errors import InvalidError, PlatformError
+from scorer.web.pages.visit import Form, Here, Posted, Visit
+
+router = APIRouter()
+_PAGE = 100
+
+
+@router.get("/audit")
+def audit(here: Here) -> Response:
+    """Newest first, by project, action, user, object."""
+    return _show(here)
+
+
+@router.post("/audit/verify")
+def verify(here: Here, form: Posted) -> Response:
+    """Checks every hash; against an entry that was written down elsewhere, where one is given."""
+    try:
+        return _show(here, verified=here.service.audit.verify(expect=_expected(form)))
+    except PlatformError as error:
+        return _show(here, error=error)
+
+
+def _expected(form: Form) -> tuple[int, str] | None:
+    text = form.text("expect", most=200)
+    if not text:
+        return None
+    sequence, _, digest = text.partition(" ")
+    if not sequence.isdigit() or not digest.strip():
+        raise InvalidError("what is expected is a number and a hash, as this page shows them: 128 3f9c…")
+    return int(sequence), digest.strip()
+
+
+def _show(here: Visit, *, verified: Verified | None = None, error: PlatformError | None = None) -> Response:
+    before = here.ask("before")
+    entries = here.service.audit.entries(
+        here.actor,
+        project=here.ask("project") or None,
+        action=here.ask("action") or None,
+        user=here.ask("user") or None,
+        object=here.ask("object") or None,
+        before=int(before) if before.isdecimal() and len(before) < 19 else None,
+        limit=_PAGE,
+    )
+    return here.page(
+        "audit.html",
+        error=error,
+        verified=verified,
+        entries=entries,
+        projects=here.projects(),
+        more=entries[-1].sequence if len(entries) == _PAGE else None,
+    )

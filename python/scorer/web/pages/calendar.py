@@ -1,0 +1,197 @@
+"""The calendar: who has which shadow slot when, and when nothing moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from scorer.release.calendar import Page, Slot
+from scorer.release.errors import PlatformError
+from scorer.release.model import Booking, FreezeWindow
+from scorer.web import words
+from scorer.web.pages.visit import Form, Here, Posted, Visit, moment
+
+router = APIRouter()
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Something drawn in a row, in per cent of its width."""
+
+    left: float
+    width: float
+    booking: Booking | None = None
+    window: FreezeWindow | None = None
+    mine: bool = False
+
+    @property
+    def words(self) -> str:
+        """What a reader is told."""
+        if self.booking:
+            one = self.booking
+            return (
+                f"{words.KINDS[one.kind]} {one.change}, {one.project}, {one.user}: "
+                f"{one.checkpoint} slot {one.slot}, "
+                f"{one.start:%a %d %b %H:%M} to {one.end:%a %d %b %H:%M} UTC"
+            )
+        assert self.window  # noqa: S101 - one of the two
+        one_freeze = self.window.freeze
+        return (
+            f"Freeze {one_freeze.name}{f' ({one_freeze.reason})' if one_freeze.reason else ''}: "
+            f"{self.window.start:%a %d %b %H:%M} to {self.window.end:%a %d %b %H:%M} UTC"
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A slot over the time shown."""
+
+    slot: Slot
+    bars: tuple[Bar, ...]
+    freezes: tuple[Bar, ...]
+
+
+@router.get("/calendar")
+def calendar(here: Here) -> Response:
+    """The page."""
+    return _show(here)
+
+
+def _show(here: Visit, *, form: Form | None = None, error: PlatformError | None = None) -> Response:
+    days = 1 if here.ask("days") == "1" else 7
+    start = _midnight(here.ask_moment("from") or here.now)
+    end = start + timedelta(days=days)
+    only = here.ask("checkpoint")
+    page = here.service.calendar.page(here.actor, start, end, checkpoint=only or None)
+    minutes = here.ask_number("minutes", 60.0, low=1, high=100_000)
+    free, none_free = None, ""
+    if here.ask("find"):
+        try:
+            free = here.service.calendar.next_free(
+                here.actor,
+                only or next(iter(here.settings.checkpoints)),
+                timedelta(minutes=minutes),
+                after=here.now,
+            )
+        except PlatformError as problem:
+            none_free = str(problem)
+    return here.page(
+        "calendar.html",
+        error=error,
+        start=start,
+        end=end,
+        days=days,
+        only=only,
+        minutes=minutes,
+        rows=_rows(page, here),
+        ticks=_ticks(start, days),
+        line=_place(here.now, start, end) if start <= here.now < end else None,
+        mine=_movable(here, page.bookings),
+        bookings=sorted((one for one in page.bookings if one.active), key=lambda one: one.start),
+        windows=sorted(page.windows, key=lambda one: one.start),
+        freezes=here.service.calendar.freezes(here.actor),
+        checkpoints=here.settings.checkpoints,
+        free=free,
+        none_free=none_free,
+        earlier=start - timedelta(days=days),
+        later=end,
+        form=form.values() if form else {},
+    )
+
+
+def _midnight(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _place(at: datetime, start: datetime, end: datetime) -> float:
+    return round(100 * min(1.0, max(0.0, (at - start) / (end - start))), 4)
+
+
+def _rows(page: Page, here: Visit) -> list[Row]:
+    rows = []
+    for slot in page.slots:
+        bars = [
+            Bar(*_span(one.start, one.end, page), booking=one, mine=one.user == here.actor.user)
+            for one in page.bookings
+            if (one.checkpoint, one.slot) == (slot.checkpoint, slot.number) and one.active
+        ]
+        freezes = [
+            Bar(*_span(one.start, one.end, page), window=one)
+            for one in page.windows
+            if one.freeze.kind == "deny" and _covers(one, slot.checkpoint)
+        ]
+        rows.append(Row(slot, tuple(bars), tuple(freezes)))
+    return rows
+
+
+def _covers(window: FreezeWindow, checkpoint: str) -> bool:
+    from fnmatch import fnmatchcase
+
+    return any(fnmatchcase(checkpoint, pattern) for pattern in window.freeze.checkpoints)
+
+
+def _span(start: datetime, end: datetime, page: Page) -> tuple[float, float]:
+    left = _place(start, page.start, page.end)
+    return left, max(0.15, _place(end, page.start, page.end) - left)
+
+
+def _ticks(start: datetime, days: int) -> list[tuple[float, str]]:
+    if days == 1:
+        return [(hour / 24 * 100, f"{hour:02}:00") for hour in range(0, 24, 2)]
+    return [(day / days * 100, f"{start + timedelta(days=day):%a %d %b}") for day in range(days)]
+
+
+def _movable(here: Visit, bookings: Sequence[Booking]) -> list[Booking]:
+    """His bookings that have not begun."""
+    return [one for one in bookings if one.active and one.user == here.actor.user and one.start > here.now]
+
+
+@router.post("/calendar/move")
+def move(here: Here, form: Posted) -> Response:
+    """Moves a booking."""
+    try:
+        change = form.text("change", what="the change request")
+        start = form.moment("start", what="the start")
+        here.service.changes.rebook(
+            here.actor,
+            change,
+            start=start or moment("", "the start"),
+            minutes=form.number("minutes", what="the length", default=0.0) or None,
+            slot=form.integer("slot", what="the slot") if form.text("slot") else None,
+        )
+    except PlatformError as error:
+        return _show(here, form=form, error=error)
+    return here.go("/calendar", "rebook", **{name: here.ask(name) for name in ("from", "days", "checkpoint")})
+
+
+@router.post("/calendar/freezes")
+def add_freeze(here: Here, form: Posted) -> Response:
+    """Forbids changes at times."""
+    try:
+        here.service.calendar.add_freeze(
+            here.actor,
+            name=form.text("name", what="the name", most=80),
+            kind=form.text("kind", what="the kind"),
+            cron=form.text("cron", what="the beginning (five fields of cron)", most=100),
+            timezone=form.text("timezone", most=60) or "UTC",
+            minutes=form.integer("minutes", what="the length"),
+            checkpoints=form.text("checkpoints").replace(",", " ").split() or ("*",),
+            reason=form.text("reason", most=400),
+        )
+    except PlatformError as error:
+        return _show(here, form=form, error=error)
+    return here.go("/calendar", "freeze")
+
+
+@router.post("/calendar/freezes/{freeze}/remove")
+def remove_freeze(here: Here, freeze: int, form: Posted) -> Response:
+    """Allows them again."""
+    try:
+        here.service.calendar.remove_freeze(here.actor, freeze)
+    except PlatformError as error:
+        return _show(here, error=error)
+    return here.go("/calendar", "freeze-removed")

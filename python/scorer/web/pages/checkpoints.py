@@ -1,0 +1,85 @@
+"""Checkpoints and lanes: what answers and observes where."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from scorer.release.errors import InvalidError, PlatformError
+from scorer.release.model import Role
+from scorer.web.pages.visit import Form, Here, Posted, Visit
+
+router = APIRouter()
+
+
+@router.get("/checkpoints")
+def checkpoints(here: Here) -> Response:
+    """All of them."""
+    return here.page("checkpoints.html", views=here.service.checkpoints.list(here.actor))
+
+
+@router.get("/checkpoints/{name}")
+def checkpoint(here: Here, name: str) -> Response:
+    """One of them."""
+    return _show(here, name)
+
+
+def _show(
+    here: Visit, name: str, *, form: Form | None = None, error: PlatformError | None = None
+) -> Response:
+    view = here.service.checkpoints.view(here.actor, name)
+    roles = [here.role(project.name) for project in here.projects() if _covers(project.checkpoints, name)]
+    order = list(Role)
+    best = max((order.index(role) for role in roles if role), default=-1)
+    return here.page(
+        "checkpoint.html",
+        error=error,
+        view=view,
+        history=here.service.checkpoints.history(here.actor, name, limit=50),
+        freeze=here.service.calendar.frozen(name, here.now),
+        changes=here.service.changes.list(here.actor, checkpoint=name, limit=20),
+        names=_names(here),
+        settings=here.settings.checkpoints.get(name),
+        may_sample=here.actor.admin or best >= order.index(Role.OWNER),
+        may_roll_back=here.actor.admin or best >= order.index(Role.MODELER),
+        form=form.values() if form else {},
+    )
+
+
+def _covers(checkpoints: tuple[str, ...], name: str) -> bool:
+    return not checkpoints or name in checkpoints
+
+
+def _names(here: Visit) -> dict[str, str]:
+    """Names of bundles by digest."""
+    return {one.digest: one.name for one in here.service.bundles.list(here.actor)}
+
+
+@router.post("/checkpoints/{name}/sampling")
+def sampling(here: Here, name: str, form: Posted) -> Response:
+    """What the shadow is fed with from now on."""
+    try:
+        here.service.checkpoints.set_sampling(
+            here.actor,
+            name,
+            sample=form.number("percent", what="the share of requests") / 100,
+            filter=form.text("filter"),
+            pool=form.on("pool"),
+        )
+    except PlatformError as error:
+        return _show(here, name, form=form, error=error)
+    return here.go(f"/checkpoints/{name}", "sampling")
+
+
+@router.post("/checkpoints/{name}/rollback")
+def rollback(here: Here, name: str, form: Posted) -> Response:
+    """Back to the lanes before these."""
+    try:
+        if not form.on("sure"):
+            raise InvalidError(
+                "a rollback takes effect at once; tick the box that says so, and send it again"
+            )
+        here.service.checkpoints.rollback(here.actor, name, reason=form.text("reason", what="the reason"))
+    except PlatformError as error:
+        return _show(here, name, form=form, error=error)
+    return here.go(f"/checkpoints/{name}", "rollback")

@@ -1,0 +1,52 @@
+"""The decision explorer: why was this shopper told this?"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from scorer.release.errors import NotFoundError
+from scorer.web.pages.traffic import decided_at, moment
+from scorer.web.pages.visit import Here
+
+router = APIRouter()
+
+
+@router.get("/decisions")
+def decisions(here: Here) -> Response:
+    """Search by id, or the newest of a checkpoint."""
+    if wanted := here.ask("id"):
+        try:
+            here.service.decisions.find(here.actor, wanted)
+        except NotFoundError as error:
+            return _recent(here, error=error)
+        return here.go(f"/decisions/{wanted}")
+    return _recent(here)
+
+
+def _recent(here: Here, *, error: NotFoundError | None = None) -> Response:
+    checkpoint = here.ask("checkpoint") or next(iter(here.settings.checkpoints))
+    return here.page(
+        "decisions.html",
+        error=error,
+        checkpoint=checkpoint,
+        checkpoints=here.settings.checkpoints,
+        rows=here.service.decisions.recent(here.actor, checkpoint, limit=50),
+        decided_at=decided_at,
+    )
+
+
+@router.get("/decisions/{decision_id:path}")
+def decision(here: Here, decision_id: str) -> Response:
+    """One of them, with every shadow's opinion and every outcome."""
+    found = here.service.decisions.find(here.actor, decision_id)
+    return here.page(
+        "decision.html",
+        wanted=decision_id,
+        decision=found["decision"],
+        observations=found.get("observations", ()),
+        outcomes=found.get("outcomes", ()),
+        features=found.get("features", ()),
+        at=decided_at(found["decision"]),
+        moment=moment,
+    )

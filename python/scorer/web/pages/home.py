@@ -1,0 +1,89 @@
+"""Home: is anything wrong now?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from scorer.release.checkpoints import CheckpointView
+from scorer.release.errors import PlatformError
+from scorer.release.model import Booking, ChangeKind, ChangeRequest, ChangeState, FreezeWindow, Outcome, Role
+from scorer.web.pages.traffic import ROWS, Traffic, traffic
+from scorer.web.pages.visit import Here, Visit
+
+router = APIRouter()
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A checkpoint at a glance."""
+
+    view: CheckpointView
+    traffic: Traffic
+    freeze: FreezeWindow | None
+    warnings: tuple[str, ...]
+
+    @property
+    def slow(self) -> bool:
+        """Beyond its promise."""
+        return self.traffic.p99_us is not None and self.traffic.p99_us > self.view.p99_ms * 1000
+
+
+@router.get("/")
+def home(here: Here) -> Response:
+    """The page."""
+    tiles = [_tile(here, view) for view in here.service.checkpoints.list(here.actor)]
+    changes = here.service.changes.list(here.actor, limit=200)
+    under_way = [one for one in changes if not one.state.is_final]
+    page = here.service.calendar.page(here.actor, here.now, here.now + timedelta(days=7))
+    return here.page(
+        "home.html",
+        tiles=tiles,
+        freezes=[(tile.view.name, tile.freeze) for tile in tiles if tile.freeze],
+        waiting=[one for one in under_way if _waits_for(here, one)],
+        under_way=under_way,
+        bookings=_next(page.bookings, here),
+        newest=[one for one in changes if one.state.is_final][:5],
+    )
+
+
+def _tile(here: Visit, view: CheckpointView) -> Tile:
+    warnings = []
+    away = [member.name for member in view.members if not member.reachable]
+    astray = [member.name for member in view.members if member.reachable and not member.in_step]
+    if away:
+        warnings.append(f"{', '.join(away)} not reachable")
+    if astray:
+        warnings.append(f"{', '.join(astray)} not in step with the recorded lanes")
+    for member in view.members:
+        stuck = [str(one.get("lane")) for one in member.observers if one.get("stuck")]
+        if stuck:
+            warnings.append(f"shadow {', '.join(stuck)} stuck at {member.name}")
+    try:
+        rows = here.service.decisions.recent(here.actor, view.name, limit=ROWS)
+    except PlatformError as error:
+        rows = ()
+        warnings.append(str(error))
+    return Tile(
+        view, traffic(rows, here.now), here.service.calendar.frozen(view.name, here.now), tuple(warnings)
+    )
+
+
+def _waits_for(here: Visit, change: ChangeRequest) -> bool:
+    """Whether the next step is his."""
+    own = here.actor.user in (change.created_by, change.submitted_by)
+    if change.state is ChangeState.DRAFT:
+        return change.created_by == here.actor.user
+    if change.state is ChangeState.READ_OUT and change.kind is ChangeKind.RELEASE:
+        passed = change.verdict is Outcome.PASS
+        return passed and not own and here.is_at_least(Role.APPROVER, change.project)
+    return False
+
+
+def _next(bookings: Sequence[Booking], here: Visit) -> list[Booking]:
+    ahead = [one for one in bookings if one.active and one.end > here.now]
+    return sorted(ahead, key=lambda one: one.start)[:6]

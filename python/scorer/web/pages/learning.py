@@ -1,0 +1,132 @@
+"""Learning: generations, what their gates said, and their reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, Response
+
+from scorer.learn.errors import DataError
+from scorer.release.errors import NotFoundError
+from scorer.web.pages.traffic import moment
+from scorer.web.pages.visit import Here, Visit
+
+router = APIRouter()
+STEPS = ("join", "train", "evaluate", "gate", "publish")
+# A report is a page of its own with its own style; it may show itself and nothing else, and run nothing.
+_REPORT = {
+    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One run of the loop, as far as it came."""
+
+    name: str
+    at: datetime | None
+    steps: Mapping[str, Mapping[str, Any]]
+    """Records by step."""
+    verdict: Mapping[str, Any]
+    """Empty: not judged yet."""
+    reason: str
+    """Why its verdict cannot be read, if so."""
+    has_report: bool
+    published: Mapping[str, Any]
+
+    @property
+    def evidence(self) -> Mapping[str, Any]:
+        """Of the verdict."""
+        found = self.verdict.get("evidence", {})
+        return found if isinstance(found, Mapping) else {}
+
+
+@router.get("/learning")
+def learning(here: Here) -> Response:
+    """Every generation, newest first."""
+    folder = here.settings.platform.learning
+    found = [_read(path) for path in reversed(_folders(here))]
+    return here.page("learning.html", workspace=folder, generations=found, steps=STEPS)
+
+
+@router.get("/learning/report")
+def history(here: Here) -> Response:
+    """The report over all generations, as `scorer learn report` writes it."""
+    from scorer.learn.report.history import history_page, read_runs
+
+    folder = here.settings.platform.learning
+    if folder is None:
+        raise NotFoundError(_NONE)
+    try:
+        return HTMLResponse(history_page(read_runs(folder / "generations")), headers=_REPORT)
+    except DataError as error:
+        raise NotFoundError(f"{error}") from None
+    except ImportError as error:
+        raise NotFoundError(
+            f'the report draws with "{error.name}"; pip install "scorer[train]" where the platform runs'
+        ) from None
+
+
+@router.get("/learning/{name}")
+def generation(here: Here, name: str) -> Response:
+    """One generation: its steps, its verdict with every check."""
+    return here.page("generation.html", one=_read(_folder(here, name)), steps=STEPS)
+
+
+@router.get("/learning/{name}/report")
+def report(here: Here, name: str) -> Response:
+    """The gate's own report of one generation."""
+    path = _folder(here, name) / "verdict" / "report.html"
+    if not path.is_file():
+        raise NotFoundError(f'generation "{name}" has no report; its gate has not judged yet')
+    return HTMLResponse(path.read_bytes(), headers=_REPORT)
+
+
+_NONE = "the settings name no learning workspace; set [platform] learning to the one of learn.toml"
+
+
+def _folders(here: Visit) -> list[Path]:
+    from scorer.learn.schedule.workspace import Workspace
+
+    folder = here.settings.platform.learning
+    return Workspace(folder).generations() if folder else []
+
+
+def _folder(here: Visit, name: str) -> Path:
+    """By comparing with what is there, so that no name can lead elsewhere."""
+    found = next((path for path in _folders(here) if path.name == name), None)
+    if found is None:
+        raise NotFoundError(f'there is no generation "{name}"' if here.settings.platform.learning else _NONE)
+    return found
+
+
+def _read(folder: Path) -> Generation:
+    verdict, reason = _json(folder / "verdict" / "verdict.json")
+    records = {step: _json(folder / f"{step}.step.json")[0] for step in STEPS}
+    return Generation(
+        folder.name,
+        moment(datetime.strptime(folder.name, "%Y%m%dT%H%M%SZ")),
+        {step: record for step, record in records.items() if record},
+        verdict,
+        reason,
+        (folder / "verdict" / "report.html").is_file(),
+        _json(folder / "published.json")[0],
+    )
+
+
+def _json(path: Path) -> tuple[Mapping[str, Any], str]:
+    """A file's document, or nothing and why."""
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}, ""
+    except (OSError, ValueError) as error:
+        return {}, f"{path.name} cannot be read: {error}"
+    return (found, "") if isinstance(found, dict) else ({}, f"{path.name} holds no object")

@@ -1,0 +1,125 @@
+"""Models and lineage: what is in a bundle, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from scorer.release.bundles import BundleDetail
+from scorer.release.errors import PlatformError
+from scorer.release.model import Role
+from scorer.web.pages.visit import Here, Posted, Visit
+
+router = APIRouter()
+
+
+@router.get("/models")
+def models(here: Here) -> Response:
+    """All of them."""
+    return _list(here)
+
+
+def _list(here: Visit, *, error: PlatformError | None = None) -> Response:
+    return here.page(
+        "models.html",
+        error=error,
+        bundles=here.service.bundles.list(here.actor, project=here.ask("project") or None),
+        projects=here.projects(),
+        uploaders=[one for one in here.projects() if here.is_at_least(Role.MODELER, one.name)],
+        limit_mb=here.settings.platform.upload_mb,
+    )
+
+
+@router.post("/models")
+def upload(here: Here, form: Posted) -> Response:
+    """Takes in an archive, or a bundle that the registry has."""
+    try:
+        project = form.text("project", what="the project")
+        if reference := form.text("reference", most=200):
+            info, said = here.service.bundles.adopt(here.actor, project, reference), "adopted"
+        else:
+            archive = form.file("archive", what="the bundle's archive")
+            info, said = here.service.bundles.upload(here.actor, project, archive.file), "uploaded"
+    except PlatformError as error:
+        return _list(here, error=error)
+    return here.go(f"/models/{info.digest.removeprefix('sha256:')}", said)
+
+
+@router.get("/models/{digest}")
+def model(here: Here, digest: str) -> Response:
+    """One of them."""
+    full = digest if digest.startswith("sha256:") else f"sha256:{digest}"
+    detail = here.service.bundles.detail(here.actor, full)
+    changes = [here.service.changes.get(here.actor, name).change for name in detail.info.changes[:20]]
+    return here.page(
+        "model.html",
+        detail=detail,
+        changes=changes,
+        chain=_chain(detail),
+        thresholds=_thresholds(detail.manifest),
+        metrics=_metrics(detail.lineage),
+        histogram=_histogram(detail.reference),
+    )
+
+
+def _chain(detail: BundleDetail) -> list[tuple[str, str, str]]:
+    """(kind, text, address) from the data that taught it to the lanes where it is."""
+    lineage = detail.lineage
+    known = (
+        ("data", "data_digest"),
+        ("code", "code_version"),
+        ("run", "run_id"),
+        ("revision of", "revision_of"),
+    )
+    chain = [(kind, str(lineage[key]), "") for kind, key in known if lineage.get(key)]
+    forests = [
+        (name, entry)
+        for name, entry in detail.manifest.get("files", {}).items()
+        if name.endswith("forest.bin")
+    ]
+    chain += [("model", f"{name} {str(entry.get('sha256', ''))[:12]}", "") for name, entry in forests]
+    chain.append(("bundle", detail.info.digest, ""))
+    chain += [("change", name, f"/changes/{name}") for name in detail.info.changes[:3]]
+    chain += [("lane", lane, f"/checkpoints/{lane.partition('/')[0]}") for lane in detail.lanes]
+    return chain
+
+
+def _thresholds(manifest: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Bands of the threshold node: from which score on what is said."""
+    return [band for node in manifest.get("program", ()) for band in node.get("bands", ())]
+
+
+def _metrics(lineage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Single figures of training; evidence of gates is a document of its own and shown on Learning."""
+    metrics = lineage.get("metrics") or {}
+    return {name: value for name, value in metrics.items() if isinstance(value, int | float | str)}
+
+
+def _histogram(reference: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Scores when it was built: of training and of validation, as a figure of Plotly; None where unknown."""
+    traces = []
+    for name, one in reference.items():
+        if not isinstance(one, Mapping) or not one.get("counts"):
+            continue
+        edges, counts = one["edges"], one["counts"]
+        total = sum(counts) or 1
+        traces.append(
+            {
+                "type": "bar",
+                "name": name,
+                "x": [(low + high) / 2 for low, high in pairwise(edges)],
+                "width": [high - low for low, high in pairwise(edges)],
+                "y": [count / total for count in counts],
+                "opacity": 0.6,
+            }
+        )
+    layout = {
+        "barmode": "overlay",
+        "xaxis": {"title": {"text": "score"}},
+        "yaxis": {"title": {"text": "share of rows"}, "tickformat": ".0%"},
+    }
+    return {"data": traces, "layout": layout} if traces else None

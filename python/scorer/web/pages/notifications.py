@@ -1,0 +1,75 @@
+"""Notifications: who is told of what, and what came of it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from scorer.release.errors import InvalidError, PlatformError
+from scorer.release.model import Role, Severity
+from scorer.release.notify import Delivery
+from scorer.web.pages.visit import Here, Posted, Visit
+
+router = APIRouter()
+
+
+@router.get("/notifications")
+def notifications(here: Here) -> Response:
+    """The page of a project."""
+    return _show(here)
+
+
+def _show(here: Visit, *, error: PlatformError | None = None, tested: Delivery | None = None) -> Response:
+    projects = here.projects()
+    project = here.ask("project") or (projects[0].name if projects else "")
+    return here.page(
+        "notifications.html",
+        error=error,
+        tested=tested,
+        project=project,
+        projects=projects,
+        channels=here.service.notifications.channels(here.actor, project) if project else (),
+        deliveries=here.service.notifications.deliveries(here.actor, project) if project else (),
+        severities=list(Severity),
+        checkpoints=here.settings.checkpoints,
+        may_change=bool(project) and here.is_at_least(Role.OWNER, project),
+    )
+
+
+@router.post("/notifications")
+def add(here: Here, form: Posted) -> Response:
+    """One channel more."""
+    try:
+        severity = form.text("severity", what="the severity")
+        if severity not in list(Severity):
+            raise InvalidError(f'the severity "{severity[:20]}" is none of {", ".join(Severity)}; choose one')
+        here.service.notifications.add_channel(
+            here.actor,
+            form.text("project", what="the project"),
+            form.text("url", what="the address", most=2000),
+            severity=Severity(severity),
+            checkpoints=form.text("checkpoints").replace(",", " ").split(),
+            secret=form.text("secret", most=200) or None,
+        )
+    except PlatformError as error:
+        return _show(here, error=error)
+    return here.go("/notifications", "channel", project=form.text("project"))
+
+
+@router.post("/notifications/{channel}/test")
+def test(here: Here, channel: int, form: Posted) -> Response:
+    """One message now."""
+    try:
+        return _show(here, tested=here.service.notifications.test_channel(here.actor, channel))
+    except PlatformError as error:
+        return _show(here, error=error)
+
+
+@router.post("/notifications/{channel}/remove")
+def remove(here: Here, channel: int, form: Posted) -> Response:
+    """One fewer."""
+    try:
+        here.service.notifications.remove_channel(here.actor, channel)
+    except PlatformError as error:
+        return _show(here, error=error)
+    return here.go("/notifications", "channel-removed", project=here.ask("project"))

@@ -1,0 +1,144 @@
+"""The shadow read-out: what a change showed, judged, drawn and downloadable."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from scorer.release.errors import ConflictError, NotFoundError, PlatformError
+from scorer.release.model import ChangeRequest
+from scorer.release.readout import Figure, Readout
+from scorer.web.pages.visit import Here, Visit
+from scorer.web.rendering import island, iso
+
+router = APIRouter()
+CHART_ROWS = 200
+
+
+@router.get("/changes/{change}/read-out")
+def page(here: Here, change: str) -> Response:
+    """The page; by window and server where the address says so."""
+    detail = here.service.changes.get(here.actor, change)
+    found: Readout | None = None
+    problem: PlatformError | None = None
+    try:
+        found = _readout(here, change)
+    except (NotFoundError, ConflictError) as error:
+        problem = error
+    return here.page(
+        "readout.html",
+        change=detail.change,
+        readout=found,
+        problem=problem,
+        blocking=[gate for gate in found.gates if gate.blocks] if found else [],
+        versions=_versions(here, detail.change),
+        members=_members(here, detail.change.checkpoint),
+        most=CHART_ROWS,
+    )
+
+
+def _readout(here: Visit, change: str) -> Readout:
+    return here.service.readouts.readout(
+        here.actor,
+        change,
+        start=here.ask_moment("start"),
+        end=here.ask_moment("end"),
+        server=here.ask("server") or None,
+    )
+
+
+def _versions(here: Visit, change: ChangeRequest) -> Sequence[ChangeRequest]:
+    """Others of the same model at the same checkpoint, to compare with."""
+    return [
+        one
+        for one in here.service.changes.list(here.actor, checkpoint=change.checkpoint, limit=50)
+        if one.bundle_name == change.bundle_name and one.state not in ("draft", "checks", "booked")
+    ]
+
+
+def _members(here: Visit, checkpoint: str) -> list[str]:
+    return [one.name for one in here.service.checkpoints.view(here.actor, checkpoint).members]
+
+
+@router.get("/changes/{change}/read-out/figures/{name}.{form}")
+def download(here: Here, change: str, name: str, form: str) -> Response:
+    """A figure's numbers."""
+    narrowed = any(here.ask(one) for one in ("start", "end", "server"))
+    if narrowed:
+        named = {one.name: one for one in _readout(here, change).figures}
+        figure = named.get(name)
+        if figure is None:
+            raise NotFoundError(f'the read-out has no figure "{name}"; it has {", ".join(named)}')
+    else:
+        figure = here.service.readouts.figure(here.actor, change, name)
+    return _file(figure, f"{change}-{figure.name}", form)
+
+
+def _file(figure: Figure, stem: str, form: str) -> Response:
+    if form == "csv":
+        return attachment(csv_text(figure.columns, figure.rows), f"{stem}.csv", "text/csv; charset=utf-8")
+    if form == "json":
+        content = str(
+            island(
+                {
+                    "name": figure.name,
+                    "title": figure.title,
+                    "words": figure.words,
+                    "columns": figure.columns,
+                    "rows": figure.rows,
+                    "plotly": figure.plotly,
+                }
+            )
+        )
+        return attachment(content, f"{stem}.json", "application/json")
+    raise NotFoundError(f'a figure is downloaded as .csv or .json, not as ".{form}"')
+
+
+@router.get("/changes/{change}/read-out/read-out.json")
+def whole(here: Here, change: str) -> Response:
+    """All of it."""
+    one = _readout(here, change)
+    content = {
+        "change": one.change,
+        "checkpoint": one.checkpoint,
+        "bundle": one.bundle,
+        "live_bundle": one.live_bundle,
+        "start": iso(one.start),
+        "end": iso(one.end),
+        "rows": one.rows,
+        "is_final": one.is_final,
+        "verdict": one.verdict,
+        "gates": one.gates,
+        "summary": one.summary,
+        "figures": one.figures,
+        "examples": one.examples,
+    }
+    return attachment(str(island(content)), f"{change}-read-out.json", "application/json")
+
+
+def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """RFC 4180; a text that a spreadsheet would take for a formula is marked as text."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow(
+            [
+                f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
+                for cell in row
+            ]
+        )
+    return out.getvalue()
+
+
+def attachment(content: str, name: str, media: str) -> Response:
+    """A download."""
+    safe = "".join(letter if letter.isalnum() or letter in ".-_" else "-" for letter in name)
+    return Response(
+        content, media_type=media, headers={"Content-Disposition": f'attachment; filename="{safe}"'}
+    )

@@ -1,0 +1,97 @@
+"""Signing in with a token, and out again."""
+
+from __future__ import annotations
+
+import secrets
+from math import ceil
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from scorer.release.errors import NotAllowedError, NotAuthenticatedError
+from scorer.web.app import Web
+from scorer.web.identity import check_form, inside
+from scorer.web.pages.visit import Posted
+from scorer.web.rendering import query
+
+router = APIRouter()
+
+_WHY = {
+    "first": "Sign in to see this page.",
+    "ended": "Your session has ended. Sign in again, and you are back where you were.",
+    "out": "You are signed out.",
+}
+
+
+def _form(
+    request: Request, *, why: str = "", wrong: str = "", following: str = "/", status: int = 200
+) -> Response:
+    """The sign-in form; as nobody is known yet, it is tied to the browser by a cookie of its own."""
+    web: Web = request.app.state.web
+    tie = request.cookies.get(_tie(web)) or secrets.token_urlsafe(24)
+    content = web.render(
+        "login.html", why=_WHY.get(why, ""), wrong=wrong, following=following, csrf=web.identity.sign(tie)
+    )
+    response = HTMLResponse(content, status)
+    response.set_cookie(
+        _tie(web), tie, httponly=True, samesite="strict", secure=web.identity.secure, path="/", max_age=3600
+    )
+    return response
+
+
+def _tie(web: Web) -> str:
+    return f"{web.identity.cookie}-login"
+
+
+@router.get("/login")
+def login(request: Request, why: str = "", next: str = "/") -> Response:  # noqa: A002 - as addresses have it
+    """The form."""
+    return _form(request, why=why, following=inside(next))
+
+
+@router.post("/login")
+def sign_in(
+    request: Request,
+    token: str = Form("", max_length=1000),
+    csrf: str = Form("", max_length=200),
+    next: str = Form("/", max_length=4000),  # noqa: A002
+) -> Response:
+    """Opens a session for a token."""
+    web: Web = request.app.state.web
+    following, address = inside(next), request.client.host if request.client else ""
+    if wait := web.attempts.wait(address):
+        words = f"Too many attempts from this address; try again in {ceil(wait / 60)} min."
+        response = _form(request, wrong=words, following=following, status=429)
+        response.headers["Retry-After"] = str(ceil(wait))
+        return response
+    try:
+        check_form(request, csrf, web.identity.sign(request.cookies.get(_tie(web), "")))
+    except NotAllowedError:
+        words = "This form had been open for too long. It is a new one now; paste the token once more."
+        return _form(request, wrong=words, following=following, status=403)
+    try:
+        cookie, session = web.service.access.open_session(token.strip())
+    except NotAuthenticatedError as error:
+        web.attempts.failed(address)
+        return _form(request, wrong=f"{error}", following=following, status=401)
+    response = RedirectResponse(following, 303)
+    response.set_cookie(
+        web.identity.cookie,
+        cookie,
+        expires=session.expires_at,
+        httponly=True,
+        samesite="strict",
+        secure=web.identity.secure,
+        path="/",
+    )
+    return response
+
+
+@router.post("/logout")
+def sign_out(request: Request, form: Posted) -> Response:
+    """Ends the session."""
+    web: Web = request.app.state.web
+    web.service.access.close_session(request.cookies.get(web.identity.cookie, ""))
+    response = RedirectResponse(f"/login{query(why='out')}", 303)
+    response.delete_cookie(web.identity.cookie, path="/", secure=web.identity.secure, httponly=True)
+    return response

@@ -1,0 +1,67 @@
+"""What the newest decisions of a checkpoint say of it: rate, times, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+ROWS = 500
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Of the newest decisions."""
+
+    rows: int
+    per_second: float | None
+    p99_us: float | None
+    declined: float | None
+    """Share told "decline"; None for actions."""
+    fallbacks: float
+    newest: datetime | None
+    line: tuple[float, ...]
+    """Highest time of each of up to 40 equal parts, microseconds, oldest first."""
+
+
+def moment(value: Any) -> datetime | None:
+    """A time as decisions carry it: aware, text, or microseconds."""
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, str):
+        try:
+            return moment(datetime.fromisoformat(value))
+        except ValueError:
+            return None
+    if isinstance(value, int | float):
+        return datetime.fromtimestamp(value / 1e6, UTC)
+    return None
+
+
+def decided_at(row: Mapping[str, Any]) -> datetime | None:
+    """When a decision was made."""
+    return moment(row.get("decided_at", row.get("decided_at_us")))
+
+
+def traffic(rows: Sequence[Mapping[str, Any]], now: datetime) -> Traffic:
+    """Of decisions, in any order."""
+    timed = sorted(
+        ((at, row) for row in rows if (at := decided_at(row)) is not None), key=lambda pair: pair[0]
+    )
+    if not timed:
+        return Traffic(0, None, None, None, 0.0, None, ())
+    spans = [float(row.get("exec_us") or 0) + float(row.get("data_load_us") or 0) for _, row in timed]
+    told = [row["decision"] for _, row in timed if row.get("decision")]
+    # Up to now, so that a checkpoint whose shoppers have left shows a falling rate.
+    seconds = max((now - timed[0][0]).total_seconds(), 1e-3)
+    part = max(1, len(spans) // 40)
+    return Traffic(
+        rows=len(timed),
+        per_second=len(timed) / seconds,
+        p99_us=sorted(spans)[min(len(spans) - 1, int(0.99 * len(spans)))],
+        declined=sum(one == "decline" for one in told) / len(told) if told else None,
+        fallbacks=sum(bool(row.get("fallback_source")) for _, row in timed) / len(timed),
+        newest=timed[-1][0],
+        line=tuple(max(spans[at : at + part]) for at in range(0, len(spans), part)),
+    )

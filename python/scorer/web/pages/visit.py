@@ -1,0 +1,199 @@
+"""What every page is given: who visits, the service, and the means to answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.datastructures import FormData, UploadFile
+
+from scorer.release.errors import InvalidError, NotFoundError, PlatformError
+from scorer.release.model import Actor, Project, Role
+from scorer.release.problems import kind_of
+from scorer.web import words
+from scorer.web.identity import FIELD, check_form
+
+if TYPE_CHECKING:
+    from scorer.release.service import Service
+    from scorer.release.settings import Settings
+    from scorer.web.app import Web
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One request of somebody who is known."""
+
+    request: Request
+    web: Web
+    actor: Actor
+    csrf: str
+
+    @property
+    def service(self) -> Service:
+        """The operations."""
+        return self.web.service
+
+    @property
+    def settings(self) -> Settings:
+        """The platform's."""
+        return self.web.settings
+
+    @property
+    def now(self) -> datetime:
+        """Aware, UTC."""
+        return datetime.now(UTC)
+
+    def ask(self, name: str, default: str = "") -> str:
+        """A parameter of the address."""
+        return self.request.query_params.get(name, default).strip()
+
+    def ask_number(self, name: str, default: float, *, low: float, high: float) -> float:
+        """A number of the address; what is not one, or out of range, is the default."""
+        try:
+            value = float(self.ask(name) or default)
+        except ValueError:
+            return default
+        return value if low <= value <= high else default
+
+    def ask_moment(self, name: str) -> datetime | None:
+        """A moment of the address; None where there is none."""
+        return moment(self.ask(name)) if self.ask(name) else None
+
+    def role(self, project: str) -> Role | None:
+        """What he is in a project."""
+        return Role.ADMIN if self.actor.admin else self.actor.roles.get(project)
+
+    def is_at_least(self, role: Role, project: str) -> bool:
+        """Whether he may do there what a role may."""
+        order, own = list(Role), self.role(project)
+        return own is not None and order.index(own) >= order.index(role)
+
+    def projects(self) -> list[Project]:
+        """Those that he may see."""
+        return list(self.service.access.projects(self.actor))
+
+    def page(
+        self, template: str, *, status: int = 200, error: PlatformError | None = None, **values: Any
+    ) -> HTMLResponse:
+        """A page. With an error it says so at the top, and answers with the error's status."""
+        said = words.SAID.get(self.ask("said"), "") if error is None else ""
+        content = self.web.render(
+            template,
+            request=self.request,
+            visit=self,
+            actor=self.actor,
+            csrf=self.csrf,
+            now=self.now,
+            said=said,
+            error=error,
+            **values,
+        )
+        return HTMLResponse(content, kind_of(error).status if error else status)
+
+    def go(self, path: str, said: str = "", **parameters: Any) -> Response:
+        """To another page of ours, by GET, with a word of what was done."""
+        from scorer.web.rendering import query
+
+        return RedirectResponse(path + query(**parameters, said=said), 303)
+
+
+class Form:
+    """A form that came from a page of ours."""
+
+    def __init__(self, data: FormData) -> None:
+        self._data = data
+
+    def text(self, name: str, *, what: str = "", most: int = 4000) -> str:
+        """Stripped; where `what` is given it must not be empty."""
+        value = self._data.get(name, "")
+        text = value.strip() if isinstance(value, str) else ""
+        if what and not text:
+            raise InvalidError(f"{what} is missing; fill it in")
+        if len(text) > most:
+            raise InvalidError(f"{what or name} is {len(text):,} characters long; {most:,} are the most")
+        return text.replace("\r\n", "\n")
+
+    def number(self, name: str, *, what: str, default: float | None = None) -> float:
+        """A finite number."""
+        text = self.text(name, what="" if default is not None else what)
+        try:
+            value = float(text) if text else default
+        except ValueError:
+            value = math.nan
+        if value is None or not math.isfinite(value):
+            raise InvalidError(f'{what} "{text[:40]}" is not a number; write one such as 60 or 0.5')
+        return value
+
+    def integer(self, name: str, *, what: str) -> int:
+        """A whole number."""
+        value = self.number(name, what=what)
+        if value != int(value) or abs(value) > 2**53:
+            raise InvalidError(f"{what} is not a whole number; write one such as 2")
+        return int(value)
+
+    def moment(self, name: str, *, what: str) -> datetime | None:
+        """UTC; None where it is empty."""
+        text = self.text(name)
+        return moment(text, what) if text else None
+
+    def on(self, name: str) -> bool:
+        """Whether a box is ticked."""
+        return self._data.get(name) is not None
+
+    def file(self, name: str, *, what: str) -> UploadFile:
+        """An uploaded file."""
+        value = self._data.get(name)
+        if not isinstance(value, UploadFile) or not value.filename:
+            raise InvalidError(f"{what} is missing; choose a file")
+        return value
+
+    def values(self) -> Mapping[str, str]:
+        """As sent, to show again beside what was wrong."""
+        return {name: value for name, value in self._data.items() if isinstance(value, str) and name != FIELD}
+
+
+def moment(text: str, what: str = "the time") -> datetime:
+    """Reads `2026-11-21T13:00`, in UTC unless it says otherwise."""
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidError(
+            f'{what} "{text[:40]}" is not a time; write one such as 2026-11-21T13:00'
+        ) from None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def visit(request: Request) -> Visit:
+    """Who visits. Raises NotAuthenticatedError, which leads to the sign-in page."""
+    web: Web = request.app.state.web
+    actor, csrf = web.identity.of(request)
+    return Visit(request, web, actor, csrf)
+
+
+Here = Annotated[Visit, Depends(visit)]
+
+
+async def posted(request: Request, here: Here) -> Form:
+    """What he sent, once it is sure that he did."""
+    try:
+        data = await request.form(max_files=1, max_fields=200, max_part_size=1 << 20)
+    except ValueError as error:
+        raise InvalidError(f"the form cannot be read ({error}); open the page again") from None
+    sent = data.get(FIELD, "")
+    check_form(request, sent if isinstance(sent, str) else "", here.csrf)
+    return Form(data)
+
+
+Posted = Annotated[Form, Depends(posted)]
+
+
+def one_of(what: str, name: str, known: Mapping[str, Any]) -> Any:
+    """Raises NotFoundError that says what there is."""
+    if name not in known:
+        raise NotFoundError(f'there is no {what} "{name}"; there are {", ".join(sorted(known)) or "none"}')
+    return known[name]

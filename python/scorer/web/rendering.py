@@ -1,0 +1,195 @@
+"""Templates, and how values are written on pages."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from scorer.web import words
+
+_ESCAPES = {
+    ord("<"): "\\u003c",
+    ord(">"): "\\u003e",
+    ord("&"): "\\u0026",
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+}
+NOTHING = "\N{EN DASH}"
+_NOTHING = Markup("\N{EN DASH}")
+
+
+def environment() -> Environment:
+    """Everything that templates may use; text is escaped, a name that does not exist is an error."""
+    made = Environment(
+        loader=PackageLoader("scorer.web", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "when": when,
+        "ago": ago,
+        "clock": clock,
+        "iso": iso,
+        "local": local,
+        "percent": percent,
+        "micros": micros,
+        "number": number,
+        "size": size,
+        "digest": digest,
+        "island": island,
+        "compact": compact,
+        "plain": plain,
+        "minutes": minutes,
+    }
+    made.globals |= {"words": words, "nothing": NOTHING, "query": query}
+    return made
+
+
+def island(value: Any) -> Markup:
+    """JSON for a `<script type="application/json">`; NaN and infinities become null."""
+    text = orjson.dumps(
+        value, default=_plain_value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    ).decode()
+    return Markup(text.translate(_ESCAPES))  # noqa: S704 - JSON with < > & written as escapes
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
+
+
+def compact(value: Any) -> str:
+    """JSON on one line, for details in tables."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, default=_plain_value, ensure_ascii=False)
+
+
+def plain(value: Any) -> str:
+    """Any single value of a table."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.6g}" if abs(value) < 1e15 else f"{value:g}"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return compact(value)
+
+
+def when(value: datetime | None) -> Markup:
+    """A moment, to the minute, in UTC."""
+    if value is None:
+        return _NOTHING
+    moment = value.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+        moment.isoformat(), moment.strftime("%Y-%m-%d %H:%M:%S"), moment.strftime("%d %b %H:%M")
+    )
+
+
+def clock(value: datetime | None) -> Markup:
+    """A moment, to the second."""
+    if value is None:
+        return _NOTHING
+    moment = value.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+        moment.isoformat(), moment.strftime("%Y-%m-%d %H:%M:%S"), moment.strftime("%H:%M:%S")
+    )
+
+
+def ago(value: datetime | None, now: datetime | None = None) -> str:
+    """How long since, or until, in the largest unit that fits."""
+    if value is None:
+        return NOTHING
+    seconds = ((now or datetime.now(UTC)) - value).total_seconds()
+    size, past = abs(seconds), seconds >= 0
+    for unit, length in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0), ("s", 1.0)):
+        if size >= length:
+            text = f"{size / length:.0f} {unit}"
+            return f"{text} ago" if past else f"in {text}"
+    return "now"
+
+
+def iso(value: datetime | None) -> str:
+    """For addresses."""
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if value else ""
+
+
+def local(value: datetime | None) -> str:
+    """For `<input type="datetime-local">`, in UTC."""
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M") if value else ""
+
+
+def minutes(value: float) -> str:
+    """A length of time."""
+    if value >= 1440 and value % 1440 == 0:
+        return f"{value / 1440:g} d"
+    if value >= 120 and value % 60 == 0:
+        return f"{value / 60:g} h"
+    return f"{value:.3g} min" if value < 1000 else f"{value / 60:.3g} h"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share."""
+    if value is None or math.isnan(value):
+        return NOTHING
+    return f"{value:.{digits}%}".replace("%", "\N{NARROW NO-BREAK SPACE}%")
+
+
+def micros(value: float | None) -> str:
+    """Microseconds, in the unit that reads best."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return NOTHING
+    if value < 1_000:
+        return f"{value:.0f}\N{NARROW NO-BREAK SPACE}µs"
+    if value < 1_000_000:
+        return f"{value / 1_000:.3g}\N{NARROW NO-BREAK SPACE}ms"
+    return f"{value / 1_000_000:.3g}\N{NARROW NO-BREAK SPACE}s"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A figure, with as many digits as matter."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return NOTHING
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value):,}"
+    return f"{value:,.{digits}g}"
+
+
+def size(value: float) -> str:
+    """Bytes."""
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} GB"
+
+
+def digest(value: str | None) -> str:
+    """Enough of a digest to tell it from others."""
+    return value.removeprefix("sha256:")[:12] if value else NOTHING
+
+
+def query(**values: Any) -> str:
+    """`?a=b&c=d` of what is given and not empty."""
+    kept = {name: value for name, value in values.items() if value not in (None, "")}
+    return f"?{urlencode(kept)}" if kept else ""

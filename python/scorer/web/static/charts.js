@@ -1,0 +1,74 @@
+// Draws the figures of a page with Plotly, in the page's own colours.
+"use strict";
+(() => {
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const narrow = () => matchMedia("(max-width: 820px)").matches;
+  const settings = {
+    responsive: true,
+    displaylogo: false,
+    showTips: false,
+    modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+  };
+
+  const axis = (given) => ({
+    automargin: true,
+    ...given,
+    gridcolor: style("--line"),
+    linecolor: style("--line"),
+    zerolinecolor: style("--line"),
+    title: typeof given?.title === "string" ? { text: given.title } : given?.title,
+  });
+
+  const dressed = (layout) => {
+    const made = {
+      ...layout,
+      title: undefined, // The heading above says it.
+      autosize: true,
+      width: undefined,
+      height: undefined,
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: "system-ui, sans-serif", size: 12, color: style("--muted") },
+      margin: { l: 56, r: narrow() ? 12 : 24, t: 12, b: 46 },
+      colorway: layout.colorway ?? ["--l0", "--l1", "--l4", "--l2", "--l3"].map(style),
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, ...layout.legend },
+      hoverlabel: { font: { family: "system-ui, sans-serif" } },
+      dragmode: narrow() ? false : "zoom",
+    };
+    for (const key of Object.keys(layout)) if (/^[xy]axis\d*$/.test(key)) made[key] = axis(layout[key]);
+    made.xaxis ??= axis({});
+    made.yaxis ??= axis({});
+    return made;
+  };
+
+  const figures = [...document.querySelectorAll("script[data-plot]")].map((script) => ({
+    place: document.getElementById(script.dataset.plot),
+    figure: JSON.parse(script.textContent),
+  }));
+
+  const draw = async ({ place, figure }) => {
+    try {
+      await Plotly.react(place, figure.data, dressed(figure.layout ?? {}), settings);
+    } catch (error) {
+      place.classList.add("failed");
+      place.textContent = `This figure cannot be drawn (${error.message}); its numbers are below.`;
+    }
+  };
+
+  const all = async () => {
+    for (const one of figures) {
+      await draw(one);
+      await new Promise((done) => setTimeout(done));
+    }
+    document.documentElement.dataset.drawn = "yes";
+  };
+
+  addEventListener("beforeprint", () => figures.forEach(({ place }) => Plotly.Plots.resize(place)));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
+  if (window.Plotly) all();
+  else
+    figures.forEach(({ place }) => {
+      place.classList.add("failed");
+      place.textContent = "The script that draws did not load; the numbers are below.";
+    });
+})();

@@ -1,0 +1,609 @@
+"""A platform full of synthetic data, for pages: the real store, people, audit log and calendar; the rest
+stands in for what needs servers.
+
+::
+
+    platform, tokens = demo_platform(tmp_path)      # tokens by user: ada (admin), mia (modeler), otto (owner)
+    app = create_app(platform, platform.settings)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from readouts import synthetic_readout
+
+from scorer.release.access import Access
+from scorer.release.audit import Audit
+from scorer.release.bundles import BundleDetail, BundleInfo
+from scorer.release.calendar import Calendar, Page
+from scorer.release.changes import ChangeDetail, Draft, Step
+from scorer.release.checkpoints import CheckpointView, MemberView
+from scorer.release.errors import ConflictError, InvalidError, NotFoundError
+from scorer.release.model import (
+    Actor,
+    Booking,
+    ChangeEvent,
+    ChangeKind,
+    ChangeRequest,
+    ChangeState,
+    LaneSpec,
+    Outcome,
+    RecordedTable,
+    Role,
+    Severity,
+)
+from scorer.release.notify import Channel, Delivery
+from scorer.release.service import Service
+from scorer.release.settings import Settings
+from scorer.release.store import Store
+
+LIVE, NEXT, OTHER = (f"sha256:{letter * 4}{'0123456789ab' * 5}" for letter in ("3f9c", "a71e", "c04d"))
+SETTINGS = """
+[platform]
+database = "platform.sqlite"
+data_dir = "data"
+learning = "learning"
+[checkpoints."fraud.checkout"]
+alias = "fraud-checkout@live"
+p99_ms = 5.0
+minutes = 60
+[checkpoints."action.authorise"]
+alias = "action-authorise@live"
+p99_ms = 8.0
+"""
+VERSIONS = {LIVE: "fraud-checkout", NEXT: "fraud-checkout", OTHER: "action-authorise"}
+
+
+@dataclass
+class DemoPlatform:
+    """As `scorer.release.open.Platform`."""
+
+    settings: Settings
+    store: Store
+    service: Service
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def demo_platform(directory: Path) -> tuple[DemoPlatform, dict[str, str]]:
+    """Opens one below a directory."""
+    settings = Settings.parse(SETTINGS, base=directory)
+    store = Store(settings.platform.database)
+    audit = Audit(store)
+    access = Access(store, audit)
+    _, secret = access.bootstrap("ada")
+    ada = access.authenticate(secret)
+    tokens = {"ada": secret}
+    access.create_project(ada, "fraud", "Fraud at checkout", checkpoints=["fraud.checkout"])
+    access.create_project(ada, "routing", "Payment actions")
+    for user, role in (("mia", Role.MODELER), ("otto", Role.OWNER), ("vera", Role.VIEWER)):
+        access.set_member(ada, "fraud", user, role)
+        tokens[user] = access.create_token(ada, user=user, label=f"{user}'s laptop", role=role)[1]
+    changes = DemoChanges(access)
+    calendar = DemoCalendar(store, settings, audit)
+    freeze: dict[str, Any] = {"minutes": 720, "reason": "Sales", "checkpoints": ["action.*"]}
+    calendar.add_freeze(
+        ada, name="Weekend", kind="deny", cron="0 18 * * 5", timezone="Europe/Amsterdam", **freeze
+    )
+    changes.bookings = {one.change: one for one in calendar.bookings}
+    service = Service(
+        access=access,
+        audit=audit,
+        bundles=DemoBundles(),
+        checkpoints=DemoCheckpoints(),
+        calendar=calendar,
+        changes=changes,
+        decisions=DemoDecisions(),
+        notifications=DemoNotifications(),
+        readouts=DemoReadouts(),
+    )
+    return DemoPlatform(settings, store, service), tokens
+
+
+class DemoCalendar(Calendar):
+    """With bookings of the days to come."""
+
+    @property
+    def bookings(self) -> list[Booking]:
+        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        fraud, action, test, release = (
+            "fraud.checkout",
+            "action.authorise",
+            ChangeKind.TEST,
+            ChangeKind.RELEASE,
+        )
+        planned = (
+            ("mia", test, 26, 5, fraud, 1),
+            ("otto", release, 33, 9, fraud, 1),
+            ("mia", test, 52, 14, fraud, 1),
+            ("otto", test, 49, 26, fraud, 2),
+            ("vera", release, 80, 20, action, 1),
+            ("mia", release, 100, 18, fraud, 2),
+        )
+        return [
+            Booking(
+                number,
+                f"cr-{number:06}",
+                "fraud",
+                user,
+                kind,
+                checkpoint,
+                slot,
+                midnight + timedelta(hours=hours),
+                midnight + timedelta(hours=hours + length),
+            )
+            for number, (user, kind, hours, length, checkpoint, slot) in enumerate(planned, 21)
+        ]
+
+    def page(self, actor: Actor, start: datetime, end: datetime, *, checkpoint: str | None = None) -> Page:
+        found = super().page(actor, start, end, checkpoint=checkpoint)
+        inside = [one for one in self.bookings if one.start < end and one.end > start]
+        return replace(found, bookings=tuple(one for one in inside if checkpoint in (None, one.checkpoint)))
+
+
+def _change(number: int, **given: Any) -> ChangeRequest:
+    now = datetime.now(UTC)
+    plain: dict[str, Any] = {
+        "id": f"cr-{number:06}",
+        "project": "fraud",
+        "kind": ChangeKind.TEST,
+        "checkpoint": "fraud.checkout",
+        "bundle": NEXT,
+        "bundle_name": "fraud-checkout",
+        "title": "Card-testing features of October",
+        "state": ChangeState.AUDITING,
+        "step": "sample",
+        "created_by": "mia",
+        "submitted_by": "mia",
+        "created_at": now - timedelta(hours=30 - number),
+        "updated_at": now - timedelta(minutes=90 - 4 * number),
+        "version": 7,
+        "minutes": 60.0,
+        "note": "Observing since 38 minutes; 12,480 of about 20,000 requests.",
+    }
+    return ChangeRequest(**{**plain, **given})
+
+
+class DemoChanges:
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self.bookings: dict[str, Any] = {}
+        passed, done = Outcome.PASS, ChangeState.DONE
+        made = [
+            _change(
+                20,
+                kind=ChangeKind.RELEASE,
+                state=ChangeState.READ_OUT,
+                step="approval",
+                verdict=passed,
+                test="cr-000012",
+                note="Its gates passed. It waits for an approver who did not submit it.",
+            ),
+            _change(18),
+            _change(17, state=ChangeState.DRAFT, step="", title="LightGBM instead of XGBoost", note=""),
+            _change(
+                14,
+                state=ChangeState.REJECTED,
+                verdict=Outcome.FAIL,
+                title="Deeper trees, 900 of depth 8",
+                note="Execution p99 is 7.2 ms, above the promise of 5 ms.",
+            ),
+            _change(12, state=done, verdict=passed, note="All gates passed; it may be released."),
+            _change(
+                9,
+                kind=ChangeKind.RELEASE,
+                state=ChangeState.ROLLED_BACK,
+                title="September retrain",
+                note="Approve rate fell by 1.1 points at 5 %; rolled back by itself after 4 min.",
+            ),
+            *(
+                _change(number, title="Booked ahead", state=ChangeState.BOOKED, note="")
+                for number in range(21, 27)
+            ),
+        ]
+        self.all = {one.id: one for one in made}
+
+    def _may(self, actor: Actor, project: str) -> bool:
+        return actor.admin or project in actor.roles
+
+    def list(
+        self,
+        actor: Actor,
+        *,
+        project: str | None = None,
+        checkpoint: str | None = None,
+        state: ChangeState | None = None,
+        user: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[ChangeRequest]:
+        wanted = {"project": project, "checkpoint": checkpoint, "state": state, "created_by": user}
+        return [
+            one
+            for one in sorted(self.all.values(), key=lambda one: one.id, reverse=True)
+            if self._may(actor, one.project)
+            and all(value is None or getattr(one, name) == value for name, value in wanted.items())
+        ][:limit]
+
+    def get(self, actor: Actor, change: str) -> ChangeDetail:
+        one = self.all.get(change)
+        if one is None or not self._may(actor, one.project):
+            raise NotFoundError(f'there is no change request "{change}", or not for you')
+        begun = one.created_at
+        names = (
+            (ChangeState.CHECKS, "verify", "Every file and the digest of the whole agree."),
+            (ChangeState.CHECKS, "golden", "256 golden cases, bit for bit."),
+            (ChangeState.CHECKS, "schema", "The checkpoint feeds all of its 38 features."),
+            (ChangeState.BOOKED, "booked", "Slot 1."),
+            (ChangeState.DEPLOYING, "deploy", "2 of 2 servers observe with it."),
+            (ChangeState.AUDITING, "sample", "12,480 of about 20,000 requests seen."),
+            (ChangeState.READ_OUT, "measure", "Figures and gates over everything seen."),
+        )
+        order, at = list(ChangeState), list(ChangeState).index(one.state)
+        steps = tuple(
+            Step(
+                state,
+                name,
+                words if order.index(state) <= at else "",
+                "done" if order.index(state) < at else "running" if order.index(state) == at else "to come",
+                begun + timedelta(seconds=41 * place) if order.index(state) <= at else None,
+                begun + timedelta(seconds=41 * place + 12) if order.index(state) < at else None,
+            )
+            for place, (state, name, words) in enumerate(names)
+        )
+        events = tuple(
+            ChangeEvent(
+                place, change, begun + timedelta(minutes=place), "platform", state, name, Severity.INFO, words
+            )
+            for place, (state, name, words) in enumerate(names[:5])
+        )
+        own = actor.user == one.created_by
+        allowed = {
+            ChangeState.DRAFT: ("edit", "submit", "withdraw") if own else (),
+            ChangeState.BOOKED: ("rebook", "withdraw") if own else (),
+            ChangeState.AUDITING: ("finish", "withdraw", "waive"),
+            ChangeState.READ_OUT: ("withdraw",) if own else ("approve", "reject", "waive"),
+            ChangeState.RELEASED: ("rollback",),
+        }.get(one.state, ())
+        gates = synthetic_readout().gates if one.verdict or one.state is ChangeState.AUDITING else ()
+        diff = {
+            "features": {"added": ["card_tests_1h", "bin_velocity"], "removed": []},
+            "parameters": {"trees": [400, 500], "depth": [6, 6]},
+            "thresholds": {"review": [0.42, 0.4], "decline": [0.83, 0.8]},
+            "bytes": [812_000, 1_034_000],
+        }
+        return ChangeDetail(one, steps, events, gates, self.bookings.get(change), diff, allowed)
+
+    def draft(self, actor: Actor, draft: Draft) -> ChangeRequest:
+        self._access.require(actor, Role.MODELER, draft.project)
+        one = _change(
+            len(self.all) + 30,
+            project=draft.project,
+            kind=draft.kind,
+            checkpoint=draft.checkpoint,
+            title=draft.title,
+            minutes=draft.minutes,
+            state=ChangeState.DRAFT,
+            created_by=actor.user,
+            note="",
+            description=draft.description,
+            stages=draft.stages,
+            gates=draft.gates,
+        )
+        self.all[one.id] = one
+        return one
+
+    def submit(
+        self, actor: Actor, change: str, *, start: datetime | None = None, slot: int | None = None
+    ) -> ChangeRequest:
+        return self._to(change, ChangeState.CHECKS)
+
+    def rebook(
+        self,
+        actor: Actor,
+        change: str,
+        *,
+        start: datetime,
+        minutes: float | None = None,
+        slot: int | None = None,
+    ) -> ChangeRequest:
+        raise ConflictError("slot 1 of fraud.checkout is booked then (cr-000023); the next free is slot 2")
+
+    def approve(
+        self, actor: Actor, change: str, *, version: int | None = None, comment: str = ""
+    ) -> ChangeRequest:
+        return self._to(change, ChangeState.RELEASED)
+
+    def rollback(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
+        return self._to(change, ChangeState.ROLLED_BACK)
+
+    def withdraw(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
+        return self._to(change, ChangeState.REJECTED)
+
+    def _to(self, change: str, state: ChangeState) -> ChangeRequest:
+        self.all[change] = replace(self.all[change], state=state, version=self.all[change].version + 1)
+        return self.all[change]
+
+
+class DemoCheckpoints:
+    def __init__(self) -> None:
+        now = datetime.now(UTC)
+        observe = (
+            LaneSpec("aa", LIVE, "observe", sample=0.25),
+            LaneSpec("cr-000018", NEXT, "observe", sample=0.25),
+        )
+        lanes = {
+            "fraud.checkout": (
+                (
+                    LaneSpec("live", LIVE, share=0.94),
+                    LaneSpec("canary", NEXT, share=0.05),
+                    LaneSpec("holdout", OTHER, share=0.01),
+                ),
+                observe,
+            ),
+            "action.authorise": ((LaneSpec("live", OTHER, share=1.0),), ()),
+        }
+        self._tables = {
+            name: [
+                RecordedTable(
+                    name,
+                    31 - age,
+                    *both,
+                    now - timedelta(hours=5 * age + 1),
+                    "mia",
+                    f"cr-000018 table {31 - age}",
+                    "cr-000018",
+                )
+                for age in range(6)
+            ]
+            for name, both in lanes.items()
+        }
+        self._random = np.random.default_rng(3)
+
+    def list(self, actor: Actor) -> Sequence[CheckpointView]:
+        return [self.view(actor, name) for name in sorted(self._tables, reverse=True)]
+
+    def view(self, actor: Actor, checkpoint: str) -> CheckpointView:
+        if checkpoint not in self._tables:
+            raise NotFoundError(
+                f'there is no checkpoint "{checkpoint}"; there are {", ".join(sorted(self._tables))}'
+            )
+        table = self._tables[checkpoint][0]
+        counters = [
+            {
+                "lane": lane.name,
+                "bundle": lane.bundle,
+                "seen": 120_400,
+                "left_out": 90_300,
+                "taken": 30_100,
+                "evaluated": 30_082,
+                "dropped": 18,
+                "shed": 0,
+                "failed": {},
+                "waiting": 0,
+                "stuck": False,
+                "exec_p50_us": 310.0,
+                "exec_p99_us": 1450.0,
+                "cpu_seconds": 14.2,
+            }
+            for lane in table.observe
+        ]
+        members = tuple(
+            MemberView(
+                name,
+                "live",
+                name != "scorer-3" or checkpoint == "fraud.checkout",
+                "" if name != "scorer-3" or checkpoint == "fraud.checkout" else "connection refused",
+                name != "scorer-3" or checkpoint == "fraud.checkout",
+                table.answer,
+                table.observe,
+                counters,
+            )
+            for name in ("scorer-1", "scorer-2", "scorer-3")
+        )
+        kind = "score" if checkpoint.startswith("fraud") else "action"
+        return CheckpointView(
+            checkpoint,
+            kind,
+            f"{checkpoint.replace('.', '-')}@live",
+            5.0 if kind == "score" else 8.0,
+            2,
+            0.25,
+            "",
+            False,
+            table,
+            members,
+        )
+
+    def history(self, actor: Actor, checkpoint: str, *, limit: int = 100) -> Sequence[RecordedTable]:
+        return self._tables[checkpoint][:limit]
+
+    def set_sampling(
+        self,
+        actor: Actor,
+        checkpoint: str,
+        *,
+        sample: float,
+        filter: str = "",  # noqa: A002
+        pool: bool | None = None,
+    ) -> CheckpointView:
+        if not 0 < sample <= 1:
+            raise InvalidError(f"sampling of {sample:g} is not above 0, to 1; write 0.1 for a tenth")
+        return self.view(actor, checkpoint)
+
+    def rollback(self, actor: Actor, checkpoint: str, *, reason: str) -> RecordedTable:
+        return self._tables[checkpoint][1]
+
+
+class DemoBundles:
+    def list(self, actor: Actor, *, project: str | None = None, limit: int = 200) -> Sequence[BundleInfo]:
+        found = [self._info(digest) for digest in VERSIONS]
+        return [one for one in found if project in (None, one.project)]
+
+    def _info(self, digest: str) -> BundleInfo:
+        changes = ("cr-000020", "cr-000018", "cr-000012") if digest == NEXT else ()
+        return BundleInfo(
+            digest,
+            VERSIONS[digest],
+            "action" if digest == OTHER else "score",
+            "fraud",
+            1_034_221,
+            "mia",
+            datetime.now(UTC) - timedelta(days=2),
+            changes,
+        )
+
+    def detail(self, actor: Actor, digest: str) -> BundleDetail:
+        found = [one for one in VERSIONS if one.startswith(digest)]
+        if not found:
+            raise NotFoundError(f'there is no bundle "{digest}"')
+        random = np.random.default_rng(5)
+        histogram = np.histogram(random.beta(0.6, 6, 5000), bins=40, range=(0, 1))
+        reference = {
+            "training": {"count": 5000, "edges": histogram[1].tolist(), "counts": histogram[0].tolist()}
+        }
+        features = [
+            {"name": "amount", "type": "number", "missing": "refuse", "minimum": 0.0},
+            {
+                "name": "card_country",
+                "type": "category",
+                "missing": "allow",
+                "categories": ["NL", "DE", "FR"],
+            },
+            {"name": "is_guest", "type": "flag", "missing": "allow"},
+        ]
+        lineage = {
+            "data_digest": "sha256:" + "9d" * 32,
+            "code_version": "4c1f2ab",
+            "run_id": "b6f2e1",
+            "metrics": {"auc": 0.9412, "log_loss": 0.0817},
+            "library_versions": {"xgboost": "3.2.0"},
+        }
+        bands = [
+            {"from": 0.0, "label": "approve"},
+            {"from": 0.4, "label": "review"},
+            {"from": 0.8, "label": "decline"},
+        ]
+        manifest = {
+            "format": 1,
+            "digest": found[0],
+            "name": VERSIONS[found[0]],
+            "kind": "score",
+            "program": [{"kind": "forest", "file": "forest.bin"}, {"kind": "threshold", "bands": bands}],
+            "files": {"forest.bin": {"sha256": "77" * 32, "bytes": 980_000}},
+        }
+        return BundleDetail(
+            self._info(found[0]), manifest, lineage, reference, features, ["fraud.checkout/canary"]
+        )
+
+
+class DemoDecisions:
+    def __init__(self) -> None:
+        random = np.random.default_rng(11)
+        self._made = [
+            (float(score), float(time))
+            for score, time in zip(random.beta(0.5, 3, 500), random.lognormal(6.2, 0.5, 500), strict=True)
+        ]
+
+    def _row(self, checkpoint: str, place: int) -> Mapping[str, Any]:
+        score, time = self._made[place]
+        told = "decline" if score >= 0.8 else "review" if score >= 0.4 else "approve"
+        both = (
+            {"decision": told, "score": score}
+            if checkpoint.startswith("fraud")
+            else {"action": "3ds=off|exemption=tra", "expected_reward": 0.9 - score / 5, "propensity": 0.82}
+        )
+        return {
+            "decision_id": f"pay-{90_000 - place}",
+            "checkpoint": checkpoint,
+            "lane": "live",
+            "bundle": LIVE,
+            "decided_at": datetime.now(UTC) - timedelta(milliseconds=31 * place),
+            "exec_us": int(time),
+            "data_load_us": 42,
+            "fallback_source": "",
+            "fallback_reason": "",
+            "reasons": ["card_tests_1h raises", "amount raises", "is_guest lowers"],
+            **both,
+        }
+
+    def recent(self, actor: Actor, checkpoint: str, *, limit: int = 50) -> Sequence[Mapping[str, Any]]:
+        return [self._row(checkpoint, place) for place in range(min(limit, 500))]
+
+    def find(self, actor: Actor, decision_id: str) -> Mapping[str, Any]:
+        number = decision_id.removeprefix("pay-")
+        if not number.isdigit() or not 89_500 < int(number) <= 90_000:
+            raise NotFoundError(f'no log that this machine reads has decision "{decision_id}"; check the id')
+        decision = self._row("fraud.checkout", 90_000 - int(number))
+        shadow = {
+            **decision,
+            "lane": "cr-000018",
+            "bundle": NEXT,
+            "score": 0.86,
+            "decision": "decline",
+            "error": "",
+        }
+        return {
+            "decision": decision,
+            "observations": [{**decision, "lane": "aa"}, shadow],
+            "outcomes": [{"kind": "fraud", "value": 0.0, "revision": 0, "received_at": datetime.now(UTC)}],
+            "features": [
+                {"name": "amount", "value": 249.9},
+                {"name": "card_country", "value": "NL"},
+                {"name": "is_guest", "value": None},
+            ],
+        }
+
+
+class DemoNotifications:
+    def channels(self, actor: Actor, project: str) -> Sequence[Channel]:
+        return [Channel(1, project, "slack://…/fraud-releases", "apprise", Severity.WARNING, (), "otto")]
+
+    def deliveries(self, actor: Actor, project: str, *, limit: int = 100) -> Sequence[Delivery]:
+        now = datetime.now(UTC)
+        return [
+            Delivery(2, 1, now, "cr-000014 rejected: execution p99", "sent", 1, ""),
+            Delivery(
+                1, 1, now - timedelta(hours=3), "cr-000009 rolled back", "given up", 6, "503 from the hook"
+            ),
+        ]
+
+    def test_channel(self, actor: Actor, channel: int) -> Delivery:
+        return Delivery(3, channel, datetime.now(UTC), "test", "sent", 1, "")
+
+
+class DemoReadouts:
+    def __init__(self) -> None:
+        self._made: Any = None
+
+    def readout(
+        self,
+        actor: Actor,
+        change: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        server: str | None = None,
+    ) -> Any:
+        if change in ("cr-000017", "cr-000021"):
+            raise NotFoundError(
+                f"{change} has not been in the shadow yet; its read-out begins with its booking"
+            )
+        if self._made is None:
+            self._made = synthetic_readout()
+        return replace(self._made, change=change, bundle=NEXT, live_bundle=LIVE, checkpoint="fraud.checkout")
+
+    def figure(self, actor: Actor, change: str, name: str) -> Any:
+        named = {one.name: one for one in self.readout(actor, change).figures}
+        if name not in named:
+            raise NotFoundError(f'the read-out has no figure "{name}"; it has {", ".join(named)}')
+        return named[name]
+
+
+__all__ = ["DemoPlatform", "demo_platform"]
