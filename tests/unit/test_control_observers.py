@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from control_world import ACTION, FRAUD, World, alter, runs
+from fakes import FakeDataPlane
 
 from scorer.control.filters import OPERATORS, parse_filter
 from scorer.control.lanes import Lane, LaneTable, only
@@ -16,6 +17,7 @@ from scorer.errors import (
     ControlUnavailableError,
     InvalidLanesError,
     LoadError,
+    NothingToRestoreError,
     ScorerError,
     SwapError,
     UnknownCheckpointError,
@@ -222,11 +224,64 @@ async def test_answer_lanes_are_not_given_what_observing_takes(world: World) -> 
 
 
 @runs
+async def test_no_name_stands_in_the_way_of_a_rollback(world: World) -> None:
+    controller, _ = await world.booted()
+    live = world.served()
+    await controller.set_lanes(FRAUD, [Lane("a", live, 0.5), Lane("b", live, 0.5)], reason="")
+    await controller.set_lanes(FRAUD, only(live), reason="")
+    with pytest.raises(InvalidLanesError, match='"b" would answer and observe'):
+        await controller.set_observers(FRAUD, [Lane("b", live, sample=1)], reason="")
+
+
+@runs
 async def test_a_stopping_server_takes_no_observers(world: World) -> None:
     controller, _ = await world.booted()
     controller.draining = True
     with pytest.raises(ControlUnavailableError):
         await controller.set_observers(FRAUD, [], reason="")
+
+
+# --- the shadow pool ---
+
+
+@runs
+async def test_the_pool_observes_and_answers_nobody(world: World) -> None:
+    world.settings = world.settings.replace("[checkpoints", '[server]\nrole = "shadow"\n[checkpoints', 1)
+    world.make_plane = FakePool
+    b = world.push("b")
+    controller, watcher = await world.booted()
+    assert controller.is_ready() and controller.ready.is_set()
+    assert world.plane.calls == [], "no alias is followed"
+    assert watcher.reachable, "and yet the registry is looked at"
+    world.push("c", live=True)
+    await watcher.poll()
+    assert world.plane.calls == []
+    with pytest.raises(InvalidLanesError, match="shadow pool and answers nobody"):
+        await controller.set_lanes(FRAUD, only(b), reason="")
+    with pytest.raises(InvalidLanesError, match="shadow pool and answers nobody"):
+        await controller.rollback(FRAUD, reason="")
+    with pytest.raises(NothingToRestoreError):
+        await controller.rollback("", reason="")
+    lanes = (shadow("cr-000001", b, pool=True),)
+    await controller.set_observers(FRAUD, lanes, reason="")
+    table = world.plane.tables[-1]
+    assert (table.checkpoints, table.observe) == ({FRAUD: (), ACTION: ()}, {FRAUD: lanes})
+    assert set(world.plane.loaded) == {b}
+    assert table.to_dict(in_pool=True)["observe"][FRAUD][0]["pool"] is False, "it is evaluated here"
+    # Back after a restart, without the registry.
+    world.registry.path.rename(world.base / "gone")
+    controller, _ = world.new_life()
+    await controller.restore()
+    assert controller.ready.is_set()
+    await controller.restore_observers()
+    assert controller.table.observe == {FRAUD: lanes}
+    assert set(world.plane.loaded) == {b}
+
+
+class FakePool(FakeDataPlane):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_pool = True
 
 
 # --- restarts ---

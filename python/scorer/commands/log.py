@@ -59,6 +59,8 @@ def stat(log: At = None, json: Json = False) -> None:
                 "checkpoints": dict(summary.checkpoints),
                 "bundles": dict(summary.bundles),
                 "fallbacks": dict(summary.fallbacks),
+                "observations": dict(summary.observations),
+                "unscored": dict(summary.unscored),
                 "outcomes": _outcome_counts(summary.outcomes),
                 "findings": [asdict(finding) for finding in summary.findings],
             }
@@ -72,6 +74,8 @@ def stat(log: At = None, json: Json = False) -> None:
     rows += [("checkpoint", name, count) for name, count in sorted(summary.checkpoints.items())]
     rows += [("bundle", short(digest), count) for digest, count in summary.bundles.most_common()]
     rows += [("fallback", name, count) for name, count in summary.fallbacks.most_common()]
+    rows += [("observations", name, count) for name, count in sorted(summary.observations.items())]
+    rows += [("without a score", name, count) for name, count in sorted(summary.unscored.items())]
     rows += [("outcomes", name, count) for name, count in _outcome_counts(summary.outcomes).items()]
     print_table(
         ("what", "which", "count"), [(what, which, str(n)) for what, which, n in rows], empty="no records"
@@ -105,6 +109,12 @@ def export(
         Path | None,
         typer.Option("--outcomes", metavar="FILE", help="Parquet file for every reported outcome."),
     ] = None,
+    observations: Annotated[
+        Path | None,
+        typer.Option(
+            "--observations", metavar="FILE", help="Parquet file for what observe lanes would have answered."
+        ),
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(help="Decisions from here on: 2026-11-01 or 2026-11-01T09:30+01:00; UTC if not said."),
@@ -122,6 +132,7 @@ def export(
             log_directory(log),
             to,
             outcomes_to=outcomes,
+            observations_to=observations,
             since=window[0],
             until=window[1],
             bundles=bundle_shelf(bundles),
@@ -131,6 +142,8 @@ def export(
         print_json({**asdict(done), "to": str(to)})
         return
     typer.echo(f"{done.decisions} decisions to {to}, {done.with_outcome} of them with an outcome")
+    if observations is not None:
+        typer.echo(f"{done.observations} observations to {observations}")
     notes = {
         "left out: an earlier record has the same decision id": done.repeated,
         "left out: outside --since and --until": done.outside,
@@ -138,6 +151,8 @@ def export(
         "outcomes reported more than once": done.outcome_duplicates,
         "outcomes of decisions that are not in the export": done.orphans,
         "conflicting outcomes, the first one counts": len(done.conflicts),
+        "observations left out: the lane observed the same decision before": done.observations_repeated,
+        "observations not written: name a file for them with --observations": done.observations_unwritten,
     }
     for note, count in notes.items():
         if count:

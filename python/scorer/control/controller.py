@@ -102,7 +102,7 @@ class Controller:
     @property
     def role(self) -> str:
         """`live`, or `shadow`: a server of the shadow pool, which observes and answers nobody."""
-        return str(getattr(self.settings.server, "role", "live"))
+        return self.settings.server.role
 
     def is_ready(self) -> bool:
         """Whether every checkpoint has something to serve; the shadow pool serves nothing."""
@@ -308,7 +308,8 @@ class Controller:
         async with self._lock:
             self._check_running()
             answer = self.table.checkpoints[checkpoint]
-            check_apart(checkpoint, answer, lanes)
+            # A rollback must not be barred by a name either.
+            check_apart(checkpoint, [*answer, *self._now.before.get(checkpoint, ())], lanes)
             if any(lane.filter for lane in lanes):
                 check_observers(checkpoint, lanes, features=await asyncio.to_thread(self._features, answer))
             wanted, origins = await self._resolved(lanes)

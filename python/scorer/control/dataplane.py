@@ -85,6 +85,7 @@ class NativeDataPlane:
         from scorer import bridge  # the extension is loaded when a server starts, not before
 
         self._pid = os.getpid()
+        self._in_pool = settings.server.role == "shadow"
         self._server = bridge.Server(json.dumps(server_config(settings)))
         # The runtime's threads are joined before the interpreter tears itself down.
         atexit.register(_drain_if_alive, weakref.ref(self))
@@ -97,7 +98,9 @@ class NativeDataPlane:
 
     def swap(self, table: LaneTable, previous: Mapping[str, str] | None = None) -> None:
         """See `DataPlane.swap`."""
-        self._server.swap(json.dumps({**table.to_dict(), "previous": dict(previous or {})}))
+        self._server.swap(
+            json.dumps({**table.to_dict(in_pool=self._in_pool), "previous": dict(previous or {})})
+        )
 
     def unload(self, digest: str) -> None:
         """See `DataPlane.unload`."""

@@ -60,8 +60,8 @@ class LaneTable:
         """The digest of every bundle that answers."""
         return bundles_of(self.checkpoints)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the data plane has it."""
+    def to_dict(self, *, in_pool: bool = False) -> dict[str, Any]:
+        """As the data plane has it; the pool's own evaluates what is in the pool for everybody else."""
         made: dict[str, Any] = {"version": self.version, "checkpoints": lanes_to_dict(self.checkpoints)}
         if self.observe:
             made["observe"] = {
@@ -71,7 +71,7 @@ class LaneTable:
                         "bundle": lane.bundle,
                         "sample": lane.sample,
                         "filter": parse_filter(lane.filter),
-                        "pool": lane.pool,
+                        "pool": lane.pool and not in_pool,
                     }
                     for lane in lanes
                 ]

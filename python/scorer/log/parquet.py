@@ -1,4 +1,4 @@
-"""Streams a log to Parquet: one pass for the outcomes, one for the decisions they join."""
+"""Streams a log to Parquet: passes for outcomes, for the decisions that they join, and for observations."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 
 from scorer.errors import LogError
 from scorer.log.bundles import BundleShelf
+from scorer.log.observations import observations_batch, observations_schema
 from scorer.log.outcomes import Conflict, OutcomeJoin
 from scorer.log.reading import Advance, Finding, LogReader
-from scorer.log.tables import OUTCOMES, Layout, decisions_batch, digest_of, outcomes_batch
+from scorer.log.tables import OUTCOMES, Layout, decisions_batch, outcomes_batch
 
 if TYPE_CHECKING:
-    from scorer.v1.log_pb2 import DecisionRecord
+    from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
 
 _ROW_GROUP = 16_384
 
@@ -48,6 +49,12 @@ class Exported:
     unnamed: tuple[str, ...]
     """Digests whose bundle was not found: their features have no columns of their own."""
     findings: tuple[Finding, ...]
+    observations: int = 0
+    """Written; 0 where they were not asked for."""
+    observations_repeated: int = 0
+    """Left out because the lane's bundle observed the same decision before: the first one counts."""
+    observations_unwritten: int = 0
+    """Within the window, and no file was named for them."""
 
 
 def export(
@@ -55,6 +62,7 @@ def export(
     to: str | PathLike[str],
     *,
     outcomes_to: str | PathLike[str] | None = None,
+    observations_to: str | PathLike[str] | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     bundles: BundleShelf | None = None,
@@ -66,29 +74,41 @@ def export(
         directory: The log.
         to: The file; it appears when it is complete and replaces an earlier one.
         outcomes_to: Another file for every reported outcome, one row per revision.
-        since: Leave out decisions before this.
-        until: Leave out decisions from here on. Outcomes join whenever they came.
+        observations_to: Another file for what observe lanes would have answered, one row per lane and
+            decision. Features have columns by the names that the observing bundles give them.
+        since: Leave out decisions, and observations of decisions, before this.
+        until: Leave out those from here on. Outcomes join whenever they came.
         bundles: Where feature names come from.
-        advance: Told the bytes read and to be read, over both passes.
+        advance: Told the bytes read and to be read, over all passes.
 
     Raises:
         LogError: The directory is no log, or a file cannot be written.
     """
     window = _Window(_microseconds(since), _microseconds(until))
-    layout, outcomes = Layout(), OutcomeJoin()
-    unnamed = _gather(directory, window, bundles, layout, outcomes, advance)
+    passes = 2 if observations_to is None else 3
+    layout, observed, outcomes = Layout(), Layout(), OutcomeJoin()
+    unnamed, unwritten = _gather(
+        directory, window, bundles, layout, observed, outcomes, _part(advance, 0, passes)
+    )
     layout.kinds = outcomes.kinds
     reader = LogReader(directory)
     rows = _Decisions(window)
     joined = 0
     with _writing(Path(to), layout.schema) as writer:
-        for chunk in _chunks(rows.of(reader, _second_half(advance)), _ROW_GROUP):
+        for chunk in _chunks(rows.of(reader, _part(advance, 1, passes)), _ROW_GROUP):
             writer.write_batch(decisions_batch(chunk, layout, outcomes), row_group_size=_ROW_GROUP)
             joined += sum(bool(outcomes.of(one.checkpoint, one.decision_id)) for _, one in chunk)
     if outcomes_to is not None:
         with _writing(Path(outcomes_to), OUTCOMES) as writer:
             for reports in _chunks(outcomes, _ROW_GROUP):
                 writer.write_batch(outcomes_batch(reports), row_group_size=_ROW_GROUP)
+    observations = _Observations(window)
+    if observations_to is not None:
+        unwritten = 0
+        with _writing(Path(observations_to), observations_schema(observed)) as writer:
+            again = observations.of(LogReader(directory), _part(advance, 2, passes))
+            for seen in _chunks(again, _ROW_GROUP):
+                writer.write_batch(observations_batch(seen, observed), row_group_size=_ROW_GROUP)
     return Exported(
         decisions=rows.written,
         with_outcome=joined,
@@ -101,6 +121,9 @@ def export(
         conflicts=tuple(outcomes.conflicts),
         unnamed=tuple(unnamed),
         findings=tuple(reader.findings),
+        observations=observations.written,
+        observations_repeated=observations.repeated,
+        observations_unwritten=unwritten,
     )
 
 
@@ -109,8 +132,7 @@ class _Window:
     since_us: int | None
     until_us: int | None
 
-    def holds(self, decision: DecisionRecord) -> bool:
-        at = decision.decided_at_us
+    def holds(self, at: int) -> bool:
         return (self.since_us is None or at >= self.since_us) and (
             self.until_us is None or at < self.until_us
         )
@@ -131,11 +153,10 @@ class _Decisions:
             if record.WhichOneof("record") != "decision":
                 continue
             decision = record.decision
-            if not self._window.holds(decision):
+            if not self._window.holds(decision.decided_at_us):
                 self.outside += 1
                 continue
-            identity = f"{decision.checkpoint}\0{decision.decision_id}".encode()
-            key = hashlib.blake2b(identity, digest_size=16).digest()
+            key = _key(decision.checkpoint, decision.decision_id)
             if key in self._seen:
                 self.repeated += 1
                 continue
@@ -144,30 +165,60 @@ class _Decisions:
             yield sequence, decision
 
 
+class _Observations:
+    """The observations to write: of decisions within the window, and each lane's bundle once for each."""
+
+    def __init__(self, window: _Window) -> None:
+        self._window = window
+        self._seen: set[bytes] = set()
+        self.written = 0
+        self.repeated = 0
+
+    def of(self, reader: LogReader, advance: Advance | None) -> Iterator[tuple[int, ObservationRecord]]:
+        for sequence, record in reader.records(advance):
+            if record.WhichOneof("record") != "observation":
+                continue
+            observation, decision = record.observation, record.observation.decision
+            if not self._window.holds(observation.answered_at_us):
+                continue
+            key = _key(decision.checkpoint, decision.decision_id, decision.lane, decision.bundle.hex())
+            if key in self._seen:
+                self.repeated += 1
+                continue
+            self._seen.add(key)
+            self.written += 1
+            yield sequence, observation
+
+
+def _key(*parts: str) -> bytes:
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).digest()
+
+
 def _gather(
     directory: str | PathLike[str],
     window: _Window,
     bundles: BundleShelf | None,
     layout: Layout,
+    observed: Layout,
     outcomes: OutcomeJoin,
     advance: Advance | None,
-) -> list[str]:
-    """The first pass; returns the digests whose bundle is not known."""
+) -> tuple[list[str], int]:
+    """The first pass; returns the digests whose bundle is not known, and how many observations there are."""
     unnamed: dict[str, None] = {}
-    for sequence, record in LogReader(directory).records(_first_half(advance)):
+    observations = 0
+    for sequence, record in LogReader(directory).records(advance):
         kind = record.WhichOneof("record")
+        unknown: str | None = None
         if kind == "outcome":
             outcomes.add(sequence, record.outcome)
-        elif kind == "decision" and window.holds(record.decision):
-            layout.widths.add(len(record.decision.features))
-            digest = digest_of(record.decision)
-            if digest not in layout.features and digest not in unnamed:
-                names = bundles.feature_names(digest) if bundles is not None else None
-                if names is None:
-                    unnamed[digest] = None
-                else:
-                    layout.features[digest] = names
-    return list(unnamed)
+        elif kind == "decision" and window.holds(record.decision.decided_at_us):
+            unknown = layout.add(record.decision, bundles)
+        elif kind == "observation" and window.holds(record.observation.answered_at_us):
+            observations += 1
+            unknown = observed.add(record.observation.decision, bundles)
+        if unknown is not None:
+            unnamed[unknown] = None
+    return list(unnamed), observations
 
 
 @contextmanager
@@ -196,9 +247,5 @@ def _microseconds(moment: datetime | None) -> int | None:
     return None if moment is None else round(moment.timestamp() * 1_000_000)
 
 
-def _first_half(advance: Advance | None) -> Advance | None:
-    return advance and (lambda done, total: advance(done, 2 * total))
-
-
-def _second_half(advance: Advance | None) -> Advance | None:
-    return advance and (lambda done, total: advance(total + done, 2 * total))
+def _part(advance: Advance | None, at: int, of: int) -> Advance | None:
+    return advance and (lambda done, total: advance(at * total + done, of * total))

@@ -24,6 +24,10 @@ class Summary:
     """Decisions by digest."""
     fallbacks: Counter[str] = field(default_factory=Counter)
     """Decisions that the model's policy did not make, by "source (reason)"."""
+    observations: Counter[str] = field(default_factory=Counter)
+    """Observations by "checkpoint lane"."""
+    unscored: Counter[str] = field(default_factory=Counter)
+    """Observations without a score, by "checkpoint lane (reason)"."""
     sequences: tuple[int, int] | None = None
     decided_us: tuple[int, int] | None = None
     """First and last decision, microseconds since the Unix epoch."""
@@ -50,6 +54,12 @@ def summarise(directory: str | PathLike[str], advance: Advance | None = None) ->
         summary.sequences = (first, sequence)
         if kind == "outcome":
             summary.outcomes.add(sequence, record.outcome)
+        elif kind == "observation":
+            seen = record.observation
+            lane = f"{seen.decision.checkpoint} {seen.decision.lane}"
+            summary.observations[lane] += 1
+            if seen.error:
+                summary.unscored[f"{lane} ({seen.error})"] += 1
         elif kind == "decision":
             decision = record.decision
             summary.checkpoints[decision.checkpoint] += 1

@@ -12,16 +12,17 @@ import pyarrow as pa
 from scorer.log.outcomes import OutcomeJoin, Reported
 
 if TYPE_CHECKING:
+    from scorer.log.bundles import BundleShelf
     from scorer.v1.log_pb2 import DecisionRecord
 
 TIME = pa.timestamp("us", tz="UTC")
-_NAMES = pa.dictionary(pa.int32(), pa.string())
+NAMES = pa.dictionary(pa.int32(), pa.string())
 
 OUTCOMES = pa.schema(
     [
-        ("checkpoint", _NAMES),
+        ("checkpoint", NAMES),
         ("decision_id", pa.string()),
-        ("kind", _NAMES),
+        ("kind", NAMES),
         ("value", pa.float64()),
         ("revision", pa.uint32()),
         ("occurred_at", TIME),
@@ -48,18 +49,29 @@ class Layout:
         """Every feature name once, in order of appearance."""
         return list(dict.fromkeys(name for names in self.features.values() for name in names))
 
+    def add(self, decision: DecisionRecord, bundles: BundleShelf | None) -> str | None:
+        """Takes a row of the table to come into account; the digest of its bundle where that is not known."""
+        self.widths.add(len(decision.features))
+        digest = digest_of(decision)
+        if digest not in self.features:
+            names = bundles.feature_names(digest) if bundles is not None else None
+            if names is None:
+                return digest
+            self.features[digest] = names
+        return None
+
     @property
-    def schema(self) -> pa.Schema:
-        """Columns of the decisions' table."""
+    def own_columns(self) -> list[tuple[str, Any]]:
+        """Columns of what a bundle said, its features last but those by name."""
         width = next(iter(self.widths)) if len(self.widths) == 1 else 0
-        columns: list[tuple[str, Any]] = [
+        return [
             ("sequence", pa.uint64()),
             ("decision_id", pa.string()),
-            ("checkpoint", _NAMES),
-            ("kind", _NAMES),
-            ("lane", _NAMES),
+            ("checkpoint", NAMES),
+            ("kind", NAMES),
+            ("lane", NAMES),
             ("lane_table", pa.uint64()),
-            ("bundle", _NAMES),
+            ("bundle", NAMES),
             ("decided_at", TIME),
             ("entity", pa.string()),
             ("schema_fingerprint", pa.uint64()),
@@ -67,20 +79,29 @@ class Layout:
             ("features", pa.list_(pa.float32(), width or -1)),
             ("margin", pa.float64()),
             ("score", pa.float64()),
-            ("decision", _NAMES),
+            ("decision", NAMES),
             ("eligible", pa.list_(pa.bool_())),
             ("pmf", pa.list_(pa.float64())),
             ("action_index", pa.uint32()),
-            ("action", _NAMES),
+            ("action", NAMES),
             ("propensity", pa.float64()),
             ("expected_reward", pa.float64()),
-            ("fallback_source", _NAMES),
-            ("fallback_reason", _NAMES),
+            ("fallback_source", NAMES),
+            ("fallback_reason", NAMES),
             ("reasons", pa.list_(pa.string())),
             ("data_load_us", pa.uint32()),
             ("exec_us", pa.uint32()),
         ]
-        columns += [(f"feature_{name}", pa.float32()) for name in self.names]
+
+    @property
+    def feature_columns(self) -> list[tuple[str, Any]]:
+        """A column for each feature that is known by name."""
+        return [(f"feature_{name}", pa.float32()) for name in self.names]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the decisions' table."""
+        columns = self.own_columns + self.feature_columns
         for kind in self.kinds:
             columns += [
                 (f"outcome_{kind}", pa.float64()),
@@ -94,6 +115,13 @@ def decisions_batch(
     rows: Sequence[tuple[int, DecisionRecord]], layout: Layout, outcomes: OutcomeJoin
 ) -> pa.RecordBatch:
     """One batch of the decisions' table."""
+    columns = own_values(rows, layout)
+    columns |= _outcome_columns([decision for _, decision in rows], layout, outcomes)
+    return batch_of(columns, layout.schema)
+
+
+def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: Layout) -> dict[str, Any]:
+    """Values of the `own_columns` and `feature_columns`, by column."""
     decisions = [decision for _, decision in rows]
     action = [is_action(decision) for decision in decisions]
 
@@ -128,9 +156,11 @@ def decisions_batch(
         columns[name] = [getattr(decision, name) for decision in decisions]
     for name in ("fallback_source", "fallback_reason"):
         columns[name] = [getattr(decision, name) or None for decision in decisions]
-    columns |= _named_features(decisions, layout)
-    columns |= _outcome_columns(decisions, layout, outcomes)
-    schema = layout.schema
+    return columns | _named_features(decisions, layout)
+
+
+def batch_of(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Columns in a schema's order; those that it does not have are left out."""
     arrays = [_array(columns[column.name], column.type) for column in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -149,8 +179,7 @@ def outcomes_batch(rows: Sequence[tuple[str, str, str, Reported, bool]]) -> pa.R
         "sequence": [report.sequence for report in reports],
         "counts": [row[4] for row in rows],
     }
-    arrays = [_array(columns[column.name], column.type) for column in OUTCOMES]
-    return pa.RecordBatch.from_arrays(arrays, schema=OUTCOMES)
+    return batch_of(columns, OUTCOMES)
 
 
 def is_action(decision: DecisionRecord) -> bool:
