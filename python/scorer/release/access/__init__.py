@@ -164,7 +164,9 @@ class Access(Users):
             connection.scalar(select(users.name).where(users.name == user, users.removed_at.is_(None)))
             is None
         ):
-            raise NotFoundError(f'there is no user "{user}"; an admin adds him (`scorer user add {user}`)')
+            raise NotFoundError(
+                f'there is no user "{user}"; an admin adds him (`scorer platform user add {user}`)'
+            )
 
     def _row(self, connection: Connection, name: str) -> Row[Any]:
         row = connection.execute(select(tables.projects).where(tables.projects.c.name == name)).one_or_none()

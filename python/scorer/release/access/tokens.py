@@ -141,7 +141,7 @@ class Tokens(Base):
             )
             if connection.scalar(known) is None:
                 raise NotFoundError(
-                    f'there is no user "{whose}"; an admin adds him (`scorer user add {whose}`)'
+                    f'there is no user "{whose}"; an admin adds him (`scorer platform user add {whose}`)'
                 )
             return self._new_token(connection, actor, whose, label, project, role, expires_at)
 

@@ -1,4 +1,4 @@
-"""Projects, their members, and tokens."""
+"""Projects, their members, users and tokens."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
 from scorer.release.access import Member, Token
+from scorer.release.access import User as Person
 from scorer.release.model import Actor, Project, Quotas, Role
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import Body, Line, Moment, Name, ProjectPath, User, Whole
+from scorer.web.api.values import PROJECT, Body, Flag, Line, Moment, Name, ProjectPath, User, Whole
 
 router = APIRouter()
 
-UserPath = Annotated[
-    str, Path(alias="user", min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")
-]
+UserPath = Annotated[str, Path(alias="user", pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$")]
 TokenPath = Annotated[str, Path(alias="token", pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 _Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
 
@@ -39,7 +38,7 @@ class QuotasIn(Body):
 class ProjectIn(Body):
     """A project to be."""
 
-    name: Name = Field(examples=["fraud"])
+    name: Annotated[str, Field(pattern=PROJECT)] = Field(examples=["fraud"])
     title: Line = Field(min_length=1, examples=["Fraud at the checkout"])
     quotas: QuotasIn | None = None
     checkpoints: list[Name] = Field(default=[], max_length=100)
@@ -72,6 +71,19 @@ class TokenIn(Body):
     """Null: every project of its user."""
     expires_at: Moment | None = None
     """Null: never."""
+
+
+class UserIn(Body):
+    """Somebody new; adding him again is fine, and brings back one that was removed."""
+
+    name: User
+    admin: Flag = False
+
+
+class AdminIn(Body):
+    """Whether he is an admin."""
+
+    admin: Flag
 
 
 class NewToken(BaseModel):
@@ -137,6 +149,33 @@ def set_member(by: By, project: ProjectPath, user: UserPath, body: RoleIn) -> Me
 def remove_member(by: By, project: ProjectPath, user: UserPath) -> Response:
     """Owners: takes somebody out."""
     by.service.access.set_member(by.actor, project, user, None)
+    return Response(status_code=204)
+
+
+@router.get("/users", tags=["access"])
+def list_users(by: By) -> list[Person]:
+    """Admins: everybody, those that were removed too."""
+    return list(by.service.access.users(by.actor))
+
+
+@router.post("/users", status_code=201, tags=["access"], responses=refusals(409))
+def add_user(by: By, body: UserIn) -> Person:
+    """Admins: somebody who may be given roles and tokens."""
+    return by.service.access.add_user(by.actor, body.name, admin=body.admin)
+
+
+@router.patch("/users/{user}", tags=["access"], responses=refusals(409))
+def set_admin(by: By, user: UserPath, body: AdminIn) -> Person:
+    """Admins: makes somebody an admin, or no longer one; the last one stays."""
+    access = by.service.access
+    access.set_admin(by.actor, user, admin=body.admin)
+    return next(person for person in access.users(by.actor) if person.name == user)
+
+
+@router.delete("/users/{user}", status_code=204, tags=["access"], responses=refusals(409))
+def remove_user(by: By, user: UserPath) -> Response:
+    """Admins: his tokens, sessions and memberships end at once."""
+    by.service.access.remove_user(by.actor, user)
     return Response(status_code=204)
 
 

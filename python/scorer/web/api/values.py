@@ -54,6 +54,7 @@ Moment = Annotated[
         }
     ),
 ]
+PROJECT = r"^[a-z0-9][a-z0-9-]{0,39}$"
 Line = Annotated[str, AfterValidator(_plain), Field(max_length=200, pattern=_LINE)]
 """One line of text."""
 Words = Annotated[str, AfterValidator(_plain), Field(max_length=10_000)]
@@ -64,7 +65,7 @@ Reason = Annotated[
     Field(min_length=1, max_length=2000, description="Why; kept in the audit log."),
 ]
 Name = Annotated[str, Field(pattern=rf"^{NAME}$")]
-User = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
+User = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$")]
 Reference = Annotated[
     str,
     Field(

@@ -1,0 +1,141 @@
+"""``scorer calendar``: bookings of shadow slots, free ones, freezes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from scorer.cli import TYPER_OPTIONS
+from scorer.commands.output import print_json, print_table
+from scorer.commands.platform_options import Json, Url, at, connected, moment, plain
+
+app = typer.Typer(
+    help="The shadow's calendar: bookings, free slots, freezes.", no_args_is_help=True, **TYPER_OPTIONS
+)
+freeze = typer.Typer(help="When nothing may be changed.", no_args_is_help=True, **TYPER_OPTIONS)
+app.add_typer(freeze, name="freeze")
+
+
+@app.command()
+def show(
+    checkpoint: Annotated[str | None, typer.Option("--checkpoint", "-c")] = None,
+    start: Annotated[str | None, typer.Option("--start", metavar="TIME", help="Default: now.")] = None,
+    days: Annotated[float, typer.Option("--days", min=0.01, max=366)] = 7.0,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show bookings and freezes."""
+    begin = moment(start) or datetime.now(UTC)
+    with connected(url) as platform:
+        page = platform.calendar(begin, begin + timedelta(days=days), checkpoint=checkpoint)
+    if json:
+        print_json(plain(page))
+        return
+    rows = [
+        (
+            at(one.start),
+            at(one.end),
+            f"{one.checkpoint} slot {one.slot}",
+            one.kind.upper(),
+            one.change,
+            one.user,
+        )
+        for one in page.bookings
+    ]
+    rows += [
+        (
+            at(one.start),
+            at(one.end),
+            " ".join(one.freeze.checkpoints),
+            one.freeze.kind,
+            one.freeze.name,
+            "freeze",
+        )
+        for one in page.windows
+    ]
+    rows.sort()
+    print_table(("from", "to", "where", "kind", "what", "who"), rows, empty="nothing is booked")
+
+
+@app.command("next-free")
+def next_free(
+    checkpoint: str,
+    minutes: Annotated[float, typer.Option("--minutes", "-n", min=0.01)] = 60.0,
+    after: Annotated[str | None, typer.Option("--after", metavar="TIME")] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Name the earliest slot that is free for so long, outside freezes."""
+    with connected(url) as platform:
+        free = platform.next_free(checkpoint, minutes=minutes, after=moment(after))
+    if json:
+        print_json(plain(free))
+    else:
+        typer.echo(f"{free.checkpoint} slot {free.slot}: {at(free.start)} to {at(free.end)}")
+
+
+@freeze.command("add")
+def add_freeze(
+    name: str,
+    cron: Annotated[str, typer.Option("--cron", help='When a window begins: "0 18 * * 5".')],
+    minutes: Annotated[int, typer.Option("--minutes", "-n", min=1, help="How long it is.")],
+    kind: Annotated[
+        str, typer.Option("--kind", help="deny: nothing may be changed; allow: only then. A deny wins.")
+    ] = "deny",
+    timezone: Annotated[str, typer.Option("--timezone", help="Of the cron fields.")] = "UTC",
+    checkpoint: Annotated[
+        list[str] | None, typer.Option("--checkpoint", "-c", help="A pattern, repeatable; default: all.")
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", "-m")] = "",
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Add a freeze; admins."""
+    with connected(url) as platform:
+        made = platform.add_freeze(
+            name,
+            cron=cron,
+            minutes=minutes,
+            kind=kind,
+            timezone=timezone,
+            checkpoints=checkpoint or ["*"],
+            reason=reason,
+        )
+    if json:
+        print_json(plain(made))
+    else:
+        typer.echo(
+            f"freeze {made.id} ({made.name}): {made.kind} at {made.cron} {made.timezone}, {made.minutes} min"
+        )
+
+
+@freeze.command("list")
+def list_freezes(url: Url = None, json: Json = False) -> None:
+    """List freezes."""
+    with connected(url) as platform:
+        found = platform.freezes()
+    if json:
+        print_json(plain(found))
+        return
+    rows = [
+        (
+            str(one.id),
+            one.name,
+            one.kind,
+            f"{one.cron} {one.timezone}",
+            f"{one.minutes} min",
+            " ".join(one.checkpoints),
+        )
+        for one in found
+    ]
+    print_table(("id", "name", "kind", "begins", "length", "checkpoints"), rows, empty="no freezes")
+
+
+@freeze.command("remove")
+def remove_freeze(identity: Annotated[int, typer.Argument(metavar="ID")], url: Url = None) -> None:
+    """Remove a freeze; admins."""
+    with connected(url) as platform:
+        platform.remove_freeze(identity)
+    typer.echo(f"freeze {identity} is removed")

@@ -1,0 +1,311 @@
+"""``scorer change``: bring a bundle to a checkpoint, follow it, decide about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scorer.cli import TYPER_OPTIONS
+from scorer.commands.output import print_json, print_table
+from scorer.commands.platform_options import (
+    CHANGE_COLUMNS,
+    GATE_COLUMNS,
+    Json,
+    Project,
+    Reason,
+    Url,
+    at,
+    change_row,
+    connected,
+    gate_row,
+    moment,
+    plain,
+)
+
+if TYPE_CHECKING:
+    from scorer.platform import Platform
+    from scorer.release.model import ChangeRequest, Stage
+
+app = typer.Typer(
+    help="Change requests: test, release, follow, decide.", no_args_is_help=True, **TYPER_OPTIONS
+)
+
+Change = Annotated[str, typer.Argument(metavar="CHANGE", help="For example cr-000017.")]
+Watch = Annotated[bool, typer.Option("--watch/--no-watch", help="Tell every step until nothing follows.")]
+Minutes = Annotated[
+    float, typer.Option("--minutes", "-n", min=0.01, max=100_000, help="How long in the shadow.")
+]
+Start = Annotated[
+    str | None, typer.Option("--start", metavar="TIME", help="When; default: the next free slot.")
+]
+
+
+@app.command()
+def test(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE_DIR", help="What `scorer bundle build` wrote.")],
+    checkpoint: Annotated[str, typer.Option("--checkpoint", "-c", help="Where it is to be looked at.")],
+    project: Project = None,
+    minutes: Minutes = 60.0,
+    title: Annotated[str | None, typer.Option("--title", "-t", help="What it is about.")] = None,
+    sample: Annotated[
+        float | None, typer.Option("--sample", help="Share of the requests; default: the checkpoint's.")
+    ] = None,
+    watch: Watch = True,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Upload a bundle, book the shadow, look at it there, and tell every step until its read-out is finished.
+
+    Exit codes: 0 every gate passed (or not watched), 1 a gate failed, 3 inconclusive.
+    """
+    from scorer.commands.following import follow, say
+
+    with connected(url) as platform:
+        change = platform.ship_test(
+            bundle,
+            checkpoint,
+            project=project,
+            minutes=minutes,
+            title=title,
+            narrate=say(quiet=json),
+            sample=sample,
+        )
+        _end(platform, change, watch=watch, json=json, follow=follow)
+
+
+@app.command()
+def release(
+    tested: Annotated[
+        str, typer.Argument(metavar="TEST", help="The TEST that passed, for example cr-000017.")
+    ],
+    minutes: Minutes = 60.0,
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stage",
+            metavar="SHARE:MINUTES",
+            help="A stage of the canary, repeatable; default: the checkpoint's.",
+        ),
+    ] = None,
+    holdout: Annotated[
+        float, typer.Option("--holdout", min=0, max=0.99, help="Share that stays with the bundle before.")
+    ] = 0.0,
+    title: Annotated[str | None, typer.Option("--title", "-t", help="What it is about.")] = None,
+    start: Start = None,
+    watch: Watch = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Ask for the release of what a TEST has shown: the same digest, measured once more, then approved.
+
+    Somebody else approves it (`scorer change approve`). Exit codes as of `test`; 1 if it was rolled back.
+    """
+    from scorer.commands.following import follow, say
+
+    tell = say(quiet=json)
+    with connected(url) as platform:
+        before = platform.change(tested).change
+        drafted = platform.draft(
+            kind="release",
+            project=before.project,
+            checkpoint=before.checkpoint,
+            bundle=before.bundle,
+            title=title or before.title,
+            minutes=minutes,
+            stages=[_stage(one) for one in stage or ()],
+            holdout=holdout,
+        )
+        tell(f"drafted {drafted.id}: RELEASE of {before.bundle_name} as tested by {before.id}")
+        change = platform.submit(drafted.id, start=moment(start))
+        _end(platform, change, watch=watch, json=json, follow=follow)
+
+
+@app.command("list")
+def list_changes(
+    project: Project = None,
+    checkpoint: Annotated[str | None, typer.Option("--checkpoint", "-c")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="For example auditing.")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1)] = 50,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List change requests, newest first."""
+    from itertools import islice
+
+    with connected(url) as platform:
+        found = list(
+            islice(platform.changes(project=project, checkpoint=checkpoint, state=state, user=user), limit)
+        )
+    if json:
+        print_json(plain(found))
+    else:
+        print_table(CHANGE_COLUMNS, [change_row(one) for one in found], empty="no change requests")
+
+
+@app.command()
+def show(change: Change, url: Url = None, json: Json = False) -> None:
+    """Show one: where it is, its steps, its gates, what you may do now."""
+    with connected(url) as platform:
+        detail = platform.change(change)
+    if json:
+        print_json(plain(detail))
+        return
+    one = detail.change
+    typer.echo(f"{one.id}  {one.kind.upper()}  {one.state}" + (f" ({one.verdict})" if one.verdict else ""))
+    typer.echo(f"  {one.title}")
+    typer.echo(f"  {one.bundle_name} {one.bundle.removeprefix('sha256:')[:12]} at {one.checkpoint}")
+    typer.echo(f"  {one.project}, by {one.created_by} at {at(one.created_at)}, version {one.version}")
+    if detail.booking is not None:
+        booking = detail.booking
+        typer.echo(f"  shadow slot {booking.slot}: {at(booking.start)} to {at(booking.end)}")
+    if one.note:
+        typer.echo(f"  {one.note}")
+    typer.echo("")
+    print_table(
+        ("step", "state", "status", "in words"),
+        [(step.name, str(step.state), step.status, step.words) for step in detail.steps],
+        empty="no steps yet",
+    )
+    if detail.gates:
+        print_table(GATE_COLUMNS, [gate_row(gate) for gate in detail.gates], empty="")
+    typer.echo(f"you may: {', '.join(detail.allowed) or 'look'}")
+
+
+@app.command()
+def watch(change: Change, url: Url = None, json: Json = False) -> None:
+    """Tell every step of one until nothing follows. Exit codes: 0 passed, 1 failed, 3 inconclusive."""
+    from scorer.commands.following import follow
+
+    with connected(url) as platform:
+        _end(platform, platform.change(change).change, watch=True, json=json, follow=follow)
+
+
+@app.command()
+def readout(
+    change: Change,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="An HTML page with every figure.")
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show what the shadow showed: gates and summary here, or a self-contained page with -o readout.html."""
+    with connected(url) as platform:
+        found = platform.readout(change)
+    if output is not None:
+        from scorer.platform.page import render
+
+        output.write_text(render(found), encoding="utf-8")
+        typer.echo(f"{output}: read-out of {found.change}, {len(found.figures)} figures")
+    elif json:
+        print_json(plain(found))
+    else:
+        from scorer.commands.following import print_readout
+
+        print_readout(found)
+
+
+@app.command()
+def rebook(
+    change: Change,
+    start: Annotated[str, typer.Option("--start", metavar="TIME", help="When instead.")],
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", "-n", help="How long; default: as before.")
+    ] = None,
+    slot: Annotated[int | None, typer.Option("--slot", min=1)] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Move its booking, before it is deployed."""
+    when = moment(start)
+    assert when is not None  # noqa: S101 - a given text is a time or refused
+    _do(url, json, lambda platform: platform.rebook(change, start=when, minutes=minutes, slot=slot))
+
+
+@app.command()
+def finish(change: Change, url: Url = None, json: Json = False) -> None:
+    """End its time in the shadow now instead of at the end of its booking."""
+    _do(url, json, lambda platform: platform.finish(change))
+
+
+@app.command()
+def approve(
+    change: Change,
+    comment: Annotated[str, typer.Option("--comment", "-m", help="What is said with it.")] = "",
+    version: Annotated[
+        int | None, typer.Option("--version", help="Of the change that you looked at.")
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Approve a RELEASE whose gates passed; never one's own."""
+    _do(url, json, lambda platform: platform.approve(change, version=version, comment=comment))
+
+
+@app.command()
+def reject(change: Change, reason: Reason, url: Url = None, json: Json = False) -> None:
+    """Reject one: it ends here."""
+    _do(url, json, lambda platform: platform.reject(change, reason=reason))
+
+
+@app.command()
+def waive(
+    change: Change,
+    metric: Annotated[str, typer.Argument(metavar="GATE", help="For example covered_hours_of_week.")],
+    reason: Reason,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Let one gate not stand in the way of this change; never of one's own. Audited."""
+    _do(url, json, lambda platform: platform.waive(change, metric=metric, reason=reason))
+
+
+@app.command()
+def withdraw(change: Change, reason: Reason, url: Url = None, json: Json = False) -> None:
+    """Take one back: its lanes are taken away, its slot is given back."""
+    _do(url, json, lambda platform: platform.withdraw(change, reason=reason))
+
+
+@app.command()
+def rollback(change: Change, reason: Reason, url: Url = None, json: Json = False) -> None:
+    """Back to what answered before it, in one call."""
+    _do(url, json, lambda platform: platform.rollback(change, reason=reason))
+
+
+def _do(url: str | None, json: bool, action: Callable[[Platform], ChangeRequest]) -> None:
+    with connected(url) as platform:
+        change = action(platform)
+    if json:
+        print_json(plain(change))
+    else:
+        typer.echo(f"{change.id} is {change.state}" + (f": {change.note}" if change.note else ""))
+
+
+def _end(
+    platform: Platform, change: ChangeRequest, *, watch: bool, json: bool, follow: Callable[..., Any]
+) -> None:
+    """Follows it to its end where that is wanted, and leaves with the verdict's code."""
+    if not watch:
+        if json:
+            print_json(plain(change))
+        else:
+            typer.echo(f"{change.id} is {change.state}; follow it with `scorer change watch {change.id}`")
+        return
+    raise typer.Exit(follow(platform, change.id, json=json))
+
+
+def _stage(text: str) -> Stage:
+    from scorer.release.model import Stage
+
+    share, separator, minutes = text.partition(":")
+    try:
+        stage = Stage(float(share), float(minutes))
+    except ValueError:
+        separator = ""
+    if not separator or not 0 < stage.share < 1 or not stage.minutes > 0:
+        raise typer.BadParameter(f'"{text}" is no stage; write SHARE:MINUTES, for example 0.05:15')
+    return stage

@@ -1,0 +1,136 @@
+"""``scorer checkpoints``: what answers and observes where, sampling, one-call rollback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scorer.cli import TYPER_OPTIONS
+from scorer.commands.output import print_json, print_table, short
+from scorer.commands.platform_options import Json, Reason, Url, at, connected, plain
+
+if TYPE_CHECKING:
+    from scorer.release.model import LaneSpec
+
+app = typer.Typer(help="Checkpoints with their lanes, as the platform leads them.", **TYPER_OPTIONS)
+
+Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="For example fraud.checkout.")]
+
+
+@app.callback(invoke_without_command=True)
+def overview(context: typer.Context, url: Url = None, json: Json = False) -> None:
+    """List checkpoints; or one of the commands below."""
+    if context.invoked_subcommand is not None:
+        return
+    with connected(url) as platform:
+        found = platform.checkpoints()
+    if json:
+        print_json(plain(found))
+        return
+    rows = [
+        (
+            one.name,
+            one.kind,
+            _lanes(one.recorded.answer) if one.recorded else "-",
+            _lanes(one.recorded.observe) if one.recorded else "-",
+            f"{one.sample:g}",
+            " ".join(f"{member.name}{'' if member.in_step else '!'}" for member in one.members),
+        )
+        for one in found
+    ]
+    columns = ("checkpoint", "kind", "answers", "observes", "sample", "servers (! not in step)")
+    print_table(columns, rows, empty="no checkpoints")
+
+
+@app.command()
+def show(checkpoint: Checkpoint, url: Url = None, json: Json = False) -> None:
+    """Show one: its lanes as recorded and as every server says."""
+    with connected(url) as platform:
+        one = platform.checkpoint(checkpoint)
+    if json:
+        print_json(plain(one))
+        return
+    typer.echo(f"{one.name}: {one.kind}, releases move {one.alias}, p99 {one.p99_ms:g} ms")
+    typer.echo(
+        f"  shadow: {one.slots} slots, sample {one.sample:g}"
+        + (f", filter {one.filter}" if one.filter else "")
+        + (", in the pool" if one.pool else "")
+    )
+    if one.recorded is not None:
+        made = one.recorded
+        typer.echo(f"  table {made.revision} since {at(made.at)} by {made.actor} ({made.cause})")
+    rows = [
+        (
+            member.name,
+            member.role,
+            ("in step" if member.in_step else "NOT in step") if member.reachable else f"away: {member.error}",
+            _lanes(member.answer),
+            _lanes(member.observe),
+        )
+        for member in one.members
+    ]
+    print_table(("server", "role", "state", "answers", "observes"), rows, empty="no server has it")
+
+
+@app.command()
+def sampling(
+    checkpoint: Checkpoint,
+    sample: Annotated[float, typer.Argument(metavar="SHARE", help="Above 0, at most 1.")],
+    filter: Annotated[  # noqa: A002 - as lanes have it
+        str, typer.Option("--filter", help="JSON list of conditions; none: every request.")
+    ] = "",
+    pool: Annotated[bool | None, typer.Option("--pool/--no-pool", help="In the shadow pool.")] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Set what the shadow is fed with from now on; owners."""
+    with connected(url) as platform:
+        one = platform.set_sampling(checkpoint, sample=sample, filter=filter, pool=pool)
+    if json:
+        print_json(plain(one))
+    else:
+        typer.echo(f"{one.name}: sample {one.sample:g}" + (f", filter {one.filter}" if one.filter else ""))
+
+
+@app.command()
+def history(
+    checkpoint: Checkpoint,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000)] = 20,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List its recorded lane tables, newest first."""
+    with connected(url) as platform:
+        found = platform.tables(checkpoint, limit=limit)
+    if json:
+        print_json(plain(found))
+        return
+    rows = [
+        (str(t.revision), at(t.at), t.actor, t.cause, t.change or "-", _lanes(t.answer), _lanes(t.observe))
+        for t in found
+    ]
+    columns = ("table", "since", "by", "cause", "change", "answers", "observes")
+    print_table(columns, rows, empty="no table is recorded yet")
+
+
+@app.command()
+def rollback(checkpoint: Checkpoint, reason: Reason, url: Url = None, json: Json = False) -> None:
+    """Back to the answer lanes before these, in one call."""
+    with connected(url) as platform:
+        table = platform.rollback_checkpoint(checkpoint, reason=reason)
+    if json:
+        print_json(plain(table))
+    else:
+        typer.echo(f"{checkpoint}: table {table.revision}, {_lanes(table.answer)} answers")
+
+
+def _lanes(lanes: tuple[LaneSpec, ...]) -> str:
+    return (
+        ", ".join(
+            f"{lane.name} {short(lane.bundle)} "
+            + (f"{lane.share:.4g}" if lane.mode == "answer" else f"of {lane.sample:.4g}{' pool' * lane.pool}")
+            for lane in lanes
+        )
+        or "-"
+    )

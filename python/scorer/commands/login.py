@@ -1,0 +1,38 @@
+"""``scorer login`` and ``scorer logout``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+
+def login(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The platform's address.")],
+) -> None:
+    """Check a token and keep it for the other commands, readable by you alone.
+
+    The token is asked for, or read from standard input.
+    """
+    from scorer.platform import Platform, credentials
+    from scorer.release.errors import NotAuthenticatedError
+
+    asked = typer.prompt("token", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()
+    token = str(asked).strip()
+    if not token:
+        raise NotAuthenticatedError("no token was given; make one on the platform's page Tokens")
+    url = credentials.check_url(url)
+    with Platform(url, token) as platform:
+        actor = platform.me()
+    file = credentials.keep(credentials.Credentials(url, token))
+    roles = ", ".join(f"{role} in {project}" for project, role in sorted(actor.roles.items()))
+    typer.echo(f"{actor.user} at {url}: {'admin' if actor.admin else roles or 'no project yet'}")
+    typer.echo(f"kept in {file}")
+
+
+def logout() -> None:
+    """Forget the token that was kept; it stays valid until it is revoked."""
+    from scorer.platform import credentials
+
+    typer.echo("forgotten" if credentials.forget() else "nothing was kept")

@@ -1,0 +1,331 @@
+"""``scorer platform``: the platform's process, and what its operator does beside its database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scorer.cli import TYPER_OPTIONS
+from scorer.commands.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from scorer.release.access import Access
+    from scorer.release.model import Actor, Role
+
+app = typer.Typer(
+    help="Run the platform, and look after it beside its database.", no_args_is_help=True, **TYPER_OPTIONS
+)
+token = typer.Typer(help="Tokens, beside the database.", no_args_is_help=True, **TYPER_OPTIONS)
+project = typer.Typer(
+    help="Projects and members, beside the database.", no_args_is_help=True, **TYPER_OPTIONS
+)
+user = typer.Typer(help="Users, beside the database.", no_args_is_help=True, **TYPER_OPTIONS)
+app.add_typer(user, name="user")
+app.add_typer(token, name="token")
+app.add_typer(project, name="project")
+
+Config = Annotated[
+    Path,
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="The settings file.", envvar="SCORER_PLATFORM_CONFIG"
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_DEFAULT = Path("platform.toml")
+
+
+@app.command()
+def serve(
+    config: Config = _DEFAULT,
+    ready_file: Annotated[
+        Path | None, typer.Option("--ready-file", metavar="FILE", help="Gets the URL once it answers.")
+    ] = None,
+) -> None:
+    """Serve pages and REST, and move change requests along, until SIGTERM or SIGINT.
+
+    Writes one JSON event per line to stderr. Exit codes: 0 stopped cleanly, 1 failed, 64 bad settings.
+    """
+    from scorer.web.server import run
+
+    raise typer.Exit(run(config, ready_file=ready_file))
+
+
+@app.command()
+def init(
+    config: Config = _DEFAULT,
+    user: Annotated[str, typer.Option("--user", "-u", help="The first admin's name.")] = "admin",
+    force: Annotated[
+        bool, typer.Option("--force-new-token", help="One more, for an admin who has lost his.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make the database, the first admin and a token of his; it is shown this once."""
+    with _access(config) as (access, _):
+        made, secret = access.bootstrap(user, force_new_token=force)
+    if json:
+        print_json({"user": made.user, "token": made.id, "secret": secret})
+        return
+    typer.echo(f"admin {made.user}, token (shown this once): {secret}")
+    typer.echo("next: scorer platform serve; then sign in with it, or `scorer login URL`")
+
+
+@app.command("config")
+def config_(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A file to check; none: print a commented one.")
+    ] = None,
+) -> None:
+    """Print a complete, commented platform.toml, or check one: exit 64 with every mistake listed."""
+    from scorer.release.example import example
+    from scorer.release.settings import Settings
+
+    if file is None:
+        typer.echo(example(), nl=False)
+        return
+    settings = Settings.load(file)
+    typer.echo(f"{file}: ok")
+    for name, checkpoint in settings.checkpoints.items():
+        stages = ", ".join(f"{stage.share:.0%} for {stage.minutes:g} min" for stage in checkpoint.stages)
+        typer.echo(
+            f"  {name}: releases move {checkpoint.alias}, p99 {checkpoint.p99_ms:g} ms, "
+            f"{checkpoint.slots} shadow "
+            f"slots, sample {checkpoint.sample:g}; canary {stages or 'none'}"
+        )
+
+
+@app.command()
+def migrate(config: Config = _DEFAULT) -> None:
+    """Bring the database to this version; serving does so by itself. Back it up before."""
+    from scorer.release.settings import Settings
+    from scorer.release.store import Store
+
+    store = Store(Settings.load(config).platform.database)
+    typer.echo(f"{store.name}: current")
+    store.close()
+
+
+# --- users ---
+
+
+@user.command("add")
+def add_user(
+    name: str,
+    admin: Annotated[bool, typer.Option("--admin", help="Makes him an admin.")] = False,
+    config: Config = _DEFAULT,
+) -> None:
+    """Add a user; adding him again is fine, and brings back one that was removed."""
+    with _access(config) as (access, actor):
+        made = access.add_user(actor, name, admin=admin)
+    typer.echo(f"user {made.name}" + (", admin" if made.admin else ""))
+
+
+@user.command("remove")
+def remove_user(name: str, config: Config = _DEFAULT) -> None:
+    """Take a user out: his tokens, sessions and memberships end at once."""
+    with _access(config) as (access, actor):
+        access.remove_user(actor, name)
+    typer.echo(f"{name} is removed")
+
+
+@user.command("list")
+def list_users(config: Config = _DEFAULT, json: Json = False) -> None:
+    """List users."""
+    with _access(config) as (access, actor):
+        found = access.users(actor)
+    if json:
+        print_json([asdict(one) for one in found])
+        return
+    rows = [(one.name, "admin" if one.admin else "-", "removed" if one.removed else "-") for one in found]
+    print_table(
+        ("user", "admin", "state"), rows, empty="nobody; `scorer platform init` makes the first admin"
+    )
+
+
+# --- tokens ---
+
+
+@token.command("create")
+def create_token(
+    user: Annotated[str, typer.Option("--user", "-u", help="Whose.")],
+    label: Annotated[str, typer.Option("--label", "-l", help="What it is for.")],
+    role: Annotated[str, typer.Option("--role", help="The most that it may do.")] = "modeler",
+    project: Annotated[str | None, typer.Option("--project", "-p", help="Only there; default: all.")] = None,
+    days: Annotated[
+        float | None, typer.Option("--days", help="How long it is valid; default: for ever.")
+    ] = None,
+    config: Config = _DEFAULT,
+    json: Json = False,
+) -> None:
+    """Make a token; its secret is shown this once."""
+    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    with _access(config) as (access, actor):
+        made, secret = access.create_token(
+            actor,
+            user=user,
+            label=label,
+            project=project,
+            role=_role(role),
+            expires_at=expires_at,
+        )
+    if json:
+        print_json({**asdict(made), "secret": secret})
+    else:
+        typer.echo(secret)
+
+
+@token.command("list")
+def list_tokens(config: Config = _DEFAULT, json: Json = False) -> None:
+    """List tokens, without their secrets."""
+    with _access(config) as (access, actor):
+        found = access.tokens(actor)
+    if json:
+        print_json([asdict(one) for one in found])
+        return
+    rows = [
+        (
+            one.id,
+            one.user,
+            one.role,
+            one.project or "all",
+            one.label,
+            "revoked" if one.revoked else f"until {one.expires_at:%Y-%m-%d}" if one.expires_at else "valid",
+            f"{one.last_used_at:%Y-%m-%d %H:%M}" if one.last_used_at else "never",
+        )
+        for one in found
+    ]
+    print_table(("id", "user", "role", "project", "label", "state", "used"), rows, empty="no tokens")
+
+
+@token.command("revoke")
+def revoke_token(identity: Annotated[str, typer.Argument(metavar="ID")], config: Config = _DEFAULT) -> None:
+    """End a token at once, its sessions too."""
+    with _access(config) as (access, actor):
+        access.revoke_token(actor, identity)
+    typer.echo(f"{identity} is revoked")
+
+
+# --- projects ---
+
+
+@project.command("create")
+def create_project(
+    name: str,
+    title: Annotated[str, typer.Option("--title", "-t", help="What people call it; default: the name.")] = "",
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option("--checkpoint", help="It may bring models to; default: all. Repeatable."),
+    ] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="Its first owner.")] = None,
+    config: Config = _DEFAULT,
+) -> None:
+    """Make a project."""
+    with _access(config) as (access, actor):
+        made = access.create_project(actor, name, title or name, checkpoints=checkpoint or ())
+        if owner is not None:
+            access.add_user(actor, owner)
+            access.set_member(actor, name, owner, _role("owner"))
+    typer.echo(f"project {made.name}" + (f", owner {owner}" if owner else ""))
+
+
+@project.command("list")
+def list_projects(config: Config = _DEFAULT, json: Json = False) -> None:
+    """List projects with their quotas."""
+    with _access(config) as (access, actor):
+        found = access.projects(actor)
+    if json:
+        print_json([asdict(one) for one in found])
+        return
+    rows = [
+        (
+            one.name,
+            one.title,
+            " ".join(one.checkpoints) or "all",
+            str(one.quotas.open_changes),
+            str(one.quotas.slot_minutes_per_week),
+            str(one.quotas.bundles),
+        )
+        for one in found
+    ]
+    columns = ("name", "title", "checkpoints", "open changes", "slot minutes a week", "bundles")
+    print_table(columns, rows, empty="no projects; make one with `scorer platform project create NAME`")
+
+
+@project.command("set")
+def set_project(
+    name: str,
+    title: Annotated[str | None, typer.Option("--title", "-t")] = None,
+    open_changes: Annotated[int | None, typer.Option("--open-changes", min=0)] = None,
+    slot_minutes: Annotated[int | None, typer.Option("--slot-minutes-per-week", min=0)] = None,
+    bundles: Annotated[int | None, typer.Option("--bundles", min=0)] = None,
+    config: Config = _DEFAULT,
+) -> None:
+    """Change a project's title or quotas."""
+    from dataclasses import replace
+
+    wanted = {"open_changes": open_changes, "slot_minutes_per_week": slot_minutes, "bundles": bundles}
+    with _access(config) as (access, actor):
+        quotas = replace(
+            access.project(actor, name).quotas,
+            **{key: value for key, value in wanted.items() if value is not None},
+        )
+        access.update_project(actor, name, title=title, quotas=quotas)
+    typer.echo(f"project {name} is changed")
+
+
+@project.command("member")
+def set_member(
+    name: str,
+    user: str,
+    role: Annotated[str, typer.Argument(help="viewer, modeler, approver, owner; none: takes him out.")],
+    config: Config = _DEFAULT,
+) -> None:
+    """Add somebody to a project, change what he may do, or take him out."""
+    with _access(config) as (access, actor):
+        wanted = None if role == "none" else _role(role)
+        if wanted is not None:
+            access.add_user(actor, user)
+        access.set_member(actor, name, user, wanted)
+    typer.echo(f"{user} is {role} in {name}")
+
+
+@project.command("members")
+def list_members(name: str, config: Config = _DEFAULT, json: Json = False) -> None:
+    """List who is in a project."""
+    with _access(config) as (access, actor):
+        found = access.members(actor, name)
+    if json:
+        print_json([asdict(one) for one in found])
+    else:
+        print_table(("user", "role"), [(one.user, one.role) for one in found], empty="nobody")
+
+
+@contextmanager
+def _access(config: Path) -> Iterator[tuple[Access, Actor]]:
+    """Access control over the settings' database, and whoever sits beside it."""
+    from scorer.registry.pushing import user as user_of_process
+    from scorer.release.access import Access
+    from scorer.release.settings import Settings
+    from scorer.release.store import Store
+
+    settings = Settings.load(config)
+    store = Store(settings.platform.database)
+    try:
+        access = Access(store, session_hours=settings.platform.session_hours)
+        yield access, access.local(user_of_process())
+    finally:
+        store.close()
+
+
+def _role(value: str) -> Role:
+    from scorer.release.model import Role
+
+    try:
+        return Role(value)
+    except ValueError:
+        raise typer.BadParameter(f'"{value}" is none of {", ".join(Role)}') from None
