@@ -36,6 +36,8 @@ from scorer.config.model import (
     is_loopback,
 )
 from scorer.config.problems import InvalidSettingsError, Problem, describe, dotted
+from scorer.release.errors import InvalidError
+from scorer.release.gates.grammar import read_all
 from scorer.release.model import GateSpec, Stage
 
 if TYPE_CHECKING:
@@ -169,11 +171,12 @@ def _stages(value: Sequence[StageSettings]) -> tuple[Stage, ...]:
 
 
 def _gates(value: Sequence[GateSettings]) -> tuple[GateSpec, ...]:
-    metrics = [gate.metric for gate in value]
-    twice = sorted({metric for metric in metrics if metrics.count(metric) > 1})
-    if twice:
-        raise ValueError(f"{', '.join(twice)} is judged twice; keep one line for each metric")
-    return tuple(GateSpec(**gate.model_dump()) for gate in value)
+    specs = tuple(GateSpec(**gate.model_dump()) for gate in value)
+    try:
+        read_all(specs)
+    except InvalidError as error:
+        raise ValueError(str(error)) from None
+    return specs
 
 
 if TYPE_CHECKING:
@@ -341,6 +344,20 @@ class CheckpointSettings(Section):
     stages: Stages = Field(
         default=(Stage(0.05, 15.0), Stage(0.25, 15.0)),
         description="The canary: shares of the answers, one after the other, before all of them.",
+    )
+    outcome: str = Field(
+        default="",
+        description="The kind of outcome that judges scores or actions. Default: fraud for scores, "
+        "authorised for actions.",
+        examples=["chargeback"],
+    )
+    matured_hours: float | None = Field(
+        default=None,
+        ge=0,
+        le=100_000,
+        description="A decision this old has the outcome that it will have. Default: 1080 (45 days) for "
+        "scores, 1 for actions.",
+        examples=[1080],
     )
     gates: Gates = Field(
         default=(),

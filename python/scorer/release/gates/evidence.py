@@ -177,6 +177,8 @@ class Evidence:
     """The kind that AUC and rewards are by."""
     matured_before: int = 0
     """Decisions before this moment have the outcome that they will have, microseconds."""
+    live_bundle: str = ""
+    """What answered last; empty where nothing is known."""
     approve: str = "approve"
     """The label that lets a payment pass."""
     notes: Sequence[str] = ()

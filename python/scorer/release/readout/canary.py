@@ -1,0 +1,123 @@
+"""The canary: decisions that were given, by the new bundle's lane and by the one that was live before.
+
+Their requests are not the same ones, so differences are between independent samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scorer.release.gates import distances, proportions
+from scorer.release.gates.evidence import Evidence, Observed, empty
+from scorer.release.gates.measured import Measured, nothing
+from scorer.release.gates.metrics import measure
+from scorer.release.readout import parts
+from scorer.release.readout.load import Names, Where
+
+LANE = "canary"
+# What the model itself brought about; overload and the like are the server's.
+_OWN_FAULT = ("panic", "non_finite", "error", "breaker")
+_DISTANCES: dict[str, Callable[[Any, Any], float]] = {
+    "score_psi": distances.psi,
+    "score_psi_live": distances.psi,
+    "score_kl": distances.kl,
+    "score_js": distances.js,
+}
+_NO_LIVE = "the lane that was live before has not answered since"
+
+
+def measure_canary(name: str, evidence: Evidence, against: str, minus: bool) -> Measured:
+    """A metric of a canary: `shadow` holds its own decisions, `control` those of the lane before."""
+    own, live = evidence.shadow, evidence.control
+    if not len(own):
+        return nothing("the canary has not answered yet")
+    # A fallback's score is not the model's.
+    model = own.take(own.live_fallback == 0)
+    if against != "live":
+        whole = evidence if name not in _DISTANCES else replace(evidence, shadow=model)
+        return measure(name, whole, against, minus)
+    if name == "approve_rate_delta" and len(live):
+        return _approve(evidence)
+    before = live.take((live.live_fallback == 0) & live.scored)
+    if not len(before) or not model.scored.any():
+        return nothing(_NO_LIVE, len(model))
+    binned = distances.by_samples(before.score, model.score[model.scored])
+    return Measured(_DISTANCES[name](binned.second, binned.first), len(model), chance=binned.chance)
+
+
+def answers(where: Where, bundle: str, names: Names) -> tuple[Observed, Observed]:
+    """The canary's decisions by this bundle, and those of other bundles, since a moment."""
+    own: list[dict[str, Any]] = []
+    live: list[dict[str, Any]] = []
+    for server, part in where.parts():
+        table = parts.read(part, None, where.filters())
+        lane, digest = (pc.cast(table[name], pa.string()) for name in ("lane", "bundle"))
+        of_canary = pc.and_(pc.equal(lane, LANE), pc.equal(digest, bundle))
+        for kept, mask in ((own, of_canary), (live, pc.not_equal(digest, bundle))):
+            rows = table.filter(mask)
+            if len(rows):
+                kept.append(_as_observed(rows, server, names))
+    return _joined(own, names), _joined(live, names)
+
+
+def _approve(evidence: Evidence) -> Measured:
+    names = evidence.shadow.labels()
+    if evidence.approve not in names:
+        return nothing(f'no decision is called "{evidence.approve}"', len(evidence.shadow))
+    code = names.index(evidence.approve)
+    own, live = evidence.shadow.label == code, evidence.control.label == code
+    first, second = (int(own.sum()), len(own)), (int(live.sum()), len(live))
+
+    def bounds(confidence: float) -> tuple[float, float]:
+        found = proportions.independent(first, second, confidence)
+        return found.low, found.high
+
+    remark = f"live approves {100 * live.mean():.2f} %, the canary {100 * own.mean():.2f} %"
+    return Measured(float(own.mean() - live.mean()), len(own), bounds, remark=remark)
+
+
+def _as_observed(table: Any, server: str, names: Names) -> dict[str, Any]:
+    n = len(table)
+    zeros, unknown = np.zeros(n, np.int64), np.full(n, np.nan)
+    score = table["score"].to_numpy(zero_copy_only=False).astype(np.float64)
+    label = names.codes("label", table["label"])
+    fallback = names.codes("live_fallback", table["fallback"])
+    errors = np.zeros(n, np.int64)
+    for reason in _OWN_FAULT:
+        errors[fallback == names.code("live_fallback", reason)] = names.code("error", reason)
+    return {
+        "key": table["key"].to_numpy().astype(np.uint64),
+        "at": table["at"].to_numpy().astype(np.int64),
+        "server": np.full(n, names.code("server", server), dtype=np.int64),
+        "score": score,
+        "live_score": unknown,
+        "label": label,
+        "live_label": zeros,
+        "error": errors,
+        "live_fallback": fallback,
+        "exec_us": table["exec_us"].to_numpy(zero_copy_only=False).astype(np.float64),
+        "load_us": table["load_us"].to_numpy(zero_copy_only=False).astype(np.float64),
+        **dict.fromkeys(("live_exec_us", "live_load_us", "lag_us", "propensity", "live_propensity"), unknown),
+        **dict.fromkeys(("ratio", "distance", "least"), unknown),
+        **dict.fromkeys(("absent", "differs", "top", "live_top"), zeros),
+    }
+
+
+def _joined(found: list[dict[str, Any]], names: Names) -> Observed:
+    if not found:
+        return replace(empty(), names=names.words())
+    joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    order = np.lexsort((joined["key"], joined["at"]))
+    return Observed(**{name: values[order] for name, values in joined.items()}, names=names.words())
+
+
+def since(root: Path, checkpoint: str, begin: int) -> Where:
+    """The answers of a checkpoint from a moment on."""
+    return Where(root, checkpoint, parts.ANSWERS, begin)

@@ -1,0 +1,258 @@
+"""From the logs of the fleet into parts: incremental, and the same again after a kill at any point."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from scorer.errors import LogError
+from scorer.release.fleet import Fleet, Member
+from scorer.release.model import ChangeState
+from scorer.release.readout import parts, rows
+from scorer.release.readout.schemas import Schemas
+from scorer.release.store import Store, micros
+from scorer.release.store.tables import changes, cursors
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pyarrow as pa
+
+_BATCH = 20_000
+_SECONDS = 2.0
+_COUNTERS_EVERY_US = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a server's log has been read."""
+
+    log: str
+    next: int
+    notes: tuple[str, ...] = ()
+    """What was lost on the way, in sentences."""
+
+
+class Collector:
+    """Reads each log from where it stopped.
+
+    Args:
+        root: Where parts are kept.
+        store: For the cursors, and for which checkpoints have a canary.
+        fleet: Whose logs and counters.
+        schemas: Of the bundles that the logs speak of.
+        now: Aware UTC.
+        batch: Records between two cursors.
+        seconds: A call ends after about so long; the next one goes on.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        store: Store,
+        fleet: Fleet,
+        schemas: Schemas,
+        *,
+        now: Callable[[], datetime],
+        batch: int = _BATCH,
+        seconds: float = _SECONDS,
+    ) -> None:
+        self._root, self._store, self._fleet = root, store, fleet
+        self._schemas, self._now = schemas, now
+        self._batch, self._seconds = batch, seconds
+        self._remembered = rows.Remembered()
+        self._counted: dict[Path, tuple[int, str]] = {}
+
+    def collect(self) -> int:
+        """Takes in what is new; returns the number of records read."""
+        until = time.monotonic() + self._seconds
+        watched = self._released()
+        # Live servers first: what the pool observes was answered by them.
+        members = sorted(self._fleet.members, key=lambda member: member.role != "live")
+        total = 0
+        for member in members:
+            if member.log is not None:
+                total += self._read(member, watched, until)
+        self._count(members)
+        return total
+
+    def notes(self) -> list[str]:
+        """What the logs lost, and which cannot be read."""
+        found = []
+        for member in self._fleet.members:
+            if member.log is None:
+                found.append(
+                    f"the log of {member.name} is not within reach: its observations are not counted"
+                )
+            else:
+                found += self._progress(member).notes
+        return found
+
+    def _read(self, member: Member, watched: Collection[str], until: float) -> int:
+        from scorer.log import LogReader
+
+        assert member.log is not None  # noqa: S101 - the caller looked
+        progress, known = self._progress(member), log_identity(member.log)
+        if known is None:
+            # No segment yet, or not mounted: not read, not forgotten.
+            return 0
+        if progress.log != known:
+            notes = progress.notes
+            if progress.log:
+                notes += (f"the log of {member.name} was begun anew; what had been read is kept",)
+            progress = Progress(known, 0, notes)
+        folder = self._root / member.name / known[:12]
+        parts.drop_from(folder, progress.next)
+        done = 0
+        try:
+            reader = LogReader(member.log, progress.next)
+            records = (one for one in reader.payloads() if one[0] >= progress.next)
+            while batch := list(islice(records, self._batch)):
+                progress = self._take(member, folder, progress, batch, watched)
+                done += len(batch)
+                if time.monotonic() > until:
+                    break
+        except LogError as error:
+            self._keep(member, _noted(progress, f"the log of {member.name} cannot be read: {error}"))
+            return done
+        for finding in reader.findings:
+            if finding.severity == "error":
+                lost = "" if finding.lost is None else f", records {finding.lost[0]} to {finding.lost[1]}"
+                progress = _noted(progress, f"the log of {member.name} is damaged ({finding.kind}{lost})")
+        self._keep(member, progress)
+        return done
+
+    def _take(
+        self,
+        member: Member,
+        folder: Path,
+        progress: Progress,
+        batch: Sequence[tuple[int, bytes]],
+        watched: Collection[str],
+    ) -> Progress:
+        """Writes the parts of a batch, then the cursor, in this order: a kill between repeats them."""
+        from scorer.v1.log_pb2 import LogRecord
+
+        first, last = batch[0][0], batch[-1][0]
+        if progress.next and first > progress.next:
+            gone = f"records {progress.next} to {first - 1} of {member.name}'s log"
+            progress = _noted(progress, f"{gone} were gone before they were read")
+        kept: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        schemas: dict[tuple[str, str], pa.Schema] = {}
+        for sequence, payload in batch:
+            record = LogRecord.FromString(payload)
+            kind = record.WhichOneof("record")
+            if kind == "decision":
+                decision = record.decision
+                self._remembered.add(decision)
+                if decision.checkpoint in watched:
+                    place = decision.checkpoint, parts.ANSWERS
+                    kept[place].append(rows.answer_row(sequence, decision))
+                    schemas[place] = parts.ANSWERED
+            elif kind == "observation":
+                seen = record.observation.decision
+                place = seen.checkpoint, seen.lane
+                row = rows.observation_row(sequence, record.observation, self._remembered, self._schemas)
+                kept[place].append(row)
+                schemas[place] = parts.OBSERVATIONS
+            elif kind == "outcome":
+                place = record.outcome.checkpoint, parts.OUTCOMES
+                kept[place].append(rows.outcome_row(sequence, record.outcome))
+                schemas[place] = parts.OUTCOME
+        for (checkpoint, lane), own in kept.items():
+            target = folder / checkpoint / lane
+            parts.write(target, own, schemas[checkpoint, lane])
+            parts.compact(target)
+        progress = Progress(progress.log, last + 1, progress.notes)
+        self._keep(member, progress)
+        return progress
+
+    def _released(self) -> set[str]:
+        """Checkpoints where a change is being released: of these, answers are kept too."""
+        query = select(changes.c.checkpoint).where(changes.c.state == ChangeState.RELEASED.value)
+        with self._store.read() as connection:
+            return {str(row[0]) for row in connection.execute(query)}
+
+    def _progress(self, member: Member) -> Progress:
+        query = select(cursors.c.position).where(cursors.c.name == _cursor(member))
+        with self._store.read() as connection:
+            found = connection.execute(query).scalar()
+        return Progress(found["log"], found["next"], tuple(found["notes"])) if found else Progress("", 0)
+
+    def _keep(self, member: Member, progress: Progress) -> None:
+        if progress == self._progress(member):
+            return
+        position = {"log": progress.log, "next": progress.next, "notes": list(progress.notes)}
+        name, at = _cursor(member), self._now()
+
+        def work(connection: Any) -> None:
+            own = cursors.c.name == name
+            if not connection.execute(cursors.update().where(own).values(position=position, at=at)).rowcount:
+                connection.execute(cursors.insert().values(name=name, position=position, at=at))
+
+        self._store.transact(work)
+
+    def _count(self, members: Sequence[Member]) -> None:
+        """Appends what changes' lanes have counted, where that is new and the last reading is not fresh."""
+        at = micros(self._now())
+        for member in members:
+            for one in self._fleet.status(member).observers:
+                if not str(one.get("lane", "")).startswith("cr-"):
+                    continue
+                own = counter(one)
+                file = self._root / member.name / "counters" / one["checkpoint"] / f"{one['lane']}.jsonl"
+                text = json.dumps(own)
+                before, said = self._counted.get(file, (0, ""))
+                if text == said or at - before < _COUNTERS_EVERY_US:
+                    continue
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("a") as out:
+                    out.write(json.dumps({"at": at, **own}) + "\n")
+                self._counted[file] = at, text
+
+
+def counter(status: Any) -> dict[str, Any]:
+    """An `ObserverStatus` as a line of counters."""
+    own: dict[str, Any] = {
+        name: int(status.get(name, 0) or 0)
+        for name in ("seen", "taken", "dropped", "shed", "unlogged", "evaluated")
+    }
+    failed = status.get("failed") or {}
+    own["failed"] = sum(int(count) for count in failed.values())
+    own["stuck"] = bool(status.get("stuck", False))
+    return own
+
+
+def log_identity(directory: Path) -> str | None:
+    """Which log a directory holds: its id, as in the header of every segment; None where there is none."""
+    try:
+        segments = sorted(directory.glob("*.seg"))
+    except OSError:
+        return None
+    for segment in segments:
+        try:
+            with segment.open("rb") as file:
+                header = file.read(32)
+        except OSError:
+            continue
+        if len(header) == 32 and header.startswith(b"scorerDL"):
+            return header[16:32].hex()
+    return None
+
+
+def _noted(progress: Progress, note: str) -> Progress:
+    return (
+        progress if note in progress.notes else Progress(progress.log, progress.next, (*progress.notes, note))
+    )
+
+
+def _cursor(member: Member) -> str:
+    return f"readout:{member.name}"

@@ -1,0 +1,158 @@
+"""Final read-outs: the document that pages show, and the columns that windows and servers are cut from."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scorer.bundle.models import Distribution
+from scorer.release.gates.evidence import Counter, Evidence, Flip, Observed
+from scorer.release.model import GateResult, Outcome
+from scorer.release.readout.types import Figure, Readout
+from scorer.release.store import instant, micros
+
+_LANES = ("shadow", "control")
+_ABOUT = "evidence.json"
+
+
+def save(folder: Path, evidence: Evidence) -> None:
+    """Writes evidence; the last file to appear is the one that makes it complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for lane in _LANES:
+        rows: Observed = getattr(evidence, lane)
+        own = {one.name: getattr(rows, one.name) for one in fields(Observed) if one.name != "names"}
+        _replace(
+            folder / f"{lane}.parquet",
+            lambda to, own=own: pq.write_table(pa.table(own), to, compression="zstd"),
+        )
+    about = {
+        "kind": evidence.kind,
+        "sla_us": evidence.sla_us,
+        "training": _dumped(evidence.training),
+        "reference": _dumped(evidence.reference),
+        "counters": [asdict(one) for one in evidence.counters],
+        "flips": [asdict(one) for one in evidence.flips],
+        "parity": None if evidence.parity is None else [evidence.parity[0], _finite(evidence.parity[1])],
+        "outcome": evidence.outcome,
+        "approve": evidence.approve,
+        "live_bundle": evidence.live_bundle,
+        "notes": list(evidence.notes),
+        "names": {lane: dict(getattr(evidence, lane).names) for lane in _LANES},
+    }
+    text = json.dumps(about, allow_nan=False)
+    _replace(folder / _ABOUT, lambda to: Path(to).write_text(text))
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether there is evidence, whole."""
+    return (folder / _ABOUT).is_file()
+
+
+def load(folder: Path) -> Evidence:
+    """What `save` wrote; outcomes, which go on coming, are not part of it."""
+    about = json.loads((folder / _ABOUT).read_text())
+    lanes: dict[str, Observed] = {}
+    for lane in _LANES:
+        table = pq.read_table(folder / f"{lane}.parquet", partitioning=None)
+        own = {name: table[name].to_numpy() for name in table.column_names}
+        lanes[lane] = Observed(**own, names=about["names"][lane])
+    parity = about["parity"]
+    return Evidence(
+        kind=about["kind"],
+        sla_us=about["sla_us"],
+        shadow=lanes["shadow"],
+        control=lanes["control"],
+        training=_distribution(about["training"]),
+        reference=_distribution(about["reference"]),
+        counters=[Counter(**one) for one in about["counters"]],
+        flips=[Flip(**{**one, "features": [tuple(f) for f in one["features"]]}) for one in about["flips"]],
+        parity=None if parity is None else (parity[0], math.inf if parity[1] is None else parity[1]),
+        outcome=about["outcome"],
+        approve=about["approve"],
+        live_bundle=about["live_bundle"],
+        notes=about["notes"],
+    )
+
+
+def document(readout: Readout) -> dict[str, Any]:
+    """A read-out as JSON."""
+    found = {one.name: getattr(readout, one.name) for one in fields(Readout)}
+    found["start"], found["end"] = micros(readout.start), micros(readout.end)
+    found["verdict"] = None if readout.verdict is None else readout.verdict.value
+    found["gates"] = [{**asdict(gate), "outcome": gate.outcome.value} for gate in readout.gates]
+    found["figures"] = [asdict(figure) for figure in readout.figures]
+    plain: dict[str, Any] = json.loads(json.dumps(found, allow_nan=False, default=_plain))
+    return plain
+
+
+def restored(found: Mapping[str, Any]) -> Readout:
+    """The read-out of a document."""
+    own = dict(found)
+    own["start"], own["end"] = instant(own["start"]), instant(own["end"])
+    own["verdict"] = None if own["verdict"] is None else Outcome(own["verdict"])
+    own["gates"] = tuple(GateResult(**{**gate, "outcome": Outcome(gate["outcome"])}) for gate in own["gates"])
+    own["figures"] = tuple(
+        Figure(**{**figure, "columns": tuple(figure["columns"])}) for figure in own["figures"]
+    )
+    return Readout(**own)
+
+
+def within(evidence: Evidence, begin: int | None, end: int | None, server: str | None) -> Evidence:
+    """Rows of a window, microseconds, and of one server."""
+
+    def cut(rows: Observed) -> Observed:
+        kept = np.ones(len(rows), dtype=bool)
+        if begin is not None:
+            kept &= rows.at >= begin
+        if end is not None:
+            kept &= rows.at < end
+        if server is not None:
+            names = rows.servers()
+            kept &= rows.server == (names.index(server) if server in names else -1)
+        return rows.take(kept)
+
+    def is_meant(at: int, name: str) -> bool:
+        later, earlier = begin is None or at >= begin, end is None or at < end
+        return later and earlier and server in (None, name)
+
+    return replace(
+        evidence,
+        shadow=cut(evidence.shadow),
+        control=cut(evidence.control),
+        counters=[one for one in evidence.counters if is_meant(one.at, one.server)],
+        flips=[one for one in evidence.flips if is_meant(one.at, server or "")],
+    )
+
+
+def _replace(path: Path, write: Any) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    write(partial)
+    partial.replace(path)
+
+
+def _dumped(distribution: Distribution | None) -> Any:
+    return None if distribution is None else distribution.model_dump()
+
+
+def _distribution(found: Any) -> Distribution | None:
+    return None if found is None else Distribution.model_validate(found)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(type(value).__name__)

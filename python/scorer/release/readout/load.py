@@ -1,0 +1,236 @@
+"""From parts to columns: evidence of a change, of bounded size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from scorer.release.gates.evidence import Counter, Flip, Observed, empty
+from scorer.release.readout import parts
+
+MOST: Final = 1_000_000
+"""Rows of a lane that are held at once; of more, every second (third, ...) decision by its hash."""
+
+_CODED: Final = {
+    "label": "label",
+    "live_label": "label",
+    "top": "label",
+    "live_top": "label",
+    "error": "error",
+    "live_fallback": "live_fallback",
+}
+_COLUMNS: Final = [one.name for one in fields(Observed) if one.name not in ("names", "server")]
+_EXAMPLES = 50
+
+
+class Names:
+    """Words as codes, the same in every lane; 0 is none."""
+
+    def __init__(self, known: Mapping[str, Sequence[str]] | None = None) -> None:
+        self._codes: dict[str, dict[str, int]] = {
+            column: {"": 0} for column in ("label", "server", "error", "live_fallback")
+        }
+        for column, words in (known or {}).items():
+            self._codes[column] = {word: at for at, word in enumerate(words)}
+
+    def code(self, column: str, word: str | None) -> int:
+        """Of one word."""
+        own = self._codes[column]
+        return own.setdefault(word or "", len(own))
+
+    def codes(self, column: str, values: Any) -> npt.NDArray[np.int64]:
+        """Of a column of words."""
+        encoded = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        if not pa.types.is_dictionary(encoded.type):
+            encoded = encoded.dictionary_encode()
+        table = np.array([self.code(column, word) for word in encoded.dictionary.to_pylist()] + [0])
+        indices = encoded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)
+        return np.asarray(table[indices], dtype=np.int64)
+
+    def words(self) -> dict[str, list[str]]:
+        """As columns have them."""
+        return {column: list(codes) for column, codes in self._codes.items()}
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which rows of a lane are meant."""
+
+    root: Path
+    checkpoint: str
+    lane: str
+    begin: int | None = None
+    end: int | None = None
+
+    def parts(self) -> Iterator[tuple[str, parts.Part]]:
+        """`(server, part)`."""
+        for server, folder in parts.folders(self.root, self.checkpoint, self.lane):
+            for part in parts.parts(folder):
+                yield server, part
+
+    def count(self) -> int:
+        """Rows, the window apart."""
+        return sum(pq.read_metadata(part.path).num_rows for _, part in self.parts())
+
+    def filters(self) -> Any:
+        """The window, as Parquet's readers take it."""
+        own = []
+        if self.begin is not None:
+            own.append(("at", ">=", self.begin))
+        if self.end is not None:
+            own.append(("at", "<", self.end))
+        return own or None
+
+
+def observed(where: Where, names: Names, *, thin: int = 1, control: bool = False) -> Observed:
+    """The rows of a lane, in order of time, each decision once.
+
+    Args:
+        where: the lane.
+        names: codes, grown as needed.
+        thin: every so many-th decision alone, by its key.
+        control: of an A/A lane: rows alone of the bundle that answered.
+    """
+    columns = [*_COLUMNS, "bundle", "live_bundle", "live_lane"]
+    found: list[dict[str, Any]] = []
+    for server, part in where.parts():
+        table = parts.read(part, columns, where.filters())
+        own = _arrays(table, names)
+        own["server"] = np.full(len(table), names.code("server", server), dtype=np.int64)
+        if control:
+            same = pc.equal(pc.cast(table["bundle"], pa.string()), pc.cast(table["live_bundle"], pa.string()))
+        else:
+            # What the canary of this very change answered says nothing about the bundle before it.
+            same = pc.not_equal(pc.cast(table["live_lane"], pa.string()), "canary")
+        mask = same.to_numpy(zero_copy_only=False).astype(bool) & (own["key"] % np.uint64(thin) == 0)
+        found.append({name: values[mask] for name, values in own.items()})
+    if not found:
+        return empty()
+    joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    order = np.lexsort((joined["key"], joined["at"]))
+    _, first = np.unique(joined["key"][order], return_index=True)
+    order = order[np.sort(first)]
+    return Observed(**{name: values[order] for name, values in joined.items()}, names=names.words())
+
+
+def renamed(rows: Observed, names: Names) -> Observed:
+    """With the names that other lanes have added meanwhile."""
+    from dataclasses import replace
+
+    return replace(rows, names=names.words())
+
+
+def live_bundle(where: Where) -> str:
+    """The bundle that answered last what this lane observed; empty where nothing is known."""
+    last: tuple[int, str] = (-1, "")
+    for _, part in where.parts():
+        table = parts.read(part, ["at", "live_bundle", "live_lane"])
+        kept = table.filter(pc.not_equal(pc.cast(table["live_lane"], pa.string()), "canary"))
+        if len(kept):
+            at = int(np.argmax(kept["at"].to_numpy()))
+            last = max(last, (int(kept["at"][at].as_py()), kept["live_bundle"][at].as_py() or ""))
+    return last[1]
+
+
+def flips(where: Where, rows: Observed) -> list[Flip]:
+    """Decisions that flipped, the farthest apart, with the features that differ."""
+    places = np.flatnonzero(rows.flipped)
+    apart = np.abs(rows.score[places] - rows.live_score[places])
+    places = places[np.lexsort((rows.key[places], -apart))][:_EXAMPLES]
+    ids = _looked_up(where, rows.key[places], ["decision_id", "different"])
+    labels = rows.labels()
+    found = []
+    for place in places:
+        told = ids.get(int(rows.key[place]))
+        if told is None:
+            continue
+        own, live = (rows.top, rows.live_top) if rows.top[place] else (rows.label, rows.live_label)
+        found.append(
+            Flip(
+                decision=told["decision_id"],
+                at=int(rows.at[place]),
+                live_label=labels[int(live[place])],
+                label=labels[int(own[place])],
+                live_score=float(rows.live_score[place]),
+                score=float(rows.score[place]),
+                features=[(n, before, own) for n, before, own in json.loads(told["different"] or "[]")],
+            )
+        )
+    return found
+
+
+def sample(where: Where, rows: Observed, most: int) -> list[dict[str, Any]]:
+    """Rows with their features: those of the smallest keys, so that more rows change few of them."""
+    keys = rows.key[rows.scored]
+    if len(keys) > most:
+        keys = np.partition(keys, most - 1)[:most]
+    columns = ["features", "eligible", "score", "label", "propensity"]
+    return [row for row in _looked_up(where, keys, columns).values() if row["features"]]
+
+
+def outcomes(
+    root: Path, checkpoint: str
+) -> dict[str, tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]]:
+    """Keys and values by kind: the highest revision counts, of equal ones the first."""
+    tables = [parts.read(part) for _, part in Where(root, checkpoint, parts.OUTCOMES).parts()]
+    if not tables:
+        return {}
+    table = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
+    kinds = pc.cast(table["kind"], pa.string()).to_numpy(zero_copy_only=False)
+    key, value = table["key"].to_numpy(), table["value"].to_numpy()
+    order = np.lexsort((table["sequence"].to_numpy(), -table["revision"].to_numpy().astype(np.int64), key))
+    found = {}
+    for kind in sorted(set(kinds.tolist())):
+        own = order[kinds[order] == kind]
+        keys, first = np.unique(key[own], return_index=True)
+        found[kind] = keys, value[own][first]
+    return found
+
+
+def counters(root: Path, checkpoint: str, lane: str) -> list[Counter]:
+    """Every reading; a line that a kill cut off is left out."""
+    found = []
+    for file in sorted(root.glob(f"*/counters/{checkpoint}/{lane}.jsonl")):
+        for text in file.read_text().splitlines():
+            try:
+                found.append(Counter(server=file.parts[-4], lane=lane, **json.loads(text)))
+            except (ValueError, TypeError):
+                continue
+    return sorted(found, key=lambda one: (one.at, one.server))
+
+
+def _arrays(table: Any, names: Names) -> dict[str, Any]:
+    own: dict[str, Any] = {}
+    for name in _COLUMNS:
+        values = table[name]
+        if name in _CODED:
+            own[name] = names.codes(_CODED[name], values)
+        elif name == "key":
+            own[name] = values.to_numpy().astype(np.uint64)
+        elif pa.types.is_integer(values.type):
+            own[name] = values.to_numpy().astype(np.int64)
+        else:
+            own[name] = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    return own
+
+
+def _looked_up(where: Where, keys: Any, columns: list[str]) -> dict[int, dict[str, Any]]:
+    """Columns of single rows, by key; one part is in memory at a time."""
+    wanted = pa.array(np.asarray(keys, dtype=np.uint64))
+    found: dict[int, dict[str, Any]] = {}
+    if not len(wanted):
+        return found
+    for _, part in where.parts():
+        table = parts.read(part, ["key", *columns], pc.field("key").isin(wanted))
+        for row in table.to_pylist():
+            found.setdefault(row["key"], row)
+    return found

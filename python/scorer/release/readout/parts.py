@@ -1,0 +1,183 @@
+"""Parts: Parquet files of observations, named by the records of the log that they hold.
+
+`<server>/<log>/<checkpoint>/<lane>/<first>-<last>.parquet`. Writing one again replaces it by itself, a part
+that lies within another's range is of a merge that was interrupted and does not count: so whatever is
+repeated after a crash changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+OUTCOMES: Final = "_outcomes"
+ANSWERS: Final = "_answers"
+"""Beside lanes, whose names begin with a letter or digit."""
+
+_NAME = re.compile(r"(\d{20})-(\d{20})\.parquet")
+_MANY = 24
+_SMALL = 1 << 22
+_ROW_GROUP = 65_536
+
+_words = pa.dictionary(pa.int32(), pa.string())
+
+OBSERVATIONS: Final = pa.schema(
+    [
+        ("sequence", pa.uint64()),
+        ("decision_id", pa.string()),
+        ("key", pa.uint64()),
+        ("at", pa.int64()),
+        ("bundle", _words),
+        ("live_lane", _words),
+        ("live_bundle", _words),
+        ("score", pa.float64()),
+        ("live_score", pa.float64()),
+        ("label", _words),
+        ("live_label", _words),
+        ("error", _words),
+        ("live_fallback", _words),
+        ("exec_us", pa.float32()),
+        ("load_us", pa.float32()),
+        ("live_exec_us", pa.float32()),
+        ("live_load_us", pa.float32()),
+        ("lag_us", pa.float32()),
+        ("absent", pa.int32()),
+        ("differs", pa.int8()),
+        ("different", pa.string()),
+        ("propensity", pa.float64()),
+        ("live_propensity", pa.float64()),
+        ("ratio", pa.float64()),
+        ("distance", pa.float64()),
+        ("least", pa.float64()),
+        ("top", _words),
+        ("live_top", _words),
+        ("features", pa.binary()),
+        ("eligible", pa.binary()),
+    ]
+)
+ANSWERED: Final = pa.schema(
+    [
+        ("sequence", pa.uint64()),
+        ("key", pa.uint64()),
+        ("at", pa.int64()),
+        ("lane", _words),
+        ("bundle", _words),
+        ("score", pa.float64()),
+        ("label", _words),
+        ("fallback", _words),
+        ("exec_us", pa.float32()),
+        ("load_us", pa.float32()),
+    ]
+)
+OUTCOME: Final = pa.schema(
+    [
+        ("sequence", pa.uint64()),
+        ("key", pa.uint64()),
+        ("kind", _words),
+        ("value", pa.float64()),
+        ("revision", pa.uint32()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file, and the records that it is of."""
+
+    path: Path
+    first: int
+    last: int
+
+
+def parts(folder: Path) -> list[Part]:
+    """The parts that count, in order."""
+    found = []
+    if folder.is_dir():
+        names = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir())
+        found = [Part(path, int(name[1]), int(name[2])) for path, name in names if name]
+    found.sort(key=lambda part: (part.first, -part.last))
+    counted: list[Part] = []
+    for part in found:
+        if not counted or part.first > counted[-1].last:
+            counted.append(part)
+    return counted
+
+
+def write(folder: Path, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
+    """A part of these rows, which have their `sequence`, in order."""
+    table = pa.Table.from_pylist(list(rows), schema=schema)
+    _put(folder, table, rows[0]["sequence"], rows[-1]["sequence"])
+
+
+def drop_from(folder: Path, sequence: int) -> None:
+    """Removes parts that begin at a record or after it: a pass that was not finished wrote them."""
+    for path in folder.rglob("*.parquet"):
+        if (name := _NAME.fullmatch(path.name)) and int(name[1]) >= sequence:
+            path.unlink(missing_ok=True)
+
+
+def compact(folder: Path) -> None:
+    """Makes one part of many small ones, and removes those that do not count."""
+    counted = parts(folder)
+    keep = {part.path for part in counted}
+    small = [part for part in counted if part.path.stat().st_size < _SMALL]
+    if len(small) >= _MANY:
+        for run in _runs(counted, {part.path for part in small}):
+            if len(run) < 2:
+                continue
+            table = pa.concat_tables([read(part) for part in run], promote_options="permissive")
+            merged = _put(folder, table.unify_dictionaries(), run[0].first, run[-1].last)
+            keep -= {part.path for part in run if part.path != merged}
+            keep.add(merged)
+    for path in folder.glob("*.parquet"):
+        if _NAME.fullmatch(path.name) and path not in keep:
+            path.unlink(missing_ok=True)
+
+
+def read(part: Part, columns: Sequence[str] | None = None, filters: Any = None) -> Any:
+    """A part as an Arrow table."""
+    return pq.read_table(part.path, columns=columns, filters=filters, partitioning=None)
+
+
+def folders(root: Path, checkpoint: str, lane: str) -> Iterator[tuple[str, Path]]:
+    """`(server, folder)` of a lane at every server, logs that were begun anew included."""
+    if root.is_dir():
+        for server in sorted(root.iterdir()):
+            for log in sorted(server.iterdir()) if server.is_dir() else ():
+                folder = log / checkpoint / lane
+                if folder.is_dir():
+                    yield server.name, folder
+
+
+def remove(root: Path, checkpoint: str, lane: str) -> None:
+    """All parts of a lane."""
+    for _, folder in folders(root, checkpoint, lane):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put(folder: Path, table: Any, first: int, last: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{first:020}-{last:020}.parquet"
+    partial = path.with_suffix(".partial")
+    pq.write_table(table, partial, compression="zstd", row_group_size=_ROW_GROUP)
+    partial.replace(path)
+    return path
+
+
+def _runs(counted: Sequence[Part], small: set[Path]) -> Iterator[list[Part]]:
+    """Small parts side by side: what lies between two of them must not end up within their range."""
+    run: list[Part] = []
+    for part in counted:
+        if part.path in small:
+            run.append(part)
+        else:
+            yield run
+            run = []
+    yield run

@@ -1,0 +1,363 @@
+"""Read-outs as the service has them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from scorer.bundle.models import ReferenceFile
+from scorer.release.errors import InvalidError, NotFoundError
+from scorer.release.gates.defaults import default_gates
+from scorer.release.gates.evaluate import evaluate
+from scorer.release.gates.evidence import Evidence, empty
+from scorer.release.gates.grammar import read_all
+from scorer.release.model import (
+    Actor,
+    ChangeKind,
+    ChangeRequest,
+    ChangeState,
+    GateResult,
+    GateSpec,
+    Outcome,
+    Role,
+    Stage,
+)
+from scorer.release.readout import canary, keep, load, parts, recompute
+from scorer.release.readout.build import About, build
+from scorer.release.readout.ingest import Collector
+from scorer.release.readout.schemas import Schemas
+from scorer.release.readout.types import Figure, Readout
+from scorer.release.store import Store, instant, micros
+from scorer.release.store.tables import changes, recorded_tables, waivers
+from scorer.release.store.tables import readouts as table
+
+if TYPE_CHECKING:
+    from scorer.release.access import Access
+    from scorer.release.bundles import Bundles
+    from scorer.release.fleet import Fleet
+    from scorer.release.settings import Settings
+
+CONTROL = "aa"
+_KEPT_AT_HAND = 2
+_OUTCOME = {"score": "fraud", "action": "authorised"}
+# Chargebacks come within weeks; an authorisation is known at once, its report within the hour.
+_MATURED_HOURS = {"score": 1_080.0, "action": 1.0}
+
+
+class Readouts:
+    """Collects observations from the logs of the fleet and makes read-outs of them.
+
+    Args:
+        settings: Promises and gates of checkpoints; where data is kept.
+        store: Changes, waivers, cursors, final read-outs.
+        access: Who may see what.
+        fleet: Whose logs.
+        bundles: Schemas, references, and what is computed again.
+        now: Aware UTC.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        access: Access,
+        fleet: Fleet,
+        bundles: Bundles,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._settings, self._store, self._access = settings, store, access
+        self._bundles, self._now = bundles, now
+        self._parts = settings.platform.data_dir / "observations"
+        self._final = settings.platform.data_dir / "readouts"
+        self._collector = Collector(self._parts, store, fleet, Schemas(bundles.local), now=now)
+        self._collecting = threading.Lock()
+        self._at_hand: OrderedDict[str, tuple[Any, Evidence]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._bundle = lru_cache(4)(self._load_bundle)
+
+    # --- taking in ---
+
+    def collect(self) -> None:
+        """Takes in what the logs got since the last call; restartable. The platform's ticker calls it."""
+        with self._collecting:
+            self._collector.collect()
+
+    def measure(self, change: ChangeRequest) -> int:
+        """Observations of a change so far."""
+        if keep.is_saved(self._folder(change.id)):
+            return len(self._evidence(change).shadow)
+        return self._where(change).count()
+
+    # --- judging ---
+
+    def judge(self, change: ChangeRequest) -> tuple[GateResult, ...]:
+        """Its gates by what is known now; the same again for the same observations.
+
+        One look, over everything: call it as often as one likes, and act on the last one.
+        """
+        evidence = self._evidence(change)
+        return evaluate(self._gates(change, evidence.kind), evidence, waivers=self._waived(change.id))
+
+    def judge_canary(self, change: ChangeRequest, since: datetime) -> tuple[GateResult, ...]:
+        """The gates of a stage, by decisions of the canary's lane against the lane that was live before.
+
+        May be acted on at every call: the looks share the alarms. Gates that a canary cannot tell are left
+        out.
+        """
+        blank = self._blank(change)
+        names = load.Names()
+        where = canary.since(self._parts, change.checkpoint, micros(since))
+        own, live = canary.answers(where, change.bundle, names)
+        evidence = replace(
+            blank, shadow=load.renamed(own, names), control=load.renamed(live, names), parity=None
+        )
+        specs = self._gates(change, evidence.kind)
+        told = [spec for gate, spec in zip(read_all(specs), specs, strict=True) if gate.names.canary]
+        return evaluate(
+            told,
+            evidence,
+            waivers=self._waived(change.id),
+            repeated=True,
+            measured_by=canary.measure_canary,
+        )
+
+    def finish(self, change: ChangeRequest, gates: Sequence[GateResult], verdict: Outcome) -> None:
+        """Keeps the final read-out, whole: pages show it from then on, whatever becomes of the logs.
+
+        Finishing again replaces it. What is kept in columns is no longer needed in parts.
+        """
+        evidence = self._evidence(change)
+        made = build(self._about(change, evidence), evidence, gates, verdict=verdict, is_final=True)
+        keep.save(self._folder(change.id), evidence)
+        values = {"at": self._now(), "verdict": verdict.value, "document": keep.document(made)}
+
+        def work(connection: Any) -> None:
+            own = table.c.change == change.id
+            if not connection.execute(table.update().where(own).values(**values)).rowcount:
+                connection.execute(table.insert().values(change=change.id, **values))
+
+        self._store.transact(work)
+        parts.remove(self._parts, change.checkpoint, change.id)
+
+    # --- showing ---
+
+    def readout(
+        self,
+        actor: Actor,
+        change: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        server: str | None = None,
+    ) -> Readout:
+        """What there is so far, or the final one; by window and server on demand.
+
+        Gates are always those of the whole: a window decides nothing.
+
+        Raises:
+            NotFoundError: There is no such change, or not for whoever asks.
+            InvalidError: The window is empty, or there is no such server.
+        """
+        found = self._change(actor, change)
+        with self._store.read() as connection:
+            final = connection.execute(select(table.c.document).where(table.c.change == change)).scalar()
+        if start is None and end is None and server is None and final is not None:
+            return keep.restored(final)
+        if start is not None and end is not None and start >= end:
+            raise InvalidError(f"the window ends at {end} and begins at {start}; give a later end")
+        evidence = self._evidence(found)
+        known = sorted({*evidence.shadow.servers(), *(one.server for one in evidence.counters)} - {""})
+        if server is not None and server not in known:
+            raise InvalidError(
+                f'no observation is of server "{server}"; there are {", ".join(known) or "none"}'
+            )
+        about = self._about(found, evidence)
+        cut = keep.within(evidence, _us(start), _us(end), server)
+        about = replace(about, start=start or about.start, end=end or about.end)
+        if final is not None:
+            whole = keep.restored(final)
+            return build(about, cut, whole.gates, verdict=whole.verdict, is_final=True)
+        gates = evaluate(self._gates(found, evidence.kind), evidence, waivers=self._waived(change))
+        return build(about, cut, gates, verdict=found.verdict)
+
+    def figure(self, actor: Actor, change: str, name: str) -> Figure:
+        """One figure of it."""
+        figures = {figure.name: figure for figure in self.readout(actor, change).figures}
+        if name not in figures:
+            raise NotFoundError(f'there is no figure "{name}" of {change}; there are {", ".join(figures)}')
+        return figures[name]
+
+    # --- inside ---
+
+    def _evidence(self, change: ChangeRequest) -> Evidence:
+        folder = self._folder(change.id)
+        saved = keep.is_saved(folder)
+        state = self._state(change, saved)
+        with self._lock:
+            at_hand = self._at_hand.get(change.id)
+            if at_hand is not None and at_hand[0] == state:
+                self._at_hand.move_to_end(change.id)
+                return self._current(at_hand[1], change)
+        evidence = keep.load(folder) if saved else self._collected(change)
+        with self._lock:
+            self._at_hand[change.id] = state, evidence
+            while len(self._at_hand) > _KEPT_AT_HAND:
+                self._at_hand.popitem(last=False)
+        return self._current(evidence, change)
+
+    def _state(self, change: ChangeRequest, saved: bool) -> Any:
+        """Changes whenever the evidence does."""
+        counted = [
+            (str(file), file.stat().st_size)
+            for file in sorted(self._parts.glob(f"*/counters/{change.checkpoint}/{change.id}.jsonl"))
+        ]
+        own = [str(part.path) for _, part in self._where(change).parts()]
+        control = [str(part.path) for _, part in self._where(change, CONTROL).parts()]
+        outcomes = [str(part.path) for _, part in self._where(change, parts.OUTCOMES).parts()]
+        return (saved, outcomes) if saved else (saved, own, control, counted, outcomes)
+
+    def _collected(self, change: ChangeRequest) -> Evidence:
+        blank = self._blank(change)
+        for attempt in range(3):
+            try:
+                return self._loaded(change, blank)
+            except FileNotFoundError:
+                # Parts were made one while they were read.
+                if attempt == 2:
+                    raise
+        raise AssertionError
+
+    def _loaded(self, change: ChangeRequest, blank: Evidence) -> Evidence:
+        where, names = self._where(change), load.Names()
+        thin = max(-(-where.count() // load.MOST), 1)
+        shadow = load.observed(where, names, thin=thin)
+        control = shadow.take(slice(0, 0))
+        if len(shadow):
+            beside = replace(
+                self._where(change, CONTROL), begin=int(shadow.at.min()), end=int(shadow.at.max()) + 1
+            )
+            control = load.observed(beside, names, thin=thin, control=True)
+        shadow, control = load.renamed(shadow, names), load.renamed(control, names)
+        notes = [*self._collector.notes()]
+        if thin > 1:
+            notes.append(f"one in {thin} observations is shown and judged: there are {where.count():,}")
+        return replace(
+            blank,
+            shadow=shadow,
+            control=control,
+            live_bundle=load.live_bundle(where),
+            counters=load.counters(self._parts, change.checkpoint, change.id),
+            flips=load.flips(where, shadow),
+            parity=recompute.parity(
+                self._bundle(change.bundle), load.sample(where, shadow, recompute.SAMPLE)
+            ),
+            notes=notes,
+        )
+
+    def _blank(self, change: ChangeRequest) -> Evidence:
+        """Evidence without rows: what the bundle and the settings say."""
+        from scorer.bundle import read_manifest
+
+        path = self._bundles.local(change.bundle)
+        manifest = read_manifest(path)
+        reference = ReferenceFile.model_validate_json((path / "reference.json").read_bytes())
+        checkpoint = self._settings.checkpoints[change.checkpoint]
+        labels = [band.label for node in manifest.program if node.kind == "threshold" for band in node.bands]
+        return Evidence(
+            kind=manifest.kind,
+            sla_us=checkpoint.p99_ms * 1_000,
+            shadow=empty(),
+            control=empty(),
+            training=reference.training,
+            reference=reference.validation,
+            outcome=checkpoint.outcome or _OUTCOME[manifest.kind],
+            approve="approve" if "approve" in labels or not labels else labels[0],
+        )
+
+    def _current(self, evidence: Evidence, change: ChangeRequest) -> Evidence:
+        """With the outcomes as they are known now."""
+        hours = self._settings.checkpoints[change.checkpoint].matured_hours
+        mature = timedelta(hours=_MATURED_HOURS[evidence.kind] if hours is None else hours)
+        return replace(
+            evidence,
+            outcomes=load.outcomes(self._parts, change.checkpoint),
+            matured_before=micros(self._now() - mature),
+        )
+
+    def _gates(self, change: ChangeRequest, kind: str) -> Sequence[GateSpec]:
+        return change.gates or self._settings.checkpoints[change.checkpoint].gates or default_gates(kind)
+
+    def _waived(self, change: str) -> Mapping[str, tuple[str, str]]:
+        query = select(waivers.c.metric, waivers.c.user, waivers.c.reason).where(waivers.c.change == change)
+        with self._store.read() as connection:
+            return {metric: (user, reason) for metric, user, reason in connection.execute(query)}
+
+    def _about(self, change: ChangeRequest, evidence: Evidence) -> About:
+        at = evidence.shadow.at
+        begin = change.since or change.created_at
+        return About(
+            change=change.id,
+            checkpoint=change.checkpoint,
+            bundle=change.bundle,
+            live_bundle=evidence.live_bundle or self._answering(change),
+            start=instant(int(at.min())) if len(at) else begin,
+            end=instant(int(at.max())) if len(at) else max(self._now(), begin),
+        )
+
+    def _answering(self, change: ChangeRequest) -> str:
+        """What answers most by the recorded table."""
+        query = (
+            select(recorded_tables.c.answer)
+            .where(recorded_tables.c.checkpoint == change.checkpoint)
+            .order_by(recorded_tables.c.revision.desc())
+            .limit(1)
+        )
+        with self._store.read() as connection:
+            lanes = connection.execute(query).scalar() or []
+        return max(lanes, key=lambda lane: lane["share"])["bundle"] if lanes else ""
+
+    def _change(self, actor: Actor, change: str) -> ChangeRequest:
+        with self._store.read() as connection:
+            row = connection.execute(select(changes).where(changes.c.id == change)).first()
+        if row is None:
+            raise NotFoundError(f'there is no change request "{change}"; look at the list of changes')
+        self._access.require(actor, Role.VIEWER, row.project)
+        return _of_row(row)
+
+    def _where(self, change: ChangeRequest, lane: str | None = None) -> load.Where:
+        return load.Where(self._parts, change.checkpoint, lane or change.id)
+
+    def _folder(self, change: str) -> Path:
+        return self._final / change
+
+    def _load_bundle(self, digest: str) -> Any:
+        from scorer.bundle import Bundle
+
+        return Bundle.load(self._bundles.local(digest), digest)
+
+
+def _of_row(row: Any) -> ChangeRequest:
+    own = {name: value for name, value in row._mapping.items() if name in ChangeRequest.__slots__}
+    return ChangeRequest(
+        **{
+            **own,
+            "kind": ChangeKind(row.kind),
+            "state": ChangeState(row.state),
+            "verdict": Outcome(row.verdict) if row.verdict else None,
+            "stages": tuple(Stage(**stage) for stage in row.stages),
+            "gates": tuple(GateSpec(**gate) for gate in row.gates),
+        }
+    )
+
+
+def _us(at: datetime | None) -> int | None:
+    return None if at is None else micros(at)

@@ -1,0 +1,49 @@
+"""Served against offline: logged rows computed again with the bundle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scorer.bundle import Bundle
+
+SAMPLE = 2_000
+
+
+def parity(bundle: Bundle, rows: Sequence[dict[str, Any]]) -> tuple[int, float] | None:
+    """How many rows were computed again, and the largest difference of a score or propensity.
+
+    A row of another width than the bundle's schema, or whose score is not finite offline, differs infinitely.
+    """
+    if not rows:
+        return None
+    features = [np.frombuffer(row["features"], np.float32) for row in rows]
+    if any(len(one) != bundle.num_features for one in features):
+        return len(rows), math.inf
+    matrix = np.stack(features)
+    served = np.array([row["score"] for row in rows])
+    if bundle.kind == "score":
+        return len(rows), _apart(bundle.score(matrix).scores, served)
+    place = {action: at for at, action in enumerate(bundle.actions)}
+    chosen = [place.get(row["label"]) for row in rows]
+    if any(one is None for one in chosen):
+        return len(rows), math.inf
+    masks = np.stack([_mask(row["eligible"], len(place)) for row in rows])
+    pmf, rewards = bundle.evaluate(matrix, eligible=masks)
+    at = np.arange(len(rows)), np.array(chosen)
+    drawn = np.array([row["propensity"] for row in rows])
+    return len(rows), max(_apart(rewards[at], served), _apart(pmf[at], drawn))
+
+
+def _apart(offline: Any, served: Any) -> float:
+    apart = np.abs(offline - served)
+    return float(apart.max()) if np.isfinite(apart).all() else math.inf
+
+
+def _mask(packed: bytes | None, count: int) -> Any:
+    if not packed:
+        return np.ones(count, dtype=bool)
+    return np.unpackbits(np.frombuffer(packed, np.uint8), count=count, bitorder="little").astype(bool)

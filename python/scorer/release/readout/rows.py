@@ -1,0 +1,172 @@
+"""Log records as rows of parts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scorer.release.gates.evidence import DIFFERENT, EQUAL, UNKNOWN
+from scorer.release.readout.schemas import Schemas
+
+if TYPE_CHECKING:
+    from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord, OutcomeRecord
+
+_REMEMBERED = 50_000
+
+
+def key_of(decision_id: str) -> int:
+    """What lanes and outcomes are joined by: 64 bits of a hash of the id."""
+    return int.from_bytes(hashlib.blake2b(decision_id.encode(), digest_size=8).digest(), "little")
+
+
+def digest_of(raw: bytes) -> str:
+    """A bundle's digest; empty of nothing."""
+    return f"sha256:{raw.hex()}" if raw else ""
+
+
+class Remembered:
+    """The last answers, for the observations that follow: bounded, the oldest are forgotten."""
+
+    def __init__(self, most: int = _REMEMBERED) -> None:
+        self._most = most
+        self._by_id: OrderedDict[tuple[str, str], tuple[str, Any, Any]] = OrderedDict()
+
+    def add(self, decision: DecisionRecord) -> None:
+        """Takes in an answer."""
+        pmf = np.array(decision.pmf) if decision.pmf else None
+        self._by_id[decision.checkpoint, decision.decision_id] = (
+            digest_of(decision.bundle),
+            np.array(decision.features, dtype=np.float32),
+            pmf,
+        )
+        while len(self._by_id) > self._most:
+            self._by_id.popitem(last=False)
+
+    def of(self, checkpoint: str, decision_id: str) -> tuple[str, Any, Any] | None:
+        """Digest, features and pmf of an answer."""
+        return self._by_id.get((checkpoint, decision_id))
+
+
+def observation_row(
+    sequence: int, record: ObservationRecord, remembered: Remembered, schemas: Schemas
+) -> dict[str, Any]:
+    """An observation with what the answer tells of it."""
+    own = record.decision
+    digest, live_digest = digest_of(own.bundle), digest_of(record.live_bundle)
+    is_action = bool(own.pmf or own.action or record.live_action)
+    found = remembered.of(own.checkpoint, own.decision_id)
+    features = np.array(own.features, dtype=np.float32)
+    row: dict[str, Any] = {
+        "sequence": sequence,
+        "decision_id": own.decision_id,
+        "key": key_of(own.decision_id),
+        "at": record.answered_at_us or own.decided_at_us,
+        "bundle": digest,
+        "live_lane": record.live_lane,
+        "live_bundle": live_digest,
+        "score": own.expected_reward if is_action else own.score,
+        "live_score": record.live_expected_reward if is_action else record.live_score,
+        "label": own.action if is_action else own.decision,
+        "live_label": record.live_action if is_action else record.live_decision,
+        "error": record.error,
+        "live_fallback": record.live_fallback_reason,
+        "exec_us": own.exec_us,
+        "load_us": own.data_load_us,
+        "live_exec_us": record.live_exec_us,
+        "live_load_us": record.live_data_load_us,
+        "lag_us": record.lag_us,
+        "absent": len(record.absent_features),
+        "differs": UNKNOWN,
+        "different": "",
+        "features": features.tobytes(),
+        "eligible": own.eligible_mask,
+    }
+    if record.error:
+        row["score"] = float("nan")
+    if found is not None:
+        _compare(row, found, features, list(record.absent_features), schemas)
+    if is_action and not record.error:
+        row |= _action(record, found, schemas)
+    return row
+
+
+def answer_row(sequence: int, decision: DecisionRecord) -> dict[str, Any]:
+    """An answer, for a canary."""
+    is_action = bool(decision.pmf or decision.action)
+    return {
+        "sequence": sequence,
+        "key": key_of(decision.decision_id),
+        "at": decision.decided_at_us,
+        "lane": decision.lane,
+        "bundle": digest_of(decision.bundle),
+        "score": decision.expected_reward if is_action else decision.score,
+        "label": decision.action if is_action else decision.decision,
+        "fallback": decision.fallback_reason,
+        "exec_us": decision.exec_us,
+        "load_us": decision.data_load_us,
+    }
+
+
+def outcome_row(sequence: int, outcome: OutcomeRecord) -> dict[str, Any]:
+    """What became known."""
+    return {
+        "sequence": sequence,
+        "key": key_of(outcome.decision_id),
+        "kind": outcome.kind,
+        "value": outcome.value,
+        "revision": outcome.revision,
+    }
+
+
+def _compare(
+    row: dict[str, Any], found: tuple[str, Any, Any], features: Any, absent: list[int], schemas: Schemas
+) -> None:
+    live_digest, live, _ = found
+    comparison = schemas.comparison(live_digest, row["bundle"])
+    if comparison is None or len(features) != len(comparison.own) or len(live) != len(comparison.live):
+        return
+    # A feature that the caller left out, and that live saw as missing too, is as it should be.
+    lacking = comparison.lacking(absent, live)
+    different = comparison.different(live, features)
+    row["absent"] = len(lacking)
+    row["differs"] = DIFFERENT if different else EQUAL
+    if places := sorted({*different, *lacking}):
+        row["different"] = json.dumps(comparison.told(places, live, features))
+
+
+def _action(
+    record: ObservationRecord, found: tuple[str, Any, Any] | None, schemas: Schemas
+) -> dict[str, Any]:
+    own = record.decision
+    pmf = np.array(own.pmf)
+    actions = schemas.actions(digest_of(own.bundle))
+    row: dict[str, Any] = {"propensity": own.propensity, "live_propensity": record.live_propensity}
+    if len(pmf) != len(actions) or not len(pmf):
+        return row
+    eligible = _eligible(own.eligible_mask, len(pmf))
+    row["least"] = float(pmf[eligible].min()) if eligible.any() else None
+    row["top"] = actions[int(pmf.argmax())]
+    place = {action: at for at, action in enumerate(actions)}
+    if record.live_action and record.live_propensity > 0:
+        at = place.get(record.live_action)
+        # What this bundle cannot do it does with probability 0.
+        row["ratio"] = 0.0 if at is None else float(pmf[at]) / record.live_propensity
+    if found is not None and found[2] is not None:
+        names = schemas.actions(found[0])
+        if len(names) == len(found[2]):
+            live = dict(zip(names, found[2].tolist(), strict=True))
+            ours = dict(zip(actions, pmf.tolist(), strict=True))
+            both = {*live, *ours}
+            row["distance"] = sum(abs(live.get(one, 0.0) - ours.get(one, 0.0)) for one in both) / 2
+            row["live_top"] = names[int(found[2].argmax())]
+    return row
+
+
+def _eligible(mask: bytes, count: int) -> Any:
+    if not mask:
+        return np.ones(count, dtype=bool)
+    return np.unpackbits(np.frombuffer(mask, np.uint8), count=count, bitorder="little").astype(bool)

@@ -1,0 +1,116 @@
+"""Rows of two bundles side by side: features of the same name, and whether their values are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scorer.bundle.models import Action, Feature, SchemaFile
+from scorer.errors import ScorerError
+
+Row = npt.NDArray[np.float32]
+_MOST = 6
+
+
+class Comparison:
+    """Compares rows of a live bundle with rows of an observing one, feature by feature of the same name.
+
+    Args:
+        live: Features of the live bundle, in its order.
+        own: Features of the other one.
+    """
+
+    def __init__(self, live: Sequence[Feature], own: Sequence[Feature]) -> None:
+        place = {feature.name: at for at, feature in enumerate(live)}
+        shared = [(place[feature.name], at) for at, feature in enumerate(own) if feature.name in place]
+        self.own, self.live = list(own), list(live)
+        self._live_at = np.array([one for one, _ in shared], dtype=np.int64)
+        self._own_at = np.array([one for _, one in shared], dtype=np.int64)
+        self._live_place = {at: other for other, at in shared}
+        # A category's code is its place in a dictionary of the bundle's own.
+        self._codes = [
+            (at, _codes(live[one].categories, own[other].categories))
+            for at, (one, other) in enumerate(shared)
+            if own[other].type == "category" and live[one].categories != own[other].categories
+        ]
+
+    def different(self, live: Row, own: Row) -> list[int]:
+        """Places in the own schema of features whose values differ; two missing ones are equal."""
+        if not len(self._own_at):
+            return []
+        ours, theirs = own[self._own_at], live[self._live_at]
+        for at, codes in self._codes:
+            code = theirs[at]
+            theirs[at] = codes[int(code)] if 0 <= code < len(codes) else code
+        unlike = ~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))
+        return [int(at) for at in self._own_at[unlike]]
+
+    def lacking(self, absent: Sequence[int], live: Row) -> list[int]:
+        """Of features that a request did not carry, those that live had nevertheless or does not know."""
+        return [
+            at for at in absent if (place := self._live_place.get(at)) is None or not np.isnan(live[place])
+        ]
+
+    def told(self, places: Sequence[int], live: Row, own: Row) -> list[tuple[str, Any, Any]]:
+        """Name, live value and own value, readable, of the first few."""
+        found = []
+        for at in places[:_MOST]:
+            place = self._live_place.get(at)
+            before = None if place is None else _value(self.live[place], live[place])
+            found.append((self.own[at].name, before, _value(self.own[at], own[at])))
+        return found
+
+
+class Schemas:
+    """Schemas and catalogues of bundles by digest, kept; None of a bundle that cannot be found.
+
+    Args:
+        local: A bundle's directory by its digest.
+    """
+
+    def __init__(self, local: Callable[[str], Path]) -> None:
+        self._local = local
+        self.features = lru_cache(64)(self._features)
+        self.actions = lru_cache(64)(self._actions)
+        self.comparison = lru_cache(64)(self._comparison)
+
+    def _features(self, digest: str) -> tuple[Feature, ...] | None:
+        file = self._file(digest, "schema.json")
+        return None if file is None else tuple(SchemaFile.model_validate_json(file).features)
+
+    def _actions(self, digest: str) -> tuple[str, ...]:
+        from pydantic import TypeAdapter
+
+        file = self._file(digest, "actions.json")
+        return () if file is None else tuple(one.id for one in TypeAdapter(list[Action]).validate_json(file))
+
+    def _comparison(self, live: str, own: str) -> Comparison | None:
+        one, other = self.features(live), self.features(own)
+        return None if one is None or other is None else Comparison(one, other)
+
+    def _file(self, digest: str, name: str) -> bytes | None:
+        try:
+            return (self._local(digest) / name).read_bytes()
+        except (ScorerError, OSError):
+            # What is gone from the registry is compared no more; the read-out says how much was.
+            return None
+
+
+def _codes(live: Sequence[str], own: Sequence[str]) -> Row:
+    place = {name: at for at, name in enumerate(own)}
+    return np.array([place.get(name, np.nan) for name in live], dtype=np.float32)
+
+
+def _value(feature: Feature, value: np.float32) -> Any:
+    if np.isnan(value):
+        return None
+    if feature.type == "category" and 0 <= value < len(feature.categories):
+        return feature.categories[int(value)]
+    if feature.type == "flag":
+        return bool(value)
+    return float(value)
