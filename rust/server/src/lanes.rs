@@ -10,9 +10,9 @@ use scorer_core::policy::unit;
 use serde::{Deserialize, Serialize};
 
 use crate::bundles::{Loaded, Store};
-use crate::config::{CapsConfig, CheckpointConfig, FallbackConfig, ServerConfig};
+use crate::config::{CapsConfig, CheckpointConfig, FallbackConfig, Role, ServerConfig};
 use crate::error::SwapError;
-use crate::observe::{self, ObserveLane, Sink, Watched};
+use crate::observe::{self, ObserveLane, Watched};
 
 /// How far the shares may be from 1 in sum.
 const TOLERANCE: f64 = 1e-6;
@@ -115,13 +115,15 @@ impl LanesInForce {
         table: &LaneTable,
         config: &ServerConfig,
         store: &Store,
-        pool: &Arc<dyn Sink>,
         current: &LanesInForce,
     ) -> Result<LanesInForce, SwapError> {
         if let Some(checkpoint) =
             table.checkpoints.keys().find(|&name| !config.checkpoints.contains_key(name))
         {
             return Err(SwapError::unknown_checkpoint(checkpoint, config));
+        }
+        if config.role == Role::Shadow {
+            answer_nobody(table)?;
         }
         let mut checkpoints: Box<[Box<[LaneInForce]>]> = config
             .checkpoints
@@ -139,7 +141,7 @@ impl LanesInForce {
         let mut previous: Box<[Option<LaneInForce>]> = previous.collect();
         let answering = |at: usize| checkpoints[at].iter().map(|lane| &lane.loaded).collect();
         let before = (current.version, &current.observe);
-        let observe = observe::compile(table, config, store, pool, before, answering)?;
+        let observe = observe::compile(table, config, store, before, answering)?;
         for (at, observers) in observe.iter().enumerate() {
             for lane in checkpoints[at].iter_mut().chain(&mut previous[at]) {
                 lane.watched = observe::watch(observers, &lane.loaded);
@@ -162,6 +164,11 @@ impl LanesInForce {
             previous: self.previous.iter().map(kept).collect(),
             observe: self.observe.clone(),
         }
+    }
+
+    /// A checkpoint's observe lanes.
+    pub(crate) fn observers_of(&self, checkpoint: usize) -> &[Arc<observe::Lane>] {
+        &self.observe[checkpoint]
     }
 
     /// Every observe lane.
@@ -205,6 +212,21 @@ impl LanesInForce {
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &LaneInForce)> {
         self.checkpoints.iter().enumerate().flat_map(|(at, lanes)| lanes.iter().map(move |lane| (at, lane)))
+    }
+}
+
+/// A shadow pool has no lanes that answer.
+fn answer_nobody(table: &LaneTable) -> Result<(), SwapError> {
+    let mut all =
+        table.checkpoints.iter().flat_map(|(name, lanes)| lanes.iter().flatten().map(move |it| (name, it)));
+    match all.next() {
+        None => Ok(()),
+        Some((checkpoint, lane)) => Err(SwapError::Lane {
+            checkpoint: checkpoint.clone(),
+            lane: lane.name.clone(),
+            reason: "the server is a shadow pool and answers nobody; give lanes that answer to a live server"
+                .to_owned(),
+        }),
     }
 }
 

@@ -210,8 +210,7 @@ impl Server {
             return Err(SwapError::Stopped);
         }
         let current = shared.lanes.load_full();
-        let pool = shared.keeper.pool();
-        let lanes = LanesInForce::compile(table, &shared.config, &shared.bundles, &pool, &current)?;
+        let lanes = LanesInForce::compile(table, &shared.config, &shared.bundles, &current)?;
         if table.version <= current.version {
             if table.version == current.version && lanes.same_as(&current) {
                 // The bundles before may have come to memory, or gone from it, since.

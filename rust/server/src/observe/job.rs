@@ -13,7 +13,6 @@ use crate::answer::Times;
 /// outlives the call.
 #[derive(Clone, Copy)]
 pub(crate) struct Observed<'a> {
-    #[allow(dead_code, reason = "a lane knows its own; the way to the pool is one for all")]
     pub(crate) checkpoint: &'a str,
     pub(crate) id: &'a str,
     pub(crate) entity: &'a str,

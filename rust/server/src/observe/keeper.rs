@@ -5,12 +5,12 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::lane::{Lane, Records, Sink};
+use super::lane::{Lane, Records};
 use super::thread::{self, Env};
 use crate::events::Level;
 use crate::state::Shared;
@@ -25,8 +25,6 @@ const FINISH_WITHIN: Duration = Duration::from_millis(250);
 /// The threads of all observe lanes.
 pub(crate) struct Keeper {
     env: Env,
-    /// Where the lanes of the shadow pool send what they take.
-    pool: OnceLock<Arc<dyn Sink>>,
     lanes: Mutex<Lanes>,
     changed: Condvar,
     started: AtomicU64,
@@ -39,31 +37,11 @@ struct Lanes {
     stop: bool,
 }
 
-/// Without a way to the pool nothing gets there.
-struct NoPool;
-
 // === impl Keeper ===
 
 impl Keeper {
     pub(crate) fn new(env: Env) -> Keeper {
-        Keeper {
-            env,
-            pool: OnceLock::new(),
-            lanes: Mutex::default(),
-            changed: Condvar::new(),
-            started: AtomicU64::new(0),
-        }
-    }
-
-    /// Where lanes of the pool send what they take.
-    pub(crate) fn pool(&self) -> Arc<dyn Sink> {
-        self.pool.get().map_or_else(|| Arc::new(NoPool) as Arc<dyn Sink>, Arc::clone)
-    }
-
-    /// Opens the way to the pool; before the first lane table.
-    #[allow(dead_code, reason = "the way to the pool plugs in here")]
-    pub(crate) fn set_pool(&self, sink: Arc<dyn Sink>) {
-        let _ = self.pool.set(sink);
+        Keeper { env, lanes: Mutex::default(), changed: Condvar::new(), started: AtomicU64::new(0) }
     }
 
     /// Starts the threads of those lanes that have none yet.
@@ -183,10 +161,4 @@ impl Keeper {
 
 fn append(shared: &Shared, record: &[u8]) -> bool {
     shared.log.as_ref().is_some_and(|log| log.append_spare(record).is_ok())
-}
-
-impl Sink for NoPool {
-    fn offer(&self, _lane: &Lane, _observed: &super::Observed<'_>) -> bool {
-        false
-    }
 }

@@ -20,13 +20,6 @@ use crate::condition::ObserverStatus;
 const MAX_RECORDS: usize = 8192;
 const MAX_BYTES: usize = 16 << 20;
 
-/// Takes observed requests elsewhere: the way to the shadow pool.
-pub(crate) trait Sink: Send + Sync {
-    /// Takes a copy of it for a lane, or has no room. Called by the threads that answer: it neither waits nor wakes
-    /// anybody up.
-    fn offer(&self, lane: &Lane, observed: &Observed<'_>) -> bool;
-}
-
 /// One observe lane. A table that leaves it as it is keeps it, with its thread and its numbers.
 pub(crate) struct Lane {
     pub(crate) checkpoint: String,
@@ -44,7 +37,8 @@ pub(crate) struct Lane {
 /// Where a lane evaluates.
 pub(crate) enum Place {
     Here(Box<Here>),
-    Pool(Arc<dyn Sink>),
+    /// In the shadow pool: one way leads there, whichever lane takes a request.
+    Pool,
 }
 
 /// A lane of this process.
@@ -81,13 +75,8 @@ impl Lane {
         Lane::new(checkpoint, table, digest, Place::Here(Box::new(here)))
     }
 
-    pub(crate) fn in_pool(
-        checkpoint: &str,
-        table: &ObserveLane,
-        digest: Digest,
-        sink: Arc<dyn Sink>,
-    ) -> Lane {
-        Lane::new(checkpoint, table, digest, Place::Pool(sink))
+    pub(crate) fn in_pool(checkpoint: &str, table: &ObserveLane, digest: Digest) -> Lane {
+        Lane::new(checkpoint, table, digest, Place::Pool)
     }
 
     fn new(checkpoint: &str, table: &ObserveLane, digest: Digest, place: Place) -> Lane {
@@ -115,27 +104,28 @@ impl Lane {
     pub(crate) fn as_here(&self) -> Option<&Here> {
         match &self.place {
             Place::Here(here) => Some(here),
-            Place::Pool(_) => None,
+            Place::Pool => None,
         }
     }
 
-    /// Puts a request that was taken on its way. Waits for nothing and wakes nobody up.
-    pub(crate) fn put(&self, observed: &Observed<'_>) {
-        let put = match &self.place {
-            Place::Pool(sink) => sink.offer(self, observed),
-            Place::Here(_) if self.is_stuck() => false,
-            Place::Here(here) => {
-                let schema = here.loaded.bundle.schema();
-                let reads = |name: &str| {
-                    let place = schema.index_of(name);
-                    place.is_some_and(|at| observed.shape.lacks(&schema.features()[at]))
-                };
-                here.queue.push(|job| job.fill(observed, reads))
-            }
+    /// Puts a request that was taken into the lane's queue, if there is room. Waits for nothing and wakes nobody up.
+    pub(crate) fn put(&self, observed: &Observed<'_>) -> bool {
+        let Some(here) = self.as_here() else { return false };
+        let schema = here.loaded.bundle.schema();
+        let reads = |name: &str| {
+            let place = schema.index_of(name);
+            place.is_some_and(|at| observed.shape.lacks(&schema.features()[at]))
         };
+        let put = !self.is_stuck() && here.queue.push(|job| job.fill(observed, reads));
         if !put {
-            self.counters.offered.dropped.fetch_add(1, Relaxed);
+            self.dropped();
         }
+        put
+    }
+
+    /// There was no room for what it took.
+    pub(crate) fn dropped(&self) {
+        self.counters.offered.dropped.fetch_add(1, Relaxed);
     }
 
     /// No table in force has it any more: its thread ends.

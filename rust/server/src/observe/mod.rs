@@ -22,10 +22,9 @@ mod thread;
 mod watch;
 
 pub use filter::{Condition, Op};
-#[allow(unused_imports, reason = "the way to the pool copies answers")]
 pub(crate) use job::{Answer, Observed};
 pub(crate) use keeper::Keeper;
-pub(crate) use lane::{Lane, Sink};
+pub(crate) use lane::Lane;
 pub(crate) use mapping::Shape;
 pub use table::ObserveLane;
 pub(crate) use table::{Compiled, compile, watch};

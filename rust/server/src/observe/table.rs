@@ -6,12 +6,12 @@ use std::sync::Arc;
 use scorer_core::bundle::Digest;
 use serde::{Deserialize, Serialize};
 
-use super::filter::{self, Condition, Filter};
-use super::lane::{Lane, Sink};
+use super::filter::{self, Condition};
+use super::lane::Lane;
 use super::mapping::Shape;
-use super::watch::{Watch, Watched};
+use super::watch::Watched;
 use crate::bundles::{Loaded, Store};
-use crate::config::{CheckpointConfig, ServerConfig};
+use crate::config::{CheckpointConfig, Role, ServerConfig};
 use crate::error::SwapError;
 use crate::lanes::{LaneTable, check_name};
 
@@ -45,7 +45,6 @@ pub(crate) fn compile<'a>(
     table: &LaneTable,
     config: &ServerConfig,
     store: &Store,
-    pool: &Arc<dyn Sink>,
     before: (u64, &Compiled),
     answering: impl Fn(usize) -> Vec<&'a Arc<Loaded>>,
 ) -> Result<Compiled, SwapError> {
@@ -77,10 +76,10 @@ pub(crate) fn compile<'a>(
                     continue;
                 }
                 let answering = if version == 0 { Vec::new() } else { answering(at) };
-                let made = check(lane, checkpoint, store, &answering)
+                let made = check(lane, config, checkpoint, store, &answering)
                     .map(|found| match found {
                         Found::Here(loaded) => Lane::here(name, lane, loaded, config.observe_queue),
-                        Found::Pool(digest) => Lane::in_pool(name, lane, digest, Arc::clone(pool)),
+                        Found::Pool(digest) => Lane::in_pool(name, lane, digest),
                     })
                     .map_err(refuse)?;
                 compiled.push(Arc::new(made));
@@ -97,6 +96,7 @@ enum Found {
 
 fn check(
     lane: &ObserveLane,
+    config: &ServerConfig,
     checkpoint: &CheckpointConfig,
     store: &Store,
     answering: &[&Arc<Loaded>],
@@ -119,8 +119,12 @@ fn check(
         }
     }
     let digest: Digest = lane.bundle.parse().map_err(|error| format!("bundle {error}"))?;
-    if lane.pool {
-        return Ok(Found::Pool(digest));
+    // In the pool itself "in the pool" is here.
+    if lane.pool && config.role == Role::Live {
+        return match &config.shadow_pool {
+            Some(_) => Ok(Found::Pool(digest)),
+            None => Err("it is in the shadow pool, and this server has none; set shadow_pool".to_owned()),
+        };
     }
     let loaded = store.get(&digest).ok_or_else(|| format!("bundle {digest} is not loaded; load it first"))?;
     if loaded.kind != checkpoint.kind {
@@ -139,17 +143,5 @@ pub(crate) fn watch(lanes: &[Arc<Lane>], loaded: &Loaded) -> Option<Arc<Watched>
         return None;
     }
     let shape = Arc::clone(loaded.shape.get_or_init(|| Arc::new(Shape::of(loaded))));
-    let reads = lanes.iter().filter_map(|lane| lane.loaded()).flat_map(|it| it.bundle.schema().features());
-    let schema = loaded.bundle.schema();
-    let mut others: Vec<String> = reads
-        .filter(|feature| schema.index_of(&feature.name).is_none())
-        .map(|feature| feature.name.clone())
-        .collect();
-    others.sort_unstable();
-    others.dedup();
-    let watch = |lane: &Arc<Lane>| Watch {
-        filter: Filter::compile(&lane.table.filter, schema),
-        lane: Arc::clone(lane),
-    };
-    Some(Arc::new(Watched { shape, lanes: lanes.iter().map(watch).collect(), others: others.into() }))
+    Some(Arc::new(Watched::compile(lanes, shape, loaded.bundle.schema())))
 }

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use scorer_core::admission::Pressure;
 use scorer_core::policy::{Mask, unit};
+use scorer_core::schema::Schema;
 use scorer_proto::v1::{Feature, NamedFeatures};
 
 use super::filter::Filter;
 use super::job::{Answer, Observed};
-use super::lane::Lane;
+use super::lane::{Lane, Place};
 use super::mapping::Shape;
 use crate::answer::Decision;
 use crate::metrics::Reason;
@@ -43,9 +44,33 @@ pub(crate) enum Said<'a> {
 // === impl Watched ===
 
 impl Watched {
+    /// Of these lanes, for what a bundle of this schema answers.
+    pub(crate) fn compile(lanes: &[Arc<Lane>], shape: Arc<Shape>, schema: &Schema) -> Watched {
+        let reads =
+            lanes.iter().filter_map(|lane| lane.loaded()).flat_map(|it| it.bundle.schema().features());
+        let mut others: Vec<String> = reads
+            .filter(|feature| schema.index_of(&feature.name).is_none())
+            .map(|feature| feature.name.clone())
+            .collect();
+        others.sort_unstable();
+        others.dedup();
+        let watch = |lane: &Arc<Lane>| Watch {
+            filter: Filter::compile(&lane.table.filter, schema),
+            lane: Arc::clone(lane),
+        };
+        Watched { shape, lanes: lanes.iter().map(watch).collect(), others: others.into() }
+    }
+
     /// Whether a request may name a feature that the answering bundle does not read.
     pub(crate) fn reads(&self, name: &str) -> bool {
         self.others.binary_search_by(|other| other.as_str().cmp(name)).is_ok()
+    }
+}
+
+impl Watch {
+    /// Whether sample and filter leave a request to the lane.
+    fn takes(&self, point: f64, row: &[f32]) -> bool {
+        point < self.lane.table.sample && self.filter.holds(row)
     }
 }
 
@@ -66,58 +91,86 @@ pub(crate) fn offer(
 impl Watched {
     fn offer(&self, shared: &Shared, decision: Decision<'_>, row: &[f32], said: Said<'_>, named: &[Feature]) {
         let Decision { checkpoint, lane, id, entity, fallback, times } = decision;
-        let point = unit(KEY, &[b"observe", checkpoint.name.as_bytes(), id.as_bytes()]);
+        self.each(shared, &checkpoint.name, id, row, || {
+            let mut answer = Answer {
+                lane: &lane.source.lane,
+                lane_table: lane.source.lane_table,
+                bundle: &lane.loaded.digest.0,
+                margin: 0.0,
+                score: 0.0,
+                decision: "",
+                action: "",
+                expected_reward: 0.0,
+                propensity: 0.0,
+                fallback_reason: fallback.map_or("", Reason::as_str),
+                times,
+            };
+            let mut mask = None;
+            match said {
+                Said::Score { margin, score, label } => {
+                    (answer.margin, answer.score, answer.decision) = (margin, score, label);
+                }
+                Said::Action { eligible, action, propensity, expected_reward } => {
+                    mask = Some(eligible);
+                    answer.action = action;
+                    (answer.propensity, answer.expected_reward) = (propensity, expected_reward);
+                }
+            }
+            Observed {
+                checkpoint: &checkpoint.name,
+                id,
+                entity,
+                row,
+                shape: &self.shape,
+                eligible: mask,
+                named,
+                answer,
+                answered_at_us: shared.clock.unix_us(),
+                at: Instant::now(),
+            }
+        });
+    }
+
+    /// Offers a request to each lane; it is laid out once, for the first that takes it. Whether every lane that took it
+    /// has it now. Those of the shadow pool get it together: each draws and filters there again.
+    pub(crate) fn each<'a>(
+        &self,
+        shared: &Shared,
+        checkpoint: &str,
+        id: &str,
+        row: &[f32],
+        lay_out: impl Fn() -> Observed<'a>,
+    ) -> bool {
+        let point = unit(KEY, &[b"observe", checkpoint.as_bytes(), id.as_bytes()]);
         let mut observed = None;
-        for Watch { lane: observer, filter } in &self.lanes {
-            let counters = &observer.counters.offered;
+        let (mut all, mut to_pool) = (true, false);
+        for watch in &self.lanes {
+            let counters = &watch.lane.counters.offered;
             counters.seen.fetch_add(1, Relaxed);
-            if point >= observer.table.sample || !filter.holds(row) {
+            if !watch.takes(point, row) {
                 continue;
             }
             counters.taken.fetch_add(1, Relaxed);
             if shared.admission.pressure() >= Pressure::NoObserve {
                 counters.shed.fetch_add(1, Relaxed);
+                all = false;
                 continue;
             }
-            let observed = observed.get_or_insert_with(|| {
-                let mut answer = Answer {
-                    lane: &lane.source.lane,
-                    lane_table: lane.source.lane_table,
-                    bundle: &lane.loaded.digest.0,
-                    margin: 0.0,
-                    score: 0.0,
-                    decision: "",
-                    action: "",
-                    expected_reward: 0.0,
-                    propensity: 0.0,
-                    fallback_reason: fallback.map_or("", Reason::as_str),
-                    times,
-                };
-                let mut mask = None;
-                match said {
-                    Said::Score { margin, score, label } => {
-                        (answer.margin, answer.score, answer.decision) = (margin, score, label);
-                    }
-                    Said::Action { eligible, action, propensity, expected_reward } => {
-                        mask = Some(eligible);
-                        answer.action = action;
-                        (answer.propensity, answer.expected_reward) = (propensity, expected_reward);
-                    }
-                }
-                Observed {
-                    checkpoint: &checkpoint.name,
-                    id,
-                    entity,
-                    row,
-                    shape: &self.shape,
-                    eligible: mask,
-                    named,
-                    answer,
-                    answered_at_us: shared.clock.unix_us(),
-                    at: Instant::now(),
-                }
-            });
-            observer.put(observed);
+            let observed = observed.get_or_insert_with(&lay_out);
+            match &watch.lane.place {
+                Place::Here(_) => all &= watch.lane.put(observed),
+                Place::Pool => to_pool = true,
+            }
         }
+        if to_pool && let Some(observed) = &observed {
+            let sent = shared.forwarder.as_ref().is_some_and(|pool| pool.offer(observed, &self.others));
+            if !sent {
+                let of_pool = |watch: &&Watch| matches!(watch.lane.place, Place::Pool);
+                let took = self.lanes.iter().filter(of_pool).filter(|watch| watch.takes(point, row));
+                took.for_each(|watch| watch.lane.dropped());
+            }
+            all &= sent;
+        }
+        all
     }
 }

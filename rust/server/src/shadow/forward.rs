@@ -11,10 +11,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use prost::Message as _;
+use scorer_core::policy::Mask;
 use scorer_proto::v1::shadow_service_client::ShadowServiceClient;
-use scorer_proto::v1::{
-    DecisionRecord, Feature, ObserveRequest, ObserveResponse, ObservedRequest, ObservedSchema, feature,
-};
+use scorer_proto::v1::{DecisionRecord, Feature, ObserveRequest, ObserveResponse, ObservedRequest, feature};
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -22,11 +21,12 @@ use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::MAX_MESSAGE;
 use super::backoff::Backoff;
+use super::{MAX_MESSAGE, schema};
 use crate::bundles::yield_to_requests;
 use crate::config::ShadowPoolConfig;
 use crate::events::{Events, Level};
+use crate::observe::{Observed, Shape};
 
 /// A batch is closed at this size, bytes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -36,13 +36,12 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const ENTRY: usize = size_of::<Outgoing>() + 64;
 
 /// One answered request on its way to the pool.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) schema: Arc<ObservedSchema>,
+struct Outgoing {
+    shape: Arc<Shape>,
     /// Without its probabilities.
-    pub(crate) decision: DecisionRecord,
-    /// Features by name that the live schema does not have.
-    pub(crate) others: Vec<Feature>,
+    decision: DecisionRecord,
+    /// Features by name that the shape does not have.
+    others: Vec<Feature>,
 }
 
 /// Takes requests for the pool.
@@ -103,6 +102,45 @@ enum Failure {
 // === impl Outgoing ===
 
 impl Outgoing {
+    /// A copy of an answered request; of what it names, `others` is what its row does not hold.
+    fn of(observed: &Observed<'_>, others: &[String]) -> Outgoing {
+        let Observed { checkpoint, id, entity, row, shape, eligible, named, answer, answered_at_us, .. } =
+            *observed;
+        let is_other = |name: &str| others.binary_search_by(|other| other.as_str().cmp(name)).is_ok();
+        Outgoing {
+            shape: Arc::clone(shape),
+            decision: DecisionRecord {
+                decision_id: id.to_owned(),
+                checkpoint: checkpoint.to_owned(),
+                lane: answer.lane.to_owned(),
+                lane_table: answer.lane_table,
+                bundle: answer.bundle.to_vec(),
+                decided_at_us: answered_at_us,
+                entity: entity.to_owned(),
+                features: row.to_vec(),
+                schema_fingerprint: shape.fingerprint,
+                margin: answer.margin,
+                score: answer.score,
+                decision: answer.decision.to_owned(),
+                eligible_mask: eligible
+                    .filter(|mask| !mask.is_full())
+                    .map(Mask::to_bytes)
+                    .unwrap_or_default(),
+                action: answer.action.to_owned(),
+                propensity: answer.propensity,
+                expected_reward: answer.expected_reward,
+                fallback_reason: answer.fallback_reason.to_owned(),
+                data_load_us: answer.times.data_load_us,
+                exec_us: answer.times.exec_us,
+                ..DecisionRecord::default()
+            },
+            others: match others {
+                [] => Vec::new(),
+                _ => named.iter().filter(|feature| is_other(&feature.name)).cloned().collect(),
+            },
+        }
+    }
+
     /// Bytes that it holds, near enough.
     fn bytes(&self) -> usize {
         let DecisionRecord { decision_id, checkpoint, lane, bundle, entity, decision, action, .. } =
@@ -139,17 +177,24 @@ impl Forwarder {
         }
     }
 
-    /// Takes a request if there is room. Never waits.
-    pub(crate) fn offer(&self, request: Outgoing) {
+    /// Takes a copy of an answered request, if there is room. Called by the threads that answer: it neither waits nor
+    /// wakes anybody up. `others` are the features, sorted, that lanes read and the row does not hold.
+    pub(crate) fn offer(&self, observed: &Observed<'_>, others: &[String]) -> bool {
+        self.take(Outgoing::of(observed, others))
+    }
+
+    fn take(&self, request: Outgoing) -> bool {
         let counts = &self.counts;
         counts.taken.fetch_add(1, Relaxed);
         let bytes = request.bytes();
         let before = counts.bytes.fetch_add(bytes, AcqRel);
         let fits = before + bytes <= self.config.queue_bytes && bytes <= BATCH_BYTES;
-        if !fits || self.queue.try_send(request).is_err() {
+        let taken = fits && self.queue.try_send(request).is_ok();
+        if !taken {
             counts.bytes.fetch_sub(bytes, AcqRel);
             counts.dropped.fetch_add(1, Relaxed);
         }
+        taken
     }
 
     pub(crate) fn status(&self) -> PoolStatus {
@@ -405,18 +450,18 @@ async fn connect(address: &str, within: Duration) -> Result<ShadowServiceClient<
 
 /// Each schema once, however many requests refer to it.
 fn message(server: &str, batch: impl Iterator<Item = Outgoing>) -> ObserveRequest {
-    let mut schemas: Vec<Arc<ObservedSchema>> = Vec::new();
+    let mut shapes: Vec<Arc<Shape>> = Vec::new();
     let requests = batch
-        .map(|Outgoing { schema, decision, others }| {
-            let known = schemas.iter().position(|it| Arc::ptr_eq(it, &schema));
+        .map(|Outgoing { shape, decision, others }| {
+            let known = shapes.iter().position(|it| Arc::ptr_eq(it, &shape));
             let schema = known.unwrap_or_else(|| {
-                schemas.push(schema);
-                schemas.len() - 1
+                shapes.push(shape);
+                shapes.len() - 1
             });
             ObservedRequest { schema: schema as u32, decision: Some(decision), others }
         })
         .collect();
-    let schemas = schemas.iter().map(|it| ObservedSchema::clone(it)).collect();
+    let schemas = shapes.iter().map(|shape| schema::described(shape)).collect();
     ObserveRequest { server: server.to_owned(), schemas, requests }
 }
 

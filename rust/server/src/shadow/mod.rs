@@ -3,18 +3,16 @@
 //! `forward` is the live side, `receive` the pool's; `schema` is how features are told from one to the other.
 //! Live answers wait for nothing here: what the pool cannot take is counted and forgotten.
 
-#![expect(dead_code, unused_imports, reason = "the lanes that fill it are on their way")]
-
 mod backoff;
 mod forward;
 mod receive;
 mod schema;
 mod senders;
 
+pub(crate) use forward::Forwarder;
 pub use forward::PoolStatus;
-pub(crate) use forward::{Forwarder, Outgoing};
 pub(crate) use receive::answer;
-pub(crate) use schema::{Known, Remembered, described};
+pub(crate) use schema::Remembered;
 pub use senders::Received;
 pub(crate) use senders::Senders;
 

@@ -3,31 +3,38 @@
 //! A call that breaks a rule is refused by that rule's name and nothing of it is taken: its sender is of another
 //! version, or no server of ours.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use scorer_proto::v1::{DecisionRecord, Feature, ObserveRequest, ObserveResponse, ObservedRequest};
+use scorer_core::policy::Mask;
+use scorer_proto::v1::{
+    DecisionRecord, Feature, ObserveRequest, ObserveResponse, ObservedRequest, ObservedSchema,
+};
 
-use super::{Known, MAX_REQUESTS};
-use crate::answer::decode;
+use super::MAX_REQUESTS;
+use super::schema::Known;
+use crate::answer::{Times, decode};
+use crate::lanes::LanesInForce;
+use crate::observe::{Answer, Observed, Watched};
 use crate::refusal::Refusal;
 use crate::state::Shared;
 
 /// Longest name of a server, checkpoint, lane, label, action or reason, bytes.
 const MAX_TEXT: usize = 256;
-/// Bytes of a bundle's digest.
-const DIGEST: usize = 32;
 /// Schemas that one call may bring.
 const MAX_SCHEMAS: usize = 64;
 /// Features that one request may bring beside the schema's.
 const MAX_OTHERS: usize = scorer_core::schema::MAX_FEATURES;
 
 /// One request, checked.
-#[derive(Debug)]
-pub(crate) struct Received {
-    pub(crate) live: Arc<Known>,
-    pub(crate) decision: DecisionRecord,
-    pub(crate) others: Vec<Feature>,
+struct Checked {
+    live: Arc<Known>,
+    decision: DecisionRecord,
+    bundle: [u8; 32],
+    /// Absent where every action was eligible.
+    eligible: Option<Mask>,
+    others: Vec<Feature>,
 }
 
 /// Takes what there is room for and counts the rest.
@@ -35,28 +42,78 @@ pub(crate) fn answer(shared: &Shared, message: ObserveRequest) -> Result<Observe
     let ObserveRequest { server, schemas, requests } = message;
     text("server", &server).map_err(|rule| Refusal::Observe { what: "server".to_owned(), rule })?;
     let requests = check(shared, schemas, requests)?;
+    let table = shared.lanes.load();
+    let mut observing = Observing { shared, table: &table, watched: HashMap::new() };
     let mut response = ObserveResponse::default();
-    for request in requests {
-        if hand_over(shared, request) {
-            response.accepted += 1;
-        } else {
-            response.dropped += 1;
+    for request in &requests {
+        match observing.take(request) {
+            true => response.accepted += 1,
+            false => response.dropped += 1,
         }
     }
     shared.senders.count(&server, response.accepted, response.dropped);
     Ok(response)
 }
 
-/// Whether every lane took it that wants it. Nobody does yet.
-fn hand_over(_shared: &Shared, _request: Received) -> bool {
-    false
+/// One call's way to the lanes.
+struct Observing<'a> {
+    shared: &'a Shared,
+    table: &'a LanesInForce,
+    /// The lanes of a checkpoint, in terms of a live schema.
+    watched: HashMap<(usize, *const Known), Watched>,
+}
+
+impl Observing<'_> {
+    /// Whether there are lanes for the request, and each that takes it has room.
+    fn take(&mut self, request: &Checked) -> bool {
+        let Checked { live, decision, bundle, eligible, others } = request;
+        let Some(checkpoint) = self.shared.checkpoint(&decision.checkpoint) else { return false };
+        let at = self.answered(decision.decided_at_us);
+        let lanes = self.table.observers_of(checkpoint.index);
+        if lanes.is_empty() {
+            return false;
+        }
+        let compile = || Watched::compile(lanes, Arc::clone(&live.shape), &live.schema);
+        let watched = self.watched.entry((checkpoint.index, Arc::as_ptr(live))).or_insert_with(compile);
+        watched.each(self.shared, &checkpoint.name, &decision.decision_id, &decision.features, || Observed {
+            checkpoint: &checkpoint.name,
+            id: &decision.decision_id,
+            entity: &decision.entity,
+            row: &decision.features,
+            shape: &live.shape,
+            eligible: eligible.as_ref(),
+            named: others,
+            answer: Answer {
+                lane: &decision.lane,
+                lane_table: decision.lane_table,
+                bundle,
+                margin: decision.margin,
+                score: decision.score,
+                decision: &decision.decision,
+                action: &decision.action,
+                expected_reward: decision.expected_reward,
+                propensity: decision.propensity,
+                fallback_reason: &decision.fallback_reason,
+                times: Times { data_load_us: decision.data_load_us, exec_us: decision.exec_us },
+            },
+            answered_at_us: decision.decided_at_us,
+            at,
+        })
+    }
+
+    /// When that was by this machine's clock, as far as two machines agree on the time.
+    fn answered(&self, at_us: i64) -> Instant {
+        let ago = u64::try_from(self.shared.clock.unix_us().saturating_sub(at_us)).unwrap_or(0);
+        let now = Instant::now();
+        now.checked_sub(Duration::from_micros(ago)).unwrap_or(now)
+    }
 }
 
 fn check(
     shared: &Shared,
-    schemas: Vec<scorer_proto::v1::ObservedSchema>,
+    schemas: Vec<ObservedSchema>,
     requests: Vec<ObservedRequest>,
-) -> Result<Vec<Received>, Refusal> {
+) -> Result<Vec<Checked>, Refusal> {
     let at =
         |what: &str, index: usize, rule: String| Refusal::Observe { what: format!("{what}[{index}]"), rule };
     for (what, got, most) in
@@ -75,7 +132,7 @@ fn check(
     requests.map(|(index, it)| one(&known, it).map_err(|rule| at("requests", index, rule))).collect()
 }
 
-fn one(known: &[Arc<Known>], request: ObservedRequest) -> Result<Received, String> {
+fn one(known: &[Arc<Known>], request: ObservedRequest) -> Result<Checked, String> {
     let ObservedRequest { schema, decision, others } = request;
     let live = known.get(schema as usize).ok_or_else(|| {
         format!("schema is {schema} and the call has {}; refer to one of them by its place", known.len())
@@ -93,9 +150,9 @@ fn one(known: &[Arc<Known>], request: ObservedRequest) -> Result<Received, Strin
     ] {
         text(field, value)?;
     }
-    if decision.bundle.len() != DIGEST {
-        return Err(format!("bundle has {} bytes; a digest has {DIGEST}", decision.bundle.len()));
-    }
+    let bundle = decision.bundle.as_slice().try_into();
+    let bundle =
+        bundle.map_err(|_| format!("bundle has {} bytes; a digest has 32", decision.bundle.len()))?;
     if decision.schema_fingerprint != live.schema.fingerprint() {
         return Err(format!(
             "schema_fingerprint {:#018x} is not that of schema {schema}, {:#018x}",
@@ -117,16 +174,13 @@ fn one(known: &[Arc<Known>], request: ObservedRequest) -> Result<Received, Strin
     if decision.decided_at_us < 0 {
         return Err(format!("decided_at_us is {}; give microseconds since 1970", decision.decided_at_us));
     }
-    let mask = live.actions().len().div_ceil(8);
-    if !decision.eligible_mask.is_empty() && decision.eligible_mask.len() != mask {
-        return Err(format!(
-            "eligible_mask has {} bytes; {} actions need {mask}, or none if all are eligible",
-            decision.eligible_mask.len(),
-            live.actions().len()
-        ));
-    }
+    let actions = live.shape.actions.len();
+    let eligible = match decision.eligible_mask.as_slice() {
+        [] => None,
+        bytes => Some(Mask::from_bytes(actions, bytes).map_err(|error| format!("eligible_mask: {error}"))?),
+    };
     check_others(live, &others)?;
-    Ok(Received { live: Arc::clone(live), decision, others })
+    Ok(Checked { live: Arc::clone(live), decision, bundle, eligible, others })
 }
 
 fn check_others(live: &Known, others: &[Feature]) -> Result<(), String> {

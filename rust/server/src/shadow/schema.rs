@@ -1,12 +1,14 @@
 //! What a row of features means, told from the live server to the pool.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use scorer_core::schema::{FeatureSpec, FeatureType, MissingRule, Schema, UnknownCategoryRule};
 use scorer_proto::v1::{FeatureDescription, ObservedSchema};
 
 use crate::answer::describe;
-use crate::bundles::Loaded;
+use crate::bundles::ActionInfo;
+use crate::observe::Shape;
 
 /// Live bundles whose schemas are remembered; beyond, the one that came first is forgotten.
 const REMEMBERED: usize = 64;
@@ -15,25 +17,25 @@ const MAX_ACTIONS: usize = 65_536;
 const MAX_ACTION: usize = 256;
 
 /// A live bundle's schema as the pool knows it.
-#[derive(Debug)]
 pub(crate) struct Known {
     given: ObservedSchema,
     pub(crate) schema: Schema,
+    /// One for all of its rows: lanes keep by it how they read them.
+    pub(crate) shape: Arc<Shape>,
 }
 
 /// Schemas seen before: checking one takes far longer than comparing it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Remembered {
     known: Mutex<Vec<Arc<Known>>>,
 }
 
 /// A bundle's schema, for the pool.
-pub(crate) fn described(loaded: &Loaded) -> ObservedSchema {
-    let schema = loaded.bundle.schema();
+pub(super) fn described(shape: &Shape) -> ObservedSchema {
     ObservedSchema {
-        fingerprint: schema.fingerprint(),
-        features: schema.features().iter().map(describe::feature).collect(),
-        actions: loaded.actions.iter().map(|action| action.id.clone()).collect(),
+        fingerprint: shape.fingerprint,
+        features: shape.features.iter().map(describe::feature).collect(),
+        actions: shape.actions.iter().map(|action| action.id.clone()).collect(),
     }
 }
 
@@ -56,12 +58,13 @@ impl Known {
         if let Some(action) = given.actions.iter().find(|action| action.len() > MAX_ACTION) {
             return Err(format!("an action of {} bytes; at most {MAX_ACTION} are allowed", action.len()));
         }
-        Ok(Known { given, schema })
-    }
-
-    /// The live bundle's catalogue; empty for kind `score`.
-    pub(crate) fn actions(&self) -> &[String] {
-        &self.given.actions
+        let action = |id: &String| ActionInfo { id: id.clone(), factors: HashMap::new() };
+        let shape = Shape {
+            fingerprint: given.fingerprint,
+            features: schema.features().to_vec(),
+            actions: given.actions.iter().map(action).collect(),
+        };
+        Ok(Known { given, schema, shape: Arc::new(shape) })
     }
 }
 
@@ -153,18 +156,17 @@ mod tests {
 
     fn given() -> ObservedSchema {
         let schema = schema();
-        ObservedSchema {
-            fingerprint: schema.fingerprint(),
-            features: schema.features().iter().map(describe::feature).collect(),
-            actions: vec!["a".to_owned()],
-        }
+        let action = ActionInfo { id: "a".to_owned(), factors: HashMap::new() };
+        let features = schema.features().to_vec();
+        described(&Shape { fingerprint: schema.fingerprint(), features, actions: [action].into() })
     }
 
     #[test]
     fn a_schema_comes_back_as_it_was_sent() {
         let known = Remembered::default().know(given()).unwrap();
         assert_eq!(known.schema.features(), schema().features());
-        assert_eq!(known.actions(), ["a"]);
+        assert_eq!(known.shape.features, schema().features());
+        assert_eq!(known.shape.actions[0].id, "a");
     }
 
     #[test]
@@ -200,7 +202,7 @@ mod tests {
         ] {
             let mut wrong = given();
             change(&mut wrong);
-            let error = remembered.know(wrong).unwrap_err();
+            let error = remembered.know(wrong).err().unwrap();
             assert!(error.contains(says), "{says:?} is not in {error:?}");
         }
         assert!(remembered.lock().is_empty());

@@ -118,8 +118,8 @@ impl Live {
     }
 
     fn offer(&self, ids: std::ops::Range<usize>) {
-        let schema = Arc::new(ObservedSchema { fingerprint: 7, ..ObservedSchema::default() });
-        ids.for_each(|id| self.forwarder.offer(outgoing(&schema, id)));
+        let shape = shape();
+        ids.for_each(|id| _ = self.forwarder.take(outgoing(&shape, id)));
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&PoolStatus) -> bool) -> PoolStatus {
@@ -152,10 +152,14 @@ impl Drop for Live {
     }
 }
 
-fn outgoing(schema: &Arc<ObservedSchema>, id: usize) -> Outgoing {
+fn shape() -> Arc<Shape> {
+    Arc::new(Shape { fingerprint: 7, features: Vec::new(), actions: Arc::default() })
+}
+
+fn outgoing(shape: &Arc<Shape>, id: usize) -> Outgoing {
     let decision =
         DecisionRecord { decision_id: id.to_string(), features: vec![1.0; 40], ..DecisionRecord::default() };
-    Outgoing { schema: Arc::clone(schema), decision, others: Vec::new() }
+    Outgoing { shape: Arc::clone(shape), decision, others: Vec::new() }
 }
 
 #[tokio::test]
@@ -233,7 +237,7 @@ async fn a_full_queue_drops_and_counts_by_requests_and_by_bytes() {
     assert_eq!(live.settled().await.accepted, 50);
 
     pool.0.lock().unwrap().refuses_hello = true;
-    let one = outgoing(&Arc::default(), 0).bytes();
+    let one = outgoing(&shape(), 0).bytes();
     let small = Live::start(address, |config| config.queue_bytes = 20 * one);
     small.until("refused", |it| !it.error.is_empty()).await;
     small.offer(0..100);
@@ -241,9 +245,9 @@ async fn a_full_queue_drops_and_counts_by_requests_and_by_bytes() {
     assert!((90 - 20..=90).contains(&status.dropped) && status.waiting == 100 - status.dropped, "{status:?}");
     assert!(status.waiting_bytes <= (20 * one) as u64);
     // One request may be larger than a whole call.
-    let mut huge = outgoing(&Arc::default(), 0);
+    let mut huge = outgoing(&shape(), 0);
     huge.decision.features = vec![0.0; BATCH_BYTES];
-    live.forwarder.offer(huge);
+    live.forwarder.take(huge);
     assert_eq!(live.settled().await.dropped, 31);
 }
 
@@ -293,6 +297,6 @@ async fn stopping_waits_for_nobody_and_counts_what_is_left() {
     let forwarder = Arc::clone(&live.forwarder);
     drop(live);
     assert_eq!((forwarder.status().taken, forwarder.status().dropped), (100, 100));
-    forwarder.offer(outgoing(&Arc::default(), 0));
+    forwarder.take(outgoing(&shape(), 0));
     assert_eq!(forwarder.status().dropped, 101, "after the end as well");
 }
