@@ -111,8 +111,13 @@ def test_stages_and_gates_are_the_models_own() -> None:
         (MINIMAL + "stages = [{ share = 1.0, minutes = 1 }]\n", "stages[0].share: 1.0 is out of range"),
         (MINIMAL + 'gates = [{ metric = "a", succes = "x" }]\n', 'unknown key; did you mean "success"?'),
         (
-            MINIMAL + 'gates = [{ metric = "a", success = "x" }, { metric = "a", success = "y" }]\n',
-            "judged twice",
+            MINIMAL
+            + 'gates = [{metric="error_rate", success="== 0"}, {metric="error_rate", success="< 1%"}]\n',
+            "error_rate is judged twice",
+        ),
+        (
+            MINIMAL + 'gates = [{ metric = "flip_rate", success = "around 3" }]\n',
+            '"around 3" is no comparison; write for instance "<= 0.02 upper95"',
         ),
         ('[platform]\nlisten = "0.0.0.0:80"\n' + MINIMAL, "set allow_remote = true"),
         ('[platform]\ndatabase = "mysql://u:hunter2@h/d"\n' + MINIMAL, '"mysql://" is no database'),
