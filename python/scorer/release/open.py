@@ -17,10 +17,13 @@ from scorer.release.access import Access
 from scorer.release.audit import Audit
 from scorer.release.bundles import Bundles
 from scorer.release.calendar import Calendar
-from scorer.release.changes import Changes
+from scorer.release.changes.operations import Changes
+from scorer.release.changes.pipeline import Pipeline
+from scorer.release.changes.runner import Runner
 from scorer.release.checkpoints import Checkpoints
 from scorer.release.decisions import Decisions
 from scorer.release.fleet import Fleet, Member
+from scorer.release.lanes.reconcile import Reconciler
 from scorer.release.notify import Notifications
 from scorer.release.readout import Readouts
 from scorer.release.service import Service
@@ -212,26 +215,22 @@ def open_service(
         upload_bytes=own.upload_mb << 20,
         now=now,
     )
+    parts["events"] = events or EventLog()
     for name, kind in (
         ("calendar", Calendar),
         ("readouts", Readouts),
         ("decisions", Decisions),
-        ("checkpoints", Checkpoints),
+        ("reconciler", Reconciler),
         ("changes", Changes),
+        ("checkpoints", Checkpoints),
+        ("pipeline", Pipeline),
     ):
         parts[name] = _made(kind, parts)
     service = Service(**{name: parts[name] for name in Service.__dataclass_fields__})
-    parts["service"] = service
-    runner = _made(_runner(), parts)
-    return Platform(settings, store, parts["fleet"], registry, service, runner=runner, events=events, now=now)
-
-
-def _runner() -> type[Any]:
-    import importlib
-
-    module = importlib.import_module("scorer.release.changes.runner")
-    runner: type[Any] = module.Runner
-    return runner
+    runner = _made(Runner, parts)
+    return Platform(
+        settings, store, parts["fleet"], registry, service, runner=runner, events=parts["events"], now=now
+    )
 
 
 def _made(kind: type[Any], parts: dict[str, Any]) -> Any:

@@ -72,6 +72,7 @@ def _moves() -> tuple[Move, ...]:
         m("checked", _S.CHECKS, _S.BOOKED, run),
         m("refused", _S.CHECKS, _S.REJECTED, run, *away),
         m("deploy", _S.BOOKED, _S.DEPLOYING, run, Effect.OBSERVE),
+        m("refused", _S.DEPLOYING, _S.REJECTED, run, *away),
         m("deployed", _S.DEPLOYING, _S.AUDITING, run),
         m("measured", _S.AUDITING, _S.READ_OUT, run, *away),
         m("tested", _S.READ_OUT, _S.DONE, run, kind=test),
@@ -86,7 +87,7 @@ def _moves() -> tuple[Move, ...]:
     ]
     moves += [
         m("expire", source, _S.EXPIRED, run, *away)
-        for source in (_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.READ_OUT, _S.APPROVED)
+        for source in (_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.READ_OUT)
     ]
     before_release = (_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.AUDITING, _S.READ_OUT, _S.APPROVED)
     moves += [m("withdraw", s, _S.REJECTED, Who.AUTHOR, *away) for s in (_S.DRAFT, *before_release)]

@@ -154,6 +154,9 @@ changes = Table(
     Column("finish", Boolean, nullable=False, default=False),  # somebody asked for the end of its auditing
     Column("failures", Integer, nullable=False, default=0),  # of the runner in a row, and when to try again
     Column("retry_at", Instant),
+    Column("request_key", Words),  # what the caller named the request that drafted it, and what it asked for
+    Column("request_hash", Text),
+    UniqueConstraint("created_by", "request_key"),
     Index(None, "project", "state"),
     Index(None, "checkpoint", "state"),
     Index(None, "bundle"),
@@ -281,7 +284,8 @@ recorded_tables = Table(
     Column("cause", Words, nullable=False),
     Column("change", ForeignKey("changes.id"), index=True),
     Column("key", Words, unique=True),  # at most one table has it: a step that runs again records none twice
-    Column("alias", Words),  # where the registry's alias is to point once servers have it
+    Column("alias", Words),  # the digest that the registry's alias is to point to, once
+    Column("alias_from", Words),  # ... provided that it points here now; NULL: wherever it points
     Column("alias_done", Boolean, nullable=False, default=True),
 )
 
@@ -292,7 +296,8 @@ member_lanes = Table(  # what each server was last known to have, by the number 
     Column("checkpoint", Words, primary_key=True),
     Column("revision", Integer, nullable=False),
     Column("lane_table", BigInteger, nullable=False),  # its own number of the table, then
-    Column("error", Words, nullable=False, default=""),  # what it said when it was told the newest
+    Column("error", Words, nullable=False, default=""),  # what it said when it was told ...
+    Column("refused", Integer),  # ... this number
     Column("failures", Integer, nullable=False, default=0),
     Column("retry_at", Instant),
 )

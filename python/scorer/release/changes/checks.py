@@ -1,0 +1,169 @@
+"""What is checked before anything is deployed. Each may be done again: it leaves a verified copy, no more."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scorer.release.changes import fit
+from scorer.release.model import PLATFORM, ChangeRequest
+
+if TYPE_CHECKING:
+    from scorer.release.bundles import Bundles
+
+_ROWS = 2000
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of a check."""
+
+    passed: bool
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a check is told."""
+
+    change: ChangeRequest
+    live: str | None
+    """Digest of what answers most now."""
+    alias: str
+    p99_ms: float
+    bundles: Bundles
+
+
+def package(about: About) -> Checked:
+    """Takes the bundle in."""
+    path = about.bundles.local(about.change.bundle)
+    size = sum(file.stat().st_size for file in path.iterdir())
+    return Checked(True, f"{about.change.bundle_name} {about.change.bundle[7:19]}, {size:,} bytes")
+
+
+def verify(about: About) -> Checked:
+    """Compares every file with the manifest, and the manifest with the digest."""
+    path = about.bundles.local(about.change.bundle)
+    manifest = (path / "manifest.json").read_bytes()
+    digits = about.change.bundle.removeprefix("sha256:")
+    if hashlib.sha256(manifest.replace(digits.encode(), b"0" * 64)).hexdigest() != digits:
+        return Checked(False, "manifest.json is not the one that the digest names; upload the bundle again")
+    listed = json.loads(manifest)["files"]
+    there = {file.name for file in path.iterdir()} - {"manifest.json"}
+    if there != set(listed):
+        other = sorted(there ^ set(listed))
+        return Checked(
+            False, f"{', '.join(other)}: listed and not there, or there and not listed; build it again"
+        )
+    for name, entry in sorted(listed.items()):
+        if _sha256(path / name) != entry["sha256"]:
+            return Checked(False, f"{name} is not what the manifest lists; upload the bundle again")
+    return Checked(True, f"{len(listed)} files as listed")
+
+
+def golden(about: About) -> Checked:
+    """Loads it as a server does: structure, and every golden case bit for bit."""
+    from scorer.bundle import verify as load
+    from scorer.errors import BundleError
+
+    try:
+        bundle = load(about.bundles.local(about.change.bundle), about.change.bundle)
+    except BundleError as error:
+        return Checked(False, str(error))
+    forests = ", ".join(f"{forest['trees']} trees" for forest in bundle.forests)
+    return Checked(True, f"every golden case gives the same bits ({forests})")
+
+
+def fits(about: About) -> Checked:
+    """Compares it with what the checkpoint feeds."""
+    change = about.change
+    if about.live is None:
+        return Checked(False, f'nothing answers at checkpoint "{change.checkpoint}"; start a server')
+    candidate = about.bundles.detail(PLATFORM, change.bundle)
+    live = about.bundles.detail(PLATFORM, about.live)
+    found = fit.problems(candidate, live, checkpoint=change.checkpoint, alias=about.alias)
+    lacking = fit.actions_lacking(about.bundles.local(change.bundle), about.bundles.local(about.live))
+    if lacking:
+        found.append(
+            f"it does not know {len(lacking)} actions that callers may name or fall back to "
+            f"({', '.join(lacking[:3])}{', ...' if len(lacking) > 3 else ''}); add them to its catalogue"
+        )
+    if found:
+        return Checked(False, "; ".join(found))
+    features = sum(1 for feature in candidate.features if not feature.get("of"))
+    return Checked(True, f"kind {candidate.info.kind}, {features} features that the checkpoint feeds")
+
+
+def warm_up(about: About) -> Checked:
+    """Times single rows on this machine, without a server."""
+    import numpy as np
+
+    times = measure(about.bundles.local(about.change.bundle))
+    median, p99 = (float(np.percentile(times, part)) for part in (50, 99))
+    words = (
+        f"{len(times)} rows one by one: median {median:.1f} µs, p99 {p99:.1f} µs; promised are "
+        f"{about.p99_ms:g} ms"
+    )
+    if p99 > about.p99_ms * 1000:
+        return Checked(False, f"{words}; make it smaller, or have the promise raised")
+    return Checked(True, words)
+
+
+def measure(path: Path) -> Any:
+    """Microseconds of each of some rows that the schema accepts, after as many that are not counted."""
+    import numpy as np
+
+    from scorer.bundle import Bundle
+
+    bundle = Bundle.load(path)
+    schema = json.loads((path / "schema.json").read_bytes())
+    random = np.random.default_rng(0)
+    rows = np.stack([_column(feature, random) for feature in schema["features"]], axis=1).astype(np.float32)
+    times = np.empty(len(rows))
+    call = bundle.score if bundle.kind == "score" else bundle.evaluate
+    for place, row in enumerate(np.concatenate([rows, rows])):
+        began = time.perf_counter_ns()
+        call(row[None, :])
+        times[place % len(rows)] = (time.perf_counter_ns() - began) / 1000
+    return times
+
+
+def _column(feature: dict[str, Any], random: Any) -> Any:
+    import numpy as np
+
+    if feature.get("type") == "category":
+        return random.integers(0, len(feature["categories"]), _ROWS)
+    if feature.get("type") == "flag":
+        return random.integers(0, 2, _ROWS)
+    low, high = feature.get("minimum"), feature.get("maximum")
+    if low is not None and high is not None:
+        # Rounded inwards: a row at the very end must be one that the schema takes.
+        return np.clip(random.uniform(low, high, _ROWS).astype(np.float32), np.float32(low), np.float32(high))
+    values = random.lognormal(2.0, 2.0, _ROWS)
+    if low is not None:
+        return low + values
+    return values if high is None else high - values
+
+
+def _sha256(file: Path) -> str:
+    found = hashlib.sha256()
+    with file.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+RUN: dict[str, Callable[[About], Checked]] = {
+    "package": package,
+    "verify": verify,
+    "golden": golden,
+    "fit": fits,
+    "warm-up": warm_up,
+}
+"""By the name of the step, in their order."""

@@ -1,0 +1,77 @@
+"""Whether what is asked for makes sense: each refusal names the rule and the remedy."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from scorer.release.changes.model import Draft
+from scorer.release.errors import InvalidError
+from scorer.release.gates.grammar import read_all
+
+if TYPE_CHECKING:
+    from scorer.release.model import Project
+    from scorer.release.settings import CheckpointSettings, Settings
+
+_TITLE, _DESCRIPTION, _STAGES, _LONGEST = 200, 20_000, 20, 100_000
+
+
+def check(draft: Draft, project: Project, checkpoint: CheckpointSettings, settings: Settings) -> None:
+    """Refuses what could never be done.
+
+    Raises:
+        InvalidError: the first thing that is wrong.
+    """
+    if project.checkpoints and draft.checkpoint not in project.checkpoints:
+        raise InvalidError(
+            f'project "{project.name}" brings no models to checkpoint "{draft.checkpoint}", only to '
+            f"{', '.join(project.checkpoints)}; choose one of them, or ask an admin"
+        )
+    if not draft.title.strip() or len(draft.title) > _TITLE:
+        raise InvalidError(f"a change request has a title of 1 to {_TITLE} letters; say what it brings")
+    if len(draft.description) > _DESCRIPTION:
+        raise InvalidError(f"a description has at most {_DESCRIPTION} letters; link to the rest")
+    if not (math.isfinite(draft.minutes) and 0 < draft.minutes <= checkpoint.max_minutes):
+        raise InvalidError(
+            f'minutes is {draft.minutes:g}; at checkpoint "{draft.checkpoint}" a change is in the shadow for '
+            f"more than 0 and at most {checkpoint.max_minutes:g} minutes"
+        )
+    if draft.sample is not None and not 0 < draft.sample <= 1:
+        raise InvalidError(
+            f"sample is {draft.sample:g}; it is a share of the requests, above 0 and at most 1"
+        )
+    if draft.pool and not any(member.role == "shadow" for member in settings.fleet):
+        raise InvalidError("pool is true and there is no shadow pool; leave it out, or add a pool's server")
+    _check_stages(draft, checkpoint)
+    read_all(draft.gates)
+
+
+def _check_stages(draft: Draft, checkpoint: CheckpointSettings) -> None:
+    stages = draft.stages or checkpoint.stages
+    if len(stages) > _STAGES:
+        raise InvalidError(f"{len(stages)} stages are too many; a canary has at most {_STAGES}")
+    for number, stage in enumerate(stages, 1):
+        if not 0 < stage.share < 1:
+            raise InvalidError(
+                f"stage {number} has share {stage.share:g}; a stage's share is above 0 and below 1: all of "
+                "the answers follow the last stage by themselves"
+            )
+        if not (math.isfinite(stage.minutes) and 0 < stage.minutes <= _LONGEST):
+            raise InvalidError(
+                f"stage {number} takes {stage.minutes:g} minutes; a stage takes more than 0 and at most "
+                f"{_LONGEST} minutes"
+            )
+    shares = [stage.share for stage in stages]
+    if shares != sorted(set(shares)):
+        raise InvalidError(
+            f"the stages' shares are {', '.join(f'{share:g}' for share in shares)}; each stage gives more "
+            "than the one before: put them in rising order"
+        )
+    if not 0 <= draft.holdout < 1:
+        raise InvalidError(f"holdout is {draft.holdout:g}; it is a share of the answers, from 0 to below 1")
+    most = max(shares, default=0.0) + draft.holdout
+    if most > 1 + 1e-9:
+        raise InvalidError(
+            f"the largest stage ({max(shares):g}) and the holdout ({draft.holdout:g}) add up to {most:g}; "
+            "shares add up to at most 1: make one of them smaller"
+        )

@@ -1,0 +1,107 @@
+"""Has gates judge at their times. What a gate says is `scorer.release.readout`'s alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from scorer.release.changes import rows
+from scorer.release.changes.ledger import Ledger
+from scorer.release.model import ChangeRequest, GateResult, GateSpec, Outcome
+from scorer.release.store import Store, instant, micros
+
+if TYPE_CHECKING:
+    from scorer.release.readout import Readouts
+    from scorer.release.settings import Settings
+
+_TIMES = 20
+"""So often gates without an interval are shown while a change is measured."""
+_SHORTEST = timedelta(seconds=1)
+
+
+class Judging:
+    """Gates of the shadow, and of a canary's stages."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        ledger: Ledger,
+        readouts: Readouts,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._ledger = ledger
+        self._readouts = readouts
+        self._now = now
+
+    def now(self, change: ChangeRequest) -> tuple[GateResult, ...]:
+        """The gates by everything that is known now, waivers included."""
+        results = self._readouts.judge(change)
+        with self._store.read() as connection:
+            return rows.waived(connection, change.id, results)
+
+    def at_interval(self, change: ChangeRequest, *, since: datetime, until: datetime) -> str:
+        """Judges where it is time to; what ends the measuring early, or nothing.
+
+        Early ends alone what is judged by intervals, more of which have failed than may: the other gates are
+        looked at once, at the end, or else chance would get many tries.
+        """
+        data, due = self._due(change, (until - since) / _TIMES)
+        if not due:
+            return ""
+        results = self.now(change)
+        with self._store.write() as connection:
+            rows.keep_gates(connection, change.id, "read-out", results, self._now())
+            verdict = rows.verdict(results)
+            count = max((result.rows for result in results), default=0)
+            words = f"{count:,} rows: {verdict} so far"
+            self._ledger.step(connection, change, words, status="running", data=data)
+            part = int(4 * (self._now() - since) / (until - since))
+            if part > 0:
+                self._ledger.narrate(
+                    connection, change, f"{part} quarters of its time, {words}", key=f"quarter:{part}"
+                )
+        by_interval = {spec.metric for spec in self._specs(change) if spec.interval_seconds}
+        return _failed([result for result in results if result.metric in by_interval])
+
+    def stage(
+        self, change: ChangeRequest, since: datetime, length: timedelta, *, final: bool
+    ) -> tuple[tuple[GateResult, ...] | None, str]:
+        """Judges a stage where it is time to: the results (None: not now), and what has failed."""
+        data, due = self._due(change, length / _TIMES)
+        if not (final or due):
+            return None, ""
+        results = self._readouts.judge_canary(change, since)
+        with self._store.write() as connection:
+            results = rows.waived(connection, change.id, results)
+            rows.keep_gates(connection, change.id, change.step, results, self._now())
+            verdict = rows.verdict(results)
+            words = f"{verdict} so far" + rows.in_words(results, verdict)
+            self._ledger.step(connection, change, words, status="running", data=data)
+        return results, _failed(results)
+
+    # --- inside ---
+
+    def _due(self, change: ChangeRequest, usual: timedelta) -> tuple[dict[str, Any], bool]:
+        """What the step remembers, and whether it is time to judge again."""
+        intervals = [spec.interval_seconds for spec in self._specs(change) if spec.interval_seconds]
+        every = timedelta(seconds=min(intervals)) if intervals else usual
+        with self._store.read() as connection:
+            data = self._ledger.step_data(connection, change)
+        at = self._now()
+        last = instant(data["judged"]) if "judged" in data else None
+        if last is not None and timedelta() <= at - last < max(every, _SHORTEST):
+            return data, False
+        return {**data, "judged": micros(at)}, True
+
+    def _specs(self, change: ChangeRequest) -> Sequence[GateSpec]:
+        return change.gates or self._settings.checkpoints[change.checkpoint].gates
+
+
+def _failed(results: Sequence[GateResult]) -> str:
+    """Those that have failed and stand in the way, in words."""
+    failed = [each for each in results if each.blocks and each.outcome is Outcome.FAIL]
+    return "; ".join(f"{each.metric}: {each.words}" for each in failed)

@@ -1,0 +1,669 @@
+"""What people do to change requests. `Runner` (runner.py) moves them along in between."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, insert, select, update
+
+from scorer.release.calendar import Calendar, moment
+from scorer.release.changes import drafts, fit, rows, states
+from scorer.release.changes.ledger import Ledger
+from scorer.release.changes.model import ChangeDetail, Draft
+from scorer.release.changes.plan import steps_of
+from scorer.release.changes.states import Who
+from scorer.release.errors import (
+    ConflictError,
+    InvalidError,
+    NotAllowedError,
+    NotFoundError,
+    PlatformError,
+    QuotaError,
+)
+from scorer.release.gates.defaults import default_gates
+from scorer.release.lanes import recorded
+from scorer.release.model import (
+    PLATFORM,
+    Actor,
+    ChangeKind,
+    ChangeRequest,
+    ChangeState,
+    GateSpec,
+    Outcome,
+    Role,
+    Severity,
+)
+from scorer.release.store import Store, dumps, utcnow
+from scorer.release.store import tables as t
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from scorer.release.access import Access
+    from scorer.release.audit import Audit
+    from scorer.release.bundles import Bundles
+    from scorer.release.lanes.reconcile import Reconciler
+    from scorer.release.notify import Notifications
+    from scorer.release.settings import Settings
+
+_REASON = 2000
+
+
+class Changes:
+    """Operations on change requests: each one transaction, all of it or nothing."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        access: Access,
+        audit: Audit,
+        notifications: Notifications,
+        bundles: Bundles,
+        calendar: Calendar,
+        reconciler: Reconciler,
+        *,
+        now: Callable[[], datetime] = utcnow,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._access = access
+        self._bundles = bundles
+        self._calendar = calendar
+        self._reconciler = reconciler
+        self._now = now
+        self.ledger = Ledger(settings, audit, notifications, calendar, now)
+
+    # --- before it is on its way ---
+
+    def draft(self, actor: Actor, draft: Draft, *, key: str | None = None) -> ChangeRequest:
+        """Modelers. Nothing is checked yet but that it makes sense.
+
+        `key`: the same user's same draft with the same key is made once (kept in the same transaction); the
+        same key with another draft is a ConflictError.
+        """
+        self._access.require(actor, Role.MODELER, draft.project)
+        values = self._values(actor, draft)
+        asked = hashlib.sha256(dumps(values).encode()).hexdigest()
+        at = self._now()
+        with self._store.write() as connection:
+            made = self._made_before(connection, actor, key, asked)
+            if made:
+                return made
+            self._check_open(connection, draft.project)
+            number = connection.execute(
+                insert(t.changes)
+                .values(
+                    **values,
+                    state=ChangeState.DRAFT.value,
+                    step="",
+                    since=at,
+                    note="",
+                    created_by=actor.user,
+                    created_at=at,
+                    updated_at=at,
+                    version=1,
+                    authors=[actor.user],
+                    request_key=key,
+                    request_hash=asked,
+                )
+                .returning(t.changes.c.number)
+            ).scalar_one()
+            name = f"cr-{number:06d}"
+            connection.execute(update(t.changes).where(t.changes.c.number == number).values(id=name))
+            change = rows.load(connection, name)
+            self.ledger.audit.append(
+                connection,
+                actor,
+                "change.draft",
+                name,
+                project=change.project,
+                details={"kind": change.kind.value, "checkpoint": change.checkpoint, "bundle": change.bundle},
+            )
+            self.ledger.event(
+                connection,
+                change,
+                actor,
+                f"drafted by {actor.user}: {change.bundle_name} for {change.checkpoint}",
+            )
+        return change
+
+    def edit(self, actor: Actor, change: str, draft: Draft, *, version: int) -> ChangeRequest:
+        """A draft of his own, or of the project where he is an owner."""
+        before = self._see(actor, change)
+        if draft.project != before.project:
+            raise InvalidError(f"{change} is of project {before.project} and stays there; draft another one")
+        self._authorise(actor, before, "edit")
+        values = self._values(actor, draft)
+        with self._store.write() as connection:
+            now = self._current(connection, before, "edit", version)
+            self._authorise(actor, now, "edit")
+            saved = self.ledger.save(connection, now, **values, authors=_with(connection, now, actor))
+            self.ledger.audit.append(
+                connection,
+                actor,
+                "change.edit",
+                change,
+                project=saved.project,
+                details={"version": saved.version, "bundle": saved.bundle},
+            )
+            self.ledger.event(connection, saved, actor, f"edited by {actor.user}")
+        return saved
+
+    def submit(
+        self, actor: Actor, change: str, *, start: datetime | None = None, slot: int | None = None
+    ) -> ChangeRequest:
+        """Books the shadow (None: the next free slot) and begins the checks."""
+        before = self._see(actor, change)
+        self._authorise(actor, before, "submit")
+        states.move(before, "submit")
+        self._check_fit(before)
+        with self._store.write() as connection:
+            now = self._current(connection, before, "submit")
+            self._authorise(actor, now, "submit")
+            test = self._passed_test(connection, now) if now.kind is ChangeKind.RELEASE else None
+            booking = self._calendar.book(
+                connection,
+                actor,
+                change=now.id,
+                project=now.project,
+                kind=now.kind,
+                checkpoint=now.checkpoint,
+                start=start,
+                length=timedelta(minutes=now.minutes),
+                slot=slot,
+            )
+            return self.ledger.move(
+                connection,
+                now,
+                "submit",
+                actor,
+                f"submitted by {actor.user}: slot {booking.slot} from {moment(booking.start)} to "
+                f"{moment(booking.end)}; checks begin",
+                step="package",
+                details={
+                    "slot": booking.slot,
+                    "start": booking.start.isoformat(),
+                    "end": booking.end.isoformat(),
+                },
+                submitted_by=actor.user,
+                authors=_with(connection, now, actor),
+                test=test,
+            )
+
+    def rebook(
+        self,
+        actor: Actor,
+        change: str,
+        *,
+        start: datetime,
+        minutes: float | None = None,
+        slot: int | None = None,
+    ) -> ChangeRequest:
+        """Moves its booking, before it is deployed."""
+        before = self._see(actor, change)
+        self._authorise(actor, before, "rebook")
+        with self._store.write() as connection:
+            now = self._current(connection, before, "rebook")
+            booking = self._calendar.of(connection, change)
+            if booking is None or not booking.active:
+                raise ConflictError(f"{change} has no booking to move; draft a new change request")
+            length = timedelta(minutes=now.minutes if minutes is None else minutes)
+            moved = self._calendar.move(connection, booking, start=start, length=length, slot=slot)
+            saved = self.ledger.save(connection, now, minutes=length / timedelta(minutes=1))
+            details = {"slot": moved.slot, "start": moved.start.isoformat(), "end": moved.end.isoformat()}
+            self.ledger.audit.append(
+                connection, actor, "change.rebook", change, project=saved.project, details=details
+            )
+            self.ledger.event(
+                connection,
+                saved,
+                actor,
+                f"moved by {actor.user} to slot {moved.slot}, {moment(moved.start)} to {moment(moved.end)}",
+                details=details,
+            )
+        return saved
+
+    def finish(self, actor: Actor, change: str) -> ChangeRequest:
+        """Ends the auditing now instead of at the end of its booking. The gates judge what there is."""
+        before = self._see(actor, change)
+        self._authorise(actor, before, "finish")
+        with self._store.write() as connection:
+            now = self._current(connection, before, "finish")
+            if rows.row_of(connection, change).finish:
+                return now
+            saved = self.ledger.save(connection, now, finish=True)
+            self.ledger.audit.append(connection, actor, "change.finish", change, project=saved.project)
+            self.ledger.event(connection, saved, actor, f"{actor.user} asked for its end now")
+        return saved
+
+    # --- four eyes ---
+
+    def approve(
+        self, actor: Actor, change: str, *, version: int | None = None, comment: str = ""
+    ) -> ChangeRequest:
+        """Approvers, never whoever drafted, edited or submitted it: releases a RELEASE whose gates passed."""
+        before = self._see(actor, change)
+        self._authorise(actor, before, "approve")
+        with self._store.write() as connection:
+            now = self._current(connection, before, "approve", version)
+            self._authorise(actor, now, "approve", connection)
+            self._check_approvable(connection, now)
+            said = f": {comment.strip()[:_REASON]}" if comment.strip() else ""
+            return self.ledger.move(
+                connection,
+                now,
+                "approve",
+                actor,
+                f"approved by {actor.user}{said}",
+                step="release",
+                details={"comment": comment.strip()[:_REASON], "bundle": now.bundle},
+                approved_by=actor.user,
+                approved_at=self._now(),
+                verdict=Outcome.PASS.value,
+            )
+
+    def reject(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
+        """Approvers."""
+        return self._end(actor, change, "reject", _said(reason), "rejected")
+
+    def withdraw(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
+        """Its author, or an owner: rejected, lanes taken away, slot given back."""
+        return self._end(actor, change, "withdraw", _said(reason), "withdrawn")
+
+    def waive(self, actor: Actor, change: str, *, metric: str, reason: str) -> ChangeRequest:
+        """Approvers, never whoever drafted, edited or submitted it: this gate does not stand in its way."""
+        reason = _said(reason)
+        before = self._see(actor, change)
+        self._authorise(actor, before, "waive")
+        with self._store.write() as connection:
+            now = self._current(connection, before, "waive")
+            self._authorise(actor, now, "waive", connection)
+            judged = rows.gates(connection, change)
+            known = {result.metric for result in judged} or {spec.metric for spec in self._specs(now)}
+            if metric not in known:
+                raise InvalidError(f'{change} has no gate "{metric}"; it has {", ".join(sorted(known))}')
+            w = t.waivers.c
+            given = connection.execute(
+                select(t.waivers).where(w.change == change, w.metric == metric)
+            ).first()
+            if given:
+                raise ConflictError(
+                    f"{metric} of {change} has been waived by {given.user} at {moment(given.at)} already"
+                )
+            connection.execute(
+                insert(t.waivers).values(
+                    change=change, metric=metric, user=actor.user, reason=reason, at=self._now()
+                )
+            )
+            values: dict[str, Any] = {}
+            if now.state is ChangeState.READ_OUT:
+                values["verdict"] = rows.verdict(rows.gates(connection, change)).value
+            saved = self.ledger.save(connection, now, **values)
+            details = {"metric": metric, "reason": reason}
+            self.ledger.audit.append(
+                connection, actor, "change.waive", change, project=saved.project, details=details
+            )
+            self.ledger.event(
+                connection,
+                saved,
+                actor,
+                f"{metric} waived by {actor.user}: {reason}",
+                severity=Severity.WARNING,
+                details=details,
+            )
+        return saved
+
+    # --- back ---
+
+    def rollback(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
+        """Back to what answered before this change, in one call.
+
+        Recorded at once, and servers are told at once; who cannot be reached follows as soon as it can.
+        """
+        reason = _said(reason)
+        before = self._see(actor, change)
+        self._authorise(actor, before, "rollback")
+        with self._store.write() as connection:
+            now = self._current(connection, before, "rollback")
+            self._authorise(actor, now, "rollback", connection)
+            moved = self.roll_back_in(
+                connection, now, "rollback", actor, f"rolled back by {actor.user}: {reason}"
+            )
+        self.follow(moved.checkpoint)
+        return moved
+
+    def roll_back_in(
+        self, connection: Connection, change: ChangeRequest, move: str, actor: Actor, message: str
+    ) -> ChangeRequest:
+        """Takes back what a release has changed, as part of the caller's transaction."""
+        states.move(change, move)
+        decided = recorded.deciding(connection, change.checkpoint)
+        if decided is None or decided.change != change.id or decided.cause == recorded.ROLLBACK:
+            raise ConflictError(
+                f'{change.id} is not what answers at checkpoint "{change.checkpoint}" any more; roll '
+                "back the checkpoint, or what changed it since"
+            )
+        target = recorded.before_release(connection, change.checkpoint, change.id)
+        if target is None:
+            raise ConflictError(f"{change.id} has no lanes before it to go back to; release another bundle")
+        restored = recorded.main_lane(target.answer).bundle
+        return self.ledger.move(
+            connection,
+            change,
+            move,
+            actor,
+            message,
+            severity=Severity.ERROR if actor is PLATFORM else Severity.WARNING,
+            details={"back_to": restored, "table": target.revision},
+            answer=target.answer,
+            cause=recorded.ROLLBACK,
+            alias=restored,
+            alias_from=change.bundle,
+        )
+
+    def follow(self, checkpoint: str) -> None:
+        """Tells servers now what has just been recorded; what fails is done by the runner."""
+        try:
+            self._reconciler.round([checkpoint])
+        except PlatformError:
+            return
+
+    # --- looking ---
+
+    def get(self, actor: Actor, change: str) -> ChangeDetail:
+        """One of them."""
+        found = self._see(actor, change)
+        with self._store.read() as connection:
+            found = rows.load(connection, change)
+            events = rows.events(connection, change)
+            done = rows.steps(connection, change)
+            gates = rows.gates(connection, change)
+            booking = self._calendar.of(connection, change)
+            last = recorded.newest(connection, found.checkpoint)
+            allowed = tuple(name for name in _OPERATIONS if self._may(connection, actor, found, name))
+        steps = steps_of(found, self._settings, done)
+        against = found.before or (recorded.main_lane(last.answer).bundle if last and last.answer else None)
+        return ChangeDetail(found, steps, events, gates, booking, self._diff(actor, found, against), allowed)
+
+    def list(
+        self,
+        actor: Actor,
+        *,
+        project: str | None = None,
+        checkpoint: str | None = None,
+        state: ChangeState | None = None,
+        user: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[ChangeRequest]:
+        """Newest first; `before`: those older than this one."""
+        c = t.changes.c
+        if project is not None:
+            self._access.require(actor, Role.VIEWER, project)
+            names = [project]
+        else:
+            names = [each.name for each in self._access.projects(actor)]
+        query = select(t.changes).where(c.project.in_(names)).order_by(c.number.desc())
+        if checkpoint is not None:
+            query = query.where(c.checkpoint == checkpoint)
+        if state is not None:
+            query = query.where(c.state == state.value)
+        if user is not None:
+            query = query.where(c.created_by == user)
+        with self._store.read() as connection:
+            if before is not None:
+                query = query.where(c.number < rows.row_of(connection, before).number)
+            return [rows.change(row) for row in connection.execute(query.limit(max(0, min(limit, 1000))))]
+
+    # --- who may ---
+
+    def _see(self, actor: Actor, change: str) -> ChangeRequest:
+        with self._store.read() as connection:
+            found = rows.load(connection, change)
+        try:
+            self._access.require(actor, Role.VIEWER, found.project)
+        except PlatformError:
+            # Another project's change is not even said to exist.
+            raise NotFoundError(f'there is no change request "{change}"; list those there are') from None
+        return found
+
+    def _authorise(
+        self, actor: Actor, change: ChangeRequest, name: str, connection: Connection | None = None
+    ) -> None:
+        """Raises NotAllowedError unless he may do this to this change, whatever its state."""
+        if connection is None:
+            with self._store.read() as opened:
+                authors = rows.authors(opened, change.id)
+        else:
+            authors = rows.authors(connection, change.id)
+        if _who(name) is Who.APPROVER:
+            self._access.require(actor, Role.APPROVER, change.project)
+            if name != "reject" and actor.user in authors:
+                did = "submitted" if actor.user == change.submitted_by else "drafted or edited"
+                raise NotAllowedError(
+                    f"{actor.user} {did} {change.id} and cannot {name} it: four eyes; ask another approver "
+                    f"of {change.project}"
+                )
+            return
+        mine = authors | ({change.approved_by} if name == "rollback" else set())
+        self._access.require(actor, Role.MODELER if actor.user in mine else Role.OWNER, change.project)
+
+    def _may(self, connection: Connection, actor: Actor, change: ChangeRequest, name: str) -> bool:
+        if not states.allows(change, name):
+            return False
+        try:
+            self._authorise(actor, change, name, connection)
+            if name == "approve":
+                self._check_approvable(connection, change)
+        except PlatformError:
+            return False
+        if name == "rollback":
+            decided = recorded.deciding(connection, change.checkpoint)
+            return bool(decided and decided.change == change.id and decided.cause != recorded.ROLLBACK)
+        return True
+
+    def _current(
+        self, connection: Connection, before: ChangeRequest, name: str, version: int | None = None
+    ) -> ChangeRequest:
+        """The change as it is in this transaction, where `name` may be done to it."""
+        now = rows.load(connection, before.id)
+        if version is not None and now.version != version:
+            raise self.ledger.outrun(connection, now.id, version)
+        if not states.allows(now, name):
+            refusal = states.refusal(now, name)
+            if now.version != before.version:
+                raise ConflictError(f"{refusal} ({self.ledger.outrun(connection, now.id, before.version)})")
+            if name == "approve" and now.approved_by:
+                raise ConflictError(f"{refusal}; {now.approved_by} approved it")
+            raise refusal
+        return now
+
+    # --- rules ---
+
+    def _values(self, actor: Actor, draft: Draft) -> dict[str, Any]:
+        checkpoint = self._calendar.checkpoint(draft.checkpoint)
+        drafts.check(draft, self._access.project(actor, draft.project), checkpoint, self._settings)
+        info = self._bundles.info(actor, draft.bundle)
+        return {
+            "project": draft.project,
+            "kind": draft.kind.value,
+            "checkpoint": draft.checkpoint,
+            "bundle": info.digest,
+            "bundle_name": info.name,
+            "title": draft.title.strip(),
+            "description": draft.description,
+            "minutes": float(draft.minutes),
+            "stages": rows.plain(draft.stages),
+            "holdout": float(draft.holdout),
+            "gates": rows.plain(draft.gates),
+            "sample": draft.sample,
+            "pool": draft.pool,
+        }
+
+    def _made_before(
+        self, connection: Connection, actor: Actor, key: str | None, asked: str
+    ) -> ChangeRequest | None:
+        if key is None:
+            return None
+        c = t.changes.c
+        row = connection.execute(
+            select(t.changes).where(c.created_by == actor.user, c.request_key == key)
+        ).first()
+        if row is None:
+            return None
+        if row.request_hash != asked:
+            raise ConflictError(f'key "{key}" was used for another draft ({row.id}); use another key')
+        return rows.change(row)
+
+    def _check_open(self, connection: Connection, project: str) -> None:
+        c = t.changes.c
+        allowed = connection.execute(
+            select(t.projects.c.open_changes).where(t.projects.c.name == project)
+        ).scalar_one()
+        held = connection.execute(
+            select(func.count())
+            .select_from(t.changes)
+            .where(c.project == project, c.state.in_([state.value for state in states.OPEN]))
+        ).scalar_one()
+        if held >= allowed:
+            raise QuotaError(
+                f'project "{project}" has {held} open change requests, as many as it may; finish or withdraw '
+                "one, or ask an admin for more"
+            )
+
+    def _check_fit(self, change: ChangeRequest) -> None:
+        with self._store.read() as connection:
+            last = recorded.newest(connection, change.checkpoint)
+        if last is None or not last.answer:
+            raise ConflictError(
+                f'no server has been seen to answer at checkpoint "{change.checkpoint}"; point '
+                f'"{self._settings.checkpoints[change.checkpoint].alias}" to a bundle and start a server'
+            )
+        if change.kind is ChangeKind.RELEASE and all(lane.bundle == change.bundle for lane in last.answer):
+            raise InvalidError(
+                f'{change.bundle_name} {change.bundle[7:19]} answers at checkpoint "{change.checkpoint}" '
+                "already; there is nothing to release"
+            )
+        live = self._bundles.detail(PLATFORM, recorded.main_lane(last.answer).bundle)
+        found = fit.problems(
+            self._bundles.detail(PLATFORM, change.bundle),
+            live,
+            checkpoint=change.checkpoint,
+            alias=self._settings.checkpoints[change.checkpoint].alias,
+        )
+        if found:
+            raise InvalidError("; ".join(found))
+
+    def _passed_test(self, connection: Connection, change: ChangeRequest) -> str:
+        """The TEST that a RELEASE follows. Raises InvalidError with what is missing."""
+        c = t.changes.c
+        tests = [
+            rows.change(row)
+            for row in connection.execute(
+                select(t.changes)
+                .where(
+                    c.project == change.project,
+                    c.checkpoint == change.checkpoint,
+                    c.bundle == change.bundle,
+                    c.kind == ChangeKind.TEST.value,
+                )
+                .order_by(c.number.desc())
+            )
+        ]
+        for test in tests:
+            if test.state is ChangeState.DONE and test.verdict is Outcome.PASS:
+                return test.id
+        what = f'{change.bundle_name} {change.bundle[7:19]} at checkpoint "{change.checkpoint}"'
+        if not tests:
+            raise InvalidError(
+                f"a RELEASE follows a TEST that passed, and {change.project} has tested no {what}; "
+                "draft a TEST of it first"
+            )
+        last = tests[0]
+        verdict = f" ({last.verdict})" if last.verdict else ""
+        remedy = "draft another TEST" if last.state.is_final else "wait until it is done"
+        raise InvalidError(
+            f'a RELEASE follows a TEST that passed, and {last.id} of {what} is "{last.state}"{verdict}; '
+            f"{remedy}"
+        )
+
+    def _check_approvable(self, connection: Connection, change: ChangeRequest) -> None:
+        if change.step != "approval":
+            raise ConflictError(f"{change.id}'s read-out is being made; try again in a moment")
+        results = rows.gates(connection, change.id, "read-out")
+        if rows.verdict(results) is Outcome.PASS:
+            return
+        blocking = [f"{each.metric} ({each.outcome}: {each.words})" for each in results if each.blocks]
+        raise ConflictError(
+            f"{change.id} cannot be approved: {'; '.join(blocking) or 'no gate has judged it'}; waive "
+            "what may be waived, or reject it"
+        )
+
+    def _specs(self, change: ChangeRequest) -> Sequence[GateSpec]:
+        own = change.gates or self._settings.checkpoints[change.checkpoint].gates
+        return own or (*default_gates("score"), *default_gates("action"))
+
+    def _end(self, actor: Actor, change: str, name: str, reason: str, done: str) -> ChangeRequest:
+        before = self._see(actor, change)
+        self._authorise(actor, before, name)
+        with self._store.write() as connection:
+            now = self._current(connection, before, name)
+            self._authorise(actor, now, name, connection)
+            moved = self.ledger.move(
+                connection,
+                now,
+                name,
+                actor,
+                f"{done} by {actor.user}: {reason}",
+                severity=Severity.WARNING,
+                details={"reason": reason},
+            )
+        if before.state in states.OBSERVED:
+            self.follow(moved.checkpoint)
+        return moved
+
+    def _diff(self, actor: Actor, change: ChangeRequest, against: str | None) -> dict[str, Any]:
+        if against is None:
+            return {}
+        try:
+            return fit.difference(
+                self._bundles.detail(PLATFORM, change.bundle), self._bundles.detail(PLATFORM, against)
+            )
+        except PlatformError as error:
+            # A page about a change must open while the registry is away.
+            return {"against": against, "error": str(error)}
+
+
+_OPERATIONS: builtins.list[str] = [
+    "edit",
+    "submit",
+    "rebook",
+    "finish",
+    "approve",
+    "reject",
+    "waive",
+    "withdraw",
+    "rollback",
+]
+
+
+def _who(name: str) -> Who:
+    if name in states.WITHIN:
+        return states.WITHIN[name][0]
+    return next(move.who for move in states.MOVES if move.name == name)
+
+
+def _with(connection: Connection, change: ChangeRequest, actor: Actor) -> builtins.list[str]:
+    return sorted(rows.authors(connection, change.id) | {actor.user})
+
+
+def _said(reason: str) -> str:
+    said = reason.strip()
+    if not said or len(said) > _REASON:
+        raise InvalidError(f"a reason of 1 to {_REASON} letters is kept with it; say why")
+    return said

@@ -1,0 +1,196 @@
+"""Change requests as the database has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import delete, insert, select
+
+from scorer.release.changes.model import Step
+from scorer.release.errors import NotFoundError
+from scorer.release.model import (
+    ChangeEvent,
+    ChangeKind,
+    ChangeRequest,
+    ChangeState,
+    GateResult,
+    GateSpec,
+    Outcome,
+    Severity,
+    Stage,
+)
+from scorer.release.store import tables as t
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+_FIELDS = [field.name for field in t.changes.columns if field.name in ChangeRequest.__slots__]
+
+
+def change(row: Any) -> ChangeRequest:
+    """One of them."""
+    values = {name: getattr(row, name) for name in _FIELDS}
+    values |= {
+        "kind": ChangeKind(row.kind),
+        "state": ChangeState(row.state),
+        "verdict": Outcome(row.verdict) if row.verdict else None,
+        "stages": tuple(Stage(**stage) for stage in row.stages),
+        "gates": tuple(GateSpec(**gate) for gate in row.gates),
+    }
+    return ChangeRequest(**values)
+
+
+def plain(value: Sequence[Stage] | Sequence[GateSpec]) -> list[dict[str, Any]]:
+    """Stages or gates as JSON has them."""
+    return [asdict(each) for each in value]
+
+
+def row_of(connection: Connection, name: str) -> Any:
+    """The row of one, with what only the pipeline reads. Raises NotFoundError."""
+    found = connection.execute(select(t.changes).where(t.changes.c.id == name)).first()
+    if found is None:
+        raise NotFoundError(f'there is no change request "{name}"; list those there are')
+    return found
+
+
+def load(connection: Connection, name: str) -> ChangeRequest:
+    """One of them. Raises NotFoundError."""
+    return change(row_of(connection, name))
+
+
+def authors(connection: Connection, name: str) -> frozenset[str]:
+    """Whoever drafted, edited or submitted it."""
+    return frozenset(row_of(connection, name).authors)
+
+
+def event(row: Any) -> ChangeEvent:
+    """One of them."""
+    return ChangeEvent(
+        id=row.id,
+        change=row.change,
+        at=row.at,
+        actor=row.actor,
+        state=ChangeState(row.state),
+        step=row.step,
+        severity=Severity(row.severity),
+        message=row.message,
+        details=row.details,
+    )
+
+
+def events(connection: Connection, name: str) -> tuple[ChangeEvent, ...]:
+    """What happened to it, oldest first."""
+    e = t.change_events.c
+    rows = connection.execute(select(t.change_events).where(e.change == name).order_by(e.id))
+    return tuple(event(row) for row in rows)
+
+
+def steps(connection: Connection, name: str) -> tuple[Step, ...]:
+    """Those that have begun, in order."""
+    s = t.change_steps.c
+    rows = connection.execute(select(t.change_steps).where(s.change == name).order_by(s.position, s.began))
+    return tuple(
+        Step(ChangeState(row.state), row.name, row.words, row.status, row.began, row.ended) for row in rows
+    )
+
+
+# --- gates ---
+
+
+def keep_gates(
+    connection: Connection, name: str, phase: str, results: Sequence[GateResult], at: datetime
+) -> None:
+    """Replaces what was judged last in a phase."""
+    g = t.gate_results.c
+    connection.execute(delete(t.gate_results).where(g.change == name, g.phase == phase))
+    for position, result in enumerate(results):
+        connection.execute(
+            insert(t.gate_results).values(
+                change=name,
+                phase=phase,
+                position=position,
+                at=at,
+                metric=result.metric,
+                outcome=result.outcome.value,
+                value=result.value,
+                low=result.low,
+                high=result.high,
+                threshold=result.threshold,
+                rows=result.rows,
+                success=result.success,
+                words=result.words,
+                dry_run=result.dry_run,
+            )
+        )
+
+
+def gates(connection: Connection, name: str, phase: str | None = None) -> tuple[GateResult, ...]:
+    """As judged last, waivers included; of one phase, or of the one that was judged last."""
+    g = t.gate_results.c
+    if phase is None:
+        query = select(g.phase).where(g.change == name).order_by(g.at.desc(), g.phase.desc()).limit(1)
+        phase = connection.execute(query).scalar()
+    rows = connection.execute(
+        select(t.gate_results).where(g.change == name, g.phase == phase).order_by(g.position)
+    )
+    results = [
+        GateResult(
+            metric=row.metric,
+            outcome=Outcome(row.outcome),
+            value=row.value,
+            low=row.low,
+            high=row.high,
+            threshold=row.threshold,
+            rows=row.rows,
+            success=row.success,
+            words=row.words,
+            dry_run=row.dry_run,
+        )
+        for row in rows
+    ]
+    return waived(connection, name, results)
+
+
+def waived(connection: Connection, name: str, results: Sequence[GateResult]) -> tuple[GateResult, ...]:
+    """The same with the waivers of the change."""
+    from dataclasses import replace
+
+    rows = connection.execute(select(t.waivers).where(t.waivers.c.change == name)).all()
+    by = {row.metric: row for row in rows}
+    return tuple(
+        replace(result, waived_by=by[result.metric].user, waived_why=by[result.metric].reason)
+        if result.metric in by
+        else result
+        for result in results
+    )
+
+
+def verdict(results: Sequence[GateResult]) -> Outcome:
+    """What gates say together. Of nothing nothing is known."""
+    blocking = [result for result in results if result.blocks]
+    if any(result.outcome is Outcome.FAIL for result in blocking):
+        return Outcome.FAIL
+    if blocking or not any(not result.dry_run for result in results):
+        return Outcome.INCONCLUSIVE
+    return Outcome.PASS
+
+
+def in_words(results: Sequence[GateResult], outcome: Outcome) -> str:
+    """The gates behind a verdict, in brackets; nothing where all have passed."""
+    if outcome is Outcome.PASS:
+        return ""
+    said = [f"{each.metric}: {each.words}" for each in results if each.blocks and each.outcome is outcome]
+    return f" ({'; '.join(said)})" if said else " (no gate has judged it)"
+
+
+def in_state(connection: Connection, checkpoint: str, state: ChangeState) -> list[ChangeRequest]:
+    """The changes of a checkpoint that are in a state, oldest first."""
+    c = t.changes.c
+    found = connection.execute(
+        select(t.changes).where(c.checkpoint == checkpoint, c.state == state.value).order_by(c.number)
+    )
+    return [change(row) for row in found]

@@ -1,0 +1,267 @@
+"""Recorded tables: what the lanes of a checkpoint are to be, from some moment on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import insert, select
+
+from scorer.release.changes.states import OBSERVED
+from scorer.release.model import LaneSpec, RecordedTable
+from scorer.release.store import tables as t
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from scorer.release.fleet import CheckpointStatus
+    from scorer.release.settings import Settings
+
+LIVE, CANARY, HOLDOUT, CONTROL = "live", "canary", "holdout", "aa"
+FOUND, SHADOW, STAGE, RELEASE, ROLLBACK, SAMPLING = (
+    "found",
+    "shadow",
+    "stage",
+    "release",
+    "rollback",
+    "sampling",
+)
+"""Causes: found at a server; a change's shadow; a stage of its canary; all of the answers; back; sampling."""
+
+_TINY = 1e-9
+
+
+def same_answer(a: Sequence[LaneSpec], b: Sequence[LaneSpec]) -> bool:
+    """Whether answer lanes are the same ones in the same order."""
+    return len(a) == len(b) and all(
+        (x.name, x.bundle) == (y.name, y.bundle) and abs(x.share - y.share) < _TINY
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def same_observe(a: Sequence[LaneSpec], b: Sequence[LaneSpec]) -> bool:
+    """Whether observe lanes are the same ones, in whatever order."""
+
+    def key(lane: LaneSpec) -> tuple[Any, ...]:
+        conditions = json.dumps(json.loads(lane.filter), sort_keys=True) if lane.filter else ""
+        return (
+            lane.name,
+            lane.bundle,
+            round(lane.sample, 9),
+            "" if conditions == "[]" else conditions,
+            lane.pool,
+        )
+
+    return sorted(map(key, a)) == sorted(map(key, b))
+
+
+def has(newest: RecordedTable | None, mine: CheckpointStatus | None, role: str) -> bool:
+    """Whether a server has the newest table: all of it, or as one of the shadow pool its lanes there."""
+    if newest is None:
+        return False
+    observe = mine.observe if mine else ()
+    if role != "live":
+        return same_observe(observe, [lane for lane in newest.observe if lane.pool])
+    return (
+        bool(mine)
+        and same_answer(mine.answer if mine else (), newest.answer)
+        and same_observe(observe, newest.observe)
+    )
+
+
+def main_lane(answer: Sequence[LaneSpec]) -> LaneSpec:
+    """The one that answers most."""
+    return max(answer, key=lambda lane: lane.share)
+
+
+def table(row: Any) -> RecordedTable:
+    """One of them."""
+    return RecordedTable(
+        checkpoint=row.checkpoint,
+        revision=row.revision,
+        answer=tuple(LaneSpec(**lane) for lane in row.answer),
+        observe=tuple(LaneSpec(**lane) for lane in row.observe),
+        at=row.at,
+        actor=row.actor,
+        cause=row.cause,
+        change=row.change,
+    )
+
+
+def newest(connection: Connection, checkpoint: str) -> RecordedTable | None:
+    """The table in force; None before a server of the checkpoint has been seen."""
+    found = history(connection, checkpoint, limit=1)
+    return found[0] if found else None
+
+
+def history(
+    connection: Connection, checkpoint: str, *, limit: int | None = None, since: int = 0
+) -> list[RecordedTable]:
+    """Newest first, down to revision `since`."""
+    r = t.recorded_tables.c
+    rows = connection.execute(
+        select(t.recorded_tables)
+        .where(r.checkpoint == checkpoint, r.revision >= since)
+        .order_by(r.revision.desc())
+        .limit(limit)
+    )
+    return [table(row) for row in rows]
+
+
+def record(
+    connection: Connection,
+    settings: Settings,
+    checkpoint: str,
+    *,
+    at: datetime,
+    actor: str,
+    cause: str,
+    change: str | None = None,
+    answer: Sequence[LaneSpec] | None = None,
+    observe: Sequence[LaneSpec] | None = None,
+    alias: str | None = None,
+    alias_from: str | None = None,
+) -> RecordedTable | None:
+    """Records the table from now on; the newest one where nothing would differ. None: nothing is known yet.
+
+    Args:
+        connection: of the transaction that decides it.
+        settings: the checkpoints'.
+        checkpoint: whose.
+        at: now.
+        actor: who decides.
+        cause: one of the words above.
+        change: because of which.
+        answer: None: those in force.
+        observe: None: of the changes that are in the shadow now.
+        alias: the digest that the registry's alias is to point to afterwards.
+        alias_from: ... provided that it points to this one then.
+    """
+    last = newest(connection, checkpoint)
+    if answer is None:
+        if last is None:
+            return None
+        answer = last.answer
+    if observe is None:
+        observe = shadow_lanes(connection, settings, checkpoint, answer)
+    if last and alias is None and same_answer(answer, last.answer) and same_observe(observe, last.observe):
+        return last
+    values = {
+        "checkpoint": checkpoint,
+        "revision": last.revision + 1 if last else 1,
+        "answer": [_plain(lane) for lane in answer],
+        "observe": [_plain(lane) for lane in observe],
+        "at": at,
+        "actor": actor,
+        "cause": cause,
+        "change": change,
+        "alias": alias,
+        "alias_from": alias_from,
+        "alias_done": alias is None,
+    }
+    done = connection.execute(insert(t.recorded_tables).values(**values).returning(t.recorded_tables))
+    return table(done.one())
+
+
+def shadow_lanes(
+    connection: Connection, settings: Settings, checkpoint: str, answer: Sequence[LaneSpec]
+) -> tuple[LaneSpec, ...]:
+    """One lane for each change in the shadow, and the control: what answers most, observing."""
+    c = t.changes.c
+    rows = connection.execute(
+        select(c.id, c.bundle, c.sample, c.pool)
+        .where(c.checkpoint == checkpoint, c.state.in_([state.value for state in OBSERVED]))
+        .order_by(c.number)
+    ).all()
+    if not rows:
+        return ()
+    sample, conditions, pool = sampling(connection, settings, checkpoint)
+    lanes = tuple(
+        LaneSpec(
+            name=row.id,
+            bundle=row.bundle,
+            mode="observe",
+            sample=row.sample or sample,
+            filter=conditions,
+            pool=pool if row.pool is None else row.pool,
+        )
+        for row in rows
+    )
+    # Samples of different sizes are nested: the control sees whatever any of the others does.
+    control = LaneSpec(
+        name=CONTROL,
+        bundle=main_lane(answer).bundle,
+        mode="observe",
+        sample=max(lane.sample for lane in lanes),
+        filter=conditions,
+        pool=all(lane.pool for lane in lanes),
+    )
+    return (*lanes, control)
+
+
+def sampling(connection: Connection, settings: Settings, checkpoint: str) -> tuple[float, str, bool]:
+    """What the shadow of a checkpoint is fed with: share, filter, whether in the pool."""
+    usual = settings.checkpoints[checkpoint]
+    row = connection.execute(select(t.sampling).where(t.sampling.c.checkpoint == checkpoint)).first()
+    if row is None:
+        return usual.sample, usual.filter, usual.pool
+    return row.sample, row.filter, usual.pool if row.pool is None else row.pool
+
+
+def before_release(connection: Connection, checkpoint: str, change: str) -> RecordedTable | None:
+    """The table before a change answered anything: where its rollback goes."""
+    found = None
+    for each in reversed(history(connection, checkpoint)):
+        if each.change == change and each.cause in (STAGE, RELEASE):
+            return found
+        found = each
+    return None
+
+
+def deciding(connection: Connection, checkpoint: str) -> RecordedTable | None:
+    """The table that decided what answers now: not one that merely has other observe lanes."""
+    r = t.recorded_tables.c
+    row = connection.execute(
+        select(t.recorded_tables)
+        .where(r.checkpoint == checkpoint, r.cause.in_([FOUND, STAGE, RELEASE, ROLLBACK]))
+        .order_by(r.revision.desc())
+        .limit(1)
+    ).first()
+    return table(row) if row else None
+
+
+def earlier(connection: Connection, checkpoint: str) -> RecordedTable | None:
+    """The answer before the one in force, as if what was rolled back had never been; None: there is none.
+
+    So a second rollback goes one further back, and never returns to what the first one left.
+    """
+    stack: list[RecordedTable] = []
+    for each in reversed(history(connection, checkpoint)):
+        if each.cause == ROLLBACK:
+            while stack and not same_answer(stack[-1].answer, each.answer):
+                stack.pop()
+        elif stack and each.cause == RELEASE and each.change == stack[-1].change:
+            stack[-1] = each
+        elif each.cause in (FOUND, STAGE, RELEASE) and not (
+            stack
+            and (
+                same_answer(stack[-1].answer, each.answer)
+                or (each.change and stack[-1].change == each.change)
+            )
+        ):
+            stack.append(each)
+    return stack[-2] if len(stack) > 1 else None
+
+
+def _plain(lane: LaneSpec) -> dict[str, Any]:
+    return {
+        "name": lane.name,
+        "bundle": lane.bundle,
+        "mode": lane.mode,
+        "share": lane.share,
+        "sample": lane.sample,
+        "filter": lane.filter,
+        "pool": lane.pool,
+    }
