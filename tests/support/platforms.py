@@ -1,0 +1,158 @@
+"""A whole platform for tests: real database, real registry, a fleet without servers, people with tokens.
+
+::
+
+    world = World(tmp_path, built_bundles)
+    world.api("modeler").get("/me")            # httpx client of the real app, in process
+    world.platform.tick()
+    world.close()
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fleet import FakeFleet
+
+from scorer.registry import Registry
+from scorer.release.archive import pack
+from scorer.release.fleet import Member
+from scorer.release.model import Actor, Role
+from scorer.release.open import Platform, open_service
+from scorer.release.settings import Settings
+
+CHECKPOINTS = {"fraud.checkout": "score", "action.authorise": "action"}
+SETTINGS = """
+[platform]
+database = "{database}"
+
+[[fleet]]
+name = "live-1"
+control = "127.0.0.1:1"
+
+[[fleet]]
+name = "live-2"
+control = "127.0.0.1:2"
+
+[[fleet]]
+name = "pool-1"
+control = "127.0.0.1:3"
+role = "shadow"
+
+[checkpoints."fraud.checkout"]
+alias = "fraud-checkout@live"
+minutes = 10.0
+stages = [{{ share = 0.1, minutes = 1.0 }}]
+
+[checkpoints."action.authorise"]
+alias = "action-authorise@live"
+"""
+PEOPLE = {
+    "viewer": Role.VIEWER,
+    "modeler": Role.MODELER,
+    "approver": Role.APPROVER,
+    "owner": Role.OWNER,
+}
+"""In project `fraud`; `outsider` owns project `other`; `admin` is one; `nobody` has no token."""
+
+
+class World:
+    """Projects `fraud` and `other`, a person of each role, `score-1` live, `score-2` of project fraud."""
+
+    def __init__(
+        self,
+        directory: Path,
+        bundles: dict[str, Path],
+        *,
+        database: str = "platform.sqlite",
+        now: Callable[[], datetime] | None = None,
+        settings: str = SETTINGS,
+    ) -> None:
+        self.directory = directory
+        self.bundles = bundles
+        self.settings = Settings.parse(settings.format(database=database), base=directory)
+        registry = Registry(self.settings.platform.registry)
+        self.live = registry.push(bundles["score-1"])
+        registry.alias("fraud-checkout", "live", self.live)
+        action = registry.push(bundles["action-1"])
+        registry.alias("action-authorise", "live", action)
+        members = [Member(one.name, one.control, one.role) for one in self.settings.fleet]
+        self.fleet = FakeFleet(
+            members,
+            checkpoints=CHECKPOINTS,
+            answer={"fraud.checkout": self.live, "action.authorise": action},
+        )
+        extra = {} if now is None else {"now": now}
+        self.platform: Platform = open_service(self.settings, fleet=self.fleet, **extra)
+        self.tokens = self._people()
+        with io.BytesIO(self.archive("score-2")) as archive:
+            self.candidate = self.service.bundles.upload(self.actor("modeler"), "fraud", archive).digest
+
+    def _people(self) -> dict[str, str]:
+        access = self.service.access
+        _, admin = access.bootstrap("admin")
+        root = access.authenticate(admin)
+        for project in ("fraud", "other"):
+            access.create_project(root, project, project.title())
+        tokens = {"admin": admin}
+        for user, role in PEOPLE.items():
+            access.set_member(root, "fraud", user, role)
+        access.set_member(root, "other", "outsider", Role.OWNER)
+        access.add_user(root, "second", admin=True)
+        for user in (*PEOPLE, "outsider", "second"):
+            role = Role.ADMIN if user == "second" else PEOPLE.get(user, Role.OWNER)
+            _, tokens[user] = access.create_token(root, user=user, label="tests", role=role)
+        return tokens
+
+    @property
+    def service(self) -> Any:
+        return self.platform.service
+
+    def actor(self, user: str) -> Actor:
+        return self.service.access.authenticate(self.tokens[user])
+
+    def archive(self, name: str) -> bytes:
+        buffer = io.BytesIO()
+        pack(self.bundles[name], buffer)
+        return buffer.getvalue()
+
+    def app(self) -> Any:
+        from scorer.web.app import create_app
+
+        return create_app(self.platform, self.settings)
+
+    def api(self, user: str | None) -> httpx.Client:
+        """A client of the API as somebody; None: nobody."""
+        from starlette.testclient import TestClient
+
+        headers = {} if user is None else {"Authorization": f"Bearer {self.tokens[user]}"}
+        return TestClient(
+            self.app(), base_url="http://127.0.0.1/api/v1", headers=headers, raise_server_exceptions=False
+        )
+
+    def draft(self, user: str = "modeler", **fields: Any) -> Any:
+        """A TEST of score-2, drafted."""
+        from scorer.release.changes import Draft
+        from scorer.release.model import ChangeKind
+
+        values = {
+            "project": "fraud",
+            "kind": ChangeKind.TEST,
+            "checkpoint": "fraud.checkout",
+            "bundle": self.candidate,
+            "title": "Deeper trees",
+            **fields,
+        }
+        return self.service.changes.draft(self.actor(user), Draft(**values))
+
+    def close(self) -> None:
+        self.platform.close()
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[misc]

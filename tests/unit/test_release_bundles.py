@@ -1,0 +1,234 @@
+"""Bundles by project: who may take them in, who sees them, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from scorer.registry import Registry
+from scorer.release.access import Access
+from scorer.release.archive import pack
+from scorer.release.audit import Audit
+from scorer.release.bundles import Bundles
+from scorer.release.errors import (
+    InvalidError,
+    NotAllowedError,
+    NotFoundError,
+    QuotaError,
+    UnreachableError,
+)
+from scorer.release.model import PLATFORM, Actor, Quotas, Role
+from scorer.release.store import Store
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+MO = Actor("mo", roles={"fraud": Role.MODELER})
+VERA = Actor("vera", roles={"fraud": Role.VIEWER})
+OUT = Actor("out", roles={"other": Role.OWNER})
+
+
+class Shop:
+    def __init__(self, directory: Path, built: dict[str, Path]) -> None:
+        self.directory, self.built = directory, built
+        self.store = Store(f"sqlite:///{directory}/state.sqlite")
+        self.audit = Audit(self.store)
+        self.access = Access(self.store, self.audit)
+        for project in ("fraud", "other"):
+            self.access.create_project(PLATFORM, project, project)
+        self.registry = Registry(directory / "registry")
+        self.bundles = Bundles(
+            self.store,
+            self.access,
+            self.audit,
+            self.registry,
+            data_dir=directory / "data",
+            upload_bytes=4 << 20,
+            now=lambda: NOW,
+        )
+
+    def packed(self, name: str) -> io.BytesIO:
+        buffer = io.BytesIO()
+        pack(self.built[name], buffer)
+        buffer.seek(0)
+        return buffer
+
+    def actions(self) -> list[tuple[str, str]]:
+        return [
+            (entry.action, entry.object)
+            for entry in self.audit.entries(PLATFORM)
+            if entry.action.startswith("bundle.")
+        ]
+
+
+@pytest.fixture
+def shop(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[Shop]:
+    made = Shop(tmp_path, built_bundles)
+    yield made
+    made.store.close()
+
+
+def altered(directory: Path, name: str, content: bytes | None) -> io.BytesIO:
+    """The bundle with one file changed, added or (None) left out."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        files = {path.name: path.read_bytes() for path in directory.iterdir()}
+        files[name] = content  # type: ignore[assignment]
+        for each, data in files.items():
+            if data is not None:
+                info = tarfile.TarInfo(each)
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+    buffer.seek(0)
+    return buffer
+
+
+def test_an_upload_is_verified_stored_and_audited(shop: Shop) -> None:
+    info = shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
+    manifest = json.loads((shop.built["score-1"] / "manifest.json").read_text())
+    assert (info.digest, info.name, info.kind) == (manifest["digest"], "fraud-checkout", "score")
+    assert (info.project, info.uploaded_by, info.uploaded_at) == ("fraud", "mo", NOW)
+    assert shop.registry.resolve(info.digest).digest == info.digest
+    assert shop.actions() == [("bundle.upload", info.digest)]
+    assert list((shop.directory / "data" / "uploads").iterdir()) == []
+
+
+def test_the_same_bundle_again_changes_nothing(shop: Shop) -> None:
+    first = shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
+    assert shop.bundles.upload(MO, "fraud", shop.packed("score-1")) == first
+    assert len(shop.actions()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("reference.json", b"{}", "reference.json"),
+        ("schema.json", None, "schema.json"),
+        ("manifest.json", None, "manifest.json"),
+        ("manifest.json", b"[]", "manifest.json"),
+        ("notes.txt", b"hello", 'holds "notes.txt", which its manifest does not list'),
+    ],
+)
+def test_what_is_no_sound_bundle(shop: Shop, name: str, content: bytes | None, said: str) -> None:
+    with pytest.raises(InvalidError) as caught:
+        shop.bundles.upload(MO, "fraud", altered(shop.built["score-1"], name, content))
+    assert said in str(caught.value)
+    assert str(shop.directory) not in str(caught.value), "shows where it lies on the server"
+    assert shop.bundles.list(MO) == []
+    assert not (shop.directory / "registry" / "bundles").exists()
+
+
+def test_one_flipped_byte_is_found(shop: Shop) -> None:
+    forest = next(path for path in shop.built["score-1"].iterdir() if path.suffix != ".json")
+    content = bytearray(forest.read_bytes())
+    content[len(content) // 2] ^= 1
+    with pytest.raises(InvalidError):
+        shop.bundles.upload(MO, "fraud", altered(shop.built["score-1"], forest.name, bytes(content)))
+
+
+def test_roles(shop: Shop) -> None:
+    with pytest.raises(NotAllowedError):
+        shop.bundles.upload(VERA, "fraud", shop.packed("score-1"))
+    with pytest.raises(NotFoundError):
+        shop.bundles.upload(OUT, "fraud", shop.packed("score-1"))
+    with pytest.raises(NotAllowedError):
+        shop.bundles.adopt(VERA, "fraud", "fraud-checkout@live")
+
+
+def test_another_projects_bundle_is_as_if_it_were_not(shop: Shop) -> None:
+    digest = shop.bundles.upload(MO, "fraud", shop.packed("score-1")).digest
+    shop.registry.alias("fraud-checkout", "live", digest)
+    assert shop.bundles.list(OUT) == []
+    with pytest.raises(NotFoundError):
+        shop.bundles.list(OUT, project="fraud")
+    for reference in (digest, digest[7:15], "fraud-checkout@live"):
+        with pytest.raises(NotFoundError) as seen:
+            shop.bundles.detail(OUT, reference)
+        with pytest.raises(NotFoundError) as adopted:
+            shop.bundles.adopt(OUT, "other", reference)
+        assert str(seen.value) == str(adopted.value)
+    assert shop.bundles.detail(VERA, digest[7:15]).info.digest == digest
+
+
+def test_a_bundle_of_no_project_is_seen_and_adopted_by_anybody(shop: Shop) -> None:
+    digest = shop.registry.push(shop.built["score-2"])
+    seen = shop.bundles.detail(OUT, digest).info
+    assert (seen.digest, seen.project) == (digest, "")
+    assert shop.bundles.adopt(OUT, "other", digest).project == "other"
+    with pytest.raises(NotFoundError):
+        shop.bundles.detail(VERA, digest)
+
+
+def test_two_projects_may_have_the_same_bundle(shop: Shop) -> None:
+    digest = shop.bundles.upload(MO, "fraud", shop.packed("score-1")).digest
+    assert shop.bundles.upload(OUT, "other", shop.packed("score-1")).digest == digest
+    assert shop.bundles.detail(OUT, digest).info.project == "other"
+    assert shop.bundles.detail(MO, digest).info.project == "fraud"
+
+
+def test_the_quota_counts_bundles_and_not_repeats(shop: Shop) -> None:
+    shop.access.update_project(PLATFORM, "fraud", quotas=Quotas(bundles=1))
+    shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
+    shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
+    with pytest.raises(QuotaError, match="as many bundles as it may"):
+        shop.bundles.upload(MO, "fraud", shop.packed("score-2"))
+    with pytest.raises(QuotaError):
+        shop.bundles.adopt(MO, "fraud", shop.registry.push(shop.built["score-3"]))
+    assert len(shop.bundles.list(MO)) == 1
+
+
+def test_what_a_bundle_holds_is_shown(shop: Shop) -> None:
+    digest = shop.bundles.upload(MO, "fraud", shop.packed("action-1")).digest
+    detail = shop.bundles.detail(MO, digest)
+    schema = json.loads((shop.built["action-1"] / "schema.json").read_text())
+    names = [feature["name"] for feature in schema["features"] + schema["action_features"]]
+    assert [feature["name"] for feature in detail.features] == names
+    assert detail.lineage["run_id"] == "variant-1"
+    assert detail.reference == json.loads((shop.built["action-1"] / "reference.json").read_text())
+    assert detail.lanes == []
+
+
+def test_a_list_is_paged_by_its_last_item(shop: Shop) -> None:
+    wanted = {
+        shop.bundles.upload(MO, "fraud", shop.packed(name)).digest
+        for name in ("score-1", "score-2", "score-3", "action-1")
+    }
+    seen: list[str] = []
+    before = None
+    while page := shop.bundles.list(MO, limit=1, before=before):
+        seen.append(page[0].digest)
+        before = f"{page[0].digest}:{page[0].project}"
+    assert set(seen) == wanted and len(seen) == len(wanted)
+    with pytest.raises(InvalidError):
+        shop.bundles.list(OUT, before=before)
+
+
+def test_a_local_copy_that_was_damaged_since_is_refused(shop: Shop) -> None:
+    digest = shop.bundles.upload(MO, "fraud", shop.packed("score-1")).digest
+    path = shop.bundles.local(digest)
+    assert shop.bundles.local(digest) == path
+    victim = path / "reference.json"
+    victim.chmod(0o644)
+    victim.write_bytes(victim.read_bytes()[:-2] + b" \n")
+    with pytest.raises(InvalidError):
+        shop.bundles.local(digest)
+
+
+@pytest.mark.parametrize(
+    "reference", ["", "zz", "abc", "nobody@live", "sha256:" + "0" * 64, "0" * 8, "a@b@c"]
+)
+def test_unknown_references(shop: Shop, reference: str) -> None:
+    shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
+    with pytest.raises((NotFoundError, InvalidError)):
+        shop.bundles.detail(MO, reference)
+
+
+def test_a_registry_that_is_away(shop: Shop) -> None:
+    digest = shop.bundles.upload(MO, "fraud", shop.packed("score-1")).digest
+    (shop.directory / "registry" / "registry.sqlite").rename(shop.directory / "gone")
+    with pytest.raises(UnreachableError, match="try again"):
+        shop.bundles.detail(MO, digest)
