@@ -9,7 +9,7 @@ stands in for what needs servers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,7 +41,7 @@ from scorer.release.model import (
 from scorer.release.notify import Channel, Delivery
 from scorer.release.service import Service
 from scorer.release.settings import Settings
-from scorer.release.store import Store
+from scorer.release.store import Store, utcnow
 
 LIVE, NEXT, OTHER = (f"sha256:{letter * 4}{'0123456789ab' * 5}" for letter in ("3f9c", "a71e", "c04d"))
 SETTINGS = """
@@ -67,17 +67,21 @@ class DemoPlatform:
     settings: Settings
     store: Store
     service: Service
+    leads: bool = True
+    stopping: bool = False
 
     def close(self) -> None:
         self.store.close()
 
 
-def demo_platform(directory: Path) -> tuple[DemoPlatform, dict[str, str]]:
-    """Opens one below a directory."""
-    settings = Settings.parse(SETTINGS, base=directory)
+def demo_platform(
+    directory: Path, *, now: Callable[[], datetime] = utcnow, toml: str = SETTINGS
+) -> tuple[DemoPlatform, dict[str, str]]:
+    """Opens one below a directory; `now` is the clock of sessions and tokens."""
+    settings = Settings.parse(toml, base=directory)
     store = Store(settings.platform.database)
     audit = Audit(store)
-    access = Access(store, audit)
+    access = Access(store, audit, now=now)
     _, secret = access.bootstrap("ada")
     ada = access.authenticate(secret)
     tokens = {"ada": secret}
@@ -302,7 +306,7 @@ class DemoChanges:
     def submit(
         self, actor: Actor, change: str, *, start: datetime | None = None, slot: int | None = None
     ) -> ChangeRequest:
-        return self._to(change, ChangeState.CHECKS)
+        return self._to(actor, change, ChangeState.CHECKS)
 
     def rebook(
         self,
@@ -318,15 +322,16 @@ class DemoChanges:
     def approve(
         self, actor: Actor, change: str, *, version: int | None = None, comment: str = ""
     ) -> ChangeRequest:
-        return self._to(change, ChangeState.RELEASED)
+        return self._to(actor, change, ChangeState.RELEASED)
 
     def rollback(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
-        return self._to(change, ChangeState.ROLLED_BACK)
+        return self._to(actor, change, ChangeState.ROLLED_BACK)
 
     def withdraw(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
-        return self._to(change, ChangeState.REJECTED)
+        return self._to(actor, change, ChangeState.REJECTED)
 
-    def _to(self, change: str, state: ChangeState) -> ChangeRequest:
+    def _to(self, actor: Actor, change: str, state: ChangeState) -> ChangeRequest:
+        self.get(actor, change)
         self.all[change] = replace(self.all[change], state=state, version=self.all[change].version + 1)
         return self.all[change]
 

@@ -46,6 +46,7 @@ def environment() -> Environment:
         "micros": micros,
         "number": number,
         "size": size,
+        "brief": brief,
         "digest": digest,
         "island": island,
         "compact": compact,
@@ -182,6 +183,12 @@ def size(value: float) -> str:
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} GB"
+
+
+def brief(change: str) -> str:
+    """`cr-17` of `cr-000017`, where there is little room."""
+    kind, _, number = change.partition("-")
+    return f"{kind}-{number.lstrip('0')}"
 
 
 def digest(value: str | None) -> str:

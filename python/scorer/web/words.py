@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from scorer.release.gates.names import METRICS
+from scorer.release.gates.words import number
 from scorer.release.model import ChangeKind, ChangeState, GateSpec
 
 STATES = {
@@ -101,15 +104,26 @@ def explain(name: str) -> str:
     return EXPLANATIONS.get(name, "")
 
 
+def amount(name: str, value: float | None) -> str:
+    """A metric's value, in its unit."""
+    if value is None or not math.isfinite(value):
+        return "\N{EN DASH}"
+    unit = METRICS[name].unit if name in METRICS else "number"
+    return number(value, unit)
+
+
 def gate(spec: GateSpec) -> str:
     """One line of the gates, so that a person understands it."""
-    parts = [f"must be {spec.success}"]
-    if spec.against:
+    said = spec.success
+    for written, spoken in _SPOKEN:
+        said = said.replace(written, spoken)
+    parts = [" ".join(said.split())]
+    if spec.against and spec.against != "sla":
         parts.append(f"against {AGAINST.get(spec.against, spec.against)}")
     if spec.minus:
         parts.append(f"beyond {AGAINST.get(spec.minus, spec.minus)}")
     if spec.min_rows:
-        parts.append(f"from {spec.min_rows:,} rows on")
+        parts.append(f"judged from {spec.min_rows:,} rows on")
     if spec.when:
         parts.append(f"once {spec.when}")
     if spec.interval_seconds:
@@ -118,3 +132,17 @@ def gate(spec: GateSpec) -> str:
             f"{spec.failure_limit} failures allowed"
         )
     return ", ".join(parts) + (" (shown only, never decides)" if spec.dry_run else "")
+
+
+_SPOKEN = (
+    ("abs <=", "within ±"),
+    ("<=", "at most"),
+    (">=", "at least"),
+    ("==", "exactly"),
+    ("<", "below"),
+    (">", "above"),
+    ("upper95", "with 95 % certainty"),
+    ("lower95", "with 95 % certainty"),
+    ("threshold(floor=", "a threshold by sample size (at least "),
+    ("sla", "the promise"),
+)

@@ -1,0 +1,147 @@
+"""The same by keyboard and by mouse: new change requests, the calendar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from browser import Visitor, chromium, serving
+from demo_platform import NEXT, demo_platform
+
+from scorer.web.app import create_app
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str, dict[str, str]]]:
+    platform, tokens = demo_platform(tmp_path_factory.mktemp("platform"))
+    with serving(create_app(platform, platform.settings)) as address, chromium() as browser:
+        yield browser, address, tokens
+    platform.close()
+
+
+@pytest.fixture
+def mia(site: Any) -> Iterator[Visitor]:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["mia"])
+    yield visitor
+    visitor.check()
+    visitor.close()
+
+
+def _tab_to(visitor: Visitor, selector: str, most: int = 60) -> None:
+    for _ in range(most):
+        visitor.page.keyboard.press("Tab")
+        if visitor.page.evaluate("wanted => document.activeElement.matches(wanted)", selector):
+            outline = visitor.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            native = visitor.page.evaluate("document.activeElement.matches('input, select, textarea')")
+            assert outline != "none" or native, f"{selector} has no visible focus"
+            return
+    raise AssertionError(f"no way to {selector} by Tab")
+
+
+def test_a_change_request_by_keyboard_alone(mia: Visitor) -> None:
+    page, keys = mia.page, mia.page.keyboard
+    mia.open("/")
+    keys.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    keys.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    _tab_to(mia, "a[href='/changes/new']")
+    keys.press("Enter")
+    page.wait_for_url("**/changes/new")
+    _tab_to(mia, "#f-title")
+    keys.type("By keyboard alone")
+    _tab_to(mia, "#k-test")
+    keys.press("ArrowDown")
+    assert page.locator("#k-release").is_checked()
+    keys.press("ArrowUp")
+    _tab_to(mia, "#f-bundle")
+    keys.type(NEXT)
+    _tab_to(mia, "button[value=draft]")
+    keys.press("Enter")
+    page.wait_for_url("**/changes/cr-*")
+    assert page.locator("h1").inner_text() == "By keyboard alone"
+    assert "TEST" in page.locator("#live-head").inner_text()
+
+
+def test_dragging_over_free_time_leads_to_a_filled_in_form(mia: Visitor) -> None:
+    mia.open("/calendar")
+    row = mia.page.locator(".slot-row[data-checkpoint='fraud.checkout'][data-slot='2']")
+    box = row.bounding_box()
+    day = box["width"] / 7
+    y = box["y"] + box["height"] / 2
+    mia.page.mouse.move(box["x"] + 5.25 * day, y)
+    mia.page.mouse.down()
+    mia.page.mouse.move(box["x"] + 5.4 * day, y)
+    mia.page.mouse.move(box["x"] + 5.75 * day, y)
+    assert "fraud.checkout slot 2" in mia.page.locator("#drag-words").inner_text()
+    mia.page.mouse.up()
+    mia.page.wait_for_url("**/changes/new?**")
+    asked = {name: values[0] for name, values in parse_qs(urlsplit(mia.page.url).query).items()}
+    assert (asked["checkpoint"], asked["slot"], asked["minutes"]) == ("fraud.checkout", "2", "720")
+    assert asked["start"].endswith("T06:00")
+    assert mia.page.locator("#f-start").input_value() == asked["start"]
+    assert mia.page.locator("#f-minutes").input_value() == "720"
+
+
+def test_the_form_beside_it_leads_to_the_same(mia: Visitor) -> None:
+    mia.open("/calendar")
+    page = mia.page
+    page.locator("#f-checkpoint").select_option("fraud.checkout")
+    page.locator("#f-start").fill("2030-01-02T06:00")
+    page.locator("#f-slot").fill("2")
+    page.locator("#f-minutes").fill("720")
+    mia.press("Write its change request")
+    page.wait_for_url("**/changes/new?**")
+    assert page.locator("#f-start").input_value() == "2030-01-02T06:00"
+    assert page.locator("#f-slot").input_value() == "2"
+
+
+def test_a_booking_of_ones_own_is_dragged_and_a_refusal_names_the_next_free_slot(mia: Visitor) -> None:
+    mia.open("/calendar?checkpoint=fraud.checkout")
+    booking = mia.page.locator("a.mine[data-change='cr-000023'] svg.booking")
+    box = booking.bounding_box()
+    mia.page.mouse.move(box["x"] + 10, box["y"] + 10)
+    mia.page.mouse.down()
+    mia.page.mouse.move(box["x"] + 60, box["y"] + 12)
+    mia.page.mouse.move(box["x"] + 120, box["y"] + 12)
+    mia.page.mouse.up()
+    alert = mia.page.get_by_role("alert")
+    alert.wait_for()
+    assert "the next free is slot 2" in alert.inner_text()
+    # What was asked is still in the form.
+    assert mia.page.locator("#m-change").input_value() == "cr-000023"
+    mia.problems.clear()  # the browser says in its console that the answer was 409
+
+
+def test_bookings_of_others_cannot_be_dragged(mia: Visitor) -> None:
+    mia.open("/calendar")
+    assert mia.page.locator("a[href='/changes/cr-000024']").count() > 0
+    assert mia.page.locator("a.mine[data-change='cr-000024']").count() == 0
+
+
+def test_an_error_keeps_what_was_typed(mia: Visitor) -> None:
+    mia.open("/changes/new")
+    page = mia.page
+    page.locator("#f-title").fill("Kept")
+    page.locator("#f-bundle").fill(NEXT)
+    page.locator("details summary").first.click()
+    page.locator("#f-stages").fill("five percent")
+    mia.press("Keep as a draft")
+    assert "is not a share and minutes" in page.get_by_role("alert").inner_text()
+    assert page.locator("#f-title").input_value() == "Kept"
+    assert page.locator("#f-stages").input_value() == "five percent"
+    mia.problems.clear()
+
+
+def test_gates_shown_are_those_of_the_checkpoint_chosen(mia: Visitor) -> None:
+    mia.open("/changes/new")
+    aside = mia.page.locator("aside")
+    mia.page.locator("#f-checkpoint").select_option("action.authorise")
+    assert "Distance of the policies" in aside.inner_text()
+    assert "Change of the approve rate" not in aside.inner_text()
+    mia.page.locator("#f-checkpoint").select_option("fraud.checkout")
+    assert "Change of the approve rate" in aside.inner_text()

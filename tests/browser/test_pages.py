@@ -1,0 +1,165 @@
+"""Every page in a real browser: wide and on a phone, nothing broken, nothing asked of anybody else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import PHONE, WIDE, Visitor, chromium, serving
+from demo_platform import NEXT, demo_platform
+
+from scorer.web.app import create_app
+
+PAGES = [
+    "/",
+    "/checkpoints",
+    "/checkpoints/fraud.checkout",
+    "/calendar",
+    "/calendar?days=1",
+    "/calendar?find=1&checkpoint=fraud.checkout&minutes=90",
+    "/changes",
+    "/changes?state=booked&project=fraud",
+    "/changes/new",
+    "/changes/cr-000017",
+    "/changes/cr-000017/edit",
+    "/changes/cr-000018",
+    "/changes/cr-000020",
+    "/changes/cr-000021",
+    "/changes/cr-000012/read-out",
+    "/changes/cr-000017/read-out",
+    "/models",
+    f"/models/{NEXT.removeprefix('sha256:')}",
+    "/decisions",
+    "/decisions?checkpoint=action.authorise",
+    "/decisions/pay-90000",
+    "/learning",
+    "/notifications",
+    "/audit",
+    "/projects",
+    "/projects/fraud",
+    "/tokens",
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str, dict[str, str]]]:
+    platform, tokens = demo_platform(tmp_path_factory.mktemp("platform"))
+    with serving(create_app(platform, platform.settings)) as address, chromium() as browser:
+        yield browser, address, tokens
+    platform.close()
+
+
+READS = [
+    "/",
+    "/checkpoints/fraud.checkout",
+    "/calendar",
+    "/changes/new",
+    "/changes/cr-000020",
+    "/projects/fraud",
+]
+
+
+@pytest.mark.parametrize(
+    ("user", "size", "pages"),
+    [("ada", WIDE, PAGES), ("ada", PHONE, PAGES), ("vera", WIDE, READS)],
+    ids=["admin-wide", "admin-phone", "viewer-wide"],
+)
+def test_every_page_is_whole(site: Any, user: str, size: tuple[int, int], pages: list[str]) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address, size=size)
+    visitor.sign_in(tokens[user])
+    for path in pages:
+        assert visitor.open(path) == 200, path
+        assert visitor.basics() == [], path
+    visitor.check()
+    visitor.close()
+
+
+def test_dark_pages_are_dark_and_figures_follow(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address, dark=True)
+    visitor.sign_in(tokens["mia"])
+    visitor.open("/changes/cr-000012/read-out")
+    ground = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    assert max(visitor.page.evaluate(ground)) < 60
+    fills = visitor.page.eval_on_selector_all(".plot .xtick text", "all => all.map(one => one.style.fill)")
+    assert fills and all(min(map(int, fill[4:-1].split(","))) > 120 for fill in fills)
+    visitor.check()
+    visitor.close()
+
+
+def test_figures_are_drawn_downloadable_and_told_in_numbers(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["mia"])
+    visitor.open("/changes/cr-000012/read-out")
+    page = visitor.page
+    figures = page.locator("figure.figure")
+    assert figures.count() >= 8
+    for place in range(figures.count()):
+        figure = figures.nth(place)
+        assert figure.locator(".plot .main-svg").count() > 0
+        assert figure.locator("details table tbody tr").count() > 0
+    with page.expect_download() as csv_file:
+        page.locator("#figure-flips").get_by_role("link", name="CSV").click()
+    rows = list(csv.reader(io.StringIO(Path(csv_file.value.path()).read_text())))
+    with page.expect_download() as json_file:
+        page.locator("#figure-flips").get_by_role("link", name="JSON").click()
+    whole = json.loads(Path(json_file.value.path()).read_text())
+    assert rows[0] == whole["columns"]
+    assert [[str(cell) for cell in row] for row in whole["rows"]] == rows[1:]
+    assert csv_file.value.suggested_filename == "cr-000012-flips.csv"
+    visitor.check()
+    visitor.close()
+
+
+def test_plotly_comes_from_here_and_is_kept(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["mia"])
+    seen = []
+    visitor.page.on("response", lambda answer: seen.append(answer) if "plotly" in answer.url else None)
+    visitor.open("/changes/cr-000012/read-out")
+    assert len(seen) == 1
+    headers = seen[0].headers
+    assert headers["content-encoding"] == "gzip"
+    assert "immutable" in headers["cache-control"]
+    visitor.close()
+
+
+def test_what_somebody_types_outlives_a_refresh(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["otto"])
+    visitor.open("/changes/cr-000018")
+    page = visitor.page
+    page.locator("#do-withdraw summary").click()
+    page.locator("#r-withdraw").fill("the features are wrong")
+    before = page.locator("footer").inner_text()
+    with page.expect_response(lambda answer: answer.url.endswith("/changes/cr-000018")):
+        pass
+    with page.expect_response(lambda answer: answer.url.endswith("/changes/cr-000018")):
+        pass
+    assert page.locator("#r-withdraw").input_value() == "the features are wrong"
+    assert page.locator("footer").inner_text() == before
+    visitor.check()
+    visitor.close()
+
+
+def test_a_page_follows_what_happens(site: Any) -> None:
+    browser, address, tokens = site
+    mia, otto = Visitor(browser, address), Visitor(browser, address)
+    mia.sign_in(tokens["mia"])
+    otto.sign_in(tokens["otto"])
+    mia.open("/changes/cr-000020")
+    assert "Read-out" in mia.page.locator("#live-head").inner_text()
+    otto.open("/changes/cr-000020")
+    otto.press("Approve and release")
+    mia.page.locator("#live-head", has_text="Being released").wait_for()
+    mia.close()
+    otto.close()

@@ -1,0 +1,393 @@
+"""What pages hold browsers and their visitors to, asked over plain HTTP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from browser import serving
+from demo_platform import SETTINGS, demo_platform
+
+from scorer.release.errors import NotFoundError
+from scorer.release.store import utcnow
+from scorer.web.app import create_app
+from scorer.web.assets import Assets
+from scorer.web.identity import inside
+from scorer.web.pages.readout import csv_text
+from scorer.web.rendering import island
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+
+    def __call__(self) -> Any:
+        return utcnow() + self.ahead
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: Clock) -> Iterator[tuple[Any, dict[str, str]]]:
+    platform, tokens = demo_platform(tmp_path, now=clock)
+    yield platform, tokens
+    platform.close()
+
+
+Client = Callable[[Any], httpx.Client]
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """Makes visitors of one application, each with cookies of his own."""
+    with ExitStack() as stack:
+        addresses: dict[int, str] = {}
+
+        def visit(platform: Any) -> httpx.Client:
+            if id(platform) not in addresses:
+                app = create_app(platform, platform.settings)
+                addresses[id(platform)] = stack.enter_context(serving(app))
+            return stack.enter_context(httpx.Client(base_url=addresses[id(platform)]))
+
+        yield visit
+
+
+def field(text: str, name: str = "csrf") -> str:
+    found = re.search(rf'name="{name}" value="([^"]*)"', text)
+    assert found
+    return found[1]
+
+
+def sign_in(site: httpx.Client, token: str, following: str = "/") -> Any:
+    form = field(site.get("/login").text)
+    return site.post("/login", data={"token": token, "csrf": form, "next": following})
+
+
+def test_headers_are_on_every_answer(world: Any, client: Client) -> None:
+    site = client(world[0])
+    for path in ("/login", "/nowhere", "/static/nothing.css", Assets().url("style.css"), "/api/v1/projects"):
+        headers = site.get(path).headers
+        policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == "'none'"
+        assert policy["script-src"] == "'self'"
+        assert policy["frame-ancestors"] == "'none'"
+        assert "unsafe" not in policy["style-src"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "same-origin"
+        assert headers["x-request-id"]
+
+
+def test_the_cookie_is_for_nobody_else(world: Any, client: Client) -> None:
+    platform, tokens = world
+    answer = sign_in(client(platform), tokens["mia"])
+    cookie = answer.headers["set-cookie"].lower()
+    assert answer.status_code == 303
+    assert cookie.startswith("scorer=")
+    assert "httponly" in cookie and "samesite=strict" in cookie and "path=/" in cookie
+    assert "domain" not in cookie and "; secure" not in cookie
+
+
+def test_over_https_the_cookie_is_secure_and_bound_to_the_host(tmp_path: Path, client: Client) -> None:
+    toml = SETTINGS.replace("[platform]", '[platform]\npublic_url = "https://scorer.example.com"', 1)
+    platform, tokens = demo_platform(tmp_path, toml=toml)
+    site = client(platform)
+    site.headers["Host"] = "scorer.example.com"
+    form = site.get("/login")
+    # The proxy that speaks https is not here, so the jar keeps these cookies to itself.
+    site.headers["Cookie"] = form.headers["set-cookie"].split(";")[0]
+    answer = site.post("/login", data={"token": tokens["mia"], "csrf": field(form.text)})
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith("__Host-scorer=")
+    assert "; secure" in cookie.lower() and "path=/;" in f"{cookie.lower()};"
+    assert "max-age" in answer.headers["strict-transport-security"]
+    site.headers["Cookie"] = cookie.split(";")[0]
+    assert site.get("/").status_code == 200
+    platform.close()
+
+
+@pytest.mark.parametrize("form", [{}, {"csrf": ""}, {"csrf": "0" * 64}, {"csrf": "ümläut"}])
+def test_a_form_without_its_token_does_nothing(world: Any, form: dict[str, str], client: Client) -> None:
+    platform, tokens = world
+    site = client(platform)
+    sign_in(site, tokens["ada"])
+    before = len(platform.service.access.projects(platform.service.access.authenticate(tokens["ada"])))
+    for path in ("/projects", "/tokens", "/logout", "/changes/cr-000018/withdraw", "/audit/verify"):
+        answer = site.post(
+            path, data={**form, "name": "mine", "reason": "none", "label": "x", "role": "admin"}
+        )
+        assert answer.status_code == 403, path
+        assert "csrf" in answer.text
+    assert site.get("/").status_code == 200
+    after = platform.service.access.projects(platform.service.access.authenticate(tokens["ada"]))
+    assert len(after) == before
+
+
+def test_somebody_elses_token_does_not_do(world: Any, client: Client) -> None:
+    platform, tokens = world
+    mia, otto = client(platform), client(platform)
+    sign_in(mia, tokens["mia"])
+    sign_in(otto, tokens["otto"])
+    form = field(mia.get("/tokens").text)
+    assert otto.post("/logout", data={"csrf": form}).status_code == 403
+    assert otto.post("/logout", data={"csrf": field(otto.get("/").text)}).status_code == 303
+
+
+def test_a_form_from_another_origin_does_nothing(world: Any, client: Client) -> None:
+    platform, tokens = world
+    site = client(platform)
+    sign_in(site, tokens["mia"])
+    form = {"csrf": field(site.get("/").text)}
+    assert site.post("/logout", data=form, headers={"Origin": "http://evil.example"}).status_code == 403
+    assert site.post("/logout", data=form, headers={"Origin": "null"}).status_code == 403
+    assert (
+        site.post("/logout", data=form, headers={"Origin": str(site.base_url).rstrip("/")}).status_code == 303
+    )
+
+
+def test_signing_in_goes_nowhere_else(world: Any, client: Client) -> None:
+    platform, tokens = world
+    for following in (
+        "https://evil.example/",
+        "//evil.example",
+        "/\\evil.example",
+        "javascript:alert(1)",
+        "/\t/evil",
+    ):
+        assert inside(following) == "/"
+        assert sign_in(client(platform), tokens["mia"], following).headers["location"] == "/"
+    deep = "/changes?state=booked&project=fraud"
+    assert sign_in(client(platform), tokens["mia"], deep).headers["location"] == deep
+
+
+def test_an_unknown_visitor_is_sent_to_sign_in_and_back(world: Any, client: Client) -> None:
+    platform, tokens = world
+    site = client(platform)
+    answer = site.get("/audit?action=change.approve")
+    assert answer.status_code == 303
+    form = site.get(answer.headers["location"])
+    assert "Sign in to see this page" in form.text
+    following = field(form.text, "next").replace("&amp;", "&")
+    done = site.post("/login", data={"token": tokens["ada"], "csrf": field(form.text), "next": following})
+    assert done.headers["location"] == "/audit?action=change.approve"
+
+
+def test_an_ended_session_says_so(world: Any, clock: Clock, client: Client) -> None:
+    platform, tokens = world
+    site = client(platform)
+    sign_in(site, tokens["mia"])
+    form = {"csrf": field(site.get("/").text)}
+    clock.ahead = timedelta(days=2)
+    answer = site.get("/calendar")
+    assert answer.status_code == 303
+    assert "Your session has ended" in site.get(answer.headers["location"]).text
+    posted = site.post("/changes/cr-000018/withdraw", data={**form, "reason": "late"})
+    assert posted.status_code == 303
+    assert "/login" in posted.headers["location"]
+
+
+def test_a_revoked_token_ends_its_sessions(world: Any, client: Client) -> None:
+    platform, tokens = world
+    site, access = client(platform), platform.service.access
+    sign_in(site, tokens["mia"])
+    ada = access.authenticate(tokens["ada"])
+    mias = next(one for one in access.tokens(ada) if one.user == "mia")
+    access.revoke_token(ada, mias.id)
+    assert site.get("/").status_code == 303
+
+
+def test_a_link_in_a_message_asks_again_from_here(world: Any, client: Client) -> None:
+    # SameSite=Strict: the browser sends no cookie with the first request from another site.
+    answer = client(world[0]).get("/changes/cr-000018?a=1&b=2", headers={"Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 200
+    assert 'content="0; url=/changes/cr-000018?a=1&amp;b=2"' in answer.text
+
+
+def test_guessing_is_slowed_down(world: Any, client: Client) -> None:
+    platform, tokens = world
+    site = client(platform)
+    statuses = [sign_in(site, f"scr_{number}").status_code for number in range(11)]
+    assert statuses == [401] * 10 + [429]
+    right = sign_in(site, tokens["mia"])
+    assert right.status_code == 429
+    assert int(right.headers["retry-after"]) >= 1
+
+
+def test_a_sign_in_form_made_elsewhere_is_refused(world: Any, client: Client) -> None:
+    platform, tokens = world
+    form = field(client(platform).get("/login").text)
+    site = client(platform)
+    site.get("/login")
+    assert site.post("/login", data={"token": tokens["mia"], "csrf": form}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.evil"]
+)
+def test_a_name_that_is_not_ours_is_refused(world: Any, host: str, client: Client) -> None:
+    assert client(world[0]).get("/login", headers={"Host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["localhost:7710", "127.0.0.1:7710", "[::1]:7710", "10.1.2.3"])
+def test_names_that_no_site_can_borrow_are_ours(world: Any, host: str, client: Client) -> None:
+    assert client(world[0]).get("/login", headers={"Host": host}).status_code == 200
+
+
+def test_another_projects_objects_are_not_there(world: Any, client: Client) -> None:
+    platform, tokens = world
+    access = platform.service.access
+    ada = access.authenticate(tokens["ada"])
+    access.add_user(ada, "paul")
+    secret = access.create_token(ada, user="paul", label="x", role="viewer")[1]
+    site = client(platform)
+    sign_in(site, secret)
+    for path in ("/changes/cr-000018", "/projects/fraud", "/changes/cr-000018/edit"):
+        answer = site.get(path)
+        assert answer.status_code == 404, path
+        assert "Card-testing" not in answer.text
+    assert "cr-0000" not in site.get("/changes").text
+    form = field(site.get("/").text)
+    assert site.post("/changes/cr-000018/withdraw", data={"csrf": form, "reason": "x"}).status_code == 404
+
+
+def test_errors_say_what_to_do_and_nothing_of_the_inside(
+    world: Any, monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
+    platform, tokens = world
+    site = client(platform)
+    sign_in(site, tokens["mia"])
+    monkeypatch.setattr(platform.service.changes, "list", lambda *_, **__: 1 / 0)
+    answer = site.get("/changes")
+    assert answer.status_code == 500
+    assert answer.headers["x-request-id"] in answer.text
+    assert "ZeroDivision" not in answer.text and "Traceback" not in answer.text
+    assert "Try again" in answer.text
+    assert answer.headers["content-security-policy"]
+    missing = site.get("/no/such/page")
+    assert missing.status_code == 404
+    assert "There is no page at this address" in missing.text
+
+
+def test_text_of_people_stays_text(world: Any, client: Client) -> None:
+    platform, tokens = world
+    site = client(platform)
+    sign_in(site, tokens["mia"])
+    nasty = "</title><script>alert(1)</script>\"'&"
+    form = {
+        "csrf": field(site.get("/changes/new").text),
+        "title": nasty,
+        "kind": "test",
+        "project": "fraud",
+        "checkpoint": "fraud.checkout",
+        "bundle": "x",
+        "minutes": "10",
+        "description": nasty,
+        "then": "draft",
+    }
+    made = site.post("/changes", data=form).headers["location"]
+    for path in (made, "/changes", "/"):
+        assert "<script>alert" not in site.get(path).text
+    assert "&lt;script&gt;alert" in site.get(made).text
+    # Data for charts leaves its element by no means.
+    assert "<" not in island({"title": "</script><!--"})
+    assert island([float("nan"), float("inf"), 1.5]) == "[null,null,1.5]"
+
+
+def test_a_download_runs_nothing_in_a_spreadsheet() -> None:
+    text = csv_text(("a", "b"), [("=1+1", -2.5), ("@x", "plain"), ('say "hi", you', None)])
+    assert text == 'a,b\r\n\'=1+1,-2.5\r\n\'@x,plain\r\n"say ""hi"", you",\r\n'
+
+
+def test_a_proxys_word_counts_only_with_its_secret(tmp_path: Path, client: Client) -> None:
+    (tmp_path / "secret").write_text("between the two of us\n")
+    toml = SETTINGS.replace(
+        "[platform]",
+        '[platform]\ntrusted_proxy_header = "X-Forwarded-User"\ntrusted_proxy_secret_file = "secret"',
+        1,
+    )
+    platform, _ = demo_platform(tmp_path, toml=toml)
+    site = client(platform)
+    named = {"X-Forwarded-User": "mia"}
+    assert site.get("/", headers=named).status_code == 303
+    assert site.get("/", headers={**named, "X-Proxy-Secret": "wrong"}).status_code == 303
+    known = {**named, "X-Proxy-Secret": "between the two of us"}
+    page = site.get("/tokens", headers=known)
+    assert page.status_code == 200
+    assert site.post("/audit/verify", headers=known).status_code == 403
+    done = site.post("/audit/verify", headers=known, data={"csrf": field(page.text)})
+    assert done.status_code == 200
+    assert "as they were written" in done.text
+    platform.close()
+
+
+def test_static_files_cannot_lead_elsewhere(world: Any, client: Client) -> None:
+    site = client(world[0])
+    for path in ("/static/..%2fapp.py", "/static/style.css", "/static/%2e%2e/app.py", "/static/../app.py"):
+        assert site.get(path).status_code == 404
+
+
+def test_the_audit_page_finds_what_was_changed(world: Any, client: Client) -> None:
+    platform, tokens = world
+    site = client(platform)
+    sign_in(site, tokens["ada"])
+    form = {"csrf": field(site.get("/audit").text)}
+    good = site.post("/audit/verify", data=form)
+    head = re.search(r"Head: <code[^>]*>(\d+ [0-9a-f]+)</code>", good.text)
+    assert head
+    later = site.post("/audit/verify", data={**form, "expect": head[1]})
+    assert "as they were written" in later.text
+    wrong = site.post("/audit/verify", data={**form, "expect": f"{head[1].split()[0]} {'0' * 64}"})
+    assert "The log was changed" in wrong.text
+    assert site.post("/audit/verify", data={**form, "expect": "yes"}).status_code == 422
+
+
+def test_learning_shows_generations_and_their_reports_run_nothing(
+    world: Any, tmp_path: Path, client: Client
+) -> None:
+    platform, tokens = world
+    site = client(platform)
+    sign_in(site, tokens["mia"])
+    assert "No generation yet" in site.get("/learning").text
+    folder = tmp_path / "learning" / "generations" / "20261102T030000Z"
+    (folder / "verdict").mkdir(parents=True)
+    (folder / "join.step.json").write_text('{"step": "join", "seconds": 2.5, "says": {"decisions": 1200}}')
+    (folder / "verdict" / "report.html").write_text("<h1>Report</h1><script>alert(1)</script>")
+    (folder / "verdict" / "verdict.json").write_text(
+        '{"evidence": {"decision": "wait", "reasons": ["too few"]}}'
+    )
+    page = site.get("/learning")
+    assert "20261102T030000Z" in page.text and "too few" in page.text and "1 of 5" in page.text
+    assert "1,200" in site.get("/learning/20261102T030000Z").text
+    report = site.get("/learning/20261102T030000Z/report")
+    assert report.text.startswith("<h1>Report")
+    policy = report.headers["content-security-policy"]
+    assert policy.startswith("sandbox;") and "script" not in policy
+    for name in ("20991102T030000Z", "..", "%2e%2e%2f%2e%2e"):
+        assert site.get(f"/learning/{name}/report").status_code == 404
+    (folder / "verdict" / "verdict.json").write_text("{")
+    assert "cannot be read" in site.get("/learning").text
+
+
+def test_a_refusal_of_the_service_is_told_where_it_was_asked(world: Any, client: Client) -> None:
+    platform, tokens = world
+    site = client(platform)
+    sign_in(site, tokens["ada"])
+    form = {"csrf": field(site.get("/").text), "percent": "0"}
+    answer = site.post("/checkpoints/fraud.checkout/sampling", data=form)
+    assert answer.status_code == 422
+    assert "not above 0" in answer.text and "Sampling of the shadow" in answer.text
+    unsure = site.post("/checkpoints/fraud.checkout/rollback", data={**form, "reason": "slow"})
+    assert unsure.status_code == 422
+    assert "takes effect at once" in unsure.text
+    assert site.post("/changes/cr-000018/nonsense", data=form).status_code == 404
+    assert site.get("/decisions?id=unknown").status_code == 404
+    with pytest.raises(NotFoundError):
+        platform.service.decisions.find(None, "unknown")

@@ -1,0 +1,160 @@
+"""A real Chromium on pages that this process serves.
+
+::
+
+    with serving(app) as address, chromium() as browser:
+        visitor = Visitor(browser, address)          # its own cookies
+        visitor.sign_in(token)
+        visitor.open("/calendar")                    # waits for the charts
+        visitor.check()                              # no console error, no request elsewhere
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from waiting import PATIENCE
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WIDE, PHONE = (1280, 800), (390, 844)
+
+# What every page must keep, told as a list of what it does not.
+BASICS = """() => {
+  const found = [];
+  const visible = (one) => one.checkVisibility ? one.checkVisibility() : one.offsetParent !== null;
+  const name = (one) =>
+    (one.getAttribute("aria-label") || one.innerText || one.title || one.alt || "").trim();
+  if (document.documentElement.lang !== "en") found.push("no language");
+  if (!document.title.includes("scorer")) found.push("no title");
+  if (document.querySelectorAll("main").length !== 1) found.push("not one main");
+  if (document.querySelectorAll("h1").length !== 1) found.push("not one h1");
+  let level = 1;
+  for (const one of document.querySelectorAll("main h1, main h2, main h3, main h4")) {
+    const now = Number(one.tagName[1]);
+    if (now > level + 1) found.push(`heading skips to ${one.tagName}: ${one.innerText}`);
+    level = now;
+  }
+  const named = [...document.querySelectorAll("[id]")].filter((one) => !one.closest("svg"));
+  const ids = named.map((one) => one.id);
+  for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) found.push(`id twice: ${id}`);
+  for (const one of document.querySelectorAll("input:not([type=hidden]), select, textarea"))
+    if (!one.labels?.length && !one.getAttribute("aria-label"))
+      found.push(`no label: ${one.outerHTML.slice(0, 90)}`);
+  for (const one of document.querySelectorAll("main button, main a[href], main summary, nav a, .side button"))
+    if (visible(one) && !name(one)) found.push(`no name: ${one.outerHTML.slice(0, 90)}`);
+  for (const one of document.querySelectorAll("label[for]"))
+    if (!document.getElementById(one.htmlFor)) found.push(`label of nothing: ${one.htmlFor}`);
+  for (const one of document.querySelectorAll("img:not([alt])")) found.push(`no alt: ${one.src}`);
+  for (const one of document.querySelectorAll("main table")) {
+    if (!one.caption) found.push("table without caption");
+    if (!one.querySelector("th[scope]")) found.push("table without headers");
+  }
+  for (const one of document.querySelectorAll("form[method=post]"))
+    if (!one.elements.csrf?.value) found.push(`form without csrf: ${one.action}`);
+  for (const one of document.querySelectorAll(".plot")) if (!name(one)) found.push("figure without words");
+  const over = document.documentElement.scrollWidth - innerWidth;
+  if (over > 0) found.push(`wider than the screen by ${over}`);
+  return found;
+}"""
+
+
+@contextlib.contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """Serves an application in a thread; its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        listener.close()
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """The system's own; a test that needs it is skipped where there is none."""
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.skip("no chromium; install it (Debian: apt-get install chromium)")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Visitor:
+    """Somebody with a browser of his own."""
+
+    def __init__(
+        self, browser: Any, address: str, *, size: tuple[int, int] = WIDE, dark: bool = False
+    ) -> None:
+        self.address = address
+        scheme = "dark" if dark else "light"
+        self._context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, accept_downloads=True
+        )
+        self._context.set_default_timeout(PATIENCE * 1000)
+        self.page = self._context.new_page()
+        self.problems: list[str] = []
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        self.page.on("request", self._asked)
+
+    def sign_in(self, token: str) -> None:
+        self.page.goto(f"{self.address}/login")
+        self.page.get_by_label("Token").fill(token)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url(f"{self.address}/")
+
+    def open(self, path: str) -> int:
+        """The status; charts are drawn when this returns."""
+        response = self.page.goto(self.address + path)
+        if self.page.locator("script[data-plot]").count():
+            self.page.wait_for_selector("html[data-drawn]", state="attached")
+        return int(response.status)
+
+    def press(self, name: str) -> None:
+        """A button by its words."""
+        self.page.get_by_role("button", name=name, exact=True).click()
+
+    def check(self) -> None:
+        """Nothing went wrong in the browser, and nothing was asked of anybody else."""
+        assert self.problems == []
+
+    def basics(self) -> list[str]:
+        """What the page lacks for people who cannot see it or use a small screen."""
+        return list(self.page.evaluate(BASICS))
+
+    def close(self) -> None:
+        self._context.close()
+
+    def _said(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(f"{message.type}: {message.text}")
+
+    def _asked(self, request: Any) -> None:
+        if not request.url.startswith((self.address, "data:", "blob:")):
+            self.problems.append(f"asked {request.url}")
