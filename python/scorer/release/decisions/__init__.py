@@ -1,0 +1,233 @@
+"""Single decisions, with what every shadow said and what became of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scorer.errors import LogError, ScorerError
+from scorer.log.bundles import BundleShelf
+from scorer.log.outcomes import OutcomeJoin
+from scorer.release.decisions import shapes
+from scorer.release.decisions.index import DecisionIndex
+from scorer.release.decisions.segments import records_at
+from scorer.release.decisions.tail import KEPT, Tail
+from scorer.release.errors import NotFoundError, UnreachableError
+from scorer.release.model import Actor
+
+if TYPE_CHECKING:
+    from scorer.release.access import Access
+    from scorer.release.bundles import Bundles
+    from scorer.release.fleet import Fleet
+    from scorer.release.settings import Settings
+    from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord
+
+_PATIENCE = 5.0
+"""Seconds that a search may spend on what the index does not have yet."""
+
+
+class Decisions:
+    """Reads the logs of the fleet.
+
+    Args:
+        fleet: Whose members' logs; those that this machine can read.
+        access: Who may see which checkpoint.
+        bundles: Where the names of features come from.
+        settings: The checkpoints, and where the index is kept.
+    """
+
+    def __init__(self, fleet: Fleet, access: Access, bundles: Bundles, settings: Settings) -> None:
+        self._access = access
+        self._checkpoints = tuple(settings.checkpoints)
+        # Two members may write about one another's decisions, never to one log.
+        self._logs: dict[Path, str] = {}
+        for member in fleet.members:
+            if member.log is not None:
+                self._logs.setdefault(member.log.resolve(), member.name)
+        self._index = DecisionIndex(settings.platform.data_dir / "decisions.sqlite")
+        self._tails = {log: Tail(log) for log in self._logs}
+        self._shelf = lru_cache(maxsize=64)(lambda digest: BundleShelf([bundles.local(digest)]))
+
+    def find(self, actor: Actor, decision_id: str, *, checkpoint: str | None = None) -> Mapping[str, Any]:
+        """Everything about one decision.
+
+        `{"decision": {...}, "features": [{"name", "value", "type", "absent"}], "choices": [...],
+        "observations": [{..., "features": [...]}], "outcomes": [...], "conflicts": [...], "also": [...]}`;
+        `also` names the other checkpoints at which the id was decided about, and other servers.
+
+        Raises:
+            NotFoundError: No log has it, or not for whoever asks.
+            UnreachableError: The logs are still being indexed, or cannot be read.
+        """
+        visible = self._visible(actor)
+        wanted = visible if checkpoint is None else visible & {checkpoint}
+        complete, problems = self._update()
+        try:
+            places = self._index.places(decision_id)
+        except sqlite3.DatabaseError:
+            self._index.reset()
+            complete, problems = self._update()
+            places = self._index.places(decision_id)
+        found = [
+            (log, sequence, record)
+            for log, sequence, record in self._records(places)
+            if _about(record, decision_id) in wanted
+        ]
+        decided = [one for one in found if one[2].WhichOneof("record") == "decision"]
+        if not decided:
+            raise self._not_found(decision_id, complete, problems)
+        decided.sort(key=lambda one: (one[2].decision.decided_at_us, one[1]))
+        # Of one id and checkpoint the first record wins; of several checkpoints the newest decision is shown.
+        firsts: dict[str, tuple[Path, int, LogRecord]] = {}
+        for one in decided:
+            firsts.setdefault(one[2].decision.checkpoint, one)
+        log, sequence, record = list(firsts.values())[-1]
+        decision = record.decision
+        same = [one for one in found if _about(one[2], decision_id) == decision.checkpoint]
+        join, servers = _joined(same, self._logs)
+        return {
+            "decision": {**shapes.decision_shape(decision, self._logs[log]), "sequence": sequence},
+            "features": self._features(decision),
+            "choices": self._choices(decision),
+            "observations": [
+                self._observation(one.observation, self._logs[where])
+                for where, _, one in same
+                if one.WhichOneof("record") == "observation"
+            ],
+            "outcomes": shapes.outcomes_shape(join, servers),
+            "conflicts": [
+                f"{one.kind} revision {one.first.revision}: {one.first.value:g} counts, later "
+                f"{one.other.value:g} ({servers[one.other.sequence]})"
+                for one in join.conflicts
+            ],
+            "also": [
+                shapes.decision_shape(one.decision, self._logs[where])
+                for where, number, one in decided
+                if (where, number) != (log, sequence)
+            ],
+        }
+
+    def recent(self, actor: Actor, checkpoint: str, *, limit: int = 50) -> Sequence[Mapping[str, Any]]:
+        """The newest decisions of a checkpoint, newest first: up to 500 of what its logs got last.
+
+        Raises:
+            NotFoundError: There is no such checkpoint, or not for whoever asks.
+        """
+        if checkpoint not in self._visible(actor):
+            raise NotFoundError(
+                f'there is no checkpoint "{checkpoint}", or none of your projects has it; the page of '
+                "checkpoints lists those that you may see"
+            )
+        rows: list[tuple[DecisionRecord, str]] = []
+        for log, server in self._logs.items():
+            try:
+                rows += [(one, server) for one in self._tails[log].newest(checkpoint, min(limit, KEPT))]
+            except LogError:
+                continue  # a server that has not started yet has no log
+        rows.sort(key=lambda row: row[0].decided_at_us, reverse=True)
+        return [shapes.decision_shape(one, server) for one, server in rows[:limit]]
+
+    def close(self) -> None:
+        """Lets go of the index."""
+        self._index.close()
+
+    # --- inside ---
+
+    def _visible(self, actor: Actor) -> set[str]:
+        """The checkpoints that whoever asks may see."""
+        names: set[str] = set()
+        for project in self._access.projects(actor):
+            names.update(project.checkpoints or self._checkpoints)
+        return names & set(self._checkpoints)
+
+    def _update(self) -> tuple[bool, list[str]]:
+        complete, problems = True, []
+        for log, server in self._logs.items():
+            try:
+                complete &= self._index.update(log, seconds=_PATIENCE)
+            except LogError as error:
+                problems.append(f'server "{server}": {error}')
+        return complete, problems
+
+    def _records(self, places: Mapping[Path, Sequence[int]]) -> Iterator[tuple[Path, int, LogRecord]]:
+        for log, sequences in places.items():
+            if log in self._logs:
+                for sequence, record in records_at(log, sequences):
+                    yield log, sequence, record
+
+    def _not_found(self, decision_id: str, complete: bool, problems: Sequence[str]) -> ScorerError:
+        what = f'decision "{decision_id}"'
+        if not self._logs:
+            return NotFoundError(
+                f"{what}: no server of the fleet has a log that this machine can read; name one with `log` "
+                "in platform.toml"
+            )
+        if not complete:
+            return UnreachableError(
+                f"{what} is not among the newest decisions, and the older ones are still being indexed; try "
+                "again in a minute"
+            )
+        if problems:
+            return UnreachableError(f"{what} is in no log that can be read now; {problems[0]}")
+        return NotFoundError(
+            f"{what} is in no log of {', '.join(self._logs.values())}, or at a checkpoint that none of your "
+            "projects has; check the id: it is the request_id of the call, or that of the reply"
+        )
+
+    def _bundle(self, digest: str) -> BundleShelf | None:
+        try:
+            shelf: BundleShelf = self._shelf(digest)
+        except (ScorerError, OSError):
+            return None
+        return shelf
+
+    def _features(self, decision: DecisionRecord, absent: Sequence[int] = ()) -> list[dict[str, Any]]:
+        digest = f"sha256:{decision.bundle.hex()}"
+        shelf = self._bundle(digest)
+        schema = None if shelf is None else shelf.schema(digest)
+        return shapes.features_shape(decision, schema, absent)
+
+    def _choices(self, decision: DecisionRecord) -> list[dict[str, Any]]:
+        digest = f"sha256:{decision.bundle.hex()}"
+        shelf = self._bundle(digest)
+        return shapes.choices_shape(decision, () if shelf is None else shelf.catalogue(digest))
+
+    def _observation(self, observation: ObservationRecord, server: str) -> dict[str, Any]:
+        return {
+            **shapes.observation_shape(observation, server),
+            "features": self._features(observation.decision, observation.absent_features),
+            "choices": self._choices(observation.decision),
+        }
+
+
+def _about(record: LogRecord, decision_id: str) -> str | None:
+    """The checkpoint that a record is of, if it speaks of this very decision."""
+    kind = record.WhichOneof("record")
+    if kind == "observation":
+        about: Any = record.observation.decision
+    elif kind in ("decision", "outcome"):
+        about = getattr(record, kind)
+    else:
+        return None
+    return str(about.checkpoint) if about.decision_id == decision_id else None
+
+
+def _joined(
+    found: Sequence[tuple[Path, int, LogRecord]], logs: Mapping[Path, str]
+) -> tuple[OutcomeJoin, dict[int, str]]:
+    """Outcomes in the order in which they were received, whichever server was told."""
+    join = OutcomeJoin()
+    servers: dict[int, str] = {}
+    reports = [
+        (one.outcome.received_at_us, sequence, log, one.outcome)
+        for log, sequence, one in found
+        if one.WhichOneof("record") == "outcome"
+    ]
+    for at, (_, _, log, outcome) in enumerate(sorted(reports, key=lambda report: report[:2])):
+        # The place in this order stands for the sequence: two logs may have the same.
+        servers[at] = logs[log]
+        join.add(at, outcome)
+    return join, servers

@@ -1,0 +1,199 @@
+"""Where the records of a decision are: an index over logs, kept in one SQLite file that can be deleted.
+
+Every record that speaks of a decision is one row of about 25 bytes: a hash of the id, the log, the
+sequence. A million records take about ten seconds once, newest segments first, and a few
+milliseconds for what came since; finding one is a look-up and the reading of a segment or two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+
+from scorer.log import LogReader
+from scorer.release.decisions.segments import SegmentFile, segment_files
+from scorer.v1.log_pb2 import LogRecord
+
+_CHUNK = 20_000
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS logs (id INTEGER PRIMARY KEY, path TEXT UNIQUE, uuid BLOB);
+CREATE TABLE IF NOT EXISTS segments (
+    log INTEGER, number INTEGER, upto INTEGER, done INTEGER, PRIMARY KEY (log, number)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entries (
+    id INTEGER, log INTEGER, sequence INTEGER, PRIMARY KEY (id, log, sequence)
+) WITHOUT ROWID;
+"""
+
+
+class DecisionIndex:
+    """Rows of decision ids. Any number of threads, and of processes on one machine.
+
+    Args:
+        path: The file. One that is damaged is made anew.
+        clock: Seconds, for `update`'s limit.
+    """
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def update(self, log: Path, *, seconds: float) -> bool:
+        """Takes in what a log got; False where the time was too short for all of it: call again.
+
+        Raises:
+            LogError: It is no log, or cannot be read.
+        """
+        with self._lock:
+            try:
+                return self._update(log, self._clock() + seconds)
+            except sqlite3.DatabaseError:
+                self._remake()
+                return self._update(log, self._clock() + seconds)
+
+    def places(self, decision_id: str) -> dict[Path, list[int]]:
+        """Sequences by log of what may speak of a decision: another id can have the same hash.
+
+        Raises:
+            sqlite3.DatabaseError: The file is damaged; see `reset`.
+        """
+        with self._lock:
+            rows = self._open().execute(
+                "SELECT logs.path, sequence FROM entries JOIN logs ON logs.id = log WHERE entries.id = ? "
+                "ORDER BY logs.path, sequence",
+                (_hash(decision_id),),
+            )
+            found: dict[Path, list[int]] = {}
+            for path, sequence in rows:
+                found.setdefault(Path(path), []).append(sequence)
+            return found
+
+    def reset(self) -> None:
+        """Makes the file anew, empty."""
+        with self._lock:
+            self._remake()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _update(self, log: Path, deadline: float) -> bool:
+        segments = segment_files(log)
+        if not segments:
+            LogReader(log)  # says so where it is no log
+            return True
+        log_id = self._log(log, segments)
+        rows = self._open().execute("SELECT number, upto, done FROM segments WHERE log = ?", (log_id,))
+        known = {number: (upto, bool(done)) for number, upto, done in rows}
+        following: int | None = None
+        for segment in segments:
+            upto, done = known.get(segment.number, (segment.first, False))
+            if not done and not self._take(log, log_id, segment, upto, following, deadline):
+                return False
+            following = segment.first
+        return True
+
+    def _take(
+        self, log: Path, log_id: int, segment: SegmentFile, upto: int, following: int | None, deadline: float
+    ) -> bool:
+        """Takes in one segment from `upto` on, up to where the next one begins; False if time ran out."""
+        rows: list[tuple[int, int, int]] = []
+        for sequence, payload in LogReader(log, upto).payloads():
+            if following is not None and sequence >= following:
+                break
+            upto = sequence + 1
+            decision_id = _decision_id(payload)
+            if decision_id is not None:
+                rows.append((_hash(decision_id), log_id, sequence))
+            if len(rows) >= _CHUNK:
+                self._keep(rows, log_id, segment.number, upto, done=False)
+                rows = []
+                if self._clock() > deadline:
+                    return False
+        self._keep(rows, log_id, segment.number, upto, done=following is not None)
+        return True
+
+    def _keep(
+        self, rows: list[tuple[int, int, int]], log_id: int, number: int, upto: int, *, done: bool
+    ) -> None:
+        connection = self._open()
+        with connection:
+            connection.executemany("INSERT OR IGNORE INTO entries VALUES (?, ?, ?)", rows)
+            connection.execute(
+                "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?)", (log_id, number, upto, done)
+            )
+
+    def _log(self, log: Path, segments: list[SegmentFile]) -> int:
+        """A log's id; what is known of a log that was in the same place before is dropped."""
+        connection, uuid = self._open(), segments[0].log
+        with connection:
+            connection.execute("INSERT OR IGNORE INTO logs (path, uuid) VALUES (?, ?)", (str(log), uuid))
+            query = "SELECT id, uuid FROM logs WHERE path = ?"
+            log_id, before = connection.execute(query, (str(log),)).fetchone()
+            if before != uuid:
+                connection.execute("DELETE FROM entries WHERE log = ?", (log_id,))
+                connection.execute("DELETE FROM segments WHERE log = ?", (log_id,))
+                connection.execute("UPDATE logs SET uuid = ? WHERE id = ?", (uuid, log_id))
+            oldest = segments[-1]
+            gone = connection.execute(
+                "DELETE FROM segments WHERE log = ? AND number < ?", (log_id, oldest.number)
+            )
+            if gone.rowcount:
+                connection.execute(
+                    "DELETE FROM entries WHERE log = ? AND sequence < ?", (log_id, oldest.first)
+                )
+        return int(log_id)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is not None:
+            return self._connection
+        try:
+            self._connection = self._connected()
+        except sqlite3.DatabaseError:
+            return self._remake()
+        return self._connection
+
+    def _connected(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, timeout=30, check_same_thread=False)
+        # It can be made anew from the logs: a lost commit costs nothing.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.executescript(_TABLES)
+        return connection
+
+    def _remake(self) -> sqlite3.Connection:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        for suffix in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        self._connection = self._connected()
+        return self._connection
+
+
+def _hash(decision_id: str) -> int:
+    digest = hashlib.blake2b(decision_id.encode(), digest_size=8).digest()
+    number: int = struct.unpack("<q", digest)[0]
+    return number
+
+
+def _decision_id(payload: bytes) -> str | None:
+    record = LogRecord.FromString(payload)
+    kind = record.WhichOneof("record")
+    if kind == "decision":
+        return record.decision.decision_id
+    if kind == "observation":
+        return record.observation.decision.decision_id
+    return record.outcome.decision_id if kind == "outcome" else None

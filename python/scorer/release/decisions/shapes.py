@@ -1,0 +1,129 @@
+"""Records as the explorer shows them: plain values that JSON can hold, names for digests and codes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scorer.log.outcomes import OutcomeJoin
+from scorer.log.tables import digest_of, eligible, is_action
+
+if TYPE_CHECKING:
+    from scorer.bundle import Action, SchemaFile
+    from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
+
+_SHARED = ("decision_id", "checkpoint", "lane", "lane_table", "entity", "data_load_us", "exec_us")
+
+
+def decision_shape(record: DecisionRecord, server: str) -> dict[str, Any]:
+    """A decision: what it was about, what was answered, by whom, and how long that took."""
+    fallback = {"fallback_source": record.fallback_source, "fallback_reason": record.fallback_reason}
+    return {
+        **_own(record, server, is_action(record)),
+        **fallback,
+        "reasons": list(record.reasons),
+        "decided_at": _at(record.decided_at_us),
+    }
+
+
+def observation_shape(record: ObservationRecord, server: str) -> dict[str, Any]:
+    """What an observe lane would have answered; without a result where `error` says why."""
+    chose = is_action(record.decision) or bool(record.live_action)
+    shape = _own(record.decision, server, chose)
+    if record.error:
+        for name in ("margin", "score", "decision", "action", "propensity", "expected_reward"):
+            if name in shape:
+                shape[name] = None
+    live = ("live_action", "live_propensity") if chose else ("live_decision", "live_score")
+    told = record.live_action if chose else record.live_decision
+    own = shape["action"] if chose else shape["decision"]
+    return {
+        **shape,
+        "observed_at": _at(record.decision.decided_at_us),
+        "answered_at": _at(record.answered_at_us),
+        "lag_us": record.lag_us,
+        "error": record.error,
+        "flipped": not record.error and own != told,
+        "live_lane": record.live_lane,
+        "live_bundle": f"sha256:{record.live_bundle.hex()}",
+        **{name: _number(getattr(record, name)) for name in live},
+    }
+
+
+def features_shape(
+    record: DecisionRecord, schema: SchemaFile | None, absent: Sequence[int] = ()
+) -> list[dict[str, Any]]:
+    """Features by name as the request had them: a category by its name, a flag as true or false.
+
+    None where it is missing; `absent` are those that the request did not carry at all. Empty where
+    the schema is not known, or is not the record's.
+    """
+    if schema is None or len(schema.features) != len(record.features):
+        return []
+    shaped = []
+    for at, (feature, value) in enumerate(zip(schema.features, record.features, strict=True)):
+        shown: Any = _feature(value)
+        if shown is not None and feature.type == "flag":
+            shown = bool(value)
+        elif shown is not None and feature.type == "category":
+            code = int(value)
+            shown = feature.categories[code] if 0 <= code < len(feature.categories) else shown
+        shaped.append({"name": feature.name, "type": feature.type, "value": shown, "absent": at in absent})
+    return shaped
+
+
+def choices_shape(record: DecisionRecord, catalogue: Sequence[Action]) -> list[dict[str, Any]]:
+    """The actions of a decision with their probabilities, likeliest first; [] for a score."""
+    if not is_action(record) or len(catalogue) != len(record.pmf):
+        return []
+    rows = zip(catalogue, record.pmf, eligible(record), strict=True)
+    shaped = [
+        {"action": action.id, "probability": share, "eligible": may, "chosen": at == record.action_index}
+        for at, (action, share, may) in enumerate(rows)
+    ]
+    return sorted(shaped, key=lambda one: (-one["probability"], not one["eligible"], one["action"]))
+
+
+def outcomes_shape(join: OutcomeJoin, servers: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Every report, revision by revision; `counts` is the one that does."""
+    shaped = [
+        {
+            "kind": kind,
+            "value": _number(report.value),
+            "revision": report.revision,
+            "counts": counts,
+            "occurred_at": _at(report.occurred_at_ms * 1000) if report.occurred_at_ms else None,
+            "received_at": _at(report.received_at_us),
+            "server": servers.get(report.sequence, ""),
+        }
+        for _, _, kind, report, counts in join
+    ]
+    return sorted(shaped, key=lambda one: (one["kind"], one["revision"]))
+
+
+def _own(record: DecisionRecord, server: str, chose: bool) -> dict[str, Any]:
+    names = ("action", "propensity", "expected_reward") if chose else ("margin", "score", "decision")
+    return {
+        **{name: getattr(record, name) for name in _SHARED},
+        "kind": "action" if chose else "score",
+        "bundle": digest_of(record),
+        **{name: _number(getattr(record, name)) for name in names},
+        "server": server,
+    }
+
+
+def _at(microseconds: int) -> datetime:
+    return datetime.fromtimestamp(microseconds / 1e6, UTC)
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _feature(value: float) -> float | None:
+    """The shortest number that is this float32."""
+    return None if not math.isfinite(value) else float(str(np.float32(value)))

@@ -1,0 +1,53 @@
+"""The newest decisions of a log, by checkpoint, in memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from threading import Lock
+
+from scorer.log import LogReader
+from scorer.release.decisions.segments import segment_files
+from scorer.v1.log_pb2 import DecisionRecord, LogRecord
+
+KEPT = 500
+"""Decisions per checkpoint."""
+_LOOKED_AT = 20_000
+"""Of what a log got since the last look, the newest so many records."""
+
+
+class Tail:
+    """Of one log. The first look reads its two newest segments, later ones what came since."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._next: int | None = None
+        self._identity = b""
+        self._newest: dict[str, deque[DecisionRecord]] = {}
+        self._lock = Lock()
+
+    def newest(self, checkpoint: str, limit: int) -> list[DecisionRecord]:
+        """Up to `limit` (at most `KEPT`) decisions, newest first.
+
+        Raises:
+            LogError: It is no log, or cannot be read.
+        """
+        with self._lock:
+            self._look()
+            kept = self._newest.get(checkpoint, ())
+            return list(reversed(kept))[:limit]
+
+    def _look(self) -> None:
+        segments = segment_files(self._log)
+        if self._next is None or (segments and segments[0].log != self._identity):
+            self._newest.clear()
+            self._next = segments[:2][-1].first if segments else 0
+            self._identity = segments[0].log if segments else b""
+        payloads = deque(LogReader(self._log, self._next).payloads(), maxlen=_LOOKED_AT)
+        for _, payload in payloads:
+            record = LogRecord.FromString(payload)
+            if record.WhichOneof("record") == "decision":
+                decision = record.decision
+                self._newest.setdefault(decision.checkpoint, deque(maxlen=KEPT)).append(decision)
+        if payloads:
+            self._next = payloads[-1][0] + 1

@@ -1,0 +1,439 @@
+"""The decision explorer's service over logs of a naive writer: finding, naming, hiding, and its index."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bundles import ACTIONS, FEATURES
+from logs import write_segment
+
+from scorer.errors import RegistryError
+from scorer.log import BundleShelf
+from scorer.release.decisions import Decisions
+from scorer.release.decisions.index import DecisionIndex
+from scorer.release.decisions.segments import records_at, segment_files
+from scorer.release.decisions.shapes import features_shape
+from scorer.release.errors import NotFoundError, UnreachableError
+from scorer.release.fleet import Fleet, Member
+from scorer.release.model import Actor, Project, Role
+from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord, OutcomeRecord, RecoveryRecord
+
+FRAUD, ACTION = "fraud.checkout", "action.authorise"
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+NOON_US = int(NOON.timestamp() * 1e6)
+
+
+def decision(name: str, second: int = 0, checkpoint: str = FRAUD, **more: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "decision_id": name,
+        "checkpoint": checkpoint,
+        "lane": "live",
+        "bundle": bytes(32),
+        "decided_at_us": NOON_US + second * 1_000_000,
+        "features": [0.1, 3.0, math.nan, 7.5],
+        "score": 0.25,
+        "margin": -1.0,
+        "decision": "approve",
+        "exec_us": 9,
+    }
+    return LogRecord(decision=DecisionRecord(**{**fields, **more})).SerializeToString()
+
+
+def seen(name: str, lane: str, *, error: str = "", **more: Any) -> bytes:
+    own: dict[str, Any] = {
+        "decision_id": name,
+        "checkpoint": FRAUD,
+        "lane": lane,
+        "bundle": bytes(32),
+        "features": [0.1, 3.0, math.nan, 7.5],
+        "decided_at_us": NOON_US + 900,
+    }
+    if not error:
+        own |= {"score": 0.5, "margin": 0.0, "decision": "review"}
+    record = ObservationRecord(
+        decision=DecisionRecord(**own),
+        live_lane="live",
+        live_decision="approve",
+        live_score=0.25,
+        answered_at_us=NOON_US,
+        error=error,
+        **more,
+    )
+    return LogRecord(observation=record).SerializeToString()
+
+
+def outcome(name: str, value: float, revision: int = 0, second: int = 0) -> bytes:
+    return LogRecord(
+        outcome=OutcomeRecord(
+            checkpoint=FRAUD,
+            decision_id=name,
+            kind="fraud",
+            value=value,
+            revision=revision,
+            occurred_at_ms=1000,
+            received_at_us=NOON_US + second * 1_000_000,
+        )
+    ).SerializeToString()
+
+
+class Here:
+    """Two servers' logs, and whoever asks."""
+
+    def __init__(self, base: Path, bundles: Sequence[Path] = ()) -> None:
+        self.base = base
+        self.logs = {"live-1": base / "one", "pool": base / "two"}
+        self.projects: list[Project] = [Project("all", "All")]
+        self.paths = {BundleShelf([path]).digests[0]: path for path in bundles}
+        self.made: list[Decisions] = []
+
+    def service(self, *, names: Sequence[str] = ("live-1", "pool", "silent")) -> Decisions:
+        """As after a start of the platform."""
+
+        def local(digest: str) -> Path:
+            if digest not in self.paths:
+                raise RegistryError("no such bundle")
+            return self.paths[digest]
+
+        fleet = Fleet([Member(name, "127.0.0.1:1", log=self.logs.get(name)) for name in names])
+        settings: Any = SimpleNamespace(
+            checkpoints={FRAUD: None, ACTION: None}, platform=SimpleNamespace(data_dir=self.base / "data")
+        )
+        access: Any = SimpleNamespace(projects=lambda actor: self.projects)
+        bundles: Any = SimpleNamespace(local=local)
+        self.made.append(Decisions(fleet, access, bundles, settings))
+        return self.made[-1]
+
+    def write(
+        self, server: str, number: int, first: int, payloads: Sequence[bytes], *, sealed: bool = True
+    ) -> None:
+        write_segment(self.logs[server], number, first, payloads, sealed=sealed)
+
+
+ACTOR = Actor("ada", {"all": Role.VIEWER})
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    made = Here(tmp_path)
+    yield made
+    for one in made.made:
+        one.close()
+
+
+@pytest.fixture
+def filled(here: Here) -> Here:
+    recovery = LogRecord(recovery=RecoveryRecord(segment="x")).SerializeToString()
+    here.write("live-1", 1, 1, [recovery, decision("a"), decision("b", 1), outcome("a", 0.0, second=5)])
+    here.write(
+        "live-1",
+        2,
+        5,
+        [
+            decision("c", 2),
+            seen("a", "cr-000001"),
+            outcome("a", 1.0, 1, second=9),
+            outcome("a", 3.0, second=10),
+        ],
+        sealed=False,
+    )
+    here.write("pool", 1, 1, [seen("a", "cr-000002", error="panic"), seen("c", "cr-000002")], sealed=False)
+    return here
+
+
+def test_everything_about_a_decision_is_found_over_all_logs(filled: Here) -> None:
+    found = filled.service().find(ACTOR, "a")
+    assert {
+        key: found["decision"][key] for key in ("decision_id", "lane", "score", "decision", "exec_us")
+    } == {
+        "decision_id": "a",
+        "lane": "live",
+        "score": 0.25,
+        "decision": "approve",
+        "exec_us": 9,
+    }
+    assert (found["decision"]["decided_at"], found["decision"]["server"]) == (NOON, "live-1")
+    assert found["decision"]["bundle"] == "sha256:" + "0" * 64
+    lanes = {one["lane"]: one for one in found["observations"]}
+    assert set(lanes) == {"cr-000001", "cr-000002"}
+    assert (lanes["cr-000001"]["decision"], lanes["cr-000001"]["flipped"]) == ("review", True)
+    assert (lanes["cr-000001"]["live_decision"], lanes["cr-000001"]["server"]) == ("approve", "live-1")
+    failed = lanes["cr-000002"]
+    assert (failed["error"], failed["score"], failed["decision"], failed["flipped"]) == (
+        "panic",
+        None,
+        None,
+        False,
+    )
+    assert failed["server"] == "pool"
+    assert [(one["value"], one["revision"], one["counts"]) for one in found["outcomes"]] == [
+        (0.0, 0, False),
+        (1.0, 1, True),
+    ]
+    assert found["conflicts"] == ["fraud revision 0: 0 counts, later 3 (live-1)"]
+    assert found["features"] == [], "its bundle is not known here"
+    assert found["also"] == []
+    json.dumps(found, default=str, allow_nan=False)
+
+
+def test_features_and_choices_have_names_where_the_bundle_is_known(
+    tmp_path: Path, built_bundles: dict[str, Path]
+) -> None:
+    here = Here(tmp_path, [built_bundles["score-1"], built_bundles["action-1"]])
+    score, action = (bytes.fromhex(digest.removeprefix("sha256:")) for digest in here.paths)
+    pmf = [0.0, 0.25, 0.0, 0.5, 0.25, 0.0]
+    here.write("live-1", 1, 1, [
+        decision("s", bundle=score), seen("s", "cr-000001", absent_features=[2]),
+        decision("x", checkpoint=ACTION, bundle=action, score=0.0, margin=0.0, decision="", pmf=pmf,
+                 action_index=3, action=ACTIONS[3], propensity=0.5, eligible_mask=bytes([0b011010])),
+    ])  # fmt: skip
+    service = here.service()
+    found = service.find(ACTOR, "s")
+    assert [(one["name"], one["value"]) for one in found["features"]] == list(
+        zip(FEATURES, [0.1, 3.0, None, 7.5], strict=True)
+    )
+    found = service.find(ACTOR, "x")
+    assert (found["decision"]["kind"], found["decision"]["action"]) == ("action", ACTIONS[3])
+    assert "score" not in found["decision"]
+    assert [
+        (one["action"], one["probability"], one["eligible"], one["chosen"]) for one in found["choices"]
+    ] == [
+        (ACTIONS[3], 0.5, True, True),
+        *sorted([(ACTIONS[1], 0.25, True, False), (ACTIONS[4], 0.25, True, False)]),
+        *sorted((ACTIONS[at], 0.0, False, False) for at in (0, 2, 5)),
+    ]
+    service.close()
+
+
+def test_categories_and_flags_are_shown_as_the_request_had_them() -> None:
+    from scorer.bundle import Feature, SchemaFile
+
+    schema = SchemaFile(
+        features=[
+            Feature(name="country", type="category", categories=["NL", "BE"]),
+            Feature(name="new", type="flag"),
+            Feature(name="old", type="flag"),
+            Feature(name="amount"),
+            Feature(name="region", type="category", categories=["x"]),
+        ]
+    )
+    record = DecisionRecord(features=[1.0, 1.0, 0.0, 16777217.0, math.nan])
+    shown = features_shape(record, schema, absent=[4])
+    assert [one["value"] for one in shown] == ["BE", True, False, 16777216.0, None]
+    assert [one["absent"] for one in shown] == [False, False, False, False, True]
+    assert features_shape(DecisionRecord(features=[1.0]), schema) == [], "of another schema"
+
+
+def test_one_id_at_two_checkpoints_is_two_decisions(here: Here) -> None:
+    here.write(
+        "live-1", 1, 1, [decision("t", 5), decision("t", 3, ACTION), decision("t", 6), outcome("t", 1.0)]
+    )
+    service = here.service()
+    found = service.find(ACTOR, "t")
+    assert (found["decision"]["checkpoint"], found["decision"]["sequence"]) == (FRAUD, 1)
+    assert [(one["checkpoint"], one["decided_at"].second) for one in found["also"]] == [
+        (ACTION, 3),
+        (FRAUD, 6),
+    ]
+    assert len(found["outcomes"]) == 1
+    found = service.find(ACTOR, "t", checkpoint=ACTION)
+    assert (found["decision"]["checkpoint"], found["outcomes"]) == (ACTION, [])
+
+
+def test_nobody_sees_another_projects_checkpoint(filled: Here) -> None:
+    service = filled.service()
+    filled.projects = [Project("risk", "Risk", checkpoints=(ACTION,))]
+    with pytest.raises(NotFoundError) as hidden:
+        service.find(ACTOR, "a")
+    with pytest.raises(NotFoundError) as unknown:
+        service.find(ACTOR, "z")
+    assert str(hidden.value).replace('"a"', '"z"') == str(unknown.value), "not even that it exists"
+    with pytest.raises(NotFoundError, match="none of your projects has it"):
+        service.recent(ACTOR, FRAUD)
+    filled.projects = [
+        Project("risk", "Risk", checkpoints=(ACTION,)),
+        Project("x", "X", checkpoints=(FRAUD,)),
+    ]
+    assert service.find(ACTOR, "a")["decision"]["decision_id"] == "a"
+    filled.projects = []
+    with pytest.raises(NotFoundError):
+        service.recent(ACTOR, FRAUD)
+
+
+def test_recent_is_newest_first_over_all_servers_and_follows_the_logs(filled: Here) -> None:
+    service = filled.service()
+
+    def names(limit: int = 50, checkpoint: str = FRAUD) -> list[str]:
+        return [str(row["decision_id"]) for row in service.recent(ACTOR, checkpoint, limit=limit)]
+
+    assert names() == ["c", "b", "a"]
+    assert names(2) == ["c", "b"]
+    assert names(checkpoint=ACTION) == []
+    filled.write("pool", 2, 3, [decision("e", 1)])
+    filled.write("live-1", 3, 9, [decision("d", 3)], sealed=False)
+    assert names() == ["d", "c", "e", "b", "a"] or names() == ["d", "c", "b", "e", "a"]
+    with pytest.raises(NotFoundError, match="no checkpoint"):
+        service.recent(ACTOR, "fraud.chekout")
+
+
+def test_recent_holds_no_more_than_it_may(here: Here) -> None:
+    here.write("live-1", 1, 1, [decision(f"d{at}", at) for at in range(700)])
+    rows = here.service().recent(ACTOR, FRAUD, limit=10_000)
+    assert [row["decision_id"] for row in rows] == [f"d{at}" for at in reversed(range(200, 700))]
+
+
+def test_what_the_logs_get_is_found_at_once_and_after_a_restart(filled: Here) -> None:
+    service = filled.service()
+    with pytest.raises(NotFoundError, match="in no log of live-1, pool"):
+        service.find(ACTOR, "d")
+    filled.write("live-1", 3, 9, [decision("d", 3), seen("c", "late")], sealed=False)
+    assert service.find(ACTOR, "d")["decision"]["sequence"] == 9
+    service.close()
+    again = filled.service()
+    found = again.find(ACTOR, "c")
+    assert [one["lane"] for one in found["observations"]] == ["late", "cr-000002"]
+
+
+def test_logs_that_are_not_there(here: Here) -> None:
+    nowhere = here.service(names=["silent"])
+    assert nowhere.recent(ACTOR, FRAUD) == []
+    with pytest.raises(NotFoundError, match="name one with `log`"):
+        nowhere.find(ACTOR, "a")
+    service = here.service()
+    assert service.recent(ACTOR, FRAUD) == [], "a server that has not started yet"
+    with pytest.raises(UnreachableError, match="in no log that can be read now"):
+        service.find(ACTOR, "a")
+    here.write("live-1", 1, 1, [decision("a")])
+    assert service.find(ACTOR, "a")["decision"]["decision_id"] == "a", "one server's log will do"
+
+
+# --- the index ---
+
+
+def places(index: DecisionIndex, name: str) -> list[int]:
+    return [sequence for sequences in index.places(name).values() for sequence in sequences]
+
+
+def test_the_newest_segment_is_indexed_first_and_the_rest_when_there_is_time(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for number in range(3):
+        write_segment(
+            log, number + 1, number * 20_001 + 1, [decision(f"{number}/{at}") for at in range(20_001)]
+        )
+    ticks = iter(range(1000))
+    index = DecisionIndex(tmp_path / "index.sqlite", clock=lambda: float(next(ticks)))
+    assert not index.update(log, seconds=0)
+    assert places(index, "2/7") == [2 * 20_001 + 8]
+    assert places(index, "0/7") == []
+    rounds = 0
+    while not index.update(log, seconds=0):
+        rounds += 1
+        assert rounds < 20
+    assert [places(index, f"{number}/20000") for number in range(3)] == [[20_001], [40_002], [60_003]]
+    index.close()
+
+
+def test_an_index_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, path = tmp_path / "log", tmp_path / "index.sqlite"
+    write_segment(log, 1, 1, [decision(f"a{at}") for at in range(50)])
+    write_segment(log, 2, 51, [decision("b")], sealed=False)
+    index = DecisionIndex(path)
+    assert index.update(log, seconds=60)
+    index.close()
+    started: list[int] = []
+
+    from scorer.release.decisions import index as module
+
+    original = module.LogReader
+
+    def reader(directory: Path, start_sequence: int = 0) -> Any:
+        started.append(start_sequence)
+        return original(directory, start_sequence)
+
+    monkeypatch.setattr(module, "LogReader", reader)
+    index = DecisionIndex(path)
+    assert index.update(log, seconds=60)
+    assert started == [52], "the finished segment is not read again"
+    assert (places(index, "a49"), places(index, "b"), places(index, "c")) == ([50], [51], [])
+    index.close()
+
+
+def test_a_log_that_another_one_replaced_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import logs
+
+    log = tmp_path / "log"
+    write_segment(log, 1, 1, [decision("a"), decision("b")])
+    index = DecisionIndex(tmp_path / "index.sqlite")
+    index.update(log, seconds=60)
+    for file in log.iterdir():
+        file.unlink()
+    monkeypatch.setattr(logs, "LOG", bytes(range(16)))
+    write_segment(log, 1, 1, [decision("c")])
+    index.update(log, seconds=60)
+    assert (places(index, "a"), places(index, "c")) == ([], [1])
+    index.close()
+
+
+def test_segments_that_are_deleted_leave_the_index(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    oldest = write_segment(log, 1, 1, [decision("a")])
+    write_segment(log, 2, 2, [decision("b")])
+    index = DecisionIndex(tmp_path / "index.sqlite")
+    index.update(log, seconds=60)
+    oldest.unlink()
+    assert list(records_at(log, places(index, "a"))) == [], "gone before the index knows"
+    index.update(log, seconds=60)
+    assert (places(index, "a"), places(index, "b")) == ([], [2])
+    index.close()
+
+
+@pytest.mark.parametrize("harm", ["garbage", "truncated", "pages"])
+def test_a_damaged_index_is_made_anew(here: Here, harm: str) -> None:
+    here.write("live-1", 1, 1, [decision(f"a{at}") for at in range(3000)])
+    service = here.service(names=["live-1"])
+    assert service.find(ACTOR, "a2999")
+    service.close()
+    path = here.base / "data" / "decisions.sqlite"
+    content = bytearray(path.read_bytes())
+    if harm == "garbage":
+        content[:] = b"no database at all" * 1000
+    elif harm == "truncated":
+        del content[len(content) // 2 :]
+    else:
+        content[8192:] = bytes(len(content) - 8192)
+    path.write_bytes(bytes(content))
+    service = here.service(names=["live-1"])
+    assert service.find(ACTOR, "a2999")["decision"]["sequence"] == 3000
+    assert service.find(ACTOR, "a0")["decision"]["sequence"] == 1
+
+
+def test_records_are_read_one_by_one_and_in_stretches(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write_segment(log, 1, 1, [decision(f"a{at}") for at in range(100)])
+    write_segment(log, 2, 101, [decision(f"b{at}") for at in range(25_000)])
+    wanted = [1, 2, 50, 100, 101, 103, 25_100, 99_999]
+    found = {sequence: record.decision.decision_id for sequence, record in records_at(log, reversed(wanted))}
+    assert found == {1: "a0", 2: "a1", 50: "a49", 100: "a99", 101: "b0", 103: "b2", 25_100: "b24999"}
+
+
+def test_a_segment_with_a_damaged_header_is_read_with_the_one_before(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write_segment(log, 1, 1, [decision("a")])
+    damaged = write_segment(log, 2, 2, [decision("b")])
+    write_segment(log, 3, 3, [decision("c")])
+    content = bytearray(damaged.read_bytes())
+    content[0:8] = bytes(8)
+    damaged.write_bytes(bytes(content))
+    assert [one.number for one in segment_files(log)] == [3, 1]
+    index = DecisionIndex(tmp_path / "index.sqlite")
+    assert index.update(log, seconds=60)
+    assert [places(index, name) for name in "abc"] == [[1], [2], [3]]
+    index.close()
