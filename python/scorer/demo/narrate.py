@@ -23,12 +23,18 @@ class Narrator:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
-        if not self._console.is_terminal:
+        self._watched = self._console.is_terminal
+        if not self._watched:
             # A pipe has no width of its own, and what wraps cannot be searched.
             self._console = Console(file=self._console.file, highlight=False, width=_PIPE_WIDTH)
         self._number = 0
         self.step_name = "start"
         self.seconds: dict[str, float] = {}
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody sits at a terminal."""
+        return self._watched
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:

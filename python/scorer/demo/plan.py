@@ -33,6 +33,8 @@ class DemoPlan:
         judged: payments that judge each generation.
         candidate_trees: boosting rounds of what is learned.
         margin: how much worse than the live policy a candidate may be at worst, as a rate.
+        shadow_minutes: how long the shipped model is in the shadow.
+        shadow_rate: payments per second meanwhile.
     """
 
     simulated: TransactionPlan
@@ -51,6 +53,8 @@ class DemoPlan:
     judged: int = 6_000
     candidate_trees: int = 300
     margin: float = 0.02
+    shadow_minutes: float = 1.0
+    shadow_rate: float = 200.0
 
     @staticmethod
     def full() -> DemoPlan:
@@ -72,6 +76,7 @@ class DemoPlan:
             learned=600,
             judged=1_000,
             candidate_trees=40,
+            shadow_minutes=0.15,
         )
 
 
@@ -108,6 +113,11 @@ class Places:
     def settings(self) -> Path:
         """The server's settings file."""
         return self.output / "scorer.toml"
+
+    @property
+    def platform_settings(self) -> Path:
+        """The platform's settings file."""
+        return self.output / "platform.toml"
 
     @property
     def learning(self) -> Path:

@@ -1,4 +1,4 @@
-"""The server as a process of its own: started, watched, asked, always stopped."""
+"""The server and the platform as processes of their own: started, watched, asked, always stopped."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 
 
-class ServerProcess:
-    """`scorer serve` in a subprocess; as a context manager it is stopped on the way out, whatever happened.
+class ServingProcess:
+    """A `scorer` command that serves; as a context manager it is stopped on the way out, whatever happened.
 
     Args:
+        what: for messages.
+        command: the command's words, such as `("serve",)`.
         settings: the settings file.
         log: where its events go.
     """
 
-    def __init__(self, settings: Path, log: Path) -> None:
-        self._settings = settings
+    def __init__(self, what: str, command: tuple[str, ...], settings: Path, log: Path) -> None:
+        self._what = what
+        self._command = command_line(*command, "--config", str(settings))
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
@@ -39,10 +42,10 @@ class ServerProcess:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "scorer.cli", "serve", "--config", str(self._settings)],
+            self._command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=_environment(),
+            env=environment(),
         )
         self._reader = threading.Thread(target=self._read, name="server-events", daemon=True)
         self._reader.start()
@@ -57,18 +60,6 @@ class ServerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    @property
-    def address(self) -> str:
-        """host:port of the data plane."""
-        listening = self._announced["grpc"]
-        tcp = [place for place in listening if not str(place).startswith("unix:")]
-        return str(tcp[0])
-
-    @property
-    def control(self) -> str:
-        """host:port of the control service."""
-        return str(self._announced["control"])
 
     @property
     def pid(self) -> int:
@@ -113,11 +104,11 @@ class ServerProcess:
             if not self.running:
                 self._finish_reading()
                 raise DemoError(
-                    f"the server did not start: {self._last_problem or 'no reason given'}; see {self._log}"
+                    f"{self._what} did not start: {self._last_problem or 'no reason given'}; see {self._log}"
                 )
             if time.monotonic() > deadline:
                 raise DemoError(
-                    f"the server was not ready after {_START_SECONDS:.0f} s:"
+                    f"{self._what} was not ready after {_START_SECONDS:.0f} s:"
                     f" {self._last_problem or 'no reason given'}; see {self._log}"
                 )
 
@@ -142,6 +133,52 @@ class ServerProcess:
                     self._last_problem = str(event.get("error") or event.get("reason") or event.get("event"))
 
 
+class ServerProcess(ServingProcess):
+    """`scorer serve`.
+
+    Args:
+        settings: the settings file.
+        log: where its events go.
+    """
+
+    def __init__(self, settings: Path, log: Path) -> None:
+        super().__init__("the server", ("serve",), settings, log)
+
+    @property
+    def address(self) -> str:
+        """host:port of the data plane."""
+        listening = self._announced["grpc"]
+        tcp = [place for place in listening if not str(place).startswith("unix:")]
+        return str(tcp[0])
+
+    @property
+    def control(self) -> str:
+        """host:port of the control service."""
+        return str(self._announced["control"])
+
+
+class PlatformProcess(ServingProcess):
+    """`scorer platform serve`.
+
+    Args:
+        settings: the settings file.
+        log: where its events go.
+    """
+
+    def __init__(self, settings: Path, log: Path) -> None:
+        super().__init__("the platform", ("platform", "serve"), settings, log)
+
+    @property
+    def url(self) -> str:
+        """Where its pages are."""
+        return str(self._announced["url"])
+
+
+def command_line(*arguments: str) -> list[str]:
+    """A `scorer` command of this very installation."""
+    return [sys.executable, "-m", "scorer.cli", *arguments]
+
+
 def run_command(*arguments: str) -> dict[str, Any]:
     """Runs a `scorer` command that prints JSON, as a user would, and returns what it printed.
 
@@ -149,11 +186,11 @@ def run_command(*arguments: str) -> dict[str, Any]:
         DemoError: it failed; the message is its last line.
     """
     done = subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "scorer.cli", *arguments, "--json"],
+        command_line(*arguments, "--json"),
         capture_output=True,
         text=True,
         check=False,
-        env=_environment(),
+        env=environment(),
     )
     try:
         # A verdict of "not ok" comes with exit code 1 and with everything that was found.
@@ -166,9 +203,23 @@ def run_command(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def _environment() -> dict[str, str]:
+def run_quietly(*arguments: str) -> None:
+    """Runs a `scorer` command for what it does.
+
+    Raises:
+        DemoError: it failed; the message is its last line.
+    """
+    done = subprocess.run(  # noqa: S603
+        command_line(*arguments), capture_output=True, text=True, check=False, env=environment()
+    )
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no reason given"]
+        raise DemoError(f"scorer {' '.join(arguments)} failed: {said[-1].removeprefix('error: ')}")
+
+
+def environment(**more: str) -> dict[str, str]:
     """This process's, without settings: a variable meant for another server must not reach the demo's own."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("SCORER_")}
+    return {key: value for key, value in os.environ.items() if not key.startswith("SCORER_")} | more
 
 
 def end_on_sigterm() -> None:

@@ -7,7 +7,7 @@ import shutil
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from scorer.client import Client
 from scorer.control import client as control
+from scorer.demo import shipping
 from scorer.demo.data import Data, obtain
 from scorer.demo.errors import DemoError
 from scorer.demo.judge import Findings, judge
@@ -24,10 +25,11 @@ from scorer.demo.models import ROUTING_TRAINING, Trained, train_all
 from scorer.demo.narrate import Narrator
 from scorer.demo.page import write_report
 from scorer.demo.plan import DemoPlan, Places
-from scorer.demo.process import ServerProcess, run_command
+from scorer.demo.process import PlatformProcess, ServerProcess, run_command, run_quietly
 from scorer.demo.publish import Published, publish, write_settings
 from scorer.demo.replay import Batch, RoutingReplay, Swap, drive, replay_routing, score_in_batches
 from scorer.demo.results import routing_value
+from scorer.demo.shipping import Shipped, Shipping
 from scorer.demo.terminal import show, show_learning, where_next
 from scorer.demo.traffic import AUTHORISE, FRAUD, Traffic
 from scorer.errors import ScorerError
@@ -70,7 +72,8 @@ class _Demo:
         self._world = Payments()
         # Request ids of two runs must not meet, should they ever share a log.
         self._run_id = f"demo{seed}"
-        self._summary: dict[str, Any] = {"seed": seed}
+        self._pages = shipping.free_address()
+        self._summary: dict[str, Any] = {"seed": seed, "pages": f"http://{self._pages}"}
 
     def run(self) -> dict[str, Any]:
         began = time.perf_counter()
@@ -103,6 +106,9 @@ class _Demo:
                 learned = self._learn(data, trained, registry, server, client)
                 self._summary["learning"] = [one.as_dict() for one in learned]
                 show_learning(narrator, learned)
+            with narrator.step("Ship a model alone: three commands, from its file to a read-out"):
+                shipped = self._ship(data, trained, published, server, client)
+                self._summary["shipping"] = shipped.as_dict()
             with narrator.step("Stop the server"):
                 code = server.stop()
                 if code != 0:
@@ -117,7 +123,22 @@ class _Demo:
             json.dumps(self._summary, indent=2) + "\n", encoding="utf-8"
         )
         where_next(narrator, self._places, self._summary)
+        if narrator.is_watched:
+            self._keep_open(published, shipped)
         return self._summary
+
+    def _keep_open(self, published: Published, shipped: Shipped) -> None:
+        """Serves and shows the pages until the reader has seen enough."""
+        places = self._places
+        with ServerProcess(places.settings, places.output / "server.log") as server:
+            self._write_platform(published, server)
+            with PlatformProcess(places.platform_settings, places.output / "platform.log") as platform:
+                self._narrator.say("")
+                self._narrator.say(f"[bold]The pages: {platform.url}/changes/{shipped.change}/readout[/]")
+                self._narrator.say(f"  sign in with {shipped.token}; Ctrl-C ends both")
+                with suppress(KeyboardInterrupt):
+                    while platform.running and server.running:
+                        time.sleep(0.2)
 
     def _status(self, server: ServerProcess) -> pb.GetStatusResponse:
         with control.connected(server.control) as stub:
@@ -184,6 +205,34 @@ class _Demo:
             return self._traffic(client, data, own, f"{self._run_id}-l{part}", self._seed + 10 + part)
 
         return Learning(self._places, plan, registry, server, trained, self._narrator).run(traffic)
+
+    def _write_platform(self, published: Published, server: ServerProcess) -> None:
+        alias = f"{published.fraud[0].name}@live"
+        shipping.write_settings(self._places, server.control, alias, self._pages)
+
+    def _ship(
+        self, data: Data, trained: Trained, published: Published, server: ServerProcess, client: Client
+    ) -> Shipped:
+        narrator, places = self._narrator, self._places
+        live = trained.fraud[1]
+        with narrator.busy("fraud v3: fewer trees, the same days"):
+            model = shipping.train(data.transactions, data.rows, live, self._plan, self._seed)
+        self._write_platform(published, server)
+        at = ("--config", str(places.platform_settings))
+        token = str(run_command("platform", "init", "--user", shipping.PERSON, *at)["secret"])
+        run_quietly("platform", "project", "create", shipping.PROJECT, "--title", "Fraud at checkout", *at)
+        held_out = model.split.calibration.rows(data.transactions)
+        stream = data.rows[test_rows(data.transactions, live.split)]
+        with PlatformProcess(places.platform_settings, places.output / "platform.log") as platform:
+            return Shipping(places, self._plan, narrator).run(
+                platform,
+                token,
+                client,
+                model,
+                data.rows[held_out],
+                data.transactions.fraud[held_out].astype(bool),
+                stream,
+            )
 
     def _batch(self, client: Client, data: Data, judged: npt.NDArray[np.intp], name: str) -> Batch:
         batch = score_in_batches(client, data.rows[judged], f"{self._run_id}-batch-{name}")
@@ -278,11 +327,14 @@ class _Demo:
         }
 
 
-_OURS = ("registry", "bundles", "decisions", "state", "learning")
+_OURS = ("registry", "bundles", "decisions", "state", "learning", "platform", "fraud-v3")
 _OUR_FILES = (
     "scorer.toml",
     "learn.toml",
+    "platform.toml",
     "server.log",
+    "platform.log",
+    "readout.html",
     "report.html",
     "learning.html",
     "summary.json",

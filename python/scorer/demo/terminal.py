@@ -102,10 +102,13 @@ def where_next(narrator: Narrator, places: Places, summary: Mapping[str, Any]) -
     for what, how in (
         ("the report", _from_here(places.output / "report.html")),
         ("what was learned", _from_here(places.output / "learning.html")),
+        ("the read-out", _from_here(places.output / "readout.html")),
         ("the figures", _from_here(places.output / "summary.json")),
         ("the decisions", f"{scorer} log stat --log {_from_here(places.decisions)}"),
         ("the bundles", f"{scorer} registry list --registry {_from_here(places.registry)}"),
         ("serve them again", f"{scorer} serve --config {_from_here(places.settings)}"),
+        ("open the pages", f"{scorer} platform serve --config {_from_here(places.platform_settings)}"),
+        ("", f"then {summary['pages']}/changes/{summary['shipping']['change']}/readout"),
         ("your own data", "make demo ARGS='--transactions FILE.parquet --routing FILE.csv'"),
     ):
         narrator.say(f"  {what:<17} {how}")
