@@ -96,8 +96,12 @@ def fits(about: About) -> Checked:
         )
     if found:
         return Checked(False, "; ".join(found))
-    features = sum(1 for feature in candidate.features if not feature.get("of"))
-    return Checked(True, f"kind {candidate.info.kind}, {features} features that the checkpoint feeds")
+    new = fit.new_features(candidate, live)
+    features = sum(1 for feature in candidate.features if not feature.get("of")) - len(new)
+    words = f"kind {candidate.info.kind}, {features} features that the checkpoint feeds"
+    return Checked(
+        True, f"{words}; new, and missing until callers send them: {', '.join(new)}" if new else words
+    )
 
 
 def warm_up(about: About) -> Checked:
