@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,7 @@ def test_remote_addresses_need_a_word() -> None:
 
 def test_what_crosses_to_the_data_plane() -> None:
     assert server_config(parse(GOOD)) == {
+        "role": "live",
         "listen": "127.0.0.1:0",
         "uds": None,
         "metrics_listen": "127.0.0.1:7702",
@@ -110,6 +112,9 @@ def test_what_crosses_to_the_data_plane() -> None:
         "max_message_bytes": 1048576,
         "max_connections": 1024,
         "memory_budget_bytes": None,
+        "observe_cpu": 0.25,
+        "observe_queue": 1024,
+        "shadow_pool": None,
         "log": {"dir": "/srv/scorer/decisions", "segment_bytes": 67108864, "sync_ms": 50, "queue": 65536},
         "checkpoints": {
             "fraud.checkout": {
@@ -546,3 +551,18 @@ def test_a_pool_elsewhere_needs_a_word(target: str) -> None:
 def test_what_is_no_address_of_a_server(target: str) -> None:
     text = f'[server]\nallow_remote = true\nshadow_pool = "{target}"\n{CHECKPOINT}'
     assert "is not the address of a server" in problems(text)[0]
+
+
+def test_what_crosses_of_the_pool() -> None:
+    pool = '[server]\nlisten = "127.0.0.1:7700"\nshadow_pool = "localhost:7710"\nobserve_cpu = 0.5\n'
+    text = pool + CHECKPOINT
+    crossing = server_config(parse(text))
+    assert crossing["shadow_pool"] == {
+        "address": "127.0.0.1:7710",
+        "server": f"{socket.gethostname()}:7700",
+        "queue_bytes": 16 << 20,
+    }
+    assert (crossing["role"], crossing["observe_cpu"]) == ("live", 0.5)
+    # One file may serve both: the pool sends to nobody.
+    shadow = server_config(config.parse(text, environment={}, role="shadow"))
+    assert (shadow["role"], shadow["shadow_pool"]) == ("shadow", None)

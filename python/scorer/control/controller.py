@@ -121,6 +121,10 @@ class Controller:
             self.events.error("state_unreadable", error=str(error))
             last = None
         self._tell_if_ready()
+        is_shadow = self.role == "shadow"
+        if last is None and is_shadow:
+            # It is there before it has anything to observe; health says so once a table is in force.
+            last = self._now
         if last is None:
             return
         async with self._lock:
@@ -136,7 +140,7 @@ class Controller:
             wanted = {
                 name: lanes
                 for name, lanes in last.table.checkpoints.items()
-                if name in self.settings.checkpoints
+                if name in self.settings.checkpoints and not is_shadow
             }
             usable = dict(
                 zip(wanted, await asyncio.gather(*map(self._loads, wanted, wanted.values())), strict=True)
@@ -144,9 +148,9 @@ class Controller:
             lanes = {
                 name: wanted.get(name, ()) if usable.get(name) else () for name in self.settings.checkpoints
             }
-            is_same = lanes == dict(last.table.checkpoints) and not last.table.observe
+            is_same = lanes == dict(last.table.checkpoints) and not last.table.observe and not is_shadow
             table = LaneTable(last.table.version if is_same else self._next_version(), lanes)
-            if not any(lanes.values()):
+            if not any(lanes.values()) and not is_shadow:
                 return
             try:
                 await asyncio.to_thread(self.plane.swap, table)

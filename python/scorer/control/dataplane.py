@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import socket
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -138,6 +139,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
     """The settings as the data plane reads them."""
     server, log = settings.server, settings.log
     return {
+        "role": server.role,
         "listen": server.listen,
         "uds": None if server.uds is None else str(server.uds),
         "metrics_listen": server.metrics_listen,
@@ -145,6 +147,15 @@ def server_config(settings: Settings) -> dict[str, Any]:
         "max_message_bytes": server.max_message_bytes,
         "max_connections": server.max_connections,
         "memory_budget_bytes": None if server.memory_budget_mb is None else server.memory_budget_mb << 20,
+        "observe_cpu": server.observe_cpu,
+        "observe_queue": server.observe_queue,
+        "shadow_pool": None
+        if server.shadow_pool is None or server.role == "shadow"
+        else {
+            "address": server.shadow_pool,
+            "server": _name(server.listen),
+            "queue_bytes": server.shadow_pool_queue_mb << 20,
+        },
         "log": None
         if log.dir is None
         else {
@@ -168,6 +179,12 @@ def server_config(settings: Settings) -> dict[str, Any]:
             for name, checkpoint in settings.checkpoints.items()
         },
     }
+
+
+def _name(listen: str | None) -> str:
+    """What the shadow pool calls this server: its machine, and the port where several share one."""
+    port = "" if listen is None else listen.rpartition(":")[2]
+    return socket.gethostname() + (f":{port}" if port not in ("", "0") else "")
 
 
 def _drain_if_alive(reference: weakref.ref[NativeDataPlane]) -> None:

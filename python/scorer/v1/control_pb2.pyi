@@ -308,14 +308,20 @@ class PoolStatus(_message.Message):
     DROPPED_FIELD_NUMBER: _builtins.int
     ACCEPTED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    TAKEN_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     connected: _builtins.bool
     error: _builtins.str
     sent: _builtins.int
     dropped: _builtins.int
+    """The queue was full, or the call failed: never heard of again."""
     accepted: _builtins.int
     """Accepted there, and dropped there, as the pool says."""
     refused: _builtins.int
+    taken: _builtins.int
+    """Requests that its lanes took; each is accepted, refused, dropped or waiting."""
+    waiting: _builtins.int
     def __init__(
         self,
         *,
@@ -326,10 +332,12 @@ class PoolStatus(_message.Message):
         dropped: _builtins.int = ...,
         accepted: _builtins.int = ...,
         refused: _builtins.int = ...,
+        taken: _builtins.int = ...,
+        waiting: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "address", b"address", "connected", b"connected", "dropped", b"dropped", "error", b"error", "refused", b"refused", "sent", b"sent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "address", b"address", "connected", b"connected", "dropped", b"dropped", "error", b"error", "refused", b"refused", "sent", b"sent", "taken", b"taken", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
