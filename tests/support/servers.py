@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +108,9 @@ def scorer_here(*arguments: str) -> Outcome:
 class RunningServer:
     """A server process. Its events are read as they come."""
 
-    def __init__(self, directory: Path, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, env: Mapping[str, str] | None = None, more: Sequence[str] = ()
+    ) -> None:
         self.directory = directory
         self.events: list[dict[str, Any]] = []
         self.noise: list[str] = []
@@ -116,7 +118,7 @@ class RunningServer:
         self._seen: dict[str, int] = {}
         self._open = ExitStack()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "scorer.cli", "serve", "--config", str(directory / "scorer.toml")],
+            [sys.executable, "-m", "scorer.cli", "serve", "--config", str(directory / "scorer.toml"), *more],
             cwd=directory,
             env=environment(**(env or {})),
             stdout=subprocess.DEVNULL,
@@ -228,7 +230,12 @@ class RunningServer:
 
 @contextmanager
 def start_server(
-    directory: Path, text: str | None = None, *, ready: bool = True, env: Mapping[str, str] | None = None
+    directory: Path,
+    text: str | None = None,
+    *,
+    ready: bool = True,
+    env: Mapping[str, str] | None = None,
+    more: Sequence[str] = (),
 ) -> Iterator[RunningServer]:
     """A server over ``directory/scorer.toml`` (written from `text`, or `settings()` where there is none).
 
@@ -237,11 +244,12 @@ def start_server(
         text: The settings.
         ready: Wait for the ``serving`` event.
         env: Further environment variables.
+        more: Further arguments of `scorer serve`.
     """
     file = directory / "scorer.toml"
     if text is not None or not file.exists():
         file.write_text(settings() if text is None else text)
-    server = RunningServer(directory, env=env)
+    server = RunningServer(directory, env=env, more=more)
     try:
         if ready:
             server.event("serving")

@@ -342,6 +342,20 @@ async fn what_the_pool_has_no_lane_for_is_counted_as_dropped_there() {
     }
     let status = setup.settled(10).await;
     assert_eq!((status.refused, status.accepted), (10, 0), "and actions are sent to nobody");
+    let text = setup.metrics().await;
+    for line in [
+        "scorer_role{role=\"live\"} 1",
+        "scorer_shadow_pool_requests_total{outcome=\"refused\"} 10",
+        "scorer_shadow_pool_requests_total{outcome=\"accepted\"} 0",
+        "scorer_shadow_pool_connected 1",
+        "scorer_shadow_pool_waiting 0",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    let text = get(pool.server.addresses().metrics.as_deref().unwrap(), "/metrics").await.1;
+    assert!(text.contains("scorer_role{role=\"shadow\"} 1"), "{text}");
+    let line = "scorer_shadow_received_total{server=\"live-1\",outcome=\"dropped\"} 10";
+    assert!(text.contains(line), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

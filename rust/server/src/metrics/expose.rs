@@ -44,6 +44,7 @@ impl Collector for Snapshot {
         registry(&self.0, &mut encoder)?;
         super::enforced::encode(&self.0, &mut encoder)?;
         super::observe::encode(&self.0, &mut encoder)?;
+        super::shadow::encode(&self.0, &mut encoder)?;
         log(&self.0, &mut encoder)
     }
 }

@@ -7,6 +7,7 @@ mod expose;
 mod histogram;
 pub(crate) mod http;
 mod observe;
+mod shadow;
 mod sla;
 
 use std::sync::atomic::Ordering::Relaxed;

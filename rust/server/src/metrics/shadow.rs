@@ -1,0 +1,52 @@
+//! The way to the shadow pool, and what a shadow pool is sent.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::expose::{counter, gauge};
+use crate::config::Role;
+use crate::shadow::PoolStatus;
+use crate::state::Shared;
+
+/// Adds the families of the server's role, where it has to do with a pool.
+pub(super) fn encode(shared: &Arc<Shared>, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let help = "1, with what the server is for";
+    let role = [("role", shared.config.role.as_str())];
+    let mut family = encoder.encode_descriptor("role", help, None, MetricType::Gauge)?;
+    ConstGauge::new(1_i64).encode(family.encode_family(&role)?)?;
+    match (&shared.forwarder, shared.config.role) {
+        (Some(forwarder), _) => sent(&forwarder.status(), encoder),
+        (None, Role::Shadow) => received(shared, encoder),
+        (None, Role::Live) => Ok(()),
+    }
+}
+
+fn sent(status: &PoolStatus, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let help = "Requests for the shadow pool, by what became of them";
+    let mut family = encoder.encode_descriptor("shadow_pool_requests", help, None, MetricType::Counter)?;
+    let ends = [("accepted", status.accepted), ("refused", status.refused), ("dropped", status.dropped)];
+    for (outcome, count) in ends {
+        counter(&mut family, &[("outcome", outcome)], count)?;
+    }
+    let connected = i64::from(status.connected);
+    gauge(encoder, "shadow_pool_connected", "1 while the shadow pool answers", connected)?;
+    let help = "Requests that wait for the shadow pool, or for its word";
+    gauge(encoder, "shadow_pool_waiting", help, status.waiting as i64)?;
+    let help = "Bytes that these hold";
+    gauge(encoder, "shadow_pool_waiting_bytes", help, status.waiting_bytes as i64)
+}
+
+fn received(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let help = "Requests that live servers sent, by server and whether there was room";
+    let mut family = encoder.encode_descriptor("shadow_received", help, None, MetricType::Counter)?;
+    for (server, it) in shared.senders.all() {
+        for (outcome, count) in [("accepted", it.accepted), ("dropped", it.dropped)] {
+            counter(&mut family, &[("server", &*server), ("outcome", outcome)], count)?;
+        }
+    }
+    Ok(())
+}
