@@ -277,10 +277,15 @@ class DemoChanges:
         }.get(one.state, ())
         gates = synthetic_readout().gates if one.verdict or one.state is ChangeState.AUDITING else ()
         diff = {
-            "features": {"added": ["card_tests_1h", "bin_velocity"], "removed": []},
-            "parameters": {"trees": [400, 500], "depth": [6, 6]},
-            "thresholds": {"review": [0.42, 0.4], "decline": [0.83, 0.8]},
-            "bytes": [812_000, 1_034_000],
+            "against": LIVE,
+            "features": {"added": ["bin_velocity", "card_tests_1h"], "removed": [], "changed": []},
+            "bytes": {"before": 812_000, "after": 1_034_000},
+            "thresholds": {
+                "before": {"approve": 0.0, "review": 0.42, "decline": 0.83},
+                "after": {"approve": 0.0, "review": 0.4, "decline": 0.8},
+            },
+            "metrics": {"auc": {"before": 0.9361, "after": 0.9412}},
+            "lineage": {"run_id": {"before": "a91c20", "after": "b6f2e1"}},
         }
         return ChangeDetail(one, steps, events, gates, self.bookings.get(change), diff, allowed)
 

@@ -45,7 +45,7 @@ AGAINST = {
     "reference": "training",
     "aa_control": "the A/A control",
 }
-OUTCOMES = {"pass": "pass", "fail": "fail", "inconclusive": "not enough known"}
+OUTCOMES = {"pass": "pass", "fail": "fail", "inconclusive": "inconclusive"}
 ACTIONS = {
     "submit": "Submit",
     "edit": "Edit",

@@ -25,13 +25,13 @@ def decisions(here: Here) -> Response:
 
 
 def _recent(here: Here, *, error: NotFoundError | None = None) -> Response:
-    checkpoint = here.ask("checkpoint") or next(iter(here.settings.checkpoints))
+    checkpoint = here.ask("checkpoint") or next(iter(here.checkpoints()), "")
     return here.page(
         "decisions.html",
         error=error,
         checkpoint=checkpoint,
-        checkpoints=here.settings.checkpoints,
-        rows=here.service.decisions.recent(here.actor, checkpoint, limit=50),
+        checkpoints=here.checkpoints(),
+        rows=here.service.decisions.recent(here.actor, checkpoint, limit=50) if checkpoint else (),
         decided_at=decided_at,
     )
 
@@ -47,6 +47,10 @@ def decision(here: Here, decision_id: str) -> Response:
         observations=found.get("observations", ()),
         outcomes=found.get("outcomes", ()),
         features=found.get("features", ()),
+        choices=found.get("choices", ()),
+        conflicts=found.get("conflicts", ()),
+        also=found.get("also", ()),
         at=decided_at(found["decision"]),
         moment=moment,
+        at_of=decided_at,
     )

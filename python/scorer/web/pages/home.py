@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from scorer.release.checkpoints import CheckpointView
-from scorer.release.errors import PlatformError
+from scorer.release.errors import NotFoundError, PlatformError
 from scorer.release.model import Booking, ChangeKind, ChangeRequest, ChangeState, FreezeWindow, Outcome, Role
 from scorer.web.pages.traffic import ROWS, Traffic, traffic
 from scorer.web.pages.visit import Here, Visit
@@ -65,6 +65,8 @@ def _tile(here: Visit, view: CheckpointView) -> Tile:
             warnings.append(f"shadow {', '.join(stuck)} stuck at {member.name}")
     try:
         rows = here.service.decisions.recent(here.actor, view.name, limit=ROWS)
+    except NotFoundError:
+        rows = ()  # of no project of his
     except PlatformError as error:
         rows = ()
         warnings.append(str(error))

@@ -73,6 +73,14 @@ class Visit:
         order, own = list(Role), self.role(project)
         return own is not None and order.index(own) >= order.index(role)
 
+    def checkpoints(self) -> list[str]:
+        """Those of his projects."""
+        known = list(self.settings.checkpoints)
+        if self.actor.admin:
+            return known
+        mine = {name for one in self.projects() for name in one.checkpoints or known}
+        return [name for name in known if name in mine]
+
     def projects(self) -> list[Project]:
         """Those that he may see."""
         return list(self.service.access.projects(self.actor))
