@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import numpy as np
 
+from loadtests.windows import START, fraud_scores, latencies, observed, twin
 from scorer.bundle.statistics import distribution
 from scorer.release.gates.defaults import default_gates
 from scorer.release.gates.evaluate import evaluate
@@ -16,110 +16,7 @@ from scorer.release.model import GateSpec, Outcome
 from scorer.release.readout.build import About, build
 from scorer.release.readout.types import Readout
 
-START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
-LABELS = ("", "approve", "review", "decline")
-THRESHOLDS = (0.1, 0.5)
 ACTIONS = ("", "frictionless|none", "frictionless|tra", "challenge|none", "challenge|low", "skip|tra")
-
-
-def fraud_scores(rows: int, random: np.random.Generator, *, tied: bool = True) -> Any:
-    """Heavily skewed, most near 0, and many equal, as the sums of few leaves are."""
-    margin = random.normal(-4.2, 1.3, rows) + (random.random(rows) < 0.03) * random.normal(4, 1, rows)
-    if tied:
-        margin = np.round(margin * 6) / 6
-    return 1 / (1 + np.exp(-margin))
-
-
-def latencies(rows: int, random: np.random.Generator, *, median: float = 320.0, spread: float = 0.45) -> Any:
-    """Microseconds: a log-normal body with a heavy tail of scheduling."""
-    body = median * np.exp(random.normal(0, spread, rows))
-    return np.round(body + (random.random(rows) < 0.004) * random.exponential(6 * median, rows))
-
-
-def labels(scores: Any) -> Any:
-    return 1 + np.searchsorted(THRESHOLDS, scores, side="right")
-
-
-def observed(
-    rows: int,
-    random: np.random.Generator,
-    *,
-    live: Any = None,
-    own: Any = None,
-    exec_us: Any = None,
-    live_exec_us: Any = None,
-    minutes: float = 60,
-    start: datetime = START,
-    key: Any = None,
-    at: Any = None,
-    servers: int = 2,
-) -> Observed:
-    """Observations of a score checkpoint; by default the lane says what live said."""
-    live = fraud_scores(rows, random) if live is None else live
-    own = live if own is None else own
-    begin = int(start.timestamp() * 1e6)
-    made = random.integers(1, 2**63, rows).astype(np.uint64)
-    zeros = np.zeros(rows, np.int64)
-    nothing = np.full(rows, np.nan)
-    return Observed(
-        key=made if key is None else key,
-        at=np.sort(random.integers(begin, begin + int(minutes * 60e6), rows)) if at is None else at,
-        server=random.integers(1, servers + 1, rows),
-        score=np.asarray(own, dtype=np.float64),
-        live_score=np.asarray(live, dtype=np.float64),
-        label=labels(own),
-        live_label=labels(live),
-        error=zeros,
-        live_fallback=zeros,
-        exec_us=latencies(rows, random) if exec_us is None else exec_us,
-        load_us=np.round(latencies(rows, random, median=40)),
-        live_exec_us=latencies(rows, random) if live_exec_us is None else live_exec_us,
-        live_load_us=np.round(latencies(rows, random, median=40)),
-        lag_us=latencies(rows, random, median=900),
-        absent=zeros,
-        differs=zeros,
-        propensity=nothing,
-        live_propensity=nothing,
-        ratio=nothing,
-        distance=nothing,
-        least=nothing,
-        top=zeros,
-        live_top=zeros,
-        names={
-            "label": list(LABELS),
-            "server": ["", *(f"live-{n}" for n in range(1, servers + 1))],
-            "error": ["", "panic", "non_finite", "features", "error"],
-            "live_fallback": ["", "deadline"],
-        },
-    )
-
-
-def twin(one: Observed, random: np.random.Generator) -> Observed:
-    """The A/A control of these rows: the live bundle again, with times of its own."""
-    return replace(
-        one,
-        score=one.live_score,
-        label=one.live_label,
-        error=np.zeros_like(one.error),
-        exec_us=latencies(len(one), random),
-        top=one.live_top,
-        distance=np.zeros_like(one.distance) if np.isfinite(one.distance).any() else one.distance,
-    )
-
-
-def aa_evidence(rows: int, seed: int, *, reference_rows: int = 5_000, sla_us: float = 5_000) -> Evidence:
-    """A pair that is the same bundle twice."""
-    random = np.random.default_rng(seed)
-    shadow = observed(rows, random)
-    return Evidence(
-        kind="score",
-        sla_us=sla_us,
-        shadow=shadow,
-        control=twin(shadow, random),
-        training=distribution(fraud_scores(reference_rows, random)),
-        reference=distribution(fraud_scores(reference_rows, random)),
-        parity=(min(rows, 2_000), 0.0),
-    )
 
 
 def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> Evidence:
@@ -131,8 +28,6 @@ def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> Evid
     shadow = observed(
         rows, random, live=live, own=own, exec_us=latencies(rows, random, median=390), minutes=minutes
     )
-    broken = random.random(rows) < 0.0
-    shadow = replace(shadow, error=np.where(broken, 1, 0))
     past = 1 / (1 + np.exp(-np.round((np.log(live / (1 - live)) + random.normal(0, 0.12, rows)) * 12) / 12))
     return Evidence(
         kind="score",

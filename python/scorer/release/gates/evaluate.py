@@ -98,7 +98,7 @@ def _repeatedly(gate: Gate, evidence: Evidence, part: float, by: Measure) -> Gat
     """At growing numbers of rows, each look with its own part of the alarms: it may be called at any time."""
     last: GateResult | None = None
     for at, prefix in enumerate(looks.prefixes(evidence, least=gate.spec.min_rows), start=1):
-        last = _look(gate, prefix, part * looks.spent(at), by, spent=looks.spent(at))
+        last = _look(gate, prefix, part * looks.spent(at), by)
         if last.outcome is Outcome.FAIL:
             return last
     if last is not None:
@@ -111,14 +111,15 @@ def _repeatedly(gate: Gate, evidence: Evidence, part: float, by: Measure) -> Gat
     return replace(result, outcome=Outcome.INCONCLUSIVE, words=words)
 
 
-def _look(gate: Gate, evidence: Evidence, alpha: float, by: Measure, *, spent: float = 1.0) -> GateResult:
+def _look(gate: Gate, evidence: Evidence, alpha: float, by: Measure) -> GateResult:
     found = by(gate.spec.metric, evidence, gate.against, bool(gate.spec.minus))
     limit, chance = _limit(gate.success.limit, evidence, found, alpha)
     if found.missing:
         words = f"{gate.names.title} is not known: {found.missing}."
         return replace(_result(gate, Outcome.INCONCLUSIVE, words), rows=found.rows, threshold=_plain(limit))
-    confidence = 1 - (1 - gate.success.confidence) * spent if gate.success.side else 0.0
-    low, high = found.bounds(confidence) if gate.success.side and found.bounds else (math.nan, math.nan)
+    low, high = math.nan, math.nan
+    if gate.success.side and found.bounds is not None:
+        low, high = found.bounds(gate.success.confidence)
     if gate.success.limit.of_chance:
         outcome, why = _by_chance(gate, found, limit, chance)
     elif gate.success.side and found.bounds is not None:

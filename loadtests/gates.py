@@ -1,0 +1,262 @@
+"""`make bench-gates`: how often the standard gates fail a bundle that is the live one, and what they find.
+
+Every window is simulated with a seed of its own, so a run is repeated exactly. The peer is the rule of thumb
+that a PSI above 0.1 is a shift, over the same windows and the same bins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from loadtests import windows
+from loadtests.figures import RESULTS, Figures, NotReleaseError
+from scorer.release.gates import distances
+from scorer.release.gates.defaults import SCORE
+from scorer.release.gates.evaluate import evaluate
+from scorer.release.gates.evidence import Evidence
+from scorer.release.gates.grammar import read_all
+from scorer.release.model import GateResult, GateSpec, Outcome
+from scorer.release.readout.canary import measure_canary
+
+SIZES: Final = (100, 300, 1_000, 3_000, 10_000, 100_000)
+WINDOWS: Final = 1_000
+_TARGET = 2.0
+_THUMB = 0.1
+_COMMAND = "make bench-gates"
+_FOUND = 0.9
+_CANARY: Final = tuple(spec for gate, spec in zip(read_all(SCORE), SCORE, strict=True) if gate.names.canary)
+
+
+@dataclass(frozen=True)
+class Alarms:
+    """What became of windows of one size."""
+
+    windows: int
+    failed: int
+    by_gate: dict[str, int]
+    passed: int
+    thumb: int
+
+    @property
+    def rate(self) -> float:
+        """False alarms, %."""
+        return 100 * self.failed / self.windows
+
+
+def judged(evidence: Evidence, specs: Sequence[GateSpec] = SCORE) -> tuple[GateResult, ...]:
+    """The gates that decide."""
+    return tuple(result for result in evaluate(specs, evidence) if not result.dry_run)
+
+
+def canary_judged(evidence: Evidence) -> tuple[GateResult, ...]:
+    """As a canary is judged, at every look."""
+    return evaluate(_CANARY, evidence, repeated=True, measured_by=measure_canary)
+
+
+def by_thumb(evidence: Evidence) -> bool:
+    """Whether the rule of thumb sees a shift."""
+    assert evidence.reference is not None
+    own = evidence.shadow.score[evidence.shadow.scored]
+    binned = distances.by_reference(evidence.reference, own)
+    return distances.psi(binned.second, binned.first) > _THUMB
+
+
+def alarms(
+    rows: int,
+    count: int,
+    make: Callable[[int, np.random.Generator, str], Evidence],
+    judge: Callable[[Evidence], Sequence[GateResult]] = judged,
+    *,
+    salt: int = 0,
+) -> Alarms:
+    """Judges so many windows of one size, the shapes of scores in turn."""
+    failed = passed = thumb = 0
+    by_gate: dict[str, int] = {}
+    for window in range(count):
+        random = np.random.default_rng([salt, rows, window])
+        evidence = make(rows, random, windows.SHAPES[window % len(windows.SHAPES)])
+        results = judge(evidence)
+        wrong = [result.metric for result in results if result.outcome is Outcome.FAIL]
+        failed += bool(wrong)
+        passed += all(result.outcome is Outcome.PASS for result in results)
+        thumb += by_thumb(evidence)
+        for metric in wrong:
+            by_gate[metric] = by_gate.get(metric, 0) + 1
+    return Alarms(count, failed, by_gate, passed, thumb)
+
+
+def usual(rows: int, random: np.random.Generator, shape: str) -> Evidence:
+    """The same bundle twice, times in bursts, well within the SLA."""
+    times = windows.latencies(rows, random, bursts=True)
+    return windows.same_bundle(rows, random, shape=shape, exec_us=times)
+
+
+def small_reference(rows: int, random: np.random.Generator, shape: str) -> Evidence:
+    """The same, and the bundle was validated on 500 rows only."""
+    return windows.same_bundle(rows, random, shape=shape, reference_rows=500)
+
+
+def on_the_line(rows: int, random: np.random.Generator, shape: str) -> Evidence:
+    """The same, and the p99 of execution is the SLA exactly: the hardest case for a gate on times."""
+    times = windows.latencies(rows, random)
+    return replace(windows.same_bundle(rows, random, shape=shape, exec_us=times), sla_us=_p99())
+
+
+def canary(rows: int, random: np.random.Generator, shape: str) -> Evidence:
+    """The same bundle on two lanes, each with requests of its own."""
+    return windows.canary(rows, random, shape=shape)
+
+
+CASES: Final = (
+    ("shadow", usual, judged),
+    ("shadow, validated on 500 rows", small_reference, judged),
+    ("shadow, p99 exactly at the SLA", on_the_line, judged),
+    ("canary, judged at every look", canary, canary_judged),
+)
+
+
+def _p99() -> float:
+    """Of `latencies`, by ten million of them."""
+    global _KNOWN  # noqa: PLW0603 - computed once
+    if _KNOWN is None:
+        _KNOWN = float(np.quantile(windows.latencies(10_000_000, np.random.default_rng(99)), 0.99))
+    return _KNOWN
+
+
+_KNOWN: float | None = None
+
+
+# --- power ---
+
+
+def shifted(rows: int, random: np.random.Generator, size: float) -> Evidence:
+    """Scores that come out higher than at validation, by so many logits; bands are where they were."""
+    live = windows.fraud_scores(rows, random)
+    evidence = windows.same_bundle(rows, random)
+    own = 1 / (1 + np.exp(-(np.log(live / (1 - live)) + size)))
+    shadow = windows.observed(rows, random, live=live, own=own)
+    return replace(evidence, shadow=shadow, control=windows.twin(shadow, random))
+
+
+def slow(rows: int, random: np.random.Generator, size: float) -> Evidence:
+    """The p99 of execution is so many times the SLA."""
+    times = windows.latencies(rows, random) * (size * 5_000 / _p99())
+    return windows.same_bundle(rows, random, exec_us=times)
+
+
+def broken(rows: int, random: np.random.Generator, size: float) -> Evidence:
+    """A share of the scores is NaN."""
+    evidence = windows.same_bundle(rows, random)
+    score = np.where(random.random(rows) < size, np.nan, evidence.shadow.score)
+    return replace(evidence, shadow=replace(evidence.shadow, score=score))
+
+
+def featureless(rows: int, random: np.random.Generator, size: float) -> Evidence:
+    """A share of the rows has another feature than live saw."""
+    evidence = windows.same_bundle(rows, random)
+    differs = (random.random(rows) < size).astype(np.int64)
+    return replace(evidence, shadow=replace(evidence.shadow, differs=differs))
+
+
+POWER: Final = (
+    ("scores shifted by", "logits", shifted, (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.2)),
+    ("p99 above the SLA by", "%", slow, (1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0)),
+    ("NaN scores in", "%", broken, (0.00005, 0.0002, 0.0005, 0.001, 0.003, 0.01, 0.03)),
+    ("another feature in", "%", featureless, (0.0012, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.02, 0.04)),
+)
+
+
+def least_found(
+    rows: int, count: int, make: Callable[[int, np.random.Generator, float], Evidence], sizes: Sequence[float]
+) -> float | None:
+    """The least size from which on nine of ten windows fail; None: not even the largest."""
+    found = None
+    for size in reversed(sizes):
+        failed = 0
+        for window in range(count):
+            evidence = make(rows, np.random.default_rng([rows, window, round(size * 1e6)]), size)
+            failed += any(result.outcome is Outcome.FAIL for result in judged(evidence))
+        if failed < _FOUND * count:
+            break
+        found = size
+    return found
+
+
+def _said(size: float | None, unit: str) -> str:
+    if size is None:
+        return "-"
+    if unit == "logits":
+        return f"{size:g}"
+    return f"{100 * (size - 1 if size > 1 else size):.3g} %"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 1 where a target was missed."""
+    parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
+    parser.add_argument("--windows", type=int, default=WINDOWS)
+    parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
+    parser.add_argument("--no-power", action="store_true")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the lines")
+    asked = parser.parse_args(arguments)
+    try:
+        figures = Figures(asked.results, group="gates")
+    except NotReleaseError as error:
+        sys.exit(f"error: {error}")
+    missed = False
+    _say(f"{'A/A pair':34} {'rows':>8} {'alarms':>8} {'all pass':>9} {'PSI > 0.1':>10}  which, seconds")
+    for name, make, judge in CASES:
+        for rows in asked.sizes:
+            began = time.monotonic()
+            found = alarms(rows, asked.windows, make, judge)
+            which = ", ".join(f"{metric} {count}" for metric, count in sorted(found.by_gate.items()))
+            _say(
+                f"{name:34} {rows:8,} {found.rate:7.2f}% {100 * found.passed / found.windows:8.1f}% "
+                f"{100 * found.thumb / found.windows:9.1f}%  {which or '-'}, {time.monotonic() - began:.0f}"
+            )
+            figure = figures.add(
+                name=f"false gate alarms, {name}, {rows:,} rows",
+                ours=found.rate,
+                unit="%",
+                target=_TARGET,
+                command=_COMMAND,
+                note=f"{found.windows:,} windows; PSI > 0.1 alone alarms in "
+                f"{100 * found.thumb / found.windows:.1f} %",
+            )
+            missed |= figure.met is False
+    if not asked.no_power:
+        _power(figures, asked.sizes, max(asked.windows // 10, 20))
+    _say(f"\n{figures.path}")
+    return int(missed)
+
+
+def _power(figures: Figures, sizes: Sequence[int], count: int) -> None:
+    _say(f"\nleast that fails in nine of ten windows ({count} each)")
+    _say(f"{'':34} " + " ".join(f"{rows:>9,}" for rows in sizes))
+    for name, unit, make, steps in POWER:
+        own = [least_found(rows, count, make, steps) for rows in sizes]
+        _say(f"{name:34} " + " ".join(f"{_said(one, unit):>9}" for one in own))
+        for rows, one in zip(sizes, own, strict=True):
+            if one is not None:
+                figures.add(
+                    name=f"found in nine of ten windows: {name}, {rows:,} rows",
+                    ours=one if unit == "logits" else 100 * (one - 1 if one > 1 else one),
+                    unit=unit,
+                    command=_COMMAND,
+                )
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""The statistics of gates against closed forms, other libraries and what they promise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.spatial.distance import jensenshannon
+from sklearn.metrics import roc_auc_score
+
+from scorer.bundle.statistics import distribution
+from scorer.release.gates import distances, looks, proportions, ranking
+
+counts = st.lists(st.integers(0, 500), min_size=2, max_size=12)
+
+
+@given(
+    st.integers(2, 12).flatmap(
+        lambda n: st.tuples(*[st.lists(st.integers(0, 500), min_size=n, max_size=n)] * 2)
+    )
+)
+def test_distances_are_those_of_scipy_over_smoothed_shares(both: tuple[list[int], list[int]]) -> None:
+    one, other = (np.array(c) + 0.5 for c in both)
+    p, q = one / one.sum(), other / other.sum()
+    forward, back = stats.entropy(p, q), stats.entropy(q, p)
+    assert distances.kl(*both) == pytest.approx(forward, abs=1e-12)
+    assert distances.psi(*both) == pytest.approx(forward + back, abs=1e-12)
+    assert distances.js(*both) == pytest.approx(jensenshannon(p, q) ** 2, abs=1e-12)
+    assert distances.psi(both[0], both[0]) == 0.0
+    assert 0 <= distances.js(*both) <= math.log(2)
+
+
+def test_an_empty_bin_does_not_make_psi_explode() -> None:
+    # 18 with a share of 1e-10 in place of nothing.
+    assert distances.psi([500, 500, 0], [400, 400, 200]) < 2
+
+
+def test_samples_are_cut_at_their_tenths_and_ties_stay_together() -> None:
+    random = np.random.default_rng(1)
+    one, other = random.normal(size=1000), random.normal(size=3000)
+    binned = distances.by_samples(one, other)
+    assert (binned.first.sum(), binned.second.sum()) == (1000, 3000)
+    both = binned.first + binned.second
+    assert len(both) == 10
+    assert both.min() >= 400 > both.min() - 10
+    tied = np.repeat([0.1, 0.2, 0.9], [700, 200, 100])
+    binned = distances.by_samples(tied, tied[::2])
+    assert binned.first.tolist() == [700, 200, 100]
+    assert binned.second.tolist() == [350, 100, 50]
+    assert len(distances.by_samples(np.full(50, 0.3), np.full(20, 0.3)).first) == 1
+
+
+@given(st.lists(st.floats(0, 1), min_size=30, max_size=400), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_the_references_own_scores_fall_into_its_own_counts(scores: list[float], seed: int) -> None:
+    values = np.round(np.array(scores), 3)
+    reference = distribution(values)
+    shuffled = np.random.default_rng(seed).permutation(values)
+    binned = distances.by_reference(reference, shuffled)
+    assert binned.first.tolist() == binned.second.tolist()
+    assert binned.first.sum() == len(values)
+    assert len(binned.first) <= 10
+    assert binned.first.min() >= len(values) / 10 * (1 - 1e-9)
+
+
+def test_scores_outside_of_the_reference_are_in_its_outer_bins() -> None:
+    reference = distribution(np.linspace(2, 3, 1000))
+    binned = distances.by_reference(reference, np.array([-5.0, 9.0, 9.0]))
+    assert binned.second[0] == 1
+    assert binned.second[-1] == 2
+
+
+@pytest.mark.parametrize(("n", "m"), [(200, 2_000), (1_000, 1_000), (5_000, 300)])
+def test_chance_is_exceeded_as_often_as_it_says(n: int, m: int) -> None:
+    random = np.random.default_rng(n)
+    shares = np.full(10, 0.1)
+    found = []
+    for _ in range(2_000):
+        one, other = (random.multinomial(size, shares).astype(float) for size in (n, m))
+        binned = distances.Binned(np.empty(9), one, other)
+        found.append(distances.psi(one, other) > binned.chance(0.05))
+    assert np.mean(found) == pytest.approx(0.05, abs=0.02)
+
+
+@given(
+    st.integers(1, 4000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.6, 0.999)
+)
+def test_wilson_is_scipys(both: tuple[int, int], confidence: float) -> None:
+    hits, rows = both
+    found = proportions.wilson(hits, rows, confidence)
+    wanted = stats.binomtest(hits, rows).proportion_ci(2 * confidence - 1, method="wilson")
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
+
+
+def test_newcombes_published_examples() -> None:
+    # Newcombe (1998), table II of the paper on independent samples: (a) and (d) by method 10.
+    found = proportions.independent((56, 70), (48, 80), 0.975)
+    assert (found.low, found.high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    found = proportions.independent((9, 10), (3, 10), 0.975)
+    assert (found.low, found.high) == pytest.approx((0.1705, 0.8090), abs=5e-5)
+
+
+@given(*[st.integers(0, 60)] * 4)
+def test_a_paired_difference_is_within_its_bounds_and_turns_with_its_sides(
+    a: int, b: int, c: int, d: int
+) -> None:
+    n = a + b + c + d
+    if not n:
+        return
+    found, other = proportions.paired(a, b, c, d, 0.95), proportions.paired(a, c, b, d, 0.95)
+    assert found.low - 1e-12 <= (b - c) / n <= found.high + 1e-12
+    assert (found.low, found.high) == pytest.approx((-other.high, -other.low), abs=1e-12)
+    # Wider at a higher confidence.
+    sure = proportions.paired(a, b, c, d, 0.99)
+    assert sure.low <= found.low + 1e-12
+    assert sure.high >= found.high - 1e-12
+
+
+@pytest.mark.parametrize(("own", "control", "rows"), [(0.02, 0.0, 500), (0.03, 0.01, 1000), (0.3, 0.25, 300)])
+def test_paired_bounds_cover_as_often_as_they_say(own: float, control: float, rows: int) -> None:
+    random = np.random.default_rng(7)
+    low = high = 0
+    for _ in range(2_000):
+        shared = random.random(rows)
+        one, other = shared < own, shared < control
+        counts = [int((x & y).sum()) for x, y in ((one, other), (one, ~other), (~one, other), (~one, ~other))]
+        found = proportions.paired(*counts, 0.95)
+        low += found.low <= own - control
+        high += found.high >= own - control
+    assert low / 2_000 > 0.93
+    assert high / 2_000 > 0.93
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=300), st.sampled_from([0.5, 0.9, 0.99]))
+def test_a_quantile_is_the_smallest_value_that_covers_its_share(values: list[int], q: float) -> None:
+    array = np.array(values, dtype=float)
+    found = ranking.quantile(array, q)
+    assert (array <= found).mean() >= q - 1e-12
+    assert (array < found).mean() < q
+
+
+@pytest.mark.parametrize("rows", [40, 300, 1000, 5000])
+@pytest.mark.parametrize("tied", [False, True])
+def test_quantile_bounds_hold_whatever_the_distribution(rows: int, tied: bool) -> None:
+    random = np.random.default_rng(rows)
+    q, confidence = 0.99, 0.95
+    draws = random.pareto(1.2, (3_000, rows))
+    truth = (1 - q) ** (-1 / 1.2) - 1
+    if tied:
+        # The quantile of rounded values is the rounded quantile.
+        draws, truth = np.ceil(draws), math.ceil(truth)
+    bounds = np.array([ranking.quantile_bounds(row, q, confidence) for row in draws])
+    assert (bounds[:, 0] <= truth).mean() > confidence - 0.012
+    assert (bounds[:, 1] >= truth).mean() > confidence - 0.012
+    if not tied and rows >= 1000:
+        # And they are no wider than the binomial's steps make them.
+        assert (bounds[:, 1] >= truth).mean() < confidence + 0.03
+
+
+def test_too_few_rows_bound_no_high_quantile() -> None:
+    values = np.arange(298.0)
+    assert ranking.quantile_bounds(values, 0.99, 0.95)[1] == math.inf
+    assert ranking.quantile_bounds(np.arange(299.0), 0.99, 0.95)[1] == 298.0
+    assert ranking.quantile_bounds(np.empty(0), 0.5, 0.9) == (-math.inf, math.inf)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(20, 400))
+@settings(deadline=None, max_examples=50)
+def test_auc_is_scikit_learns(seed: int, rows: int) -> None:
+    random = np.random.default_rng(seed)
+    labels = random.random(rows) < 0.3
+    labels[:2] = [True, False]
+    labels[2:4] = [True, False]
+    scores = np.round(random.normal(size=rows) + labels, 1)
+    areas, _ = ranking.auc([scores], labels)
+    assert areas[0] == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+
+
+def test_delongs_variance_is_that_of_resampling_and_of_pairs() -> None:
+    random = np.random.default_rng(3)
+    labels = random.random(600) < 0.25
+    one = random.normal(size=600) + 0.8 * labels
+    scores = [one, one + random.normal(size=600) * 0.5]
+    areas, covariance = ranking.auc(scores, labels)
+    # By the definition, over all pairs.
+    up = [
+        (s[labels][:, None] > s[~labels][None, :]) + 0.5 * (s[labels][:, None] == s[~labels][None, :])
+        for s in scores
+    ]
+    wanted = (
+        np.cov([u.mean(axis=1) for u in up]) / labels.sum()
+        + np.cov([u.mean(axis=0) for u in up]) / (~labels).sum()
+    )
+    np.testing.assert_allclose(covariance, wanted, rtol=1e-10)
+    drawn = []
+    for _ in range(600):
+        rows = random.integers(0, 600, 600)
+        drawn.append(np.subtract(*[roc_auc_score(labels[rows], s[rows]) for s in scores]))
+    contrast = np.array([1.0, -1.0])
+    assert math.sqrt(contrast @ covariance @ contrast) == pytest.approx(np.std(drawn), rel=0.15)
+    assert areas[0] > areas[1]
+
+
+@pytest.mark.parametrize(("count", "limit"), [(1, 0), (12, 1), (12, 0), (24, 5)])
+def test_intervals_share_the_alarms_exactly(count: int, limit: int) -> None:
+    alpha = looks.per_interval(0.002, count, limit)
+    assert stats.binom.sf(limit, count, alpha) == pytest.approx(0.002, rel=1e-9)
+
+
+def test_looks_spend_no_more_than_all_alarms() -> None:
+    assert sum(looks.spent(look) for look in range(1, 10_000)) == pytest.approx(1, abs=1e-3)
