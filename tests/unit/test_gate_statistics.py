@@ -143,7 +143,7 @@ def test_a_quantile_is_the_smallest_value_that_covers_its_share(values: list[int
     assert (array < found).mean() < q
 
 
-@pytest.mark.parametrize("rows", [40, 300, 1000, 5000])
+@pytest.mark.parametrize("rows", [40, 300, 2000])
 @pytest.mark.parametrize("tied", [False, True])
 def test_quantile_bounds_hold_whatever_the_distribution(rows: int, tied: bool) -> None:
     random = np.random.default_rng(rows)
@@ -197,7 +197,7 @@ def test_delongs_variance_is_that_of_resampling_and_of_pairs() -> None:
     )
     np.testing.assert_allclose(covariance, wanted, rtol=1e-10)
     drawn = []
-    for _ in range(600):
+    for _ in range(300):
         rows = random.integers(0, 600, 600)
         drawn.append(np.subtract(*[roc_auc_score(labels[rows], s[rows]) for s in scores]))
     contrast = np.array([1.0, -1.0])

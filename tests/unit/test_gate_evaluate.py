@@ -1,0 +1,351 @@
+"""What gates say: of broken models, of too little, of the live bundle itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from loadtests import gates as calibration
+from loadtests import windows
+from scorer.release.gates.defaults import ACTION, SCORE
+from scorer.release.gates.evaluate import evaluate
+from scorer.release.gates.evidence import Counter, Evidence, Observed
+from scorer.release.gates.looks import between, prefixes
+from scorer.release.model import GateResult, GateSpec, Outcome
+from scorer.release.readout.canary import measure_canary
+
+PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+
+
+def random(seed: int = 1) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def judged(evidence: Evidence, *specs: GateSpec) -> dict[str, GateResult]:
+    return {result.metric: result for result in evaluate(specs or SCORE, evidence)}
+
+
+def blocking(evidence: Evidence) -> dict[str, Outcome]:
+    return {name: result.outcome for name, result in judged(evidence).items() if result.blocks}
+
+
+def changed(evidence: Evidence, change: Callable[[Observed], Observed]) -> Evidence:
+    return replace(evidence, shadow=change(evidence.shadow))
+
+
+# --- the right gate, and no other ---
+
+
+def test_the_live_bundle_itself_passes() -> None:
+    assert blocking(windows.same_bundle(5_000, random())) == {}
+
+
+def test_a_model_that_breaks_its_sla() -> None:
+    evidence = windows.same_bundle(5_000, random())
+    found = blocking(changed(evidence, lambda rows: replace(rows, exec_us=rows.exec_us * 20)))
+    assert found == {"exec_p99_us": FAIL}
+
+
+def test_a_model_whose_features_take_too_long() -> None:
+    evidence = windows.same_bundle(5_000, random())
+    found = blocking(changed(evidence, lambda rows: replace(rows, load_us=rows.load_us * 100)))
+    assert found == {"data_load_p99_us": FAIL}
+
+
+def test_a_model_that_returns_nan() -> None:
+    evidence = windows.same_bundle(5_000, random())
+
+    def broken(rows: Observed) -> Observed:
+        score, error = rows.score.copy(), rows.error.copy()
+        score[::500], error[::500] = np.nan, 2
+        score[7] = np.inf
+        return replace(rows, score=score, error=error)
+
+    results = judged(changed(evidence, broken))
+    assert {name for name, one in results.items() if one.blocks} == {"error_rate"}
+    assert results["error_rate"].outcome is FAIL
+    assert results["error_rate"].value == pytest.approx(11 / 5_000)
+    assert "10 non_finite" in results["error_rate"].words
+    assert "1 non-finite" in results["error_rate"].words
+
+
+def test_a_model_that_never_comes_back() -> None:
+    evidence = windows.same_bundle(5_000, random())
+    stuck = Counter(1, "live-1", "cr-000001", 10_000, 6_000, 900, 0, 0, 0, 5_000, stuck=True)
+    result = judged(replace(evidence, counters=[stuck]))["error_rate"]
+    assert result.outcome is FAIL
+    assert "stuck on 1 server" in result.words
+    assert "900 dropped" in result.words
+    assert judged(replace(evidence, counters=[replace(stuck, stuck=False)]))["error_rate"].outcome is PASS
+
+
+def test_a_model_whose_features_differ() -> None:
+    evidence = windows.same_bundle(5_000, random())
+    differs = (np.arange(5_000) % 100 == 0).astype(np.int64)
+    assert blocking(changed(evidence, lambda rows: replace(rows, differs=differs))) == {
+        "feature_parity_rate": FAIL
+    }
+    assert blocking(changed(evidence, lambda rows: replace(rows, absent=differs))) == {
+        "feature_parity_rate": FAIL
+    }
+
+
+def test_a_model_with_shifted_scores() -> None:
+    found = blocking(calibration.shifted(5_000, random(), 0.8))
+    assert found["score_psi"] is FAIL
+    assert set(found) <= {"score_psi", "score_psi_live", "flip_rate", "approve_rate_delta"}
+
+
+def test_a_model_with_other_decisions_on_the_same_scores() -> None:
+    evidence = windows.same_bundle(5_000, random())
+
+    def stricter(rows: Observed) -> Observed:
+        return replace(rows, label=1 + np.searchsorted((0.02, 0.5), rows.score, side="right"))
+
+    found = blocking(changed(evidence, stricter))
+    assert found == {"flip_rate": FAIL, "approve_rate_delta": FAIL}
+
+
+def test_a_model_that_is_not_the_one_that_was_logged() -> None:
+    evidence = replace(windows.same_bundle(5_000, random()), parity=(2_000, 0.01))
+    assert blocking(evidence) == {"parity_max_abs": FAIL}
+    assert blocking(replace(evidence, parity=(2_000, float("inf")))) == {"parity_max_abs": FAIL}
+
+
+# --- too little is not enough ---
+
+
+@pytest.mark.parametrize("rows", [0, 1, 20, 100])
+def test_few_rows_never_pass_and_never_fail(rows: int) -> None:
+    results = judged(windows.same_bundle(rows, random()))
+    assert {one.outcome for one in results.values() if not one.dry_run} <= {INCONCLUSIVE, PASS}
+    waiting = {name for name, one in results.items() if one.outcome is INCONCLUSIVE and not one.dry_run}
+    assert waiting >= {"exec_p99_us", "error_rate", "score_psi", "flip_rate", "approve_rate_delta"}
+
+
+def test_few_hours_are_inconclusive() -> None:
+    (result,) = evaluate([GateSpec("covered_hours_of_week", ">= 168")], windows.same_bundle(5_000, random()))
+    assert (result.outcome, result.value) == (INCONCLUSIVE, 1.0)
+    week = windows.observed(20_000, random(), minutes=7 * 24 * 60)
+    whole = replace(windows.same_bundle(10, random()), shadow=week)
+    (result,) = evaluate([GateSpec("covered_hours_of_week", ">= 168")], whole)
+    assert result.outcome is PASS
+
+
+def test_a_small_psi_on_too_few_rows_does_not_pass() -> None:
+    gate = GateSpec("score_psi", "< threshold(floor=0.1)")
+    few, many = (judged(windows.same_bundle(n, random(3)), gate)["score_psi"] for n in (150, 3_000))
+    assert few.value is not None
+    assert few.value < few.threshold  # type: ignore[operator]
+    assert few.outcome is INCONCLUSIVE
+    assert "chance alone reaches" in few.words
+    assert many.outcome is PASS
+    assert many.threshold == 0.1
+
+
+def test_without_a_control_flips_cannot_be_told_from_noise() -> None:
+    evidence = windows.same_bundle(5_000, random())
+    alone = replace(evidence, control=evidence.control.take(slice(0, 0)))
+    result = judged(alone)["flip_rate"]
+    assert result.outcome is INCONCLUSIVE
+    assert "A/A control" in result.words
+
+
+def test_flips_are_counted_beyond_the_controls_on_the_same_requests() -> None:
+    evidence = windows.same_bundle(5_000, random())
+    rows = np.arange(5_000)
+    noisy = replace(evidence.control, label=np.where(rows % 25 == 0, 2, 1 + (evidence.control.label > 9)))
+    plain = replace(evidence.shadow, live_label=np.ones(5_000, np.int64))
+    own = replace(plain, label=np.where((rows % 25 == 0) | (rows % 50 == 1), 2, 1))
+    control = replace(noisy, live_label=np.ones(5_000, np.int64))
+    order = np.random.default_rng(5).permutation(5_000)
+    found = judged(
+        replace(evidence, shadow=own, control=control.take(order)),
+        GateSpec("flip_rate", "<= 0.05 upper95", minus="aa_control"),
+    )["flip_rate"]
+    assert found.value == pytest.approx(0.02)
+    assert found.low < 0.02 < found.high < 0.03  # type: ignore[operator]
+    assert "control flips 4.00 %" in found.words
+
+
+# --- how outcomes come about ---
+
+
+@pytest.mark.parametrize(
+    ("hits", "rows", "outcome"),
+    [(0, 400, PASS), (8, 400, INCONCLUSIVE), (40, 400, FAIL), (0, 50, INCONCLUSIVE), (13, 400, INCONCLUSIVE)],
+)
+def test_bounds_decide_where_they_are_asked_for(hits: int, rows: int, outcome: Outcome) -> None:
+    evidence = windows.same_bundle(rows, random())
+    shadow = replace(evidence.shadow, error=(np.arange(rows) < hits).astype(np.int64))
+    (result,) = evaluate([GateSpec("error_rate", "<= 2% upper95")], replace(evidence, shadow=shadow))
+    assert result.outcome is outcome, result.words
+    if outcome is PASS:
+        assert result.high <= 0.02  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(0.5, PASS), (1.0, INCONCLUSIVE), (2.0, FAIL)])
+def test_a_p99_about_its_sla(factor: float, outcome: Outcome) -> None:
+    evidence = windows.same_bundle(3_000, random())
+    sla = float(np.quantile(evidence.shadow.exec_us, 0.99)) / factor
+    (result,) = evaluate([GateSpec("exec_p99_us", "<= sla")], replace(evidence, sla_us=sla))
+    assert result.outcome is outcome
+    assert result.threshold == pytest.approx(sla)
+
+
+def test_labels_that_have_not_matured_do_not_stand_in_the_way() -> None:
+    evidence = windows.same_bundle(5_000, random())
+    result = judged(evidence)["auc_matured"]
+    assert result.outcome is INCONCLUSIVE
+    assert not result.blocks
+    assert "labels_matured is 0" in result.words
+
+
+def test_a_worse_ranking_fails_and_the_same_one_passes() -> None:
+    evidence = windows.same_bundle(20_000, random())
+    fraud = random(4).random(20_000) < evidence.shadow.live_score
+    matured = replace(
+        evidence,
+        outcomes={"fraud": (evidence.shadow.key[fraud], np.ones(fraud.sum()))},
+        matured_before=int(evidence.shadow.at.max()) + 1,
+    )
+    assert judged(matured)["auc_matured"].outcome is PASS
+    blind = changed(matured, lambda rows: replace(rows, score=random(5).random(20_000)))
+    result = judged(blind)["auc_matured"]
+    assert result.outcome is FAIL
+    assert result.value == pytest.approx(-0.3, abs=0.15)
+
+
+def test_dry_run_and_waivers_are_shown_and_do_not_block() -> None:
+    evidence = replace(windows.same_bundle(5_000, random()), parity=(2_000, 0.01))
+    spec = GateSpec("parity_max_abs", "<= 1e-6", dry_run=True)
+    (dry,) = evaluate([spec], evidence)
+    assert (dry.outcome, dry.blocks) == (FAIL, False)
+    waived = evaluate([replace(spec, dry_run=False)], evidence, waivers={"parity_max_abs": ("mei", "known")})
+    assert (waived[0].outcome, waived[0].blocks, waived[0].waived_by) == (FAIL, False, "mei")
+
+
+def test_the_same_evidence_gives_the_same_words() -> None:
+    assert judged(windows.same_bundle(3_000, random(8))) == judged(windows.same_bundle(3_000, random(8)))
+
+
+def test_action_bundles_have_gates_of_their_own() -> None:
+    from readouts import actions
+
+    evidence = actions(8_000)
+    results = {one.metric: one for one in evaluate(ACTION, evidence)}
+    assert {one.outcome for one in results.values() if not one.dry_run} == {PASS}
+    starved = replace(evidence.shadow, least=np.full(8_000, 1e-9))
+    far = replace(evidence.shadow, distance=evidence.shadow.distance + 0.5)
+    worse = replace(evidence.shadow, ratio=np.where(evidence.outcomes["authorised"][1] > 0, 0.8, 1.6))
+    for shadow, metric in (
+        (starved, "min_propensity"),
+        (far, "policy_distance"),
+        (worse, "expected_reward_delta"),
+    ):
+        found = {one.metric for one in evaluate(ACTION, replace(evidence, shadow=shadow)) if one.blocks}
+        assert found == {metric}
+
+
+def test_the_reward_of_another_policy_is_found_by_propensities() -> None:
+    from readouts import actions
+
+    evidence = actions(200_000)
+    rng = random(11)
+    # Two actions; live draws the good one half of the time, the other policy in nine of ten.
+    good = rng.random(200_000) < 0.5
+    paid = (rng.random(200_000) < np.where(good, 0.9, 0.7)).astype(float)
+    shadow = replace(evidence.shadow, ratio=np.where(good, 0.9, 0.1) / 0.5)
+    found = evaluate(
+        [GateSpec("expected_reward_delta", ">= -0.01 lower95")],
+        replace(evidence, shadow=shadow, outcomes={"authorised": (shadow.key, paid)}),
+    )[0]
+    assert found.value == pytest.approx(0.08, abs=0.006)
+    assert found.low < 0.08 < found.high  # type: ignore[operator]
+
+
+# --- more than one look ---
+
+
+def test_intervals_fail_beyond_their_limit_only() -> None:
+    rows = 6_000
+    evidence = windows.same_bundle(rows, random())
+    start = int(evidence.shadow.at.min())
+    spec = GateSpec(
+        "error_rate", "== 0", interval_seconds=300, count=10, failure_limit=1, inconclusive_limit=1
+    )
+
+    def bad(intervals: int) -> GateResult:
+        hit = (evidence.shadow.at - start) // 300_000_000 < intervals
+        shadow = replace(evidence.shadow, error=hit.astype(np.int64))
+        return evaluate([spec], replace(evidence, shadow=shadow))[0]
+
+    assert [bad(n).outcome for n in (0, 1, 2)] == [PASS, PASS, FAIL]
+    assert "2 failed" in bad(2).words
+    early = between(evidence, start, start + 1_500_000_000)
+    assert evaluate([spec], early)[0].outcome is INCONCLUSIVE
+    # Intervals without rows are not known.
+    gap = evidence.shadow.take((evidence.shadow.at - start) // 300_000_000 % 3 > 0)
+    gapped = replace(gap, at=np.where(np.arange(len(gap)) == 0, start, gap.at))
+    strict = replace(spec, min_rows=10)
+    assert evaluate([strict], replace(evidence, shadow=gapped))[0].outcome is INCONCLUSIVE
+
+
+def test_looks_are_at_numbers_of_rows_not_at_moments() -> None:
+    evidence = windows.same_bundle(1_000, random())
+    whole = [len(one.shadow) for one in prefixes(evidence)]
+    assert whole == [200, 300, 450, 675]
+    more = [len(one.shadow) for one in prefixes(windows.same_bundle(1_020, random()))]
+    assert more == [200, 300, 450, 675, 1012]
+
+
+def test_a_look_that_failed_stays_failed() -> None:
+    evidence = windows.canary(3_000, random(2))
+    slow = evidence.shadow.exec_us.copy()
+    slow[:450] *= 40
+    broken = replace(evidence, shadow=replace(evidence.shadow, exec_us=slow))
+    spec = [GateSpec("exec_p99_us", "<= sla")]
+    (now,) = evaluate(spec, broken, repeated=True, measured_by=measure_canary)
+    assert now.outcome is FAIL
+    assert now.rows < 1_000
+
+
+def test_a_shifted_canary_is_caught_and_its_twin_is_not() -> None:
+    def failed(evidence: Evidence) -> set[str]:
+        return {one.metric for one in calibration.canary_judged(evidence) if one.outcome is FAIL}
+
+    assert failed(windows.canary(5_000, random(3), shift=1.0)) >= {"score_psi", "score_psi_live"}
+    assert failed(windows.canary(5_000, random(3))) == set()
+    few = calibration.canary_judged(windows.canary(100, random(3), shift=1.0))
+    assert {one.outcome for one in few} == {INCONCLUSIVE}
+
+
+# --- calibration: the whole of it is `make bench-gates` ---
+
+
+@pytest.mark.parametrize(
+    ("case", "rows", "count"),
+    [(0, 100, 150), (0, 1_000, 150), (1, 300, 150), (2, 1_000, 150), (3, 1_000, 100)],
+)
+def test_the_live_bundle_rarely_fails(case: int, rows: int, count: int) -> None:
+    _, make, judge = calibration.CASES[case]
+    found = calibration.alarms(rows, count, make, judge, salt=1)
+    assert found.rate <= 2.0, found.by_gate
+
+
+def test_the_rule_of_thumb_alarms_where_ours_does_not() -> None:
+    _, make, judge = calibration.CASES[0]
+    found = calibration.alarms(100, 100, make, judge, salt=2)
+    assert found.thumb > 10
+    assert found.failed <= 2
+
+
+def test_what_shifts_is_found_the_sooner_the_larger_it_is() -> None:
+    sizes = (0.3, 0.6, 1.2)
+    few, many = (calibration.least_found(n, 10, calibration.shifted, sizes) for n in (1_000, 10_000))
+    assert many is not None
+    assert few is not None
+    assert many <= few
