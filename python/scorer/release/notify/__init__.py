@@ -1,17 +1,37 @@
-"""Telling people: channels by apprise, signed webhooks, each after the transaction that it tells of."""
+"""Telling people: channels by apprise, signed webhooks, each after the transaction that it tells of.
+
+A message is a row of the same transaction as what it tells; `deliver` sends it afterwards, at least once,
+whatever is killed between. Receivers tell a repetition by `Scorer-Delivery`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import secrets as random_secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from scorer.release.model import Actor, Severity
-from scorer.release.store import Store
+from sqlalchemy import Row, insert, select, update
+
+from scorer.release.access import Access
+from scorer.release.access.names import check_checkpoints
+from scorer.release.audit import Audit
+from scorer.release.errors import NotFoundError, PlatformError
+from scorer.release.model import Actor, Role, Severity
+from scorer.release.notify import targets
+from scorer.release.notify.outbox import GIVEN_UP, SENT, WAITING, Outbox
+from scorer.release.notify.sending import SECONDS, Message, NotSentError, send
+from scorer.release.store import Store, dumps, tables, utcnow
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+_RANKS = {severity: rank for rank, severity in enumerate(Severity)}
+_AT_ONCE = 8  # channels that are sent to at the same time, each by a thread
+_PER_CHANNEL = 5  # messages of one claim: 5 × 20 s is within its lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +68,38 @@ class Delivery:
 class Notifications:
     """Channels, and the outbox that `deliver` empties."""
 
-    def __init__(self, store: Store) -> None:
-        raise NotImplementedError
+    def __init__(
+        self,
+        store: Store,
+        access: Access | None = None,
+        audit: Audit | None = None,
+        *,
+        now: Callable[[], datetime] = utcnow,
+    ) -> None:
+        self._store = store
+        self._audit = audit or Audit(store, now=now)
+        self._access = access or Access(store, self._audit, now=now)
+        self._now = now
+        self._outbox = Outbox(store, random_secrets.token_hex(8), now)
+        self._lock = threading.Lock()
+        self._busy: dict[int, threading.Thread] = {}
+        self._sent = 0
+        self._closed = False
+        self._forgotten = float("-inf")
+
+    # === channels ===
 
     def channels(self, actor: Actor, project: str) -> Sequence[Channel]:
         """Of a project."""
-        raise NotImplementedError
+        self._access.require(actor, Role.VIEWER, project)
+        table = tables.channels
+        with self._store.read() as connection:
+            rows = connection.execute(
+                select(table)
+                .where(table.c.project == project, table.c.removed_at.is_(None))
+                .order_by(table.c.id)
+            ).all()
+        return [_channel(row) for row in rows]
 
     def add_channel(
         self,
@@ -66,19 +112,110 @@ class Notifications:
         secret: str | None = None,
     ) -> Channel:
         """Owners. A webhook's deliveries are signed with `secret` (HMAC-SHA256)."""
-        raise NotImplementedError
+        self._access.require(actor, Role.OWNER, project)
+        kind = targets.check(url, secret)
+        with self._store.write() as connection:
+            row = connection.execute(
+                insert(tables.channels)
+                .values(
+                    project=project,
+                    kind=kind,
+                    url=url,
+                    secret=secret,
+                    severity=severity,
+                    checkpoints=check_checkpoints(checkpoints),
+                    created_by=actor.user,
+                    created_at=self._now(),
+                )
+                .returning(tables.channels)
+            ).one()
+            channel = _channel(row)
+            self._audit.append(
+                connection,
+                actor,
+                "channel.add",
+                f"channel {channel.id}",
+                project=project,
+                details={
+                    "url": channel.url,
+                    "kind": kind,
+                    "severity": severity,
+                    "checkpoints": list(channel.checkpoints),
+                },
+            )
+        return channel
 
     def remove_channel(self, actor: Actor, channel: int) -> None:
-        """Owners."""
-        raise NotImplementedError
+        """Owners. Its address and secret are forgotten; what waits is given up."""
+        row = self._row(actor, channel)
+        self._access.require(actor, Role.OWNER, row.project)
+        table, box = tables.channels, tables.outbox
+        with self._store.write() as connection:
+            done = connection.execute(
+                update(table)
+                .where(table.c.id == channel, table.c.removed_at.is_(None))
+                .values(removed_at=self._now(), url=_channel(row).url, secret=None)
+            )
+            if done.rowcount == 0:
+                return  # somebody else has, a moment ago
+            connection.execute(
+                update(box)
+                .where(box.c.channel == channel, box.c.state == WAITING)
+                .values(state=GIVEN_UP, ended_at=self._now(), error="the channel was removed")
+            )
+            self._audit.append(connection, actor, "channel.remove", f"channel {channel}", project=row.project)
 
     def test_channel(self, actor: Actor, channel: int) -> Delivery:
-        """Sends one message now and says what came of it."""
-        raise NotImplementedError
+        """Sends one message now and says what came of it. Owners."""
+        row = self._row(actor, channel)
+        self._access.require(actor, Role.OWNER, row.project)
+        now = self._now()
+        box = tables.outbox
+        values = {
+            "channel": channel,
+            "delivery": _new_delivery(),
+            "at": now,
+            "severity": Severity.INFO,
+            "subject": f"Test message for {row.project}",
+            "body": f"{actor.user} asked scorer's platform for this message: the channel works.",
+            "checkpoint": "",
+            "payload": {"test": True},
+        }
+        error = ""
+        try:
+            send(row.url, row.secret, _message({**values, "project": row.project}))
+        except NotSentError as failed:
+            error = str(failed)
+        with self._store.write() as connection:
+            made = connection.execute(
+                insert(box)
+                .values(
+                    **values,
+                    state=GIVEN_UP if error else SENT,
+                    attempts=1,
+                    due_at=now,
+                    ended_at=self._now(),
+                    error=error,
+                )
+                .returning(box)
+            ).one()
+            return _delivery(made)
 
     def deliveries(self, actor: Actor, project: str, *, limit: int = 100) -> Sequence[Delivery]:
         """Newest first."""
-        raise NotImplementedError
+        self._access.require(actor, Role.VIEWER, project)
+        box, table = tables.outbox, tables.channels
+        with self._store.read() as connection:
+            rows = connection.execute(
+                select(box)
+                .join(table, table.c.id == box.c.channel)
+                .where(table.c.project == project)
+                .order_by(box.c.id.desc())
+                .limit(max(0, min(limit, 1000)))
+            )
+            return [_delivery(row) for row in rows]
+
+    # === messages ===
 
     def tell(
         self,
@@ -90,10 +227,151 @@ class Notifications:
         *,
         checkpoint: str = "",
         payload: Mapping[str, Any] | None = None,
+        key: str | None = None,
     ) -> None:
-        """Puts a message into the outbox as part of the caller's transaction."""
-        raise NotImplementedError
+        """Puts a message into the outbox as part of the caller's transaction.
 
-    def deliver(self) -> int:
-        """Sends what waits and is due; how many were sent. Called by the platform's ticker."""
-        raise NotImplementedError
+        A channel is told once for each `key`: a step that runs again after a kill tells nobody twice.
+        """
+        table, box = tables.channels, tables.outbox
+        now = self._now()
+        rows = connection.execute(
+            select(table).where(table.c.project == project, table.c.removed_at.is_(None))
+        ).all()
+        for row in rows:
+            if _RANKS[severity] < _RANKS[Severity(row.severity)]:
+                continue
+            if checkpoint and row.checkpoints and checkpoint not in row.checkpoints:
+                continue
+            told = select(box.c.id).where(box.c.channel == row.id, box.c.key == key)
+            if key is not None and connection.execute(told).first() is not None:
+                continue
+            connection.execute(
+                insert(box).values(
+                    channel=row.id,
+                    delivery=_new_delivery(),
+                    at=now,
+                    severity=severity,
+                    subject=" ".join(subject.split())[:200],
+                    body=body,
+                    checkpoint=checkpoint,
+                    payload=dict(payload or {}),
+                    key=key,
+                    state=WAITING,
+                    due_at=now,
+                )
+            )
+
+    def deliver(self, wait: float = 5.0) -> int:
+        """Sends what waits and is due; how many were sent since the last call. The ticker calls it.
+
+        Each channel has a thread, so one that is slow delays no other; they are waited for `wait` seconds at
+        most and go on afterwards.
+        """
+        until = time.monotonic() + wait
+        with self._lock:
+            busy = list(self._busy)
+            if self._closed:
+                return 0
+        self._forget_sometimes()
+        if len(busy) < _AT_ONCE:
+            for channel, rows in self._outbox.claim(busy, _AT_ONCE - len(busy), _PER_CHANNEL).items():
+                thread = threading.Thread(
+                    target=self._send_all, args=(channel, rows), name=f"notify-{channel}", daemon=True
+                )
+                with self._lock:
+                    self._busy[channel] = thread
+                thread.start()
+        with self._lock:
+            threads = list(self._busy.values())
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        with self._lock:
+            sent, self._sent = self._sent, 0
+        return sent
+
+    def close(self, wait: float = SECONDS + 5) -> None:
+        """Lets messages under way end; what is not sent yet waits in the database for the next start."""
+        with self._lock:
+            self._closed = True
+            threads = list(self._busy.values())
+        until = time.monotonic() + wait
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _send_all(self, channel: int, rows: Sequence[Row[Any]]) -> None:
+        try:
+            for number, row in enumerate(rows):
+                if self._closed:
+                    self._outbox.release(rows[number:])
+                    return
+                error = None
+                try:
+                    send(row.url, row.secret, _message(row._mapping))
+                except NotSentError as failed:
+                    error = str(failed)
+                self._outbox.ended(row, error)
+                if error is None:
+                    with self._lock:
+                        self._sent += 1
+        except PlatformError:
+            # The database is away, which the ticker tells; the claims run out, and the rest is sent then.
+            pass
+        finally:
+            with self._lock:
+                del self._busy[channel]
+
+    def _forget_sometimes(self) -> None:
+        now = time.monotonic()
+        if now - self._forgotten > 3600:
+            self._forgotten = now
+            self._outbox.forget()
+
+    def _row(self, actor: Actor, channel: int) -> Row[Any]:
+        """The channel, for somebody who may at least see its project."""
+        table = tables.channels
+        query = select(table).where(table.c.id == channel, table.c.removed_at.is_(None))
+        if not actor.admin:
+            query = query.where(table.c.project.in_(sorted(actor.roles)))
+        with self._store.read() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no channel {channel} that you may see; list those of your project")
+        return row
+
+
+def _new_delivery() -> str:
+    return f"dlv_{random_secrets.token_hex(12)}"
+
+
+def _message(row: Mapping[Any, Any]) -> Message:
+    at: datetime = row["at"]
+    document = {
+        "id": row["delivery"],
+        "at": at.isoformat().replace("+00:00", "Z"),
+        "project": row["project"],
+        "checkpoint": row["checkpoint"],
+        "severity": row["severity"],
+        "subject": row["subject"],
+        "body": row["body"],
+        "payload": row["payload"],
+    }
+    return Message(
+        row["delivery"], row["subject"], row["body"], Severity(row["severity"]), dumps(document).encode()
+    )
+
+
+def _channel(row: Row[Any]) -> Channel:
+    return Channel(
+        id=row.id,
+        project=row.project,
+        url=targets.shown(row.url, row.kind),
+        kind=row.kind,
+        severity=Severity(row.severity),
+        checkpoints=tuple(row.checkpoints),
+        created_by=row.created_by,
+    )
+
+
+def _delivery(row: Row[Any]) -> Delivery:
+    return Delivery(row.id, row.channel, row.at, row.subject, row.state, row.attempts, row.error)

@@ -344,6 +344,7 @@ outbox = Table(
     metadata,
     _number(),
     Column("channel", ForeignKey("channels.id"), nullable=False),
+    Column("delivery", Text, nullable=False),  # the same for every attempt, and to nobody else
     Column("at", Instant, nullable=False),
     Column("severity", Words, nullable=False),
     Column("subject", Words, nullable=False),

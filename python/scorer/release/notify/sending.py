@@ -1,0 +1,245 @@
+"""Sends one message, within a bound, or says in a line why not."""
+
+from __future__ import annotations
+
+import logging
+import re
+import ssl
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from urllib.parse import unquote
+
+import httpcore
+
+from scorer.errors import ScorerError
+from scorer.platform import webhooks
+from scorer.release.model import Severity
+from scorer.release.notify import addresses, targets
+
+SECONDS = 20.0
+"""For one message, everything included."""
+
+_CONNECT = 5.0
+
+
+class NotSentError(ScorerError):
+    """A message that did not arrive, as far as we know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What goes to one channel."""
+
+    delivery: str
+    subject: str
+    body: str
+    severity: Severity
+    document: bytes
+    """What a webhook posts."""
+
+
+def send(url: str, secret: str | None, message: Message, *, seconds: float = SECONDS) -> None:
+    """Sends it. Raises NotSentError, without the URL's secrets."""
+    try:
+        if secret is not None:
+            _post(url, secret, message, time.monotonic() + seconds)
+        else:
+            _within(seconds, lambda: _notify(url, message))
+    except NotSentError:
+        raise
+    except Exception as error:
+        kind = targets.APPRISE if secret is None else targets.WEBHOOK
+        raise NotSentError(_short(str(error) or type(error).__name__, url, kind)) from error
+
+
+# === webhooks ===
+
+
+def _post(url: str, secret: str, message: Message, until: float) -> None:
+    at = int(time.time())
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "scorer-platform",
+        webhooks.DELIVERY: message.delivery,
+        webhooks.SIGNATURE: webhooks.sign(secret, message.document, at),
+    }
+    backend = _Checked(until, encrypted=url.startswith("https:"))
+    timeout = {"connect": _CONNECT, "read": SECONDS, "write": SECONDS, "pool": _CONNECT}
+    with (
+        httpcore.ConnectionPool(ssl_context=_tls(), network_backend=backend) as pool,
+        # The reply's status says everything; its body is not read.
+        pool.stream(
+            "POST",
+            url,
+            headers=list(headers.items()),
+            content=message.document,
+            extensions={"timeout": timeout},
+        ) as reply,
+    ):
+        status = reply.status
+    if 300 <= status < 400:
+        raise NotSentError(
+            f"the receiver answered {status}: redirects are not followed; give the final address"
+        )
+    if not 200 <= status < 300:
+        raise NotSentError(f"the receiver answered {status}")
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+class _Checked(httpcore.NetworkBackend):
+    """Connects to an address that was checked, not to what the name means a moment later."""
+
+    def __init__(self, until: float, *, encrypted: bool) -> None:
+        self._until = until
+        self._encrypted = encrypted
+        self._backend = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        try:
+            found = addresses.resolve(host, port)
+        except (OSError, UnicodeError) as error:
+            raise NotSentError(f"{host} is no known host ({error})") from error
+        addresses.check(host, found, encrypted=self._encrypted)
+        for number, address in enumerate(found, 1):
+            try:
+                stream = self._backend.connect_tcp(
+                    address, port, _left(self._until, timeout), local_address, socket_options
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                if number == len(found):
+                    raise NotSentError(f"{host}:{port} does not answer ({error})") from error
+            else:
+                return _Timed(stream, self._until)
+        raise NotSentError(f"{host} has no address")
+
+    def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.NetworkStream:
+        raise NotImplementedError
+
+    def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+class _Timed(httpcore.NetworkStream):
+    """A stream whose every wait ends at the deadline: who answers a byte a second holds nobody up."""
+
+    def __init__(self, stream: httpcore.NetworkStream, until: float) -> None:
+        self._stream = stream
+        self._until = until
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _left(self._until, timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, _left(self._until, timeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        left = _left(self._until, timeout)
+        return _Timed(self._stream.start_tls(ssl_context, server_hostname, left), self._until)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+def _left(until: float, timeout: float | None) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise NotSentError("the receiver was too slow")
+    return left if timeout is None else min(left, timeout)
+
+
+# === apprise ===
+
+
+def _notify(url: str, message: Message) -> None:
+    from apprise import NotifyType
+
+    plugin = targets.open_plugin(url)
+    kinds = {
+        Severity.INFO: NotifyType.INFO,
+        Severity.WARNING: NotifyType.WARNING,
+        Severity.ERROR: NotifyType.FAILURE,
+    }
+    said = _said()
+    said.begin()
+    if not plugin.notify(body=message.body, title=message.subject, notify_type=kinds[message.severity]):
+        lines = "; ".join(said.end()) or "the service did not take it"
+        raise NotSentError(_short(lines, url, targets.APPRISE))
+
+
+class _Said(logging.Handler):
+    """What apprise logs in this thread: it returns only whether something went wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._local = threading.local()
+
+    def begin(self) -> None:
+        self._local.lines = []
+
+    def end(self) -> list[str]:
+        lines: list[str] = self._local.lines
+        return list(dict.fromkeys(lines))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = getattr(self._local, "lines", None)
+        if lines is not None and len(lines) < 10:
+            lines.append(record.getMessage())
+
+
+@cache
+def _said() -> _Said:
+    handler = _Said()
+    logging.getLogger("apprise").addHandler(handler)
+    return handler
+
+
+def _within(seconds: float, work: Any) -> None:
+    """Runs it in a thread that is left behind when it takes too long: apprise bounds each wait alone."""
+    outcome: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            outcome.append(error)
+        else:
+            outcome.append(None)
+
+    thread = threading.Thread(target=run, name="notify-apprise", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise NotSentError(f"the service did not finish within {seconds:g} s")
+    if outcome[0] is not None:
+        raise outcome[0]
+
+
+def _short(text: str, url: str, kind: str) -> str:
+    """One line, without any longer piece of the URL that is not shown anyway: it may be a secret."""
+    line = " ".join(text.split())
+    known = targets.shown(url, kind)
+    pieces = {piece for piece in re.split(r"[/:@?&=#,%+]+", url) if len(piece) > 3 and piece not in known}
+    pieces |= {unquote(piece) for piece in pieces}
+    for piece in sorted(pieces, key=len, reverse=True):
+        line = line.replace(piece, "****")
+    return line[:300]

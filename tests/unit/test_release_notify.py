@@ -1,0 +1,534 @@
+"""Notifications, sent to real receivers on this machine."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from receivers import HttpReceiver, Received, SmtpReceiver
+from sqlalchemy import select, update
+
+from scorer.platform import webhooks
+from scorer.release.access import Access
+from scorer.release.audit import Audit
+from scorer.release.errors import InvalidError, NotAllowedError, NotFoundError
+from scorer.release.model import PLATFORM, Actor, Role, Severity
+from scorer.release.notify import Notifications, addresses, sending, targets
+from scorer.release.notify.outbox import ATTEMPTS, LEASE, pause
+from scorer.release.store import Store, tables
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+SLACK = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
+SECRET = "a secret of sufficient length"
+OWNER = Actor("olga", {"checkout": Role.OWNER})
+WAIT = 30.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = START
+
+    def __call__(self) -> datetime:
+        return self.at
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def notifications(store: Store, clock: Clock) -> Iterator[Notifications]:
+    access = Access(store, now=clock)
+    access.create_project(PLATFORM, "checkout", "Checkout")
+    access.create_project(PLATFORM, "payouts", "Payouts")
+    made = Notifications(store, access, now=clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def http() -> Iterator[HttpReceiver]:
+    with HttpReceiver() as receiver:
+        yield receiver
+
+
+def hook(notifications: Notifications, http: HttpReceiver, **more: object) -> int:
+    url = f"http://127.0.0.1:{http.port}/hook"
+    return notifications.add_channel(OWNER, "checkout", url, secret=SECRET, **more).id  # type: ignore[arg-type]
+
+
+def tell(
+    store: Store, notifications: Notifications, subject: str = "cr-000001 passed", **more: object
+) -> None:
+    with store.write() as connection:
+        notifications.tell(
+            connection,
+            "checkout",
+            more.pop("severity", Severity.INFO),
+            subject,
+            "All gates.",
+            **more,  # type: ignore[arg-type]
+        )
+
+
+def states(notifications: Notifications) -> list[tuple[str, str, int]]:
+    return [(each.subject, each.state, each.attempts) for each in notifications.deliveries(OWNER, "checkout")]
+
+
+# === webhooks ===
+
+
+def test_a_signed_webhook(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
+    hook(notifications, http)
+    tell(store, notifications, checkpoint="fraud.checkout", payload={"change": "cr-000001", "share": 0.1})
+    assert notifications.deliver(WAIT) == 1
+    [got] = http.received
+    webhooks.verify(SECRET, got.headers["Scorer-Signature"], got.body)
+    with pytest.raises(webhooks.SignatureError, match="does not fit the body"):
+        webhooks.verify("another secret", got.headers["Scorer-Signature"], got.body)
+    with pytest.raises(webhooks.SignatureError, match="does not fit the body"):
+        webhooks.verify(SECRET, got.headers["Scorer-Signature"], got.body.replace(b"0.1", b"0.2"))
+    document = json.loads(got.body)
+    assert document.pop("id") == got.headers["Scorer-Delivery"]
+    assert document == {
+        "at": "2026-03-01T12:00:00Z",
+        "project": "checkout",
+        "checkpoint": "fraud.checkout",
+        "severity": "info",
+        "subject": "cr-000001 passed",
+        "body": "All gates.",
+        "payload": {"change": "cr-000001", "share": 0.1},
+    }
+    assert got.headers["Content-Type"] == "application/json"
+    assert states(notifications) == [("cr-000001 passed", "sent", 1)]
+    assert notifications.deliver(WAIT) == 0
+    assert len(http.received) == 1
+
+
+def test_a_signature_of_another_time_or_form() -> None:
+    body = b'{"a":1}'
+    header = webhooks.sign(SECRET, body, 1000)
+    webhooks.verify(SECRET, header, body, clock=lambda: 1300)
+    webhooks.verify(SECRET, f"t=1000,v1={'0' * 64},{header.partition(',')[2]}", body, clock=lambda: 700)
+    for now, words in ((1301, "301 s old"), (699, "301 s ahead")):
+        with pytest.raises(webhooks.SignatureError, match=words):
+            webhooks.verify(SECRET, header, body, clock=lambda now=now: now)  # type: ignore[misc]
+    moved = header.replace("t=1000", "t=1200")  # the time is signed too
+    with pytest.raises(webhooks.SignatureError, match="does not fit"):
+        webhooks.verify(SECRET, moved, body, clock=lambda: 1200)
+    for wrong in ("", "t=1", "v1=aa", "t=x,v1=aa", "t=1,t=2,v1=aa", "t=1,v1=ä", header.replace("v1", "v0")):
+        with pytest.raises(webhooks.SignatureError, match="is not"):
+            webhooks.verify(SECRET, wrong, body, clock=lambda: 1000)
+
+
+def test_the_signature_is_the_documented_one() -> None:
+    import hashlib
+    import hmac
+
+    code = hmac.new(SECRET.encode(), b"1000." + b"body", hashlib.sha256).hexdigest()
+    assert webhooks.sign(SECRET, b"body", 1000) == f"t=1000,v1={code}"
+
+
+# === at least once ===
+
+
+def test_a_refused_message_is_tried_again_later_and_in_the_end_given_up(
+    store: Store, notifications: Notifications, http: HttpReceiver, clock: Clock
+) -> None:
+    hook(notifications, http)
+    http.answer = lambda _: 503
+    tell(store, notifications)
+    for attempt in range(1, ATTEMPTS + 1):
+        assert notifications.deliver(WAIT) == 0
+        assert len(http.received) == attempt
+        if attempt < ATTEMPTS:
+            assert states(notifications) == [("cr-000001 passed", "waiting", attempt)]
+            clock.at += pause(attempt) - timedelta(microseconds=1)
+            notifications.deliver(WAIT)
+            assert len(http.received) == attempt  # not before its time
+            clock.at += timedelta(microseconds=1)
+    [delivery] = notifications.deliveries(OWNER, "checkout")
+    assert (delivery.state, delivery.error) == ("given up", "the receiver answered 503")
+    clock.at += timedelta(days=1)
+    notifications.deliver(WAIT)
+    assert len(http.received) == ATTEMPTS
+    assert len({got.headers["Scorer-Delivery"] for got in http.received}) == 1
+    assert len({got.body for got in http.received}) == 1
+
+
+def test_what_recovers_is_sent(
+    store: Store, notifications: Notifications, http: HttpReceiver, clock: Clock
+) -> None:
+    hook(notifications, http)
+    http.answer = lambda _: 500
+    tell(store, notifications)
+    notifications.deliver(WAIT)
+    http.answer = lambda _: 200
+    clock.at += pause(1)
+    assert notifications.deliver(WAIT) == 1
+    [delivery] = notifications.deliveries(OWNER, "checkout")
+    assert (delivery.state, delivery.attempts, delivery.error) == ("sent", 2, "")
+
+
+def test_a_rolled_back_transaction_tells_nobody(
+    store: Store, notifications: Notifications, http: HttpReceiver
+) -> None:
+    hook(notifications, http)
+    with pytest.raises(ZeroDivisionError), store.write() as connection:
+        notifications.tell(connection, "checkout", Severity.INFO, "never", "")
+        _ = 1 / 0
+    assert notifications.deliver(WAIT) == 0
+    assert http.received == []
+
+
+def test_a_key_tells_once(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
+    hook(notifications, http)
+    for _ in range(2):
+        tell(store, notifications, key="cr-000001:deploying:3")
+    tell(store, notifications, key="cr-000001:deploying:4")
+    tell(store, notifications)
+    tell(store, notifications)
+    assert notifications.deliver(WAIT) == 4
+
+
+def test_several_processes_send_nothing_twice(
+    store: Store, database_url: str, notifications: Notifications, http: HttpReceiver, clock: Clock
+) -> None:
+    hook(notifications, http)
+    for number in range(20):
+        tell(store, notifications, f"message {number}")
+    other_store = Store(database_url)
+    others = [notifications, Notifications(other_store, now=clock)]
+    threads = [
+        threading.Thread(target=lambda each=each: [each.deliver(WAIT) for _ in range(8)])  # type: ignore[misc]
+        for each in others
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    subjects = [json.loads(got.body)["subject"] for got in http.received]
+    assert sorted(subjects) == sorted(f"message {number}" for number in range(20))
+    others[1].close()
+    other_store.close()
+
+
+def test_the_claim_of_a_killed_process_runs_out(
+    store: Store, notifications: Notifications, http: HttpReceiver, clock: Clock
+) -> None:
+    hook(notifications, http)
+    tell(store, notifications)
+    with store.write() as connection:  # as it stands when a process is killed while it sends
+        connection.execute(
+            update(tables.outbox).values(claimed_by="somebody gone", claimed_until=clock.at + LEASE)
+        )
+    assert notifications.deliver(WAIT) == 0
+    clock.at += LEASE
+    assert notifications.deliver(WAIT) == 1
+
+
+def test_a_clock_set_back_holds_nothing_up(
+    store: Store, notifications: Notifications, http: HttpReceiver, clock: Clock
+) -> None:
+    hook(notifications, http)
+    clock.at += timedelta(days=365)
+    tell(store, notifications)
+    clock.at -= timedelta(days=365)
+    assert notifications.deliver(WAIT) == 1
+
+
+def test_a_slow_receiver_holds_up_neither_the_ticker_nor_other_channels(
+    store: Store, notifications: Notifications, http: HttpReceiver
+) -> None:
+    may_go, slow_has_it = threading.Event(), threading.Event()
+
+    def answer(_: Received) -> int:
+        slow_has_it.set()
+        may_go.wait(WAIT)
+        return 204
+
+    with HttpReceiver(answer) as slow:
+        hook(notifications, slow)
+        hook(notifications, http)
+        tell(store, notifications)
+        notifications.deliver(0.0)  # comes back while one of them has not answered
+        assert slow_has_it.wait(WAIT)
+        notifications.deliver(0.0)  # and takes up neither again
+        may_go.set()
+        notifications.close()
+        assert [len(each.received) for each in (slow, http)] == [1, 1]
+    assert {state for _, state, _ in states(notifications)} == {"sent"}
+
+
+def test_a_receiver_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers a byte now and then, so that no single wait is too long."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+
+    def drip() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            while not stop.wait(0.02):
+                try:
+                    connection.sendall(b"H")
+                except OSError:
+                    return
+
+    thread = threading.Thread(target=drip, daemon=True)
+    thread.start()
+    message = sending.Message("dlv_1", "s", "b", Severity.INFO, b"{}")
+    with pytest.raises(sending.NotSentError):
+        sending.send(f"http://127.0.0.1:{listening.getsockname()[1]}/", SECRET, message, seconds=0.3)
+    stop.set()
+    thread.join()
+    listening.close()
+
+
+def test_what_went_wrong_is_kept_in_a_line_without_secrets(
+    store: Store, notifications: Notifications
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    notifications.add_channel(OWNER, "checkout", f"json://user:hunter2hunter2@127.0.0.1:{port}/tokentoken")
+    notifications.add_channel(
+        OWNER, "checkout", f"http://127.0.0.1:{port}/services/abcdefghijklmnop", secret=SECRET
+    )
+    tell(store, notifications)
+    notifications.deliver(WAIT)
+    said = [each.error for each in notifications.deliveries(OWNER, "checkout")]
+    assert all(said)
+    assert not [each for each in said if "\n" in each or "hunter2" in each or "tokentoken" in each]
+    assert f"127.0.0.1:{port} does not answer" in said[0]
+
+
+def test_a_redirect_is_not_followed(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
+    with HttpReceiver(lambda _: 307, location=f"http://127.0.0.1:{http.port}/") as redirecting:
+        hook(notifications, redirecting)
+        notifications.add_channel(OWNER, "checkout", f"json://127.0.0.1:{redirecting.port}/")
+        tell(store, notifications)
+        notifications.deliver(WAIT)
+    assert http.received == []
+    assert "redirects are not followed" in notifications.deliveries(OWNER, "checkout")[1].error
+
+
+# === apprise ===
+
+
+def test_json_by_apprise(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
+    notifications.add_channel(OWNER, "checkout", f"json://127.0.0.1:{http.port}/x")
+    tell(store, notifications, severity=Severity.ERROR)
+    assert notifications.deliver(WAIT) == 1
+    got = json.loads(http.received[0].body)
+    assert (got["title"], got["message"], got["type"]) == ("cr-000001 passed", "All gates.", "failure")
+
+
+def test_mail_by_apprise(store: Store, notifications: Notifications) -> None:
+    with SmtpReceiver() as smtp:
+        notifications.add_channel(
+            OWNER,
+            "checkout",
+            f"mailto://127.0.0.1:{smtp.port}?from=scorer@example.com&to=team@example.com",
+        )
+        tell(store, notifications, subject="cr-000001\r\nBcc: everybody@example.com")
+        assert notifications.deliver(WAIT) == 1
+        [mail] = smtp.mails
+    headers = mail.partition("\r\n\r\n")[0]
+    assert "team@example.com" in headers
+    assert "\r\nBcc:" not in headers
+    assert "All gates." in mail
+
+
+# === channels ===
+
+
+def test_filters(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
+    hook(notifications, http, severity=Severity.WARNING, checkpoints=["fraud.checkout"])
+    told = [
+        (Severity.INFO, "fraud.checkout", False),
+        (Severity.WARNING, "fraud.checkout", True),
+        (Severity.ERROR, "fraud.checkout", True),
+        (Severity.ERROR, "action.authorise", False),
+        (Severity.ERROR, "", True),  # of no checkpoint: for everybody
+    ]
+    for severity, checkpoint, _ in told:
+        tell(store, notifications, f"{severity} {checkpoint}", severity=severity, checkpoint=checkpoint)
+    with store.write() as connection:
+        notifications.tell(connection, "payouts", Severity.ERROR, "another project's", "")
+    notifications.deliver(WAIT)
+    assert [json.loads(got.body)["subject"] for got in http.received] == [
+        f"{severity} {checkpoint}".strip() for severity, checkpoint, wanted in told if wanted
+    ]
+
+
+def test_a_removed_channel_is_told_nothing_and_its_secrets_are_gone(
+    store: Store, notifications: Notifications, http: HttpReceiver
+) -> None:
+    channel = hook(notifications, http)
+    tell(store, notifications)
+    notifications.remove_channel(OWNER, channel)
+    tell(store, notifications)
+    assert notifications.deliver(WAIT) == 0
+    assert http.received == []
+    assert states(notifications) == [("cr-000001 passed", "given up", 0)]
+    with store.read() as connection:
+        assert connection.scalar(select(tables.channels.c.secret)) is None
+    with pytest.raises(NotFoundError):
+        notifications.remove_channel(OWNER, channel)
+
+
+def test_trying_a_channel(notifications: Notifications, http: HttpReceiver) -> None:
+    channel = hook(notifications, http)
+    assert notifications.test_channel(OWNER, channel).state == "sent"
+    http.answer = lambda _: 404
+    tried = notifications.test_channel(OWNER, channel)
+    assert (tried.state, tried.attempts, tried.error) == ("given up", 1, "the receiver answered 404")
+    assert notifications.deliver(WAIT) == 0
+    assert len(http.received) == 2
+
+
+def test_who_may(notifications: Notifications, http: HttpReceiver) -> None:
+    channel = hook(notifications, http)
+    viewer = Actor("vera", {"checkout": Role.APPROVER})
+    stranger = Actor("sam", {"payouts": Role.OWNER})
+    [seen] = notifications.channels(viewer, "checkout")
+    assert (seen.id, seen.kind, seen.created_by) == (channel, "webhook", "olga")
+    for call in (notifications.remove_channel, notifications.test_channel):
+        with pytest.raises(NotAllowedError):
+            call(viewer, channel)
+        said = []
+        for number in (channel, 999):
+            with pytest.raises(NotFoundError) as refused:
+                call(stranger, number)
+            said.append(str(refused.value).replace(str(number), "?"))
+        assert said[0] == said[1]
+    with pytest.raises(NotAllowedError):
+        notifications.add_channel(viewer, "checkout", "slack://x")
+    for name in ("channels", "deliveries"):
+        with pytest.raises(NotFoundError):
+            getattr(notifications, name)(stranger, "checkout")
+    assert http.received == []
+
+
+def test_secrets_are_not_shown(
+    store: Store, notifications: Notifications, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses, "resolve", lambda *_: ["198.51.100.7"])
+    for url, secret, shown in (
+        (SLACK, None, "slack://T...2/A...D/T...Q"),
+        ("mailtos://ann:hunter2@example.com?to=b@example.com", None, "mailtos://ann:****@example.com"),
+        ("https://127.0.0.1/services/abcdefghijklmnop?k=v", SECRET, "https://127.0.0.1/services/****?****"),
+    ):
+        channel = notifications.add_channel(OWNER, "checkout", url, secret=secret)
+        assert channel.url.startswith(shown)
+        assert notifications.channels(OWNER, "checkout")[-1] == channel
+    entries = repr(Audit(store).entries(PLATFORM, action="channel.add"))
+    for hidden in ("TIiajkdnlazkcOXrIdevi7FQ", "hunter2", "abcdefghijklmnop", SECRET):
+        assert hidden not in entries
+
+
+@pytest.mark.parametrize(
+    ("url", "secret", "words"),
+    [
+        ("", None, "no address"),
+        ("nonsense", None, "no address"),
+        ("file:///etc/passwd", None, "no address"),
+        ("syslog://", None, "not among the services"),
+        ("dbus://", None, "no address|not among"),
+        (
+            f"{SLACK}?template=/etc/passwd",
+            None,
+            "option template",
+        ),
+        ("json://127.0.0.1/?redirect=yes", None, "option redirect"),
+        ("json://127.0.0.1/?RTO=1000", None, "option rto"),
+        ("json://192.0.2.1/", None, "encrypted only"),
+        ("jsons://169.254.169.254/", None, "where no receiver of messages is"),
+        ("https://hooks.example.com/x", None, "give a secret"),
+        ("https://hooks.example.com/x", "short", "16 to 200 characters"),
+        ("http://192.0.2.1/x", SECRET, "encrypted only"),
+        ("https://169.254.169.254/latest", SECRET, "where no receiver of messages is"),
+        ("https://[fe80::1]/", SECRET, "where no receiver of messages is"),
+        ("https://[::ffff:169.254.169.254]/", SECRET, "where no receiver of messages is"),
+        ("https://[fd00:ec2::254]/", SECRET, "where no receiver of messages is"),
+        ("https://0.0.0.0/", SECRET, "where no receiver of messages is"),
+        ("https://user:hunter2@example.com/", SECRET, "drop them"),
+        ("https://exa mple.com/", SECRET, "cannot be read"),
+        ("https:///path", SECRET, "cannot be read"),
+        ("https://host:99999/", SECRET, "cannot be read"),
+        (SLACK, SECRET, "a secret signs webhooks"),
+    ],
+)
+def test_addresses_that_are_refused(url: str, secret: str | None, words: str) -> None:
+    with pytest.raises(InvalidError, match=words) as refused:
+        targets.check(url, secret)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_refused_address_is_no_channel(notifications: Notifications) -> None:
+    with pytest.raises(InvalidError):
+        notifications.add_channel(OWNER, "checkout", "file:///etc/passwd")
+    assert notifications.channels(OWNER, "checkout") == []
+
+
+def test_a_name_that_changes_its_mind_is_caught_when_it_is_spoken_to(
+    store: Store, notifications: Notifications, http: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DNS rebinding: harmless when the channel is added, the metadata service when a message is sent."""
+    answers = {"hooks.example.com": ["198.51.100.7"]}
+    monkeypatch.setattr(addresses, "resolve", lambda host, port: answers.get(host, [host]))
+    for url, secret in (("https://hooks.example.com/x", SECRET), ("jsons://hooks.example.com/x", None)):
+        notifications.add_channel(OWNER, "checkout", url, secret=secret)
+    answers["hooks.example.com"] = ["198.51.100.7", "169.254.169.254"]
+    tell(store, notifications)
+    assert notifications.deliver(WAIT) == 0
+    for delivery in notifications.deliveries(OWNER, "checkout"):
+        assert "is 169.254.169.254, where no receiver" in delivery.error
+
+
+def test_every_service_on_the_list_is_one_of_apprise() -> None:
+    import apprise
+
+    known = set()
+    for schema in apprise.Apprise().details()["schemas"]:
+        known |= {str(name) for name in (schema["protocols"] or [])}
+        known |= {str(name) for name in (schema["secure_protocols"] or [])}
+    assert known >= targets._CLOUD | targets._OWN_HOST
+
+
+def test_a_webhook_over_tls_is_of_whom_its_certificate_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+    import ssl
+    import subprocess
+
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the system package openssl")
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-keyout", "key.pem", "-out", "cert.pem", "-days", "2", "-subj", "/CN=localhost",
+            "-addext", "subjectAltName=DNS:localhost",
+        ],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    message = sending.Message("dlv_1", "s", "b", Severity.INFO, b"{}")
+    with HttpReceiver() as receiver:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+        receiver._server.socket = context.wrap_socket(receiver._server.socket, server_side=True)
+        monkeypatch.setattr(sending, "_tls", lambda: ssl.create_default_context(cafile=tmp_path / "cert.pem"))
+        sending.send(f"https://localhost:{receiver.port}/", SECRET, message)
+        assert len(receiver.received) == 1
+        with pytest.raises(sending.NotSentError, match="certificate"):
+            sending.send(f"https://127.0.0.1:{receiver.port}/", SECRET, message)
+        monkeypatch.setattr(sending, "_tls", ssl.create_default_context)
+        with pytest.raises(sending.NotSentError, match="certificate"):
+            sending.send(f"https://localhost:{receiver.port}/", SECRET, message)
+        assert len(receiver.received) == 1
