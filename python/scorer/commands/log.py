@@ -190,6 +190,10 @@ def _verification(report: Verification) -> dict[str, Any]:
         "mismatches": [asdict(mismatch) for mismatch in report.mismatches],
         "missing_bundles": dict(report.missing),
         "refused_bundles": report.refused,
+        "observed": report.observed,
+        "unscored": report.unscored,
+        "unrepeated_bundles": dict(report.unrepeated),
+        "orphans": report.orphans,
         "outcomes": _outcome_counts(report.outcomes),
         "findings": [asdict(finding) for finding in report.findings],
     }
@@ -203,6 +207,16 @@ def _print_verification(report: Verification) -> None:
         f"{report.verified} repeated bit for bit ({report.greedy} with exploration stopped), "
         f"{report.fallbacks} fallbacks that no model made"
     )
+    if seen := report.records["observation"]:
+        without = f", {report.unscored} without a score" if report.unscored else ""
+        typer.echo(f"{seen} observations, {report.observed} repeated bit for bit{without}")
+        for digest, count in report.unrepeated.items():
+            typer.echo(f"{count} observations not repeated: bundle {short(digest)} is not here")
+        if report.orphans:
+            typer.echo(
+                f"{report.orphans} observed decisions are not in this log: lost, dropped under load, or "
+                "answered by another server"
+            )
     if report.mismatched:
         typer.echo(f"{report.mismatched} do not agree with their bundle:")
         for mismatch in report.mismatches[:_SHOWN]:

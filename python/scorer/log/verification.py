@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from scorer.errors import BundleError
 from scorer.log.bundles import BundleShelf
+from scorer.log.links import Links
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.reading import Advance, Finding, LogReader, Segment, is_serious
 from scorer.log.tables import digest_of, is_action
@@ -19,6 +20,8 @@ from scorer.log.tables import digest_of, is_action
 if TYPE_CHECKING:
     from scorer.bundle import Bundle
     from scorer.v1.log_pb2 import DecisionRecord
+
+_Check: TypeAlias = Callable[[str, "Sequence[tuple[int, DecisionRecord]]", BundleShelf, "Verification"], None]
 
 _CHUNK = 4096
 _KEPT = 100
@@ -33,11 +36,12 @@ class Mismatch:
     field: str
     logged: str
     computed: str
+    source: str = "the bundle gives"
 
     def __str__(self) -> str:
         return (
             f"sequence {self.sequence}, decision {self.decision_id}: {self.field} is {self.logged}, "
-            f"the bundle gives {self.computed}"
+            f"{self.source} {self.computed}"
         )
 
 
@@ -51,6 +55,9 @@ class Verification:
     fallback did not come from the model: its propensity must be 1 and its pmf all on the
     chosen action, no more can be said. What was never logged cannot be verified; the
     server's ``unlogged`` counter knows how much that is.
+
+    Observations are repeated likewise on the bundle that observed, where it is at hand, and the
+    answer that they carry must be that of their decision.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -71,6 +78,14 @@ class Verification:
     mismatched: int = 0
     """Decisions with a mismatch."""
     outcomes: OutcomeJoin = field(default_factory=OutcomeJoin)
+    observed: int = 0
+    """Observations repeated bit for bit."""
+    unscored: int = 0
+    """Observations without a score: there is nothing to repeat."""
+    unrepeated: Counter[str] = field(default_factory=Counter)
+    """Observations by digest of an observing bundle that is not here: a shadow need not be kept."""
+    orphans: int = 0
+    """Observed decisions that are not in this log: lost, dropped under load, or another server's."""
 
     @property
     def ok(self) -> bool:
@@ -89,20 +104,39 @@ def verify(
     """
     reader = LogReader(directory)
     report = Verification()
-    waiting: dict[str, list[tuple[int, DecisionRecord]]] = {}
+    waiting: dict[tuple[str, _Check], list[tuple[int, DecisionRecord]]] = {}
+    links = Links()
+
+    def take(sequence: int, decision: DecisionRecord, check: _Check) -> None:
+        digest = digest_of(decision)
+        rows = waiting.setdefault((digest, check), [])
+        rows.append((sequence, decision))
+        if len(rows) >= _CHUNK:
+            check(digest, waiting.pop((digest, check)), bundles, report)
+
     for sequence, record in reader.records(advance):
         kind = record.WhichOneof("record") or "unknown"
         report.records[kind] += 1
         if kind == "outcome":
             report.outcomes.add(sequence, record.outcome)
         elif kind == "decision":
-            digest = digest_of(record.decision)
-            rows = waiting.setdefault(digest, [])
-            rows.append((sequence, record.decision))
-            if len(rows) >= _CHUNK:
-                _check(digest, waiting.pop(digest), bundles, report)
-    for digest, rows in waiting.items():
-        _check(digest, rows, bundles, report)
+            take(sequence, record.decision, _check)
+        elif kind == "observation":
+            links.add(sequence, record.observation)
+            if record.observation.error:
+                report.unscored += 1
+            else:
+                take(sequence, record.observation.decision, _check_observed)
+    for (digest, check), rows in waiting.items():
+        check(digest, rows, bundles, report)
+    _note(
+        report,
+        [
+            Mismatch(sequence, decision_id, "live answer", "another", "other values", "its decision has")
+            for sequence, decision_id in links.settle(directory)
+        ],
+    )
+    report.orphans = links.orphans
     report.segments = reader.segments
     report.findings = reader.findings
     report.mismatches.sort(key=lambda one: one.sequence)
@@ -122,6 +156,25 @@ def _check(
     if bundle is None:
         report.missing[digest] += len(rows)
         return
+    failed = _note(report, _repeat(rows, bundle))
+    report.verified += len(rows) - len(failed)
+    report.greedy += sum(
+        decision.fallback_source == "greedy" for sequence, decision in rows if sequence not in failed
+    )
+
+
+def _check_observed(
+    digest: str, rows: Sequence[tuple[int, DecisionRecord]], bundles: BundleShelf, report: Verification
+) -> None:
+    bundle = _bundle(digest, bundles, report)
+    if bundle is None:
+        report.unrepeated[digest] += len(rows)
+        return
+    report.observed += len(rows) - len(_note(report, _repeat(rows, bundle)))
+
+
+def _repeat(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) -> list[Mismatch]:
+    """Where a bundle says otherwise."""
     wrong: list[Mismatch] = []
     fitting: list[tuple[int, DecisionRecord]] = []
     for sequence, decision in rows:
@@ -131,14 +184,8 @@ def _check(
         else:
             wrong.append(misfit)
     if bundle.kind == "action":
-        wrong += [found for row in fitting for found in _check_action(*row, bundle)]
-    else:
-        wrong += _check_scores(fitting, bundle)
-    failed = _note(report, wrong)
-    report.verified += len(rows) - len(failed)
-    report.greedy += sum(
-        decision.fallback_source == "greedy" for sequence, decision in rows if sequence not in failed
-    )
+        return wrong + [found for row in fitting for found in _check_action(*row, bundle)]
+    return [*wrong, *_check_scores(fitting, bundle)]
 
 
 def _bundle(digest: str, bundles: BundleShelf, report: Verification) -> Bundle | None:
