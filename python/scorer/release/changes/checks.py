@@ -62,7 +62,7 @@ def verify(about: About) -> Checked:
             False, f"{', '.join(other)}: listed and not there, or there and not listed; build it again"
         )
     for name, entry in sorted(listed.items()):
-        if _sha256(path / name) != entry["sha256"]:
+        if f"sha256:{_sha256(path / name)}" != entry["sha256"]:
             return Checked(False, f"{name} is not what the manifest lists; upload the bundle again")
     return Checked(True, f"{len(listed)} files as listed")
 
