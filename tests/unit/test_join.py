@@ -27,7 +27,7 @@ from scorer.learn.join.findings import RULES
 from scorer.learn.join.joining import join
 from scorer.learn.join.settings import Family, JoinSettings
 from scorer.log import BundleShelf
-from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord
+from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord, OutcomeRecord
 
 POINT = "action.authorise"
 HOUR = 3_600_000
@@ -102,6 +102,23 @@ def known(joined: Any) -> dict[str, tuple[str, float | None]]:
 
 def counts(joined: Any) -> dict[str, int]:
     return {one.name: one.count for one in joined.findings}
+
+
+def test_what_observed_teaches_nothing(tmp_path, make, shelf):
+    """A log full of observations joins as one without them: same rows, same findings."""
+    decisions = [make.decision("a", 0, 0), make.decision("b", 0, 3), outcome("a", 1)]
+    observations = []
+    for name in ("a", "b", "of another server"):
+        own = LogRecord.FromString(make.decision(name, 0, 5, lane="cr-000001")).decision
+        seen = ObservationRecord(decision=own, live_lane="live", live_action=make.actions[0])
+        observations.append(LogRecord(observation=seen).SerializeToString())
+    write_segment(tmp_path / "plain", 1, 1, decisions)
+    write_segment(tmp_path / "log", 1, 1, [*observations, *decisions, *observations])
+    plain, seen = run(tmp_path / "plain", shelf, 100), run(tmp_path / "log", shelf, 100)
+    assert known(seen) == known(plain) != {}
+    assert seen.experience.lanes == ("live",)
+    assert seen.experience.action.tolist() == plain.experience.action.tolist()
+    assert counts(seen) == counts(plain)
 
 
 def test_states_follow_the_family_of_the_action(tmp_path, make, shelf):
