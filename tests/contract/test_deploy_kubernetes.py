@@ -53,11 +53,16 @@ class Workload:
     @property
     def settings(self) -> config.Settings:
         """What the scorer reads: the key of the ConfigMap behind its /etc/scorer."""
+        return config.parse(self.text, base=Path("/etc/scorer"), environment={})
+
+    @property
+    def text(self) -> str:
+        """The same as it is written."""
         [mount] = [m for m in self.scorer["volumeMounts"] if m["mountPath"] == "/etc/scorer"]
         [volume] = [v for v in self.pod["volumes"] if v["name"] == mount["name"]]
         name = volume["configMap"]["name"]
         [found] = [d for d in self.documents if (d["kind"], d["metadata"]["name"]) == ("ConfigMap", name)]
-        return config.parse(found["data"]["scorer.toml"], base=Path("/etc/scorer"), environment={})
+        return str(found["data"]["scorer.toml"])
 
     def only(self, kind: str) -> Document:
         [found] = [d for d in self.documents if d["kind"] == kind]
@@ -77,7 +82,9 @@ def read(file: str) -> Workload:
 
 
 every_workload = pytest.mark.parametrize(
-    "workload", [read("sidecar.yaml"), read("standalone.yaml")], ids=lambda workload: workload.file
+    "workload",
+    [read("sidecar.yaml"), read("standalone.yaml"), read("shadow.yaml")],
+    ids=lambda workload: workload.file,
 )
 
 
@@ -222,8 +229,9 @@ def test_a_sidecar_shares_its_socket_and_nothing_else() -> None:
     assert port_of(workload.settings.server.listen) not in workload.let_in
 
 
-def test_a_replica_alone_owns_its_log() -> None:
-    workload = read("standalone.yaml")
+@pytest.mark.parametrize("file", ["standalone.yaml", "shadow.yaml"])
+def test_a_replica_alone_owns_its_log(file: str) -> None:
+    workload = read(file)
     assert workload.document["kind"] == "StatefulSet"
     spec = workload.document["spec"]
     [claim] = spec["volumeClaimTemplates"]
@@ -231,7 +239,31 @@ def test_a_replica_alone_owns_its_log() -> None:
     assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
     service = workload.only("Service")
     assert service["metadata"]["name"] == spec["serviceName"]
-    assert service["spec"]["clusterIP"] == "None"
+    # Callers balance by themselves; who sends to a pool keeps one connection, and any replica will do.
+    assert service["spec"].get("clusterIP") == ("None" if file == "standalone.yaml" else None)
     assert service["spec"]["selector"].items() <= workload.template["metadata"]["labels"].items()
     ports = {port["name"] for port in workload.scorer["ports"]}
     assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+
+
+@pytest.mark.parametrize("file", ["sidecar.yaml", "standalone.yaml"])
+def test_live_servers_find_the_shadow_pool_and_are_let_in(file: str) -> None:
+    live, pool = read(file), read("shadow.yaml")
+    assert pool.settings.server.role == "shadow"
+    assert pool.settings.aliases == []
+    assert pool.settings.checkpoints.keys() == live.settings.checkpoints.keys()
+    kinds = {name: checkpoint.kind for name, checkpoint in pool.settings.checkpoints.items()}
+    assert kinds == {name: checkpoint.kind for name, checkpoint in live.settings.checkpoints.items()}
+    # What stands there as a comment is right once it is none.
+    [line] = [line for line in live.text.splitlines() if line.strip().startswith("# shadow_pool")]
+    text = live.text.replace(line, line.replace("# ", ""))
+    address = config.parse(text, base=Path("/etc/scorer"), environment={}).server.shadow_pool
+    service = pool.only("Service")
+    [port] = service["spec"]["ports"]
+    assert address == f"{service['metadata']['name']}:{port['port']}"
+    [rule] = [r for r in pool.only("NetworkPolicy")["spec"]["ingress"] if "from" in r]
+    assert rule["ports"] == [{"port": port_of(pool.settings.server.listen)}]
+    [peer] = rule["from"]
+    assert peer["podSelector"]["matchLabels"].items() <= live.template["metadata"]["labels"].items()
+    # A lane's thread each, beside what reads.
+    assert pool.settings.server.observe_cpu * 3 <= float(pool.scorer["resources"]["requests"]["cpu"])
