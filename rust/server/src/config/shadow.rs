@@ -97,7 +97,7 @@ fn is_target(address: &str) -> bool {
 }
 
 fn default_queue() -> usize {
-    8192
+    65_536
 }
 
 fn default_queue_bytes() -> usize {

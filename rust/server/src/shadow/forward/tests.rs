@@ -179,6 +179,19 @@ async fn every_request_arrives_once_in_order_and_a_schema_once_a_call() {
     }
 }
 
+#[test]
+fn a_request_is_accounted_for_by_what_it_holds() {
+    let small = outgoing(&shape(), 0);
+    let message = message("live-1", std::iter::once(outgoing(&shape(), 0)));
+    let mut large = outgoing(&shape(), 0);
+    large.decision.features = vec![0.0; 1000];
+    let value = Some(feature::Value::Category("x".repeat(500)));
+    large.others = vec![Feature { name: "y".repeat(100), value }];
+    let more = 960 * 4 + size_of::<Feature>() + 600;
+    assert_eq!(large.bytes(), small.bytes() + more);
+    assert!(small.bytes() > message.encoded_len(), "what is bounded is no less than what is sent");
+}
+
 #[tokio::test]
 async fn what_the_pool_drops_or_refuses_is_counted_as_it_says() {
     let pool = FakePool::new(Does::DropEverySecond);
