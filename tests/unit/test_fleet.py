@@ -228,6 +228,14 @@ def test_a_status_carries_everything_by_name_with_numbers_as_numbers(real: Real)
     assert (tuple(found.observers), found.pool) == ((), None)
 
 
+def test_what_gates_have_judged_is_not_refused_for_its_warm_up(real: Real) -> None:
+    b = real.bundle("b")
+    real.fleet.set_answer(real.member, FRAUD, [live(b)], reason="")
+    wanted = real.served.world.plane.wanted[b]
+    assert wanted is not None
+    assert wanted.allow_slower
+
+
 def test_a_member_that_hangs_costs_the_deadline_and_no_more(real: Real) -> None:
     plane = real.served.world.plane
     b = real.bundle("b")

@@ -27,6 +27,10 @@ Address = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Slower = Annotated[
+    bool,
+    typer.Option("--allow-slower", help="Release a larger model: `warmup_max_ratio` is not asked this time."),
+]
 Reason = Annotated[str, typer.Option("--reason", "-m", help="Why; kept in the server's log.")]
 
 
@@ -96,6 +100,7 @@ def lanes(
     ] = None,
     address: Address = None,
     reason: Reason = "",
+    allow_slower: Slower = False,
     json: Json = False,
 ) -> None:
     """Show the lane table, or set the lanes that answer at a checkpoint.
@@ -110,7 +115,12 @@ def lanes(
     target = control_address(address)
     with client.connected(target) as stub:
         if checkpoint is not None and settings:
-            wanted = pb.SetLanesRequest(checkpoint=checkpoint, lanes=map(parse_lane, settings), reason=reason)
+            wanted = pb.SetLanesRequest(
+                checkpoint=checkpoint,
+                lanes=map(parse_lane, settings),
+                reason=reason,
+                allow_slower=allow_slower,
+            )
             client.call(stub.SetLanes, wanted, target)
         found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
     if checkpoint is not None:
@@ -128,12 +138,7 @@ def swap(
     ],
     address: Address = None,
     reason: Reason = "",
-    allow_slower: Annotated[
-        bool,
-        typer.Option(
-            "--allow-slower", help="Release a larger model: `warmup_max_ratio` is not asked this time."
-        ),
-    ] = False,
+    allow_slower: Slower = False,
     json: Json = False,
 ) -> None:
     """Send all traffic of a checkpoint to another bundle, now. The alias is not followed until it moves."""

@@ -161,7 +161,10 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def SetLanes(self, request: pb.SetLanesRequest, context: Any) -> pb.SetLanesResponse:  # noqa: N802
         """Replaces one checkpoint's lanes."""
         changed = await self.controller.set_lanes(
-            request.checkpoint, [*map(_lane, request.lanes)], reason=request.reason
+            request.checkpoint,
+            [*map(_lane, request.lanes)],
+            reason=request.reason,
+            allow_slower=request.allow_slower,
         )
         return pb.SetLanesResponse(lane_table=changed.version)
 

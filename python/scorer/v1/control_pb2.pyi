@@ -515,9 +515,12 @@ class SetLanesRequest(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ALLOW_SLOWER_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     reason: _builtins.str
     """Who asks, and why: kept in the log."""
+    allow_slower: _builtins.bool
+    """As in SwapRequest; for whoever has measured its execution under traffic."""
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]: ...
     def __init__(
@@ -526,10 +529,11 @@ class SetLanesRequest(_message.Message):
         checkpoint: _builtins.str = ...,
         lanes: _abc.Iterable[Global___Lane] | None = ...,
         reason: _builtins.str = ...,
+        allow_slower: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "lanes", b"lanes", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_slower", b"allow_slower", "checkpoint", b"checkpoint", "lanes", b"lanes", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
