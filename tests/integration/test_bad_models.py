@@ -73,21 +73,22 @@ def overflowing(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
     def tree() -> dict[str, Any]:
         return {
             **trees[0],
-            "base_weights": [0.0] * 5,
+            "base_weights": [0.0] * 9,
             "categories": [],
             "categories_nodes": [],
             "categories_segments": [],
             "categories_sizes": [],
-            "default_left": [0] * 5,
-            "left_children": [1, -1, 3, -1, -1],
-            "right_children": [2, -1, 4, -1, -1],
-            "parents": [2147483647, 0, 0, 2, 2],
-            "loss_changes": [0.0] * 5,
-            "sum_hessian": [1.0] * 5,
-            "split_conditions": [400.0, 0.0, 60.0, 0.0, 100.0],
-            "split_indices": [0, 0, 3, 0, 0],
-            "split_type": [0] * 5,
-            "tree_param": {**trees[0]["tree_param"], "num_nodes": "5"},
+            "default_left": [1, 0, 0, 1, 0, 0, 0, 0, 0],
+            "left_children": [1, -1, 3, 5, -1, -1, 7, -1, -1],
+            "right_children": [2, -1, 4, 6, -1, -1, 8, -1, -1],
+            "parents": [2147483647, 0, 0, 2, 2, 3, 3, 6, 6],
+            "loss_changes": [0.0] * 9,
+            "sum_hessian": [1.0] * 9,
+            # 499 <= amount < 501 and 79 <= distance < 81; what is missing goes where nothing happens.
+            "split_conditions": [499.0, 0.0, 501.0, 79.0, 0.0, 0.0, 81.0, 100.0, 0.0],
+            "split_indices": [0, 0, 0, 3, 0, 0, 3, 0, 0],
+            "split_type": [0] * 9,
+            "tree_param": {**trees[0]["tree_param"], "num_nodes": "9"},
         }
 
     return [*trees, tree()]
@@ -231,7 +232,7 @@ class payments:  # noqa: N801 - reads as what it is: `with payments(server)`
             at = 0
             while not self._stop.wait(0.0005):
                 try:
-                    client.score(CHECKPOINT, stream[at % len(stream)])
+                    client.score(CHECKPOINT, stream[at % len(stream)], timeout=30.0)
                 except Exception as error:
                     self._failed.append(error)
                     return
