@@ -59,12 +59,43 @@ def postgresql() -> Iterator[Postgres]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database; whoever asks for it runs on both engines."""
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database without tables; whoever asks for it runs on both engines."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/platform.db"
     server: Postgres = request.getfixturevalue("postgresql")
     return server.url(server.database())
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `database_url` copies: migrating takes longer than most tests."""
+    from scorer.release.store import Store
+
+    path = tmp_path_factory.mktemp("migrated") / "platform.db"
+    Store(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgresql(postgresql: Postgres) -> str:
+    """The same on the server: the name of a database that new ones are copies of."""
+    from scorer.release.store import Store
+
+    name = postgresql.database()
+    Store(postgresql.url(name)).close()
+    return name
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A migrated database without rows; whoever asks for it runs on both engines."""
+    if request.param == "sqlite":
+        path = tmp_path / "platform.db"
+        path.write_bytes(request.getfixturevalue("migrated_sqlite").read_bytes())
+        return f"sqlite:///{path}"
+    server: Postgres = request.getfixturevalue("postgresql")
+    return server.url(server.database(template=request.getfixturevalue("migrated_postgresql")))
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ class Postgres:
             raise
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.stop(immediately=True)  # nothing is kept, so nothing needs a last checkpoint
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def url(self, database: str = "postgres") -> str:
@@ -62,13 +62,13 @@ class Postgres:
         """Over the loopback address, with a password."""
         return f"postgresql://scorer:{password.replace(' ', '%20')}@127.0.0.1:{self.port}/{database}"
 
-    def database(self) -> str:
-        """The name of a new empty database."""
+    def database(self, template: str = "template1") -> str:
+        """The name of a new database: empty, or a copy."""
         import psycopg
 
         name = f"test_{next(self._names)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return name
 
     def stop(self, *, immediately: bool = False) -> None:
@@ -105,7 +105,8 @@ class Postgres:
                     program, "-D", "data", "-k", str(self.directory), "-h", "127.0.0.1", "-p", str(self.port),
                     # Nothing of a test outlives the machine's power.
                     "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=60",
-                    "-c", "shared_buffers=16MB",
+                    "-c", "shared_buffers=16MB", "-c", "autovacuum=off",
+                    "-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "checkpoint_timeout=1h",
                 ],
                 cwd=self.directory, stdout=log, stderr=log, start_new_session=True, **self._as_user(),
             )  # fmt: skip

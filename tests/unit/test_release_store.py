@@ -108,20 +108,23 @@ def test_a_write_inside_a_write_is_refused_at_once(store: Store) -> None:
         pass
 
 
-def test_the_migration_makes_exactly_the_tables(store: Store) -> None:
+def test_the_migration_makes_exactly_the_tables(empty_database_url: str) -> None:
+    store = Store(empty_database_url)
     with store.read() as connection:
         assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
+    store.close()
 
 
-def test_processes_that_start_together_migrate_once(database_url: str) -> None:
+def test_processes_that_start_together_migrate_once(empty_database_url: str) -> None:
     code = "import sys; from scorer.release.store import Store; Store(sys.argv[1]).close()"
     started = [
-        subprocess.Popen([sys.executable, "-c", code, database_url], stderr=subprocess.PIPE) for _ in range(4)
+        subprocess.Popen([sys.executable, "-c", code, empty_database_url], stderr=subprocess.PIPE)
+        for _ in range(3)
     ]
     for process in started:
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 0, stderr.decode()
-    store = Store(database_url)
+    store = Store(empty_database_url)
     with store.read() as connection:
         assert connection.scalars(text("SELECT version_num FROM alembic_version")).all() == ["0001"]
     store.close()
