@@ -3,7 +3,8 @@
 ::
 
     world = World(tmp_path, built_bundles)
-    world.api("modeler").get("/me")            # httpx client of the real app, in process
+    with world.served() as url:
+        world.api(url, "modeler").get("/me")
     world.platform.tick()
     world.close()
 """
@@ -11,7 +12,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -90,6 +94,7 @@ class World:
         extra = {} if now is None else {"now": now}
         self.platform: Platform = open_service(self.settings, fleet=self.fleet, **extra)
         self.tokens = self._people()
+        self.tick()
         with io.BytesIO(self.archive("score-2")) as archive:
             self.candidate = self.service.bundles.upload(self.actor("modeler"), "fraud", archive).digest
 
@@ -126,14 +131,30 @@ class World:
 
         return create_app(self.platform, self.settings)
 
-    def api(self, user: str | None) -> httpx.Client:
-        """A client of the API as somebody; None: nobody."""
-        from starlette.testclient import TestClient
+    @contextmanager
+    def served(self) -> Iterator[str]:
+        """The real app behind a real server, in this process; gives its URL."""
+        import uvicorn
 
-        headers = {} if user is None else {"Authorization": f"Bearer {self.tokens[user]}"}
-        return TestClient(
-            self.app(), base_url="http://127.0.0.1/api/v1", headers=headers, raise_server_exceptions=False
-        )
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            config = uvicorn.Config(self.app(), log_config=None, lifespan="off", timeout_graceful_shutdown=2)
+            server = uvicorn.Server(config)
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+            thread.start()
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                self.platform.stopping = True
+                server.should_exit = True
+                thread.join(20)
+                self.platform.stopping = False
+
+    def api(self, url: str, user: str | None) -> httpx.Client:
+        """A client of the API as somebody; None: nobody."""
+        return httpx.Client(base_url=f"{url}/api/v1", headers=self.headers(user), timeout=60)
+
+    def headers(self, user: str | None) -> dict[str, str]:
+        return {} if user is None else {"Authorization": f"Bearer {self.tokens[user]}"}
 
     def draft(self, user: str = "modeler", **fields: Any) -> Any:
         """A TEST of score-2, drafted."""
@@ -149,6 +170,10 @@ class World:
             **fields,
         }
         return self.service.changes.draft(self.actor(user), Draft(**values))
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.platform.tick()
 
     def close(self) -> None:
         self.platform.close()

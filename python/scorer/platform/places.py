@@ -99,10 +99,12 @@ class Places(Operations):
         query = {"limit": limit}
         return self._call(list[Mapping[str, Any]], "GET", f"{_at(checkpoint)}/decisions", query=query)
 
-    def decision(self, decision_id: str) -> Mapping[str, Any]:
+    def decision(self, decision_id: str, *, checkpoint: str | None = None) -> Mapping[str, Any]:
         """One decision: features, what every shadow said, what became of it."""
         answer: Any = Mapping[str, Any]
-        found: Mapping[str, Any] = self._call(answer, "GET", f"/decisions/{quote(decision_id, safe='')}")
+        found: Mapping[str, Any] = self._call(
+            answer, "GET", f"/decisions/{quote(decision_id, safe='')}", query={"checkpoint": checkpoint}
+        )
         return found
 
 

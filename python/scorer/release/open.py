@@ -49,7 +49,7 @@ class Platform:
         fleet: The servers that it leads.
         registry: Where bundles are.
         service: Its operations.
-        parts: What a round does, in order; each by name.
+        runner: Moves change requests along.
         events: Where mishaps are told.
         now: Aware UTC.
     """
@@ -62,7 +62,7 @@ class Platform:
         registry: RegistryBackend,
         service: Service,
         *,
-        runner: Any,
+        runner: Runner,
         events: EventLog | None = None,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
@@ -194,19 +194,12 @@ def open_service(
     own = settings.platform
     registry = open_registry(own.registry)
     store = Store(own.database)
-    members = [Member(one.name, one.control, one.role, one.log) for one in settings.fleet]
-    parts: dict[str, Any] = {
-        "settings": settings,
-        "store": store,
-        "registry": registry,
-        "now": now,
-        "fleet": fleet or Fleet(members),
-    }
+    events = events or EventLog()
+    fleet = fleet or Fleet([Member(one.name, one.control, one.role, one.log) for one in settings.fleet])
     audit = Audit(store, now=now)
-    parts["audit"] = audit
-    access = parts["access"] = _made(Access, {**parts, "session_hours": own.session_hours})
-    parts["notifications"] = _made(Notifications, parts)
-    parts["bundles"] = Bundles(
+    access = Access(store, audit, now=now, session_hours=own.session_hours)
+    notifications = Notifications(store, access, audit, now=now)
+    bundles = Bundles(
         store,
         access,
         audit,
@@ -215,26 +208,22 @@ def open_service(
         upload_bytes=own.upload_mb << 20,
         now=now,
     )
-    parts["events"] = events or EventLog()
-    for name, kind in (
-        ("calendar", Calendar),
-        ("readouts", Readouts),
-        ("decisions", Decisions),
-        ("reconciler", Reconciler),
-        ("changes", Changes),
-        ("checkpoints", Checkpoints),
-        ("pipeline", Pipeline),
-    ):
-        parts[name] = _made(kind, parts)
-    service = Service(**{name: parts[name] for name in Service.__dataclass_fields__})
-    runner = _made(Runner, parts)
-    return Platform(
-        settings, store, parts["fleet"], registry, service, runner=runner, events=parts["events"], now=now
+    calendar = Calendar(store, settings, audit, now=now)
+    readouts = Readouts(settings, store, access, fleet, bundles, now=now)
+    reconciler = Reconciler(store, settings, fleet, registry, audit, now=now)
+    changes = Changes(store, settings, access, audit, notifications, bundles, calendar, reconciler, now=now)
+    pipeline = Pipeline(store, settings, changes, bundles, calendar, readouts, reconciler, now=now)
+    service = Service(
+        access=access,
+        audit=audit,
+        bundles=bundles,
+        checkpoints=Checkpoints(store, settings, access, changes, calendar, reconciler, fleet, now=now),
+        calendar=calendar,
+        changes=changes,
+        decisions=Decisions(fleet, access, bundles, settings),
+        notifications=notifications,
+        readouts=readouts,
     )
-
-
-def _made(kind: type[Any], parts: dict[str, Any]) -> Any:
-    import inspect
-
-    wanted = inspect.signature(kind).parameters
-    return kind(**{name: part for name, part in parts.items() if name in wanted})
+    # Whether this process leads is asked once a round, for all of its parts.
+    runner = Runner(store, changes, pipeline, reconciler, events=events, now=now)
+    return Platform(settings, store, fleet, registry, service, runner=runner, events=events, now=now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from scorer.errors import RegistryUnavailableError, ScorerError
+from scorer.errors import LogError, RegistryUnavailableError, ScorerError
 from scorer.release.errors import (
     ConflictError,
     FrozenError,
@@ -47,6 +47,7 @@ KINDS = (
     Kind("quota", 429, "The project has used up what it may take", QuotaError),
     Kind("unreachable", 503, "A server or the registry does not answer", UnreachableError),
     Kind("unreachable", 503, "A server or the registry does not answer", RegistryUnavailableError),
+    Kind("unreachable", 503, "A decision log cannot be read", LogError),
     Kind("failed", 409, "Not done", PlatformError),
 )
 INTERNAL = Kind("internal", 500, "A mistake of the platform", PlatformError)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 from scorer.release import problems
@@ -150,7 +150,10 @@ def _unreadable(request: Request, error: Exception) -> Response:
 def _page(request: Request, status: int, words: str, identity: str = "") -> Response:
     identity = identity or str(getattr(request.state, "request_id", ""))
     if request.url.path.startswith(API):
-        return JSONResponse({"error": words, "status": status, "id": identity}, status)
+        from scorer.web.api.problems import answer as problem
+
+        # Outside of what is mounted there, and said in the same form.
+        return problem(request, "about:blank", HTTPStatus(status).phrase, status, words)
     web: Web = request.app.state.web
     title = statuses.TITLES.get(status) or HTTPStatus(status).phrase
     content = web.render(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scorer.release import access, audit, bundles, calendar, changes, checkpoints, model, notify, readout
@@ -70,7 +71,7 @@ def create(platform: Platform, *, sessions: Sessions | None) -> FastAPI:
         return HTMLResponse(docs.page(app.openapi()))
 
     problems.install(app)
-    app.add_middleware(_Bounded)
+    app.add_middleware(_Edge)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
 
@@ -111,37 +112,40 @@ def _described(app: FastAPI) -> dict[str, Any]:
     return schema
 
 
-class _Bounded:
-    """Refuses bodies above what JSON of ours needs; uploads are bounded where they are taken in."""
+class _Edge:
+    """Bounds bodies by what JSON of ours needs, and answers for defects, telling nothing of them.
+
+    Uploads are bounded where they are taken in.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
-        upload = scope["type"] == "http" and scope["path"].endswith("/bundles") and scope["method"] == "POST"
-        if scope["type"] != "http" or upload:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        left = _MAX_BODY
+        is_upload = scope["method"] == "POST" and scope["path"].endswith("/bundles")
+        left, begun = _MAX_BODY, False
 
         async def counted() -> Message:
             nonlocal left
             message = await receive()
-            left -= len(message.get("body", b""))
+            left -= 0 if is_upload else len(message.get("body", b""))
             if left < 0:
-                raise _TooLargeError
+                raise HTTPException(413, f"the body has more than {_MAX_BODY} bytes; send a smaller one")
             return message
 
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
-            await self._app(scope, counted, send)
-        except _TooLargeError:
-            from fastapi import Request
-
-            said = f"the body has more than {_MAX_BODY} bytes; send a smaller one"
-            response = problems.answer(Request(scope), "about:blank", "Too large", 413, said)
+            await self._app(scope, counted, watched)
+        except Exception as error:
+            if begun:
+                raise
+            response = problems.defect(Request(scope), error)
             await response(scope, receive, send)
-
-
-class _TooLargeError(Exception):
-    """Only to get out of what reads."""

@@ -104,7 +104,7 @@ class DraftIn(Body):
 
     def draft(self) -> Draft:
         """As the service takes it."""
-        fields = self.model_dump(exclude={"stages", "gates"})
+        fields = self.model_dump(exclude={"stages", "gates", "version"})
         return Draft(
             **fields,
             stages=tuple(Stage(stage.share, stage.minutes) for stage in self.stages),

@@ -15,7 +15,7 @@ from scorer.release.model import FreezeWindow, RecordedTable
 from scorer.release.settings import check_filter
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import Body, CheckpointPath, Flag, Limit, Moment, Number, Reason
+from scorer.web.api.values import Body, CheckpointPath, Flag, Limit, Moment, Name, Number, Reason
 
 router = APIRouter(tags=["checkpoints"])
 
@@ -115,6 +115,8 @@ def recent_decisions(
 
 
 @router.get("/decisions/{decision}", tags=["decisions"])
-def get_decision(by: By, decision: DecisionPath) -> Mapping[str, Any]:
+def get_decision(
+    by: By, decision: DecisionPath, checkpoint: Annotated[Name | None, Query()] = None
+) -> Mapping[str, Any]:
     """One decision: features, what every shadow said, what became of it."""
-    return by.service.decisions.find(by.actor, decision)
+    return by.service.decisions.find(by.actor, decision, checkpoint=checkpoint)

@@ -44,7 +44,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ScorerError, _refused)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _defect)
 
 
 def answer(
@@ -70,7 +69,7 @@ def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ScorerError)  # noqa: S101 - as registered
     kind = kind_of(error)
     if kind is INTERNAL:
-        return _defect(request, error)
+        return defect(request, error)
     return answer(request, kind.type, kind.title, kind.status, " ".join(str(error).split()))
 
 
@@ -87,6 +86,10 @@ def _words(found: Mapping[str, Any]) -> str:
 
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - as registered
+    if error.status_code == 400:
+        # What cannot even be read is not as documented either.
+        invalid = _TITLES[422]
+        return answer(request, invalid.type, invalid.title, 422, "the body is not JSON in UTF-8; send such")
     kind = _TITLES.get(error.status_code)
     title = kind.title if kind else str(error.detail)
     type_ = kind.type if kind else "about:blank"
@@ -96,10 +99,11 @@ def _http(request: Request, error: Exception) -> Response:
     return answer(request, type_, title, error.status_code, detail, error.headers)
 
 
-def _defect(request: Request, error: Exception) -> Response:
+def defect(request: Request, error: Exception) -> Response:
+    """What nobody foresaw: in the log with its trace, in the answer by its id."""
     identity = getattr(request.state, "request_id", None) or secrets.token_hex(6)
     request.state.request_id = identity
-    _LOG.error("request %s: %s failed", identity, request.method, exc_info=error)
+    _LOG.error("request %s: %s %s failed", identity, request.method, request.url.path, exc_info=error)
     return answer(
         request,
         INTERNAL.type,

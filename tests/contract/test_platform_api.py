@@ -1,0 +1,452 @@
+"""REST: every operation, who may do it, how it refuses; each operation of the description has "
+"its line here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from platforms import World
+
+CASES: dict[str, tuple[str, str, Any, dict[str, int]]] = {}
+"""Operation: method, path, body, and the status for nobody, outsider, viewer, modeler, approver, "
+"owner, admin."""
+
+WHO = ("nobody", "outsider", "viewer", "modeler", "approver", "owner", "admin")
+
+
+def case(operation: str, method: str, path: str, statuses: str, body: Any = None) -> None:
+    values = [int(status) for status in statuses.split()]
+    assert len(values) == len(WHO), operation
+    CASES[operation] = (method, path, body, dict(zip(WHO, values, strict=True)))
+
+
+WHY = {"reason": "because"}
+DRAFT = {
+    "project": "fraud",
+    "kind": "test",
+    "checkpoint": "fraud.checkout",
+    "bundle": "{bundle}",
+    "title": "x",
+}
+FREEZE = {"name": "f", "kind": "deny", "cron": "0 0 1 1 *", "timezone": "UTC", "minutes": 1}
+CHANNEL = {"url": "json://127.0.0.1:9/x"}
+#                                                                            nobody out view mod app own admin
+case("health", "GET", "/health", "200 200 200 200 200 200 200")
+case("whoami", "GET", "/me", "401 200 200 200 200 200 200")
+case("list_projects", "GET", "/projects", "401 200 200 200 200 200 200")
+case("create_project", "POST", "/projects", "401 403 403 403 403 403 201", {"name": "p-{who}", "title": "P"})
+case("get_project", "GET", "/projects/fraud", "401 404 200 200 200 200 200")
+case("update_project", "PATCH", "/projects/fraud", "401 403 403 403 403 403 200", {"title": "Fraud"})
+case("list_members", "GET", "/projects/fraud/members", "401 404 200 200 200 200 200")
+case("set_member", "PUT", "/projects/fraud/members/second", "401 404 403 403 403 200 200", {"role": "viewer"})
+case("remove_member", "DELETE", "/projects/fraud/members/second", "401 404 403 403 403 204 204")
+case("list_users", "GET", "/users", "401 403 403 403 403 403 200")
+case("add_user", "POST", "/users", "401 403 403 403 403 403 201", {"name": "new-{who}"})
+case("set_admin", "PATCH", "/users/second", "401 403 403 403 403 403 200", {"admin": True})
+case("remove_user", "DELETE", "/users/third", "401 403 403 403 403 403 204")
+case("list_tokens", "GET", "/tokens", "401 200 200 200 200 200 200")
+case("create_token", "POST", "/tokens", "401 201 201 201 201 201 201", {"label": "t", "role": "viewer"})
+case("revoke_token", "DELETE", "/tokens/{token}", "401 404 404 404 404 404 204")
+case("upload_bundle", "POST", "/projects/fraud/bundles", "401 404 403 201 201 201 201", b"archive")
+case(
+    "adopt_bundle",
+    "POST",
+    "/projects/fraud/bundles/adopt",
+    "401 404 403 201 201 201 201",
+    {"bundle": "fraud-checkout@live"},
+)
+case("list_bundles", "GET", "/bundles", "401 200 200 200 200 200 200")
+case("get_bundle", "GET", "/bundles/{bundle}", "401 404 200 200 200 200 200")
+case("list_checkpoints", "GET", "/checkpoints", "401 200 200 200 200 200 200")
+case("get_checkpoint", "GET", "/checkpoints/fraud.checkout", "401 200 200 200 200 200 200")
+case("list_tables", "GET", "/checkpoints/fraud.checkout/tables", "401 200 200 200 200 200 200")
+case(
+    "set_sampling",
+    "PUT",
+    "/checkpoints/fraud.checkout/sampling",
+    "401 200 403 403 403 200 200",
+    {"sample": 0.2},
+)
+case(
+    "rollback_checkpoint", "POST", "/checkpoints/fraud.checkout/rollback", "401 409 403 403 403 409 409", WHY
+)
+case("last_rollback", "GET", "/checkpoints/fraud.checkout/rollback", "401 200 200 200 200 200 200")
+case("next_free", "GET", "/checkpoints/fraud.checkout/next-free", "401 200 200 200 200 200 200")
+case("frozen", "GET", "/checkpoints/fraud.checkout/frozen", "401 200 200 200 200 200 200")
+case("recent_decisions", "GET", "/checkpoints/fraud.checkout/decisions", "401 200 200 200 200 200 200")
+case("get_decision", "GET", "/decisions/none", "401 404 404 404 404 404 404")
+case(
+    "get_calendar",
+    "GET",
+    "/calendar?start=2026-11-01T00:00:00Z&end=2026-11-02T00:00:00Z",
+    "401 200 200 200 200 200 200",
+)
+case("list_freezes", "GET", "/freezes", "401 200 200 200 200 200 200")
+case("add_freeze", "POST", "/freezes", "401 403 403 403 403 403 201", FREEZE)
+case("remove_freeze", "DELETE", "/freezes/{freeze}", "401 403 403 403 403 403 204")
+case("list_changes", "GET", "/changes", "401 200 200 200 200 200 200")
+case("draft_change", "POST", "/changes", "401 404 403 201 201 201 201", DRAFT)
+case("get_change", "GET", "/changes/{change}", "401 404 200 200 200 200 200")
+case("edit_change", "PUT", "/changes/{change}", "401 404 403 200 403 200 200", {**DRAFT, "version": 1})
+case("submit_change", "POST", "/changes/{change}/submit", "401 404 403 200 403 200 200", {})
+case(
+    "rebook_change",
+    "POST",
+    "/changes/{change}/rebook",
+    "401 404 403 409 403 409 409",
+    {"start": "2199-01-01T00:00:00Z"},
+)
+case("finish_change", "POST", "/changes/{change}/finish", "401 404 403 409 403 409 409")
+case("approve_change", "POST", "/changes/{change}/approve", "401 404 403 403 409 409 409", {})
+case("reject_change", "POST", "/changes/{change}/reject", "401 404 403 403 409 409 409", WHY)
+case(
+    "waive_gate",
+    "POST",
+    "/changes/{change}/waive",
+    "401 404 403 403 409 409 409",
+    {**WHY, "metric": "flip_rate"},
+)
+case("withdraw_change", "POST", "/changes/{change}/withdraw", "401 404 403 200 403 200 200", WHY)
+case("rollback_change", "POST", "/changes/{change}/rollback", "401 404 403 409 403 409 409", WHY)
+case("list_events", "GET", "/changes/{change}/events", "401 404 200 200 200 200 200")
+case("stream_events", "GET", "/changes/{withdrawn}/stream", "401 404 200 200 200 200 200")
+case("get_readout", "GET", "/changes/{change}/readout", "401 404 200 200 200 200 200")
+case("get_figure", "GET", "/changes/{change}/readout/figures/flips", "401 404 200 200 200 200 200")
+case("get_figure_csv", "GET", "/changes/{change}/readout/figures/flips/csv", "401 404 200 200 200 200 200")
+case("list_channels", "GET", "/projects/fraud/channels", "401 404 200 200 200 200 200")
+case("add_channel", "POST", "/projects/fraud/channels", "401 404 403 403 403 201 201", CHANNEL)
+case("remove_channel", "DELETE", "/channels/{channel}", "401 404 403 403 403 204 204")
+case("test_channel", "POST", "/channels/{channel}/test", "401 404 403 403 403 200 200")
+case("list_deliveries", "GET", "/projects/fraud/deliveries", "401 404 200 200 200 200 200")
+case("list_audit", "GET", "/audit", "401 200 200 200 200 200 200")
+case("verify_audit", "GET", "/audit/verify", "401 403 403 403 403 403 200")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("world"), built_bundles)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def url(world: World) -> Iterator[str]:
+    with world.served() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def schema(url: str) -> Any:
+    return httpx.get(f"{url}/api/v1/openapi.json", timeout=60).json()
+
+
+def operations(schema: Any) -> dict[str, tuple[str, str, Any]]:
+    return {
+        operation["operationId"]: (method.upper(), path, operation)
+        for path, methods in schema["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def filled(value: Any, values: dict[str, str]) -> Any:
+    if isinstance(value, str):
+        for name, text in values.items():
+            value = value.replace(f"{{{name}}}", text)
+        return value
+    if isinstance(value, dict):
+        return {key: filled(one, values) for key, one in value.items()}
+    return value
+
+
+def objects(world: World, who: str, operation: str) -> dict[str, str]:
+    """Fresh ones for each call: what one deletes, the next still finds."""
+    made = {"who": who, "bundle": world.candidate}
+    service, admin = world.service, world.actor("admin")
+    if "{change}" in CASES[operation][1]:
+        made["change"] = world.draft().id
+    if "{withdrawn}" in CASES[operation][1]:
+        change = world.draft().id
+        service.changes.withdraw(world.actor("modeler"), change, reason="done")
+        made["withdrawn"] = change
+    if "{token}" in CASES[operation][1]:
+        made["token"] = service.access.create_token(admin, label="x", role="viewer")[0].id
+    if "{freeze}" in CASES[operation][1]:
+        fields = {**FREEZE, "name": f"{operation}-{who}"}
+        made["freeze"] = str(service.calendar.add_freeze(admin, **fields).id)
+    if "{channel}" in CASES[operation][1]:
+        made["channel"] = str(service.notifications.add_channel(admin, "fraud", CHANNEL["url"]).id)
+    if operation == "remove_user":
+        service.access.add_user(admin, "third")
+    return made
+
+
+def test_the_table_names_every_operation(schema: Any) -> None:
+    assert sorted(CASES) == sorted(operations(schema))
+
+
+@pytest.mark.parametrize("operation", sorted(CASES))
+def test_who_may_do_what(world: World, url: str, schema: Any, operation: str) -> None:
+    method, path, body, statuses = CASES[operation]
+    described = operations(schema)[operation]
+    assert described[0] == method
+    client = world.api(url, None)
+    for who, expected in statuses.items():
+        values = objects(world, who, operation)
+        sent: dict[str, Any] = {"headers": world.headers(None if who == "nobody" else who)}
+        if body == b"archive":
+            sent["content"] = world.archive("score-3")
+        elif body is not None:
+            sent["json"] = filled(body, values)
+        response = client.request(method, filled(path, values), **sent)
+        assert response.status_code == expected, f"{who}: {response.text[:300]}"
+        assert str(response.status_code) in described[2]["responses"], f"{who}: not described"
+        if expected >= 400:
+            problem = response.json()
+            assert response.headers["content-type"] == "application/problem+json"
+            assert problem["status"] == expected
+            assert problem["type"].startswith("urn:scorer:problem:")
+            assert "\n" not in problem["detail"]
+        if expected == 401:
+            assert response.headers["www-authenticate"].startswith("Bearer")
+    client.close()
+    for change in world.service.changes.list(world.actor("admin"), limit=50):
+        if not change.state.is_final:
+            world.service.changes.withdraw(world.actor("admin"), change.id, reason="next")
+
+
+def test_another_projects_objects_are_told_like_missing_ones(world: World, url: str) -> None:
+    change = world.draft().id
+    with world.api(url, "outsider") as client:
+        theirs = client.get(f"/changes/{change}").json()
+        missing = client.get("/changes/cr-099999").json()
+        assert theirs["type"] == missing["type"]
+        assert theirs["detail"].replace(change, "CR") == missing["detail"].replace("cr-099999", "CR")
+
+
+# --- versions, repeats, pages ---
+
+
+def test_an_old_version_is_refused_and_nothing_changes(world: World, url: str) -> None:
+    change = world.draft().id
+    body = {**filled(DRAFT, {"bundle": world.candidate}), "title": "second"}
+    with world.api(url, "modeler") as client:
+        etag = client.get(f"/changes/{change}").headers["etag"]
+        done = client.put(f"/changes/{change}", json=body, headers={"If-Match": etag})
+        assert done.status_code == 200 and done.headers["etag"] != etag
+        again = client.put(f"/changes/{change}", json={**body, "title": "third"}, headers={"If-Match": etag})
+        assert (again.status_code, again.json()["type"]) == (409, "urn:scorer:problem:conflict")
+        assert client.get(f"/changes/{change}").json()["change"]["title"] == "second"
+        assert client.put(f"/changes/{change}", json=body).status_code == 422
+        both = client.put(f"/changes/{change}", json={**body, "version": 1}, headers={"If-Match": '"2"'})
+        assert both.status_code == 409
+
+
+def test_a_draft_with_a_key_is_made_once(world: World, url: str) -> None:
+    body = filled(DRAFT, {"bundle": world.candidate})
+    headers = {"Idempotency-Key": "3f1c9f0e-once"}
+    with world.api(url, "modeler") as client, world.api(url, "owner") as other:
+        first = client.post("/changes", json=body, headers=headers).json()
+        assert client.post("/changes", json=body, headers=headers).json()["id"] == first["id"]
+        different = client.post("/changes", json={**body, "title": "else"}, headers=headers)
+        assert different.status_code == 409
+        assert other.post("/changes", json=body, headers=headers).json()["id"] != first["id"]
+
+
+def test_lists_are_paged_without_gaps_or_repeats(world: World, url: str) -> None:
+    wanted = {world.draft().id for _ in range(5)}
+    with world.api(url, "viewer") as client:
+        seen: list[str] = []
+        cursor: str | None = None
+        while True:
+            query = {"limit": 2} if cursor is None else {"limit": 2, "cursor": cursor}
+            page = client.get("/changes", params=query).json()
+            assert len(page["items"]) <= 2
+            seen += [item["id"] for item in page["items"]]
+            cursor = page["next"]
+            if cursor is None:
+                break
+        assert len(seen) == len(set(seen)) and wanted <= set(seen)
+        assert seen == sorted(seen, reverse=True)
+        whole = client.get("/audit", params={"limit": 1000}).json()["items"]
+        first = client.get("/audit", params={"limit": 3}).json()
+        second = client.get("/audit", params={"limit": 3, "cursor": first["next"]}).json()
+        assert first["items"] + second["items"] == whole[:6]
+
+
+# --- what is not as documented ---
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "said"),
+    [
+        ("POST", "/changes", {**DRAFT, "sampling": 1}, "sampling: Extra inputs"),
+        ("POST", "/changes", {**DRAFT, "minutes": "60"}, "minutes"),
+        ("POST", "/changes", {**DRAFT, "sample": 0}, "sample"),
+        ("POST", "/changes", {**DRAFT, "sample": 1.5}, "sample"),
+        ("POST", "/changes", {**DRAFT, "kind": "yolo"}, "kind"),
+        ("POST", "/changes", {**DRAFT, "title": "a\u0000b"}, "title"),
+        ("POST", "/changes", {**DRAFT, "stages": [{"share": 1, "minutes": 1}]}, "stages.0.share"),
+        ("PUT", "/checkpoints/fraud.checkout/sampling", {"sample": 0}, "sample"),
+        ("PUT", "/checkpoints/fraud.checkout/sampling", {"sample": 0.1, "filter": "x"}, "filter is not JSON"),
+        ("POST", "/changes/cr-000001/rebook", {"start": "tomorrow"}, "start"),
+        ("POST", "/changes/cr-000001/rebook", {"start": "2026-11-21T10:00:00"}, "zone"),
+        ("POST", "/changes/cr-000001/rebook", {"start": "0001-01-01T00:00:00+14:00"}, "1970"),
+        ("GET", "/changes/17", None, "change"),
+        ("GET", "/changes?limit=0", None, "limit"),
+        ("GET", "/changes?state=flying", None, "state"),
+        ("GET", "/calendar?start=2026-11-02T00:00:00Z", None, "end"),
+        ("GET", "/audit/verify?sequence=3", None, "both or neither"),
+    ],
+)
+def test_what_is_not_as_documented(
+    world: World, url: str, method: str, path: str, body: Any, said: str
+) -> None:
+    with world.api(url, "admin") as client:
+        sent = {} if body is None else {"json": filled(body, {"bundle": world.candidate})}
+        response = client.request(method, path, **sent)
+    assert (response.status_code, response.json()["type"]) == (422, "urn:scorer:problem:invalid")
+    assert said in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "header", ["Bearer", "Bearer wrong", "Basic YWxhZGRpbg==", "Bearer " + "x" * 5000, "x"]
+)
+def test_wrong_tokens(url: str, header: str) -> None:
+    response = httpx.get(f"{url}/api/v1/me", timeout=60, headers={"Authorization": header})
+    assert (response.status_code, response.json()["type"]) == (401, "urn:scorer:problem:not-authenticated")
+
+
+def test_a_revoked_token_ends_at_once(world: World, url: str) -> None:
+    token, secret = world.service.access.create_token(world.actor("viewer"), label="x", role="viewer")
+    headers = {"Authorization": f"Bearer {secret}"}
+    assert httpx.get(f"{url}/api/v1/me", timeout=60, headers=headers).status_code == 200
+    world.service.access.revoke_token(world.actor("viewer"), token.id)
+    assert httpx.get(f"{url}/api/v1/me", timeout=60, headers=headers).status_code == 401
+
+
+def test_bodies_are_bounded(world: World, url: str) -> None:
+    with world.api(url, "modeler") as client:
+        large = client.post("/changes", content=b'{"title": "' + b"x" * (2 << 20) + b'"}')
+        assert (large.status_code, large.headers["content-type"]) == (413, "application/problem+json")
+        broken = client.post("/changes", content=b'{"title": ', headers={"Content-Type": "application/json"})
+        assert broken.status_code == 422
+        archive = client.post("/projects/fraud/bundles", content=b"not a tar")
+        assert archive.status_code == 422 and "tar" in archive.json()["detail"]
+
+
+def test_a_defect_shows_its_id_and_nothing_else(
+    world: World, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret inside")
+
+    monkeypatch.setattr(type(world.service.access), "projects", broken)
+    with world.api(url, "viewer") as client:
+        response = client.get("/projects")
+    problem = response.json()
+    assert (response.status_code, problem["type"]) == (500, "urn:scorer:problem:internal")
+    assert "secret" not in response.text and "ZeroDivision" not in response.text
+    assert problem["id"] == response.headers["x-request-id"]
+    assert any(problem["id"] in record.getMessage() for record in caplog.records)
+
+
+# --- browsers ---
+
+
+def test_a_session_needs_its_csrf_header_to_change_something(world: World, url: str) -> None:
+    cookie, session = world.service.access.open_session(world.tokens["modeler"])
+    body = filled(DRAFT, {"bundle": world.candidate})
+    with httpx.Client(base_url=f"{url}/api/v1", cookies={"scorer": cookie}, timeout=60) as client:
+        assert client.get("/me").json()["user"] == "modeler"
+        for headers in ({}, {"X-CSRF-Token": "wrong"}, {"X-CSRF-Token": ""}):
+            response = client.post("/changes", json=body, headers=headers)
+            assert response.status_code == 403
+        assert client.post("/changes", json=body, headers={"X-CSRF-Token": session.csrf}).status_code == 201
+
+
+# --- events ---
+
+
+def test_events_are_waited_for_and_streamed(world: World, url: str) -> None:
+    change = world.draft().id
+    with world.api(url, "modeler") as client:
+        first = client.get(f"/changes/{change}/events").json()
+        assert [event["state"] for event in first["items"]] == ["draft"]
+        assert client.get(f"/changes/{change}/events", params={"after": first["next"]}).json()["items"] == []
+        client.post(f"/changes/{change}/withdraw", json=WHY)
+        second = client.get(f"/changes/{change}/events", params={"after": first["next"], "wait": 30}).json()
+        assert second["items"] and second["is_final"]
+        text = client.get(f"/changes/{change}/stream").text
+        data = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+        assert [event["id"] for event in data] == [e["id"] for e in first["items"] + second["items"]]
+        assert text.endswith("event: end\ndata: rejected\n\n")
+        rest = client.get(f"/changes/{change}/stream", headers={"Last-Event-ID": str(first["next"])}).text
+        assert f"id: {data[0]['id']}\n" not in rest and f"id: {data[-1]['id']}\n" in rest
+
+
+# --- the description ---
+
+
+def test_every_status_and_field_is_described(schema: Any) -> None:
+    for name, (_, path, operation) in operations(schema).items():
+        assert operation.get("description"), name
+        errors = {status for status in operation["responses"] if int(status) >= 400}
+        assert {"500", "503"} <= errors, name
+        if path != "/health":
+            assert {"401", "403", "404", "422"} <= errors, name
+            assert operation["security"] == [{"token": []}, {"session": []}], name
+        for status in errors:
+            assert list(operation["responses"][status]["content"]) == ["application/problem+json"], name
+    assert "HTTPValidationError" not in schema["components"]["schemas"]
+
+
+def test_the_description_is_as_it_was(schema: Any) -> None:
+    """Operations, parameters, bodies, answers: what is changed here changes for every program."""
+    file = Path(__file__).parent / "platform_api.json"
+    now = described(schema)
+    assert file.read_text() == now, f"if this is meant, write it to {file.name}"
+
+
+def described(schema: Any) -> str:
+    shape = {
+        name: {
+            "at": f"{method} {path}",
+            "parameters": sorted(
+                f"{p['in']} {p['name']}{'' if p.get('required') else '?'}"
+                for p in operation.get("parameters", ())
+            ),
+            "body": sorted(_names(operation.get("requestBody", {}))),
+            "answers": {
+                status: sorted(_names(answer))
+                for status, answer in operation["responses"].items()
+                if int(status) < 400
+            },
+            "refusals": sorted(status for status in operation["responses"] if int(status) >= 400),
+        }
+        for name, (method, path, operation) in sorted(operations(schema).items())
+    }
+    fields = {
+        name: sorted(one.get("properties", one.get("enum", ())))
+        for name, one in sorted(schema["components"]["schemas"].items())
+    }
+    return json.dumps({"operations": shape, "schemas": fields}, indent=1) + "\n"
+
+
+def _names(answer: Any) -> set[str]:
+    found = set()
+    for media, content in answer.get("content", {}).items():
+        text = json.dumps(content.get("schema", {}))
+        references = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+        found |= {f"{media} {reference}" for reference in references} or {media}
+    return found
+
+
+def test_the_docs_page_needs_nothing_from_elsewhere(url: str, schema: Any) -> None:
+    page = httpx.get(f"{url}/api/v1/docs", timeout=60).text
+    assert "<script" not in page and "http://" not in page and "https://" not in page
+    assert all(f'id="{name}"' in page for name in operations(schema))
