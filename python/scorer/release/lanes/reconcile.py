@@ -134,8 +134,7 @@ class Reconciler:
         with self._store.read() as connection:
             newest = recorded.newest(connection, checkpoint)
             known = _known(connection, member.name, checkpoint)
-            since = recorded.history(connection, checkpoint, since=known.revision) if known else []
-        if is_live and mine and mine.answer and self._is_its_own(mine, status, newest, known, since):
+        if is_live and mine and mine.answer and self._is_its_own(checkpoint, mine, status, newest, known):
             newest = self._found(member, checkpoint, mine, newest)
         if newest is None:
             return 0, "nothing answers there yet"
@@ -169,16 +168,20 @@ class Reconciler:
 
     def _is_its_own(
         self,
+        checkpoint: str,
         mine: CheckpointStatus,
         status: MemberStatus,
         newest: RecordedTable | None,
         known: Known | None,
-        since: Sequence[RecordedTable],
     ) -> bool:
         if newest is None:
             return True
         if known is None or status.lane_table <= known.lane_table:
             return False
+        if recorded.same_answer(mine.answer, newest.answer):
+            return False
+        with self._store.read() as connection:
+            since = recorded.history(connection, checkpoint, since=known.revision)
         return not any(recorded.same_answer(mine.answer, each.answer) for each in since)
 
     def _found(

@@ -1,0 +1,333 @@
+"""Hundreds of change requests with kills between any two statements, clock jumps and servers that vanish.
+
+After every kill nothing that was in memory is left. However it went: no change is lost, none is released
+without its gates and another person's approval, every table that a server ever had is a recorded one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from changing import CHECKPOINT, OTHER, Killed, World, digest
+from sqlalchemy import select
+
+from scorer.release.changes import states
+from scorer.release.changes.states import OBSERVED
+from scorer.release.errors import PlatformError
+from scorer.release.lanes import recorded
+from scorer.release.model import Actor, ChangeKind, ChangeRequest, ChangeState, LaneSpec, Outcome, Role
+from scorer.release.store import tables as t
+
+S = ChangeState
+BUNDLES = ("good", "good", "good", "good", "good", "bad", "trap", "vague", "thin", "slow")
+ANYBODY = Actor("zoe", {"fraud": Role.OWNER})
+
+
+class Simulation:
+    """Random people, random mishaps, and what must hold all the same."""
+
+    def __init__(self, url: str, seed: int, count: int, *, members: int = 2) -> None:
+        self.count = count
+        self.random = random.Random(seed)
+        self.world = World(url, members=members, pool=True, slots=6)
+        self.seen: dict[str, int] = {}
+        self.outside: list[tuple[LaneSpec, ...]] = []
+        self.drafted = 0
+        self.counted: Counter[str] = Counter()
+        self.world.fleet.after_call = self._after_call
+        self.world.tick()
+
+    # --- mishaps ---
+
+    def guarded(self, work: object, *arguments: object, **more: object) -> object:
+        """Does something as a process that may be killed in the middle of it."""
+        if self.random.random() < 0.15:
+            self.world.kill_after = self.random.randint(1, 60)
+        try:
+            return work(*arguments, **more)  # type: ignore[operator]
+        except PlatformError as error:
+            self.counted[type(error).__name__] += 1
+        except Killed:
+            self.counted["killed"] += 1
+            self.world.reopen()
+        finally:
+            self.world.kill_after = None
+        return None
+
+    def _after_call(self, member: str, method: str, checkpoint: str) -> None:
+        self.check_member(member)
+        self.world.at()
+
+    def mishap(self) -> None:
+        chance, world = self.random.random(), self.world
+        name = self.random.choice([member.name for member in world.members])
+        if chance < 0.3:
+            world.fleet.vanish(name)
+        elif chance < 0.4:
+            world.fleet.lose_answers(name, 1)
+        elif chance < 0.5:
+            world.fleet.restart(name)
+        elif chance < 0.6:
+            world.registry.away = not world.registry.away
+        elif chance < 0.65:
+            self.counted["clock"] += 1
+            world.now += timedelta(hours=self.random.uniform(-12, 12))
+        elif chance < 0.7 and name != "pool":
+            # Somebody swaps by hand.
+            self.counted["outside"] += 1
+            lane = LaneSpec("live", digest(f"other-{self.random.randrange(40)}"), share=1.0)
+            self.outside.append((lane,))
+            world.fleet.change_outside(name, CHECKPOINT, answer=[lane])
+        elif chance < 0.72:
+            self.guarded(
+                world.calendar.add_freeze,
+                world.admin,
+                name="sale",
+                kind="deny",
+                cron=f"{self.random.randrange(60)} {self.random.randrange(24)} * * *",
+                timezone="Europe/Berlin",
+                minutes=30,
+            )
+        else:
+            for member in world.members:
+                world.fleet.come_back(member.name)
+
+    # --- people ---
+
+    def somebody(self) -> None:
+        world = self.world
+        if self.drafted < self.count and self.random.random() < 0.5:
+            self.ask()
+            return
+        found = world.all_changes()
+        open_ = [change for change in found if not change.state.is_final]
+        if not found:
+            return
+        change = self.random.choice(open_ or found)
+        actor = self.random.choice([world.ada, world.bob, world.eve, world.olga, ANYBODY])
+        changes = world.changes
+        waits = [c for c in open_ if c.step == "approval"]
+        chance = self.random.random()
+        if chance < 0.45 and waits:
+            change = self.random.choice(waits)
+            self.guarded(changes.approve, actor, change.id)
+        elif chance < 0.55:
+            self.guarded(changes.submit, actor, change.id)
+        elif chance < 0.60:
+            self.guarded(changes.waive, actor, change.id, metric="error_rate", reason="trust me")
+        elif chance < 0.65:
+            self.guarded(changes.finish, actor, change.id)
+        elif chance < 0.70:
+            start = world.now + timedelta(minutes=self.random.uniform(-10, 120))
+            self.guarded(changes.rebook, actor, change.id, start=start)
+        elif chance < 0.74:
+            self.guarded(changes.withdraw, actor, change.id, reason="no more")
+        elif chance < 0.77:
+            self.guarded(changes.reject, actor, change.id, reason="no")
+        elif chance < 0.85:
+            self.guarded(changes.rollback, actor, self.random.choice(found).id, reason="back")
+        elif chance < 0.87:
+            self.guarded(world.checkpoints.rollback, world.olga, CHECKPOINT, reason="back")
+        elif chance < 0.90:
+            sample = self.random.choice([0.1, 0.5, 1.0])
+            self.guarded(world.checkpoints.set_sampling, world.olga, CHECKPOINT, sample=sample)
+
+    def ask(self) -> None:
+        world = self.world
+        passed = [
+            change
+            for change in world.all_changes()
+            if change.kind is ChangeKind.TEST and change.state is S.DONE and change.verdict is Outcome.PASS
+        ]
+        kind = ChangeKind.RELEASE if passed and self.random.random() < 0.5 else ChangeKind.TEST
+        name = (
+            world.bundles.names[self.random.choice(passed).bundle]
+            if kind is ChangeKind.RELEASE
+            else f"{self.random.choice(BUNDLES)}-{self.random.randrange(40)}"
+        )
+        more = {"minutes": self.random.choice([10.0, 20.0]), "pool": self.random.random() < 0.3}
+        actor = self.random.choice([world.ada, world.olga])
+        made = self.guarded(world.changes.draft, actor, world.asks(name, kind, **more))
+        if isinstance(made, ChangeRequest):
+            self.drafted += 1
+            self.guarded(world.changes.submit, actor, made.id)
+
+    # --- what holds ---
+
+    def check_member(self, name: str) -> None:
+        """A server's lanes are recorded ones, whatever has been told to it, by whoever was killed since."""
+        world = self.world
+        kill, world.kill_after = world.kill_after, None
+        for checkpoint, status in world.fleet.held(name).checkpoints.items():
+            with world.store.read() as connection:
+                tables = recorded.history(connection, checkpoint)
+            answers = [table.answer for table in tables] + self.outside
+            if name != "pool" and tables:
+                assert any(recorded.same_answer(status.answer, answer) for answer in answers), (name, status)
+            observes = [()] + [
+                tuple(lane for lane in table.observe if lane.pool or name != "pool") for table in tables
+            ]
+            assert any(recorded.same_observe(status.observe, lanes) for lanes in observes), (name, status)
+        world.kill_after = kill
+
+    def check(self) -> None:
+        world = self.world
+        for change in world.all_changes():
+            assert change.version >= self.seen.get(change.id, 0), change
+            self.seen[change.id] = change.version
+        with world.store.read() as connection:
+            for checkpoint in (CHECKPOINT, OTHER):
+                held = connection.execute(
+                    select(t.bookings)
+                    .where(t.bookings.c.checkpoint == checkpoint, t.bookings.c.end > t.bookings.c.start)
+                    .order_by(t.bookings.c.slot, t.bookings.c.start)
+                ).all()
+                active = [row for row in held if row.active]
+                for first, second in pairwise(active):
+                    assert first.slot != second.slot or first.end <= second.start, (first, second)
+                newest = recorded.newest(connection, checkpoint)
+                observed = {
+                    change.id
+                    for change in world.all_changes()
+                    if change.checkpoint == checkpoint and change.state in OBSERVED
+                }
+                assert newest is not None
+                lanes = {lane.name for lane in newest.observe} - {recorded.CONTROL}
+                # What is recorded to be in the shadow is what is in the shadow.
+                assert lanes == observed
+                assert abs(sum(lane.share for lane in newest.answer) - 1) < 1e-9
+
+    def check_end(self) -> None:
+        world = self.world
+        changes = {change.id: change for change in world.all_changes()}
+        assert len(changes) >= self.drafted
+        lost = [change for change in changes.values() if not change.state.is_final]
+        assert not lost, lost
+        assert world.audit.verify().problems == ()
+        released = {
+            table.change: table
+            for checkpoint in (CHECKPOINT, OTHER)
+            for table in world.tables(checkpoint)
+            if table.cause in (recorded.STAGE, recorded.RELEASE)
+        }
+        for name in released:
+            assert name is not None
+            self.check_release(changes, name)
+        for checkpoint in (CHECKPOINT, OTHER):
+            newest = world.tables(checkpoint)[-1]
+            for member in world.members:
+                status = world.fleet.held(member.name).checkpoints[checkpoint]
+                assert recorded.has(newest, status, member.role), (member, checkpoint)
+            assert newest.observe == ()
+        self.counted.update(f"{change.kind} {change.state}" for change in changes.values())
+        self.counted["released"] = len(released)
+
+    def check_release(self, changes: dict[str, ChangeRequest], name: str) -> None:
+        """Its TEST passed, its gates passed or were waived, somebody else approved, before it answered."""
+        world, change = self.world, changes[name]
+        test = changes[change.test or ""]
+        assert (test.kind, test.state, test.verdict) == (ChangeKind.TEST, S.DONE, Outcome.PASS)
+        assert (test.bundle, test.checkpoint, test.project) == (
+            change.bundle,
+            change.checkpoint,
+            change.project,
+        )
+        detail = world.changes.get(world.admin, name)
+        with world.store.read() as connection:
+            row = connection.execute(select(t.changes).where(t.changes.c.id == name)).one()
+            judged = connection.execute(
+                select(t.gate_results).where(
+                    t.gate_results.c.change == name, t.gate_results.c.phase == "read-out"
+                )
+            ).all()
+            waived = set(connection.scalars(select(t.waivers.c.metric).where(t.waivers.c.change == name)))
+            waivers = set(connection.scalars(select(t.waivers.c.user).where(t.waivers.c.change == name)))
+        assert judged
+        assert all(gate.outcome == "pass" or gate.metric in waived for gate in judged)
+        assert change.approved_by
+        assert not ({change.approved_by} | waivers) & set(row.authors)
+        order = [event.state for event in detail.events]
+        assert order.index(S.APPROVED) < order.index(S.RELEASED)
+        entries = [e.action for e in world.audit.entries(world.admin, object=name, limit=1000)][::-1]
+        assert entries.index("change.approve") < entries.index("change.release")
+        # Every stage had the one before it, and all of the answers come last.
+        mine = [table for table in world.tables(change.checkpoint) if table.change == name]
+        shares = [
+            sum(lane.share for lane in table.answer if lane.bundle == change.bundle)
+            for table in mine
+            if table.cause in (recorded.STAGE, recorded.RELEASE)
+        ]
+        assert shares == [0.1, 0.5, 1.0][: len(shares)] or change.before == change.bundle
+        if change.state is S.DONE:
+            assert len(shares) == 3
+
+
+def simulate(url: str, seed: int, count: int) -> Simulation:
+    print(f"seed {seed}, {count} changes")
+    sim = Simulation(url, seed, count)
+    rounds = 0
+    while sim.drafted < count or rounds < 2 * count:
+        rounds += 1
+        for _ in range(sim.random.randrange(3)):
+            sim.somebody()
+        if sim.random.random() < 0.15:
+            sim.mishap()
+        sim.world.pass_time(sim.random.choice([0.2, 1.0, 3.0]))
+        sim.guarded(sim.world.runner.tick)
+        if rounds % 25 == 0:
+            sim.check()
+    # Nothing breaks any more; people are done with it.
+    sim.world.registry.away = False
+    for member in sim.world.members:
+        sim.world.fleet.come_back(member.name)
+    for change in sim.world.all_changes():
+        if change.state is S.DRAFT:
+            sim.world.changes.withdraw(sim.world.olga, change.id, reason="left over")
+    with sim.world.store.write() as connection:
+        connection.execute(t.freezes.delete())
+    for _ in range(400):
+        if not any(change.state in states.OPEN for change in sim.world.all_changes()):
+            break
+        for change in sim.world.all_changes():
+            if change.step == "approval":
+                sim.world.changes.reject(sim.world.bob, change.id, reason="the end")
+        sim.world.tick(10)
+    sim.world.tick(10)
+    sim.check()
+    sim.check_end()
+    sim.world.store.close()
+    return sim
+
+
+def test_nothing_is_lost_and_nothing_released_without_its_gates(tmp_path: Path) -> None:
+    sim = simulate(f"sqlite:///{tmp_path}/platform.db", seed=1, count=40)
+    assert sim.counted["killed"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_two_hundred_changes(tmp_path: Path, seed: int) -> None:
+    sim = simulate(f"sqlite:///{tmp_path}/platform.db", seed, count=200)
+    print(dict(sim.counted))
+    # It was worth it: all of this happened.
+    happened = (
+        "killed",
+        "clock",
+        "outside",
+        "test done",
+        "test rejected",
+        "release done",
+        "release rolled back",
+    )
+    for what in happened:
+        assert sim.counted[what] > 0, (what, sim.counted)
+
+
+def test_on_postgresql_too(database_url: str) -> None:
+    simulate(database_url, seed=5, count=8)

@@ -1,0 +1,764 @@
+"""Change requests: who may do what, what follows what, what is refused with which words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from changing import CHECKPOINT, START, World, digest, stages
+
+from scorer.release.changes import states
+from scorer.release.errors import (
+    ConflictError,
+    FrozenError,
+    InvalidError,
+    NotAllowedError,
+    NotFoundError,
+    PlatformError,
+    QuotaError,
+)
+from scorer.release.model import (
+    Actor,
+    ChangeKind,
+    ChangeState,
+    GateSpec,
+    LaneSpec,
+    Outcome,
+    Quotas,
+    Role,
+    Stage,
+)
+
+S = ChangeState
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(f"sqlite:///{tmp_path}/platform.db")
+    made.tick()
+    yield made
+    made.store.close()
+
+
+def passed(world: World, bundle: str = "good-1") -> str:
+    """A TEST that has passed."""
+    test = world.test(bundle)
+    assert world.until(test.id, S.DONE, S.REJECTED).verdict is Outcome.PASS
+    return test.id
+
+
+def waiting(world: World, bundle: str = "good-1", **more: object) -> str:
+    """A RELEASE that waits for an approver."""
+    passed(world, bundle)
+    release = world.release(bundle, **more)
+    world.until(release.id, S.READ_OUT)
+    for _ in range(3):
+        world.tick()
+    return release.id
+
+
+def released(world: World, bundle: str = "good-1", **more: object) -> str:
+    """A RELEASE whose canary has begun."""
+    name = waiting(world, bundle, **more)
+    world.changes.approve(world.bob, name)
+    world.until(name, S.RELEASED)
+    return name
+
+
+# --- the machine ---
+
+
+def test_every_state_is_reached_and_left_and_final_ones_only_by_rollback() -> None:
+    targets = {move.target for move in states.MOVES} | {S.DRAFT}
+    assert targets == set(S)
+    for state in S:
+        left = {move.name for move in states.MOVES if move.source is state}
+        assert bool(left) != state.is_final or left == {"rollback"}
+
+
+def test_a_test_goes_through_every_step_and_leaves_nothing_behind(world: World) -> None:
+    test = world.test("good-1")
+    assert (test.state, test.step) == (S.CHECKS, "package")
+    seen = [test.state]
+    for _ in range(300):
+        world.tick(0.5)
+        now = world.get(test.id)
+        if now.state is not seen[-1]:
+            seen.append(now.state)
+        if now.state is S.AUDITING:
+            assert world.observes("live-1") == world.observes("live-2") == {test.id: "good-1", "aa": "live-0"}
+        if now.state.is_final:
+            break
+    assert seen == [S.CHECKS, S.BOOKED, S.DEPLOYING, S.AUDITING, S.READ_OUT, S.DONE]
+    assert now.verdict is Outcome.PASS
+    world.tick()
+    assert world.observes() == {}
+    assert world.answers() == {"live": ("live-0", 1.0)}
+    detail = world.changes.get(world.ada, test.id)
+    assert [step.name for step in detail.steps] == [
+        "package", "verify", "golden", "fit", "warm-up", "slot", "deploy", "sample", "measure", "report",
+    ]  # fmt: skip
+    assert all(step.status == "done" and step.began and step.ended for step in detail.steps)
+    assert detail.booking is not None
+    assert not detail.booking.active
+    assert world.readouts.finished[test.id] is Outcome.PASS
+    # A quarter, a half, three quarters: told at intervals.
+    assert sum("quarters of its time" in message for message in world.said(test.id)) == 3
+    # Everything that is said is told.
+    assert [body for _, body in world.told.messages][-1].startswith("its TEST is done: pass")
+
+
+@pytest.mark.parametrize(
+    ("bundle", "state", "verdict"),
+    [("bad-1", S.REJECTED, Outcome.FAIL), ("thin-1", S.DONE, Outcome.INCONCLUSIVE)],
+)
+def test_a_test_that_does_not_pass_ends_so_and_has_no_release(
+    world: World, bundle: str, state: S, verdict: Outcome
+) -> None:
+    test = world.test(bundle)
+    found = world.until(test.id, S.DONE, S.REJECTED)
+    assert (found.state, found.verdict) == (state, verdict)
+    with pytest.raises(InvalidError, match=f"{test.id}.*draft another TEST"):
+        world.release(bundle)
+
+
+def test_a_check_that_refuses_ends_it_with_its_words(world: World) -> None:
+    test = world.test("slow-1")
+    found = world.until(test.id, S.REJECTED)
+    assert found.note.startswith("package refuses it")
+    assert world.calendar.next_free(world.ada, CHECKPOINT, timedelta(minutes=1)).slot == 1
+
+
+def test_a_release_goes_stage_by_stage_and_moves_the_alias_last(world: World) -> None:
+    name = released(world, holdout=0.1)
+    seen = [world.answers()]
+    while world.get(name).state is S.RELEASED:
+        assert world.registry.moves == [] or world.answers() == {"live": ("good-1", 1.0)}
+        world.tick(0.5)
+        if world.answers() != seen[-1]:
+            seen.append(world.answers())
+    assert seen == [
+        {"live": ("live-0", 1.0)},
+        {"canary": ("good-1", 0.1), "live": ("live-0", 0.8), "holdout": ("live-0", 0.1)},
+        {"canary": ("good-1", 0.5), "live": ("live-0", 0.4), "holdout": ("live-0", 0.1)},
+        {"live": ("good-1", 1.0)},
+    ]
+    assert world.get(name).state is S.DONE
+    assert world.registry.moves == [("fraud-checkout@live", digest("good-1"))]
+    assert world.get(name).before == digest("live-0")
+
+
+def test_a_canary_of_its_own_stages(world: World) -> None:
+    name = released(world, stages=stages((0.3, 2.0)))
+    world.tick()
+    assert world.answers() == {"canary": ("good-1", 0.3), "live": ("live-0", 0.7)}
+    assert world.until(name, S.DONE).state is S.DONE
+
+
+def test_a_gate_that_fails_in_the_canary_takes_it_back_at_once(world: World) -> None:
+    name = released(world, "trap-1")
+    world.until(name, S.ROLLED_BACK)
+    # In the very tick: servers are told without waiting for the next.
+    assert world.answers() == {"live": ("live-0", 1.0)}
+    assert "error_rate" in world.get(name).note
+    assert world.registry.moves == []
+
+
+def test_a_canary_that_stays_inconclusive_waits_and_is_taken_back(world: World) -> None:
+    name = released(world, "vague-1")
+    began = world.now
+    world.until(name, S.ROLLED_BACK)
+    # Five minutes of its stage, ten of patience.
+    assert timedelta(minutes=15) <= world.now - began <= timedelta(minutes=18)
+    assert sum("it waits up to 10 minutes more" in said for said in world.said(name)) == 1
+
+
+# --- four eyes ---
+
+
+def test_whoever_drafted_edited_or_submitted_it_neither_approves_nor_waives(world: World) -> None:
+    passed(world)
+    mixed = Actor("mia", {"fraud": Role.OWNER})
+    draft = world.changes.draft(world.ada, world.asks("good-1", ChangeKind.RELEASE))
+    edited = world.changes.edit(
+        mixed, draft.id, world.asks("good-1", ChangeKind.RELEASE), version=draft.version
+    )
+    world.changes.submit(world.olga, edited.id)
+    world.until(draft.id, S.READ_OUT)
+    world.tick()
+    world.tick()
+    ada = Actor("ada", {"fraud": Role.OWNER})
+    root = Actor("ada", admin=True)
+    for actor in (ada, mixed, world.olga, root):
+        with pytest.raises(NotAllowedError, match=f"{actor.user}.*{draft.id}.*four eyes"):
+            world.changes.approve(actor, draft.id)
+        with pytest.raises(NotAllowedError, match="four eyes"):
+            world.changes.waive(actor, draft.id, metric="error_rate", reason="mine")
+        assert "approve" not in world.changes.get(actor, draft.id).allowed
+    assert "approve" in world.changes.get(world.bob, draft.id).allowed
+    assert world.changes.approve(world.bob, draft.id).approved_by == "bob"
+
+
+def test_a_modeler_approves_nothing(world: World) -> None:
+    name = waiting(world)
+    with pytest.raises(NotAllowedError):
+        world.changes.approve(Actor("max", {"fraud": Role.MODELER}), name)
+
+
+def test_the_second_of_two_approvers_hears_who_was_first(world: World) -> None:
+    name = waiting(world)
+    version = world.get(name).version
+    world.changes.approve(world.bob, name, version=version)
+    before = world.get(name)
+    for given in (version, None):
+        with pytest.raises(ConflictError, match="bob"):
+            world.changes.approve(world.eve, name, version=given)
+    assert world.get(name) == before
+
+
+def test_two_approvers_in_the_very_same_moment(world: World) -> None:
+    """Both have read the change before either writes."""
+    name = waiting(world)
+    see = world.changes._see
+    raced = []
+
+    def slow(actor: Actor, change: str) -> object:
+        found = see(actor, change)
+        if actor is world.eve and not raced:
+            raced.append(True)
+            world.changes.approve(world.bob, name)
+        return found
+
+    world.changes._see = slow  # type: ignore[method-assign, assignment]
+    with pytest.raises(ConflictError, match="bob"):
+        world.changes.approve(world.eve, name)
+    assert world.get(name).approved_by == "bob"
+
+
+def test_a_failed_gate_stands_in_the_way_until_it_is_waived_and_that_is_on_record(world: World) -> None:
+    passed(world)
+    release = world.release("good-1")
+    world.rows_per_minute = 0
+    world.until(release.id, S.READ_OUT)
+    world.tick()
+    world.tick()
+    found = world.get(release.id)
+    assert found.verdict is Outcome.INCONCLUSIVE
+    with pytest.raises(ConflictError, match=r"error_rate.*inconclusive"):
+        world.changes.approve(world.bob, release.id)
+    with pytest.raises(InvalidError, match="error_rate"):
+        world.changes.waive(world.bob, release.id, metric="no_such", reason="why not")
+    world.changes.waive(world.bob, release.id, metric="error_rate", reason="a quiet night")
+    with pytest.raises(ConflictError, match="bob"):
+        world.changes.waive(world.eve, release.id, metric="error_rate", reason="again")
+    (gate,) = world.changes.get(world.ada, release.id).gates
+    assert (gate.waived_by, gate.waived_why, gate.blocks) == ("bob", "a quiet night", False)
+    world.changes.approve(world.eve, release.id)
+    entries = world.audit.entries(world.admin, object=release.id)
+    assert [entry.action for entry in entries][:2] == ["change.approve", "change.waive"]
+    assert world.audit.verify().problems == ()
+
+
+def test_nobody_approves_what_is_still_measured(world: World) -> None:
+    passed(world)
+    release = world.release("good-1")
+    with pytest.raises(ConflictError, match="approve is for read-out"):
+        world.changes.approve(world.bob, release.id)
+    test = world.test("good-2")
+    world.until(test.id, S.READ_OUT)
+    with pytest.raises(ConflictError, match="no approve"):
+        world.changes.approve(world.bob, test.id)
+
+
+# --- what is refused ---
+
+
+def bad(**more: object) -> dict[str, object]:
+    return more
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "words"),
+    [
+        (bad(checkpoint="fraud.nowhere"), NotFoundError, "fraud.checkout"),
+        (bad(bundle="nothing-1"), NotFoundError, "upload"),
+        (bad(project="nobody"), PlatformError, "nobody"),
+        (bad(title="  "), InvalidError, "title"),
+        (bad(minutes=0), InvalidError, "more than 0"),
+        (bad(minutes=-5), InvalidError, "more than 0"),
+        (bad(minutes=math.nan), InvalidError, "more than 0"),
+        (bad(minutes=1e9), InvalidError, "at most 20160"),
+        (bad(sample=0.0), InvalidError, "above 0 and at most 1"),
+        (bad(sample=1.5), InvalidError, "above 0 and at most 1"),
+        (bad(sample=math.nan), InvalidError, "above 0 and at most 1"),
+        (bad(pool=True), InvalidError, "no shadow pool"),
+        (bad(stages=stages((0.5, 5), (0.1, 5))), InvalidError, "rising order"),
+        (bad(stages=stages((0.1, 5), (0.1, 5))), InvalidError, "rising order"),
+        (bad(stages=stages((1.0, 5))), InvalidError, "below 1"),
+        (bad(stages=stages((0.0, 5))), InvalidError, "above 0"),
+        (bad(stages=stages((0.1, 0))), InvalidError, "more than 0"),
+        (bad(stages=stages((0.1, math.inf))), InvalidError, "more than 0"),
+        (bad(stages=tuple(Stage(0.01 * n, 1) for n in range(1, 30))), InvalidError, "at most 20"),
+        (bad(holdout=-0.1), InvalidError, "holdout"),
+        (bad(holdout=math.nan), InvalidError, "holdout"),
+        (bad(stages=stages((0.9, 5)), holdout=0.2), InvalidError, "add up to 1.1.*at most 1"),
+        (bad(gates=(GateSpec("nonsense", "<= 1"),)), InvalidError, "nonsense"),
+        (bad(gates=(GateSpec("error_rate", "== 0"),) * 2), InvalidError, "twice"),
+    ],
+)
+def test_a_draft_that_makes_no_sense_is_refused_and_nothing_is_made(
+    world: World, more: dict[str, object], error: type[PlatformError], words: str
+) -> None:
+    before = world.audit.head()
+    with pytest.raises(error, match=words):
+        world.changes.draft(world.ada, world.asks(**{"bundle": "good-1", **more}))  # type: ignore[arg-type]
+    assert world.all_changes() == []
+    assert world.audit.head() == before
+
+
+def test_a_bundle_that_does_not_fit_is_refused_by_name_and_nothing_is_booked(world: World) -> None:
+    world.bundles.features["good-1"] = [
+        {"name": "amount", "type": "category"},
+        {"name": "device_age", "type": "number", "missing": "refuse"},
+    ]
+    world.bundles.kinds["good-2"] = "action"
+    world.bundles.bundle_names["good-3"] = "another"
+    for bundle, words in (
+        ("good-1", "does not feed device_age.*amount"),
+        ("good-2", 'kind "score"'),
+        ("good-3", "another"),
+    ):
+        draft = world.changes.draft(world.ada, world.asks(bundle, checkpoint=CHECKPOINT))
+        with pytest.raises(InvalidError, match=words):
+            world.changes.submit(world.ada, draft.id)
+        assert world.get(draft.id) == draft
+    page = world.calendar.page(world.ada, START - timedelta(days=1), START + timedelta(days=1))
+    assert page.bookings == ()
+
+
+def test_a_release_without_a_passed_test_names_what_is_missing(world: World) -> None:
+    with pytest.raises(InvalidError, match="draft a TEST of it first"):
+        world.release("good-1")
+    test = world.test("good-1")
+    with pytest.raises(InvalidError, match=f'{test.id}.*"checks".*wait'):
+        world.release("good-1")
+    world.until(test.id, S.DONE)
+    # Of another project, it is none.
+    sam = Actor("sam", {"other": Role.MODELER})
+    with pytest.raises(InvalidError, match="draft a TEST of it first"):
+        world.release("good-1", actor=sam, project="other")
+    assert world.release("good-1").test == test.id
+
+
+def test_what_answers_already_is_not_released(world: World) -> None:
+    with pytest.raises(InvalidError, match=r"answers.*already"):
+        world.release("live-0")
+
+
+def test_another_projects_change_is_not_even_there(world: World) -> None:
+    test = world.test("good-1")
+    operations = (
+        lambda: world.changes.get(world.stranger, test.id),
+        lambda: world.changes.withdraw(world.stranger, test.id, reason="x"),
+        lambda: world.changes.rollback(world.stranger, test.id, reason="x"),
+    )
+    for operation in operations:
+        with pytest.raises(NotFoundError, match=test.id):
+            operation()
+    assert world.changes.list(world.stranger) == []
+    with pytest.raises(NotFoundError):
+        world.changes.get(world.ada, "cr-999999")
+
+
+def test_overlapping_bookings_are_refused_with_the_next_free_slot(world: World) -> None:
+    start = world.now + timedelta(hours=1)
+    first = world.changes.draft(world.ada, world.asks("good-1"))
+    second = world.changes.draft(world.ada, world.asks("good-2"))
+    third = world.changes.draft(world.ada, world.asks("good-3"))
+    world.changes.submit(world.ada, first.id, start=start, slot=2)
+    with pytest.raises(ConflictError, match=f"slot 2.*{first.id}.*next free: slot 1 from 2026-05-04 10:10"):
+        world.changes.submit(world.ada, second.id, start=start + timedelta(minutes=10), slot=2)
+    assert world.get(second.id).state is S.DRAFT
+    world.changes.submit(world.ada, second.id, start=start)
+    with pytest.raises(ConflictError, match=r"every slot.*next free: slot . from 2026-05-04 10:30"):
+        world.changes.submit(world.ada, third.id, start=start)
+    moved = world.changes.rebook(world.ada, second.id, start=start + timedelta(hours=1), minutes=10)
+    assert moved.minutes == 10
+    world.changes.submit(world.ada, third.id, start=start)
+
+
+def test_a_booking_that_begins_in_a_freeze_is_refused(world: World) -> None:
+    world.calendar.add_freeze(
+        world.admin,
+        name="weekend",
+        kind="deny",
+        cron="0 17 * * fri",
+        timezone="Europe/Berlin",
+        minutes=3000,
+        reason="rest",
+    )
+    draft = world.changes.draft(world.ada, world.asks("good-1"))
+    friday = START.replace(day=8, hour=16)
+    with pytest.raises(FrozenError, match=r'"weekend" \(rest\) until 2026-05-10 17:00.*next free: slot 1'):
+        world.changes.submit(world.ada, draft.id, start=friday)
+    assert world.get(draft.id).state is S.DRAFT
+    with pytest.raises(NotAllowedError):
+        world.calendar.add_freeze(
+            world.olga, name="x", kind="deny", cron="* * * * *", timezone="UTC", minutes=1
+        )
+    with pytest.raises(InvalidError, match="in the past"):
+        world.changes.submit(world.ada, draft.id, start=START - timedelta(hours=1))
+
+
+def test_quotas_are_the_projects(world: World) -> None:
+    world.access.update_project(world.admin, "fraud", quotas=Quotas(open_changes=2, slot_minutes_per_week=45))
+    first, second = (world.changes.draft(world.ada, world.asks(f"good-{n}")) for n in (1, 2))
+    with pytest.raises(QuotaError, match="2 open change requests"):
+        world.changes.draft(world.ada, world.asks("good-3"))
+    world.changes.submit(world.ada, first.id)
+    with pytest.raises(QuotaError, match="15 left in that of 2026-05-04"):
+        world.changes.submit(world.ada, second.id)
+    world.changes.submit(world.ada, second.id, start=START + timedelta(days=7))
+    world.changes.withdraw(world.ada, first.id, reason="no time")
+    world.changes.draft(world.ada, world.asks("good-3"))
+
+
+def test_a_draft_is_made_once_for_a_key(world: World) -> None:
+    first = world.changes.draft(world.ada, world.asks("good-1"), key="abc")
+    assert world.changes.draft(world.ada, world.asks("good-1"), key="abc") == first
+    with pytest.raises(ConflictError, match="another draft"):
+        world.changes.draft(world.ada, world.asks("good-2"), key="abc")
+    assert world.changes.draft(world.olga, world.asks("good-1"), key="abc").id != first.id
+
+
+def test_an_old_version_is_refused_with_who_was_first(world: World) -> None:
+    draft = world.changes.draft(world.ada, world.asks("good-1"))
+    world.changes.edit(world.olga, draft.id, world.asks("good-2"), version=1)
+    with pytest.raises(ConflictError, match="olga"):
+        world.changes.edit(world.ada, draft.id, world.asks("good-3"), version=1)
+    assert world.get(draft.id).bundle == digest("good-2")
+
+
+# --- ends ---
+
+
+@pytest.mark.parametrize("state", [S.CHECKS, S.AUDITING, S.READ_OUT, S.APPROVED])
+@pytest.mark.parametrize("how", ["withdraw", "reject"])
+def test_it_may_be_ended_any_time_before_its_release(world: World, state: S, how: str) -> None:
+    passed(world)
+    release = world.release("good-1")
+    world.until(release.id, state if state is not S.APPROVED else S.READ_OUT)
+    if state is S.APPROVED:
+        world.tick()
+        world.tick()
+        world.changes.approve(world.bob, release.id)
+    if how == "withdraw":
+        ended = world.changes.withdraw(world.ada, release.id, reason="a better one is coming")
+    else:
+        ended = world.changes.reject(world.bob, release.id, reason="a better one is coming")
+    assert ended.state is S.REJECTED
+    if state is S.READ_OUT:
+        world.tick()
+    assert world.observes() == {}
+    assert world.answers() == {"live": ("live-0", 1.0)}
+    booking = world.changes.get(world.ada, release.id).booking
+    assert booking is not None
+    assert not booking.active
+    with pytest.raises(ConflictError, match="draft a new"):
+        world.changes.withdraw(world.ada, release.id, reason="again")
+
+
+def test_a_rollback_is_one_call_by_whoever_released_it(world: World) -> None:
+    name = released(world)
+    world.tick()
+    assert "canary" in world.answers()
+    with pytest.raises(NotAllowedError):
+        world.changes.rollback(Actor("max", {"fraud": Role.MODELER}), name, reason="x")
+    with pytest.raises(ConflictError, match="roll it back"):
+        world.changes.withdraw(world.ada, name, reason="x")
+    assert world.changes.rollback(world.ada, name, reason="declines").state is S.ROLLED_BACK
+    assert world.answers("live-1") == world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.tables()[-1].cause == "rollback"
+    assert world.checkpoints.rolled_back_at(CHECKPOINT) == world.now
+
+
+def test_what_is_done_can_be_rolled_back_while_it_answers_and_takes_the_alias_along(world: World) -> None:
+    first = released(world, "good-1")
+    world.until(first, S.DONE)
+    second = released(world, "good-2")
+    world.until(second, S.DONE)
+    with pytest.raises(ConflictError, match="not what answers"):
+        world.changes.rollback(world.ada, first, reason="x")
+    assert "rollback" not in world.changes.get(world.ada, first).allowed
+    assert "rollback" in world.changes.get(world.ada, second).allowed
+    world.changes.rollback(world.ada, second, reason="x")
+    assert world.answers() == {"live": ("good-1", 1.0)}
+    assert world.registry.aliases_["fraud-checkout@live"] == digest("good-1")
+    assert "rollback" not in world.changes.get(world.ada, first).allowed
+
+
+def test_a_checkpoint_goes_back_one_further_each_time_and_never_forth(world: World) -> None:
+    for bundle in ("good-1", "good-2"):
+        world.until(released(world, bundle), S.DONE)
+    world.checkpoints.rollback(world.olga, CHECKPOINT, reason="one")
+    assert world.answers() == {"live": ("good-1", 1.0)}
+    with pytest.raises(NotAllowedError):
+        world.checkpoints.rollback(world.bob, CHECKPOINT, reason="two")
+    world.checkpoints.rollback(world.olga, CHECKPOINT, reason="two")
+    assert world.answers() == {"live": ("live-0", 1.0)}
+    assert world.registry.aliases_["fraud-checkout@live"] == digest("live-0")
+    with pytest.raises(ConflictError, match="no earlier lanes"):
+        world.checkpoints.rollback(world.olga, CHECKPOINT, reason="three")
+
+
+def test_a_rollback_waits_for_no_freeze_and_no_server(world: World) -> None:
+    name = released(world)
+    world.tick()
+    world.calendar.add_freeze(
+        world.admin, name="all", kind="deny", cron="* * * * *", timezone="UTC", minutes=60
+    )
+    world.fleet.vanish("live-2")
+    world.registry.away = True
+    world.changes.rollback(world.ada, name, reason="now")
+    assert world.answers("live-1") == {"live": ("live-0", 1.0)}
+    assert "canary" in world.answers("live-2")
+    world.fleet.come_back("live-2")
+    world.tick()
+    assert world.answers("live-2") == {"live": ("live-0", 1.0)}
+
+
+def test_releases_wait_while_it_is_frozen_and_say_so_once(world: World) -> None:
+    name = waiting(world)
+    freeze = world.calendar.add_freeze(
+        world.admin, name="sale", kind="deny", cron="0 0 * * *", timezone="UTC", minutes=1440 * 3
+    )
+    world.changes.approve(world.bob, name)
+    world.run(minutes=30)
+    assert world.get(name).state is S.APPROVED
+    assert sum('frozen by "sale"' in said for said in world.said(name)) == 1
+    world.calendar.remove_freeze(world.admin, freeze.id)
+    world.until(name, S.RELEASED)
+    world.tick()
+    again = world.calendar.add_freeze(
+        world.admin, name="sale", kind="deny", cron="0 0 * * *", timezone="UTC", minutes=1440 * 3
+    )
+    world.run(minutes=60)
+    assert world.get(name).step == "canary 1"
+    world.calendar.remove_freeze(world.admin, again.id)
+    assert world.until(name, S.DONE).state is S.DONE
+
+
+def test_one_release_at_a_time(world: World) -> None:
+    names = waiting(world), waiting(world, "good-2")
+    for name in names:
+        world.changes.approve(world.bob, name)
+    for _ in range(40):
+        world.tick(1)
+        assert [world.get(name).state for name in names].count(S.RELEASED) <= 1
+    assert [world.get(name).state for name in names] == [S.DONE, S.DONE]
+    assert world.answers() == {"live": ("good-2", 1.0)}
+    assert any(f"waits until {names[0]} is released" in said for said in world.said(names[1]))
+
+
+# --- sampling ---
+
+
+def test_sampling_changes_running_lanes(world: World) -> None:
+    test = world.test("good-1")
+    world.until(test.id, S.AUDITING)
+    conditions = '[{"feature": "amount", "op": ">", "value": 100}]'
+    with pytest.raises(NotAllowedError):
+        world.checkpoints.set_sampling(world.ada, CHECKPOINT, sample=0.2)
+    for sample in (0.0, 1.5, math.nan):
+        with pytest.raises(InvalidError, match="above 0 and at most 1"):
+            world.checkpoints.set_sampling(world.olga, CHECKPOINT, sample=sample)
+    with pytest.raises(InvalidError, match="not JSON"):
+        world.checkpoints.set_sampling(world.olga, CHECKPOINT, sample=0.2, filter="amount > 100")
+    view = world.checkpoints.set_sampling(world.olga, CHECKPOINT, sample=0.2, filter=conditions)
+    lanes = {lane.name: lane for lane in world.fleet.held("live-1").checkpoints[CHECKPOINT].observe}
+    assert {(lane.sample, lane.filter) for lane in lanes.values()} == {(0.2, conditions)}
+    assert set(lanes) == {test.id, "aa"}
+    assert (view.sample, view.filter) == (0.2, conditions)
+    assert all(member.in_step for member in view.members)
+
+
+def test_a_pools_servers_get_the_pools_lanes(tmp_path: Path) -> None:
+    world = World(f"sqlite:///{tmp_path}/pool.db", members=1, pool=True)
+    test = world.test("good-1", pool=True)
+    world.until(test.id, S.AUDITING)
+    other = world.test("good-2")
+    world.until(other.id, S.AUDITING)
+    assert set(world.observes("pool")) == {test.id}
+    lanes = {lane.name: lane.pool for lane in world.fleet.held("live-1").checkpoints[CHECKPOINT].observe}
+    # A live server needs the pool's lanes to know what to send there.
+    assert lanes == {test.id: True, other.id: False, "aa": False}
+    assert world.until(test.id, S.DONE).verdict is Outcome.PASS
+    world.tick()
+    assert world.observes("pool") == {}
+    world.store.close()
+
+
+# --- servers ---
+
+
+def test_what_servers_have_at_first_is_recorded_as_found(world: World) -> None:
+    (table,) = world.tables()
+    assert (table.cause, table.answer[0].bundle, table.revision) == ("found", digest("live-0"), 1)
+    assert "lanes.found" in [entry.action for entry in world.audit.entries(world.admin)]
+
+
+def test_a_change_outside_is_recorded_and_the_others_follow(world: World) -> None:
+    lane = LaneSpec("live", digest("other-1"), share=1.0)
+    world.fleet.change_outside("live-2", CHECKPOINT, answer=[lane])
+    world.tick()
+    world.tick()
+    assert world.tables()[-1].cause == "found"
+    assert world.answers("live-1") == world.answers("live-2") == {"live": ("other-1", 1.0)}
+
+
+def test_a_change_outside_ends_a_release_and_stays(world: World) -> None:
+    name = released(world)
+    world.tick()
+    world.tick()
+    lane = LaneSpec("live", digest("live-0"), share=1.0)
+    world.fleet.change_outside("live-1", CHECKPOINT, answer=[lane])
+    assert world.until(name, S.ROLLED_BACK).note.startswith("lanes were changed while it was released")
+    world.tick()
+    assert world.answers("live-1") == world.answers("live-2") == {"live": ("live-0", 1.0)}
+
+
+def test_a_server_that_was_away_or_lost_its_state_follows(world: World) -> None:
+    world.fleet.vanish("live-2")
+    test = world.test("good-1")
+    world.run(minutes=10)
+    assert world.get(test.id).state is S.DEPLOYING
+    assert any("live-2" in said for said in world.said(test.id))
+    held = world.fleet.held("live-2")
+    held.version = 0
+    world.fleet.come_back("live-2")
+    assert world.until(test.id, S.AUDITING)
+    assert set(world.observes("live-2")) == {test.id, "aa"}
+    # As it booted anew, from an alias that points elsewhere by now.
+    lane = LaneSpec("live", digest("other-2"), share=1.0)
+    world.fleet.change_outside("live-2", CHECKPOINT, answer=[lane])
+    held.version = 0
+    world.tick()
+    assert world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert [table.cause for table in world.tables()].count("found") == 1
+
+
+def test_a_server_that_refuses_is_asked_less_and_less_and_the_change_ends(world: World) -> None:
+    world.fleet.refuse[digest("good-1")] = "golden case 17 gives other bits"
+    test = world.test("good-1", minutes=120.0)
+    world.until(test.id, S.DEPLOYING)
+    before = len(world.fleet.calls)
+    for _ in range(40):
+        world.tick(0.01)
+    asked = len(world.fleet.calls) - before
+    assert asked <= 2 * 6, "backs off"
+    view = world.checkpoints.view(world.ada, CHECKPOINT)
+    assert any("golden case 17" in member.error for member in view.members)
+    assert "golden case 17" in world.until(test.id, S.REJECTED).note
+    world.tick(10)
+    assert all(member.in_step for member in world.checkpoints.view(world.ada, CHECKPOINT).members)
+
+
+# --- the clock ---
+
+
+def test_a_platform_that_was_down_at_its_end_judges_what_there_was(world: World) -> None:
+    test = world.test("good-1")
+    world.until(test.id, S.AUDITING)
+    world.now += timedelta(days=2)
+    found = world.until(test.id, S.DONE)
+    assert found.verdict is Outcome.INCONCLUSIVE
+    late = world.test("good-2")
+    world.until(late.id, S.AUDITING)
+    world.run(minutes=10)
+    world.now += timedelta(days=2)
+    assert world.until(late.id, S.DONE).verdict is Outcome.PASS
+
+
+@pytest.mark.parametrize("state", [S.CHECKS, S.BOOKED, S.DEPLOYING])
+def test_a_booking_that_passed_before_it_was_deployed_expires(world: World, state: S) -> None:
+    if state is S.DEPLOYING:
+        world.fleet.vanish("live-1")
+    test = world.test("good-1")
+    world.until(test.id, state)
+    world.now += timedelta(days=1)
+    world.tick()
+    assert world.get(test.id).state is S.EXPIRED
+    world.fleet.come_back("live-1")
+    world.tick()
+    assert world.observes() == {}
+
+
+def test_a_release_that_nobody_approves_expires(world: World) -> None:
+    name = waiting(world)
+    world.tick(60 * 24 * 8)
+    assert world.get(name).state is S.EXPIRED
+
+
+def test_a_clock_set_back_repeats_nothing_and_opens_nothing_again(world: World) -> None:
+    test = world.test("good-1")
+    world.until(test.id, S.DONE)
+    version, said = world.get(test.id).version, world.said(test.id)
+    world.now -= timedelta(days=1)
+    world.run(minutes=5)
+    assert (world.get(test.id).version, world.said(test.id)) == (version, said)
+    release = world.release("good-1")
+    world.until(release.id, S.READ_OUT)
+    world.tick()
+    world.tick()
+    world.changes.approve(world.bob, release.id)
+    world.until(release.id, S.RELEASED)
+    world.run(minutes=2, step=0.5)
+    world.now -= timedelta(hours=6)
+    began = world.now
+    world.until(release.id, S.DONE)
+    # Each stage has its five minutes after the jump, and is not waited for until the old time comes again.
+    assert timedelta(minutes=10) <= world.now - began <= timedelta(minutes=20)
+
+
+# --- mishaps ---
+
+
+def test_what_one_change_breaks_stops_no_other(world: World) -> None:
+    broken, sound = world.test("good-1"), world.test("good-2")
+    check = world.pipeline._check
+
+    def fails(change: object) -> None:
+        if getattr(change, "id", "") == broken.id:
+            raise ZeroDivisionError
+        check(change)  # type: ignore[arg-type]
+
+    world.pipeline._check = fails  # type: ignore[method-assign, assignment]
+    world.until(sound.id, S.BOOKED)
+    events = [e for e in world.changes.get(world.ada, broken.id).events if "ZeroDivisionError" in e.message]
+    assert events[0].details["id"] in events[0].message
+    world.pipeline._check = check  # type: ignore[method-assign]
+    world.until(broken.id, S.BOOKED)
+
+
+def test_a_defect_is_no_loop(world: World) -> None:
+    broken = world.test("good-1", minutes=600.0)
+    tries = []
+
+    def fails(_: object) -> None:
+        tries.append(world.now)
+        raise ZeroDivisionError
+
+    world.pipeline._check = fails  # type: ignore[method-assign, assignment]
+    for _ in range(150):
+        world.tick(1 / 30)
+    assert 4 <= len(tries) <= 9
+    assert world.get(broken.id).state is S.CHECKS
+
+
+def test_a_look_at_a_change_opens_without_the_registry(world: World) -> None:
+    test = world.test("good-1")
+    world.bundles.names.pop(digest("live-0"))
+    assert "error" in world.changes.get(world.ada, test.id).diff
