@@ -69,6 +69,9 @@ class Observed:
 
     def take(self, rows: Any) -> Observed:
         """Some of the rows: a mask, indices or a slice."""
+        if isinstance(rows, np.ndarray) and rows.dtype == bool and rows.all():
+            # The usual case, and a copy of every column is dear.
+            return self
         own = {one.name: getattr(self, one.name)[rows] for one in fields(self) if one.name != "names"}
         return replace(self, **own)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-LIVE, SHADOW, CONTROL, TRAINING, BAD = "#0072B2", "#D55E00", "#6B7280", "#009E73", "#CC79A7"
+LIVE, SHADOW, CONTROL, TRAINING, BAD = "#0072B2", "#D55E00", "#6B7280", "#009E73", "#9D174D"
 AMBER = "#E69F00"
 GRID, INK = "#E5E7EB", "#374151"
 SEQUENTIAL = [[0.0, "#F7FBFF"], [0.25, "#C6DBEF"], [0.5, "#6BAED6"], [0.75, "#2171B5"], [1.0, "#08306B"]]
@@ -47,7 +47,6 @@ def layout(x: Mapping[str, Any], y: Mapping[str, Any], **more: Any) -> dict[str,
         "height": 360,
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         "hovermode": "x unified",
-        "autosize": True,
         **more,
     }
 

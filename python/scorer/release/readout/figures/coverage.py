@@ -85,17 +85,19 @@ def coverage(evidence: Evidence) -> Figure:
         "type": "heatmap",
         "x": list(range(24)),
         "y": list(DAYS),
-        "z": [[int(v) or None for v in row] for row in counts],
+        "z": counts.tolist(),
         "colorscale": SEQUENTIAL,
+        "zmin": 0,
+        "zmax": max(int(counts.max()), 1),
         "xgap": 1,
         "ygap": 1,
         "hovertemplate": "%{y} %{x}:00: %{z:,} observations<extra></extra>",
         "hoverongaps": False,
-        "colorbar": {"title": {"text": "rows"}, "thickness": 12},
+        "colorbar": {"title": {"text": "rows"}, "thickness": 12, "tickformat": ",d", "nticks": 4},
     }
     plot = layout(
-        axis("hour (UTC)", dtick=3),
-        axis("", type="category", autorange="reversed"),
+        axis("hour (UTC)", dtick=3, range=[-0.5, 23.5], showgrid=False),
+        axis("", type="category", autorange="reversed", showgrid=False),
         hovermode="closest",
         height=300,
     )

@@ -26,6 +26,8 @@ from scorer.release.readout.types import Figure
 
 BUCKETS = 60
 LEAST_ROWS = 20
+# Of fewer rows, a p99 is a maximum; of fewer still, a p99.9.
+_ENOUGH, _ENOUGH_FOR_TAIL = 100, 1_000
 _STEPS_S = (1, 5, 10, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200, 86_400)
 _POINTS = 160
 
@@ -63,9 +65,11 @@ def execution(evidence: Evidence) -> Figure:
     highest = evidence.sla_us
     for side, at, times in sides(evidence, lambda one: one.exec_us, lambda one: one.live_exec_us):
         points = []
-        bucket, _ = buckets(at)
+        bucket, _ = buckets(at, most=min(max(len(at) // _ENOUGH, 1), BUCKETS))
         for start, values in _groups(bucket, times):
             found = [_known(quantile(values, q)) for q in (0.5, 0.99, 0.999)]
+            if len(values) < _ENOUGH_FOR_TAIL:
+                found[2] = None
             points.append((moment(start), side, len(values), *found))
         rows += points
         for place, (name, dash) in enumerate((("p50", "dot"), ("p99", "solid"), ("p99.9", "dash"))):
@@ -160,11 +164,20 @@ def latency(evidence: Evidence) -> Figure:
     live = _within(evidence.shadow.live_exec_us, evidence.sla_us)
     words = f"{own} of this bundle's evaluations and {live} of live's were within the SLA."
     plot = layout(
-        axis("execution, ms (log)", type="log", exponentformat="none", dtick="D2", tickangle=0),
+        axis("execution, ms (log)", type="log", tickangle=0, **_ticks(data)),
         axis("share of requests", tickformat=".0%", range=[0, 1.02]),
         hovermode="closest",
     )
     return Figure("latency", "Latency distribution", words, _plot(data, plot), columns, rows)
+
+
+def _ticks(data: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """1, 2, 5 of each power of ten that is in sight, written out."""
+    shown = [x for trace in data for x in trace["x"] if x and x > 0]
+    low, high = (min(shown), max(shown)) if shown else (1.0, 1.0)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    values = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    return {"tickvals": values, "ticktext": [f"{value:g}" for value in values]}
 
 
 def _within(times: Floats, limit: float) -> str:

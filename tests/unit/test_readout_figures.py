@@ -1,0 +1,186 @@
+"""Figures: the numbers behind them are those of the observations, and they can be drawn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from readouts import actions, retrained, synthetic_readout
+from scipy import stats
+
+from loadtests import windows
+from scorer.bundle.statistics import distribution
+from scorer.release.gates.evidence import Counter, Evidence, empty
+from scorer.release.readout import build
+from scorer.release.readout.figures import choices, coverage, scores, times
+from scorer.release.readout.types import Figure
+
+
+def rows(figure: Figure, **where: Any) -> list[dict[str, Any]]:
+    found = [dict(zip(figure.columns, row, strict=True)) for row in figure.rows]
+    return [row for row in found if all(row[name] == value for name, value in where.items())]
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    return retrained(12_000)
+
+
+@pytest.mark.parametrize("kind", ["score", "action", "nothing"])
+def test_every_figure_is_plain_json_and_has_its_numbers(kind: str) -> None:
+    readout = synthetic_readout(kind, rows=3_000)
+    names = [figure.name for figure in readout.figures]
+    assert len(set(names)) == len(names)
+    for figure in readout.figures:
+        # NaN is no JSON: a page would not draw it.
+        json.dumps([figure.plotly, figure.rows], allow_nan=False)
+        assert set(figure.plotly) == {"data", "layout"}
+        assert all(len(row) == len(figure.columns) for row in figure.rows)
+        assert figure.words.endswith(".")
+        assert "title" not in figure.plotly["layout"]
+    json.dumps([readout.summary, readout.examples], allow_nan=False)
+    if kind == "nothing":
+        assert {figure.words for figure in readout.figures} == {"Nothing has been observed yet."}
+
+
+def test_plotly_itself_takes_them() -> None:
+    graph = pytest.importorskip("plotly.graph_objects", reason="needs scorer[platform]")
+    for kind in ("score", "action"):
+        for figure in synthetic_readout(kind, rows=2_000).figures:
+            assert graph.Figure(figure.plotly).data or not figure.rows
+
+
+def test_execution_over_time_is_numpys_quantiles_by_bucket(evidence: Evidence) -> None:
+    figure = times.execution(evidence)
+    found = rows(figure, side="shadow")
+    assert sum(row["rows"] for row in found) == 12_000
+    shadow = evidence.shadow
+    start = times.moment
+    bucket, step = times.buckets(shadow.at, most=60)
+    assert step == 60_000_000
+    for row in found[:3]:
+        own = shadow.exec_us[[start(int(one)) == row["time"] for one in bucket]]
+        assert row["p50_us"] == np.quantile(own, 0.5, method="inverted_cdf")
+        assert row["p99_us"] == np.quantile(own, 0.99, method="inverted_cdf")
+    assert any(shape["y0"] == 5.0 for shape in figure.plotly["layout"]["shapes"])
+
+
+def test_errors_have_no_execution(evidence: Evidence) -> None:
+    broken = replace(evidence.shadow, error=np.ones(12_000, np.int64), exec_us=np.full(12_000, 1e9))
+    figure = times.execution(replace(evidence, shadow=broken))
+    assert not rows(figure, side="shadow")
+    assert rows(figure, side="live")
+
+
+def test_the_latency_curve_is_the_empirical_distribution(evidence: Evidence) -> None:
+    for row in rows(times.latency(evidence), side="shadow")[1:]:
+        assert (evidence.shadow.exec_us <= row["exec_us"]).mean() >= row["share"] - 1e-9
+        assert (evidence.shadow.exec_us < row["exec_us"]).mean() <= row["share"] + 1e-9
+
+
+def test_histograms_add_up_and_the_reference_keeps_its_mass(evidence: Evidence) -> None:
+    figure = scores.histogram(evidence)
+    table = rows(figure)
+    for side in ("live", "shadow", "control", "training"):
+        assert sum(row[side] for row in table) == pytest.approx(1)
+    counts, _ = np.histogram(evidence.shadow.score, [row["from"] for row in table] + [table[-1]["to"]])
+    assert [row["shadow"] for row in table] == pytest.approx((counts / 12_000).tolist())
+
+
+@pytest.mark.parametrize("shape", windows.SHAPES)
+def test_the_references_curve_is_close_to_its_scores(shape: str) -> None:
+    values = windows.fraud_scores(4_000, np.random.default_rng(2), shape=shape)
+    at = np.linspace(0.001, 0.999, 300)
+    apart = np.abs(scores.cumulative(distribution(values), at) - [(values <= one).mean() for one in at])
+    assert apart.max() < 0.035
+    assert apart.mean() < 0.01
+
+
+def test_psi_and_kl_are_in_the_words(evidence: Evidence) -> None:
+    words = scores.apart(evidence)
+    assert "against live PSI 0.0" in words
+    assert "against the reference PSI 0.0" in words
+    far = replace(evidence, shadow=replace(evidence.shadow, score=np.full(12_000, 0.99)))
+    own, live = far.shadow.score, far.shadow.live_score
+    edges = np.array([-1.0, 0.5, 2.0])
+    assert stats.entropy(*(np.histogram(x, edges)[0] + 0.5 for x in (own, live))) > 1
+    assert "PSI 0.0" not in scores.apart(far)
+
+
+def test_score_against_score_counts_every_pair_once(evidence: Evidence) -> None:
+    figure = scores.against(evidence)
+    assert sum(row["requests"] for row in rows(figure)) == 12_000
+
+
+def test_the_flip_matrix_counts_decisions(evidence: Evidence) -> None:
+    figure = choices.flips(evidence)
+    names = evidence.shadow.labels()
+    for row in rows(figure):
+        both = (evidence.shadow.live_label == names.index(row["live"])) & (
+            evidence.shadow.label == names.index(row["this bundle"])
+        )
+        assert row["requests"] == both.sum()
+    assert sum(row["requests"] for row in rows(figure)) == 12_000
+
+
+def test_many_actions_are_shown_as_others() -> None:
+    evidence = actions(3_000)
+    codes = np.arange(3_000) % 60 + 1
+    names = {**evidence.shadow.names, "label": ["", *(f"action {n}" for n in range(60))]}
+    shadow = replace(evidence.shadow, label=codes, live_label=codes, top=codes, live_top=codes, names=names)
+    figure = choices.flips(replace(evidence, shadow=shadow))
+    assert "others" in figure.plotly["data"][0]["x"]
+    assert sum(row["requests"] for row in rows(figure)) == 3_000
+
+
+def test_live_answers_that_were_no_models_are_not_compared(evidence: Evidence) -> None:
+    fallback = (np.arange(12_000) % 4 == 0).astype(np.int64)
+    part = replace(evidence, shadow=replace(evidence.shadow, live_fallback=fallback))
+    assert sum(row["requests"] for row in rows(choices.flips(part))) == 9_000
+
+
+def counter(at: int, taken: int, dropped: int, server: str = "a", **more: Any) -> Counter:
+    own = {"seen": taken * 10, "shed": 0, "failed": 0, "unlogged": 0, "evaluated": taken, **more}
+    return Counter(at=at * 1_000_000, server=server, lane="cr-000001", taken=taken, dropped=dropped, **own)
+
+
+def test_counters_that_begin_anew_are_added_up() -> None:
+    counters = [
+        counter(1, 10, 0),
+        counter(2, 30, 5),
+        counter(3, 8, 1),
+        counter(4, 20, 1),
+        counter(2, 7, 7, server="b"),
+    ]
+    totals = coverage.totals(counters)
+    assert (totals["taken"], totals["dropped"]) == (30 + 20 + 7, 5 + 1 + 7)
+    figure = coverage.drops(Evidence("score", 1e3, empty(), empty(), counters=counters))
+    assert sum(row["taken"] for row in rows(figure)) == 57
+    assert sum(row["dropped"] for row in rows(figure)) == 13
+
+
+def test_hours_of_the_week_begin_on_monday() -> None:
+    monday = 1_772_409_600_000_000  # 2026-03-02T00:00:00Z
+    at = np.array([monday, monday + 25 * 3_600_000_000, monday - 1], dtype=np.int64)
+    evidence = windows.same_bundle(3, np.random.default_rng(1))
+    figure = coverage.coverage(replace(evidence, shadow=replace(evidence.shadow, at=at)))
+    assert [tuple(row) for row in figure.rows] == [("Mon", 0, 1), ("Tue", 1, 1), ("Sun", 23, 1)]
+
+
+def test_examples_are_the_farthest_apart(evidence: Evidence) -> None:
+    found = build.examples(evidence)
+    apart = [abs(one["score"] - one["live_score"]) for one in found]
+    assert apart == sorted(apart, reverse=True)
+    assert all(one["live"] != one["shadow"] for one in found)
+
+
+def test_the_summary_tells_times_apart_from_errors(evidence: Evidence) -> None:
+    error = (np.arange(12_000) < 30).astype(np.int64)
+    slow = np.where(error > 0, 1e8, evidence.shadow.exec_us)
+    summary = build.summary(replace(evidence, shadow=replace(evidence.shadow, error=error, exec_us=slow)))
+    assert summary["errors"] == {"panic": 30}
+    assert summary["execution"]["shadow"]["p999"] < 1e6
+    assert summary["approve"]["live"] == pytest.approx((evidence.shadow.live_label[30:] == 1).mean())
