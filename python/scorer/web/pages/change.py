@@ -25,13 +25,14 @@ def show(
     detail = here.service.changes.get(here.actor, change)
     one = detail.change
     known = {gate.metric for gate in detail.gates}
+    ahead = () if one.state.is_final else one.gates or gates_of(here, one.checkpoint)
     return here.page(
         "change.html",
         error=error,
         form=form.values() if form else {},
         detail=detail,
         change=one,
-        planned=[gate for gate in one.gates or gates_of(here, one.checkpoint) if gate.metric not in known],
+        planned=[gate for gate in ahead if gate.metric not in known],
         blocking=[gate for gate in detail.gates if gate.blocks],
         settings=here.settings.checkpoints.get(one.checkpoint),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -186,15 +186,18 @@ def visit(request: Request) -> Visit:
 Here = Annotated[Visit, Depends(visit)]
 
 
-async def posted(request: Request, here: Here) -> Form:
-    """What he sent, once it is sure that he did."""
+async def posted(request: Request, here: Here) -> AsyncIterator[Form]:
+    """What he sent, once it is sure that he did. Files that came with it last as long as the request."""
     try:
         data = await request.form(max_files=1, max_fields=200, max_part_size=1 << 20)
     except ValueError as error:
         raise InvalidError(f"the form cannot be read ({error}); open the page again") from None
-    sent = data.get(FIELD, "")
-    check_form(request, sent if isinstance(sent, str) else "", here.csrf)
-    return Form(data)
+    try:
+        sent = data.get(FIELD, "")
+        check_form(request, sent if isinstance(sent, str) else "", here.csrf)
+        yield Form(data)
+    finally:
+        await data.close()
 
 
 Posted = Annotated[Form, Depends(posted)]

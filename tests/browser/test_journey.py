@@ -1,0 +1,265 @@
+"""A model's whole way to shoppers and back, driven in the browser by two people, on a real server.
+
+TEST, read-out, RELEASE, approval by somebody else, canary, released, rolled back: by pages alone.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from browser import Visitor, chromium, serving
+from bundles import FEATURES, rows
+from servers import SCORE, RunningServer, settings, start_server
+from waiting import wait_until
+
+from scorer.registry import Registry
+from scorer.release.model import Role
+from scorer.release.open import Platform, open_service
+from scorer.release.settings import Settings
+from scorer.v1 import scoring_pb2 as pb
+from scorer.v1.scoring_pb2_grpc import ScoringServiceStub
+from scorer.web.app import create_app
+
+# Six seconds in the shadow, three as a canary: what is measured is the way, not the model.
+PLATFORM = """
+[platform]
+database = "platform.sqlite"
+tick_ms = 50
+
+[[fleet]]
+name = "live-1"
+control = "{control}"
+log = "decisions"
+
+[checkpoints."fraud.checkout"]
+alias = "fraud-checkout@live"
+p99_ms = 1000.0
+sample = 1.0
+minutes = 0.1
+stages = [{{ share = 0.5, minutes = 0.05 }}]
+gates = [
+  {{ metric = "exec_p50_us", against = "sla", success = "<= sla", min_rows = 20 }},
+  {{ metric = "error_rate", success = "== 0", min_rows = 20 }},
+  {{ metric = "parity_max_abs", success = "<= 1e-6", min_rows = 20 }},
+]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]
+) -> Iterator[RunningServer]:
+    directory = tmp_path_factory.mktemp("server")
+    registry = Registry(directory / "registry")
+    registry.alias("fraud-checkout", "live", registry.push(built_bundles["score-1"]))
+    with start_server(directory, settings(SCORE)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def platform(server: RunningServer) -> Iterator[Platform]:
+    made = open_service(Settings.parse(PLATFORM.format(control=server.control), base=server.directory))
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def tokens(platform: Platform) -> dict[str, str]:
+    access = platform.service.access
+    _, secret = access.bootstrap("root")
+    root = access.authenticate(secret)
+    access.create_project(root, "fraud", "Fraud at checkout")
+    made = {"root": secret}
+    for user, role in (("mia", Role.APPROVER), ("otto", Role.APPROVER)):
+        access.set_member(root, "fraud", user, role)
+        made[user] = access.create_token(root, user=user, label="test", role=role)[1]
+    return made
+
+
+@pytest.fixture(scope="module")
+def traffic(server: RunningServer) -> Iterator[None]:
+    """Shoppers, one after the other, until the end."""
+    stop = threading.Event()
+    stub, data = ScoringServiceStub(server.channel()), rows(500)
+
+    def shop() -> None:
+        number = 0
+        while not stop.wait(0.005):
+            values = zip(FEATURES, data[number % 500].tolist(), strict=True)
+            named = pb.NamedFeatures(features=[pb.Feature(name=name, number=value) for name, value in values])
+            request = pb.ScoreRequest(request_id=f"pay-{number}", checkpoint="fraud.checkout", named=named)
+            try:
+                stub.Score(request, timeout=5)
+            except grpc.RpcError:
+                if stop.is_set():
+                    return
+                raise
+            number += 1
+
+    thread = threading.Thread(target=shop, daemon=True)
+    thread.start()
+    yield
+    stop.set()
+    thread.join(10)
+
+
+def _until(visitor: Visitor, words: str) -> None:
+    """Waits for words on the page of a change, which keeps itself true."""
+
+    def told() -> bool:
+        text = visitor.page.locator("#live-head").inner_text()
+        assert words in text, visitor.page.locator("main").inner_text()
+        return True
+
+    wait_until(told, words, seconds=60)
+
+
+@pytest.mark.timeout(240)
+def test_from_a_file_to_shoppers_and_back(
+    server: RunningServer,
+    platform: Platform,
+    tokens: dict[str, str],
+    traffic: None,
+    built_bundles: dict[str, Path],
+    tmp_path: Path,
+) -> None:
+    archive = tmp_path / "fraud.tgz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(built_bundles["score-2"], arcname="fraud")
+    with serving(create_app(platform, platform.settings)) as address, chromium() as browser:
+        mia, otto = Visitor(browser, address), Visitor(browser, address)
+        mia.sign_in(tokens["mia"])
+        otto.sign_in(tokens["otto"])
+        digest = _upload(mia, archive)
+        test = _test(mia)
+        _read_out(mia, test)
+        release = _release(mia, test)
+        _approve(mia, otto, release)
+        _until(otto, "Done")
+        assert _answers(server) == {digest: 1.0}
+        _explore(otto, digest)
+        _roll_back(mia, release)
+        _until(otto, "Rolled back")
+        live = Registry(server.directory / "registry").resolve("fraud-checkout@live").digest
+        assert live != digest
+        assert _answers(server) == {live: 1.0}
+        _audited(otto, test, release)
+        for visitor in (mia, otto):
+            visitor.check()
+            visitor.close()
+
+
+def _answers(server: RunningServer) -> dict[str, float]:
+    """Shares by bundle, as the server itself says."""
+    lanes = server.status()["checkpoints"][0]["lanes"]
+    return {lane["bundle"]: lane["share"] for lane in lanes}
+
+
+def _upload(mia: Visitor, archive: Path) -> str:
+    mia.open("/models")
+    mia.page.locator("#u-archive").set_input_files(archive)
+    mia.press("Upload and verify")
+    mia.page.wait_for_url("**/models/*?said=uploaded")
+    assert "in the registry" in mia.page.get_by_role("status").inner_text()
+    return mia.page.locator("code.break").first.inner_text()
+
+
+def _test(mia: Visitor) -> str:
+    page = mia.page
+    page.get_by_role("link", name="Test it").click()
+    page.get_by_label("Title").fill("Deeper trees")
+    assert page.locator("#f-minutes").input_value() == "0.1"
+    mia.press("Book and begin the checks")
+    page.wait_for_url("**/changes/cr-*")
+    change = page.url.rsplit("/", 1)[1].partition("?")[0]
+    _until(mia, "Auditing")
+    _until(mia, "Done")
+    steps = page.locator("#live-steps").inner_text()
+    for words in ("verify", "golden", "deploy", "sample", "report"):
+        assert words in steps
+    assert page.locator("#live-steps li.done").count() >= 9
+    assert "pass" in page.locator("#live-head").inner_text()
+    assert page.locator("#live-gates tbody tr").count() == 3
+    return str(change)
+
+
+def _read_out(mia: Visitor, change: str) -> None:
+    mia.open(f"/changes/{change}/read-out")
+    page = mia.page
+    assert "It may graduate" in page.locator(".verdict").inner_text()
+    assert page.locator(".plot .main-svg").count() >= 8
+    assert mia.basics() == []
+
+
+def _release(mia: Visitor, test: str) -> str:
+    page = mia.page
+    mia.open(f"/changes/{test}")
+    page.get_by_role("link", name="Release this digest").click()
+    assert page.locator("#k-release").is_checked()
+    page.get_by_label("Title").fill("Deeper trees for everybody")
+    mia.press("Book and begin the checks")
+    page.wait_for_url("**/changes/cr-*")
+    change = page.url.rsplit("/", 1)[1].partition("?")[0]
+    assert change != test
+    page.locator("#live-actions", has_text="somebody else has to").wait_for(timeout=60_000)
+    return str(change)
+
+
+def _approve(mia: Visitor, otto: Visitor, change: str) -> None:
+    # Four eyes: whoever submitted it is shown no way, and is refused when he makes one.
+    assert mia.page.get_by_role("button", name="Approve and release").count() == 0
+    csrf = mia.page.locator("input[name=csrf]").first.input_value()
+    answer = mia.page.request.post(
+        f"{mia.address}/changes/{change}/approve", form={"csrf": csrf, "version": "1"}
+    )
+    assert answer.status == 403
+    assert "four eyes" in answer.text()
+    otto.open("/")
+    waiting = otto.page.locator("section", has_text="Waits for you")
+    waiting.get_by_role("link", name=change).click()
+    otto.page.get_by_label("Comment").fill("Read-out looked at")
+    otto.press("Approve and release")
+    _until(otto, "Being released")
+
+
+def _explore(otto: Visitor, digest: str) -> None:
+    otto.open("/decisions")
+    otto.page.locator("table.data a").first.click()
+    otto.page.wait_for_url("**/decisions/pay-*")
+    text = otto.page.locator("main").inner_text()
+    assert "What everyone said" in text
+    for name in FEATURES:
+        assert name in text
+    assert otto.basics() == []
+    otto.open("/checkpoints/fraud.checkout")
+    assert digest.removeprefix("sha256:")[:12] in otto.page.locator("#live-lanes").inner_text()
+    otto.open("/changes")
+    otto.page.get_by_role("link", name="cr-").first.click()
+
+
+def _roll_back(mia: Visitor, change: str) -> None:
+    mia.open(f"/changes/{change}")
+    page = mia.page
+    page.locator("#do-rollback summary").click()
+    page.locator("#r-rollback").fill("Complaints from the Netherlands")
+    page.get_by_label("Yes, what answered before answers again").check()
+    page.locator("#do-rollback button").click()
+    page.wait_for_url("**said=rollback")
+    _until(mia, "Rolled back")
+
+
+def _audited(otto: Visitor, test: str, release: str) -> None:
+    otto.open(f"/audit?object={release}")
+    text = otto.page.locator("main").inner_text()
+    for action in ("change.submit", "change.approve", "change.rollback"):
+        assert action in text
+    otto.press("Verify the whole log")
+    assert "as they were written" in otto.page.get_by_role("status").inner_text()
+    otto.open(f"/audit?object={test}")
+    assert "change.approve" not in otto.page.locator("main").inner_text()
