@@ -68,6 +68,7 @@ _GROUPS: Final = (
     Group("wire", "the server beside other servers: rates, latencies, a held GIL"),
     Group("sla", "overload: goodput, callers, batches, slow models, cancelled requests"),
     Group("swaps", "bundles swapped under load"),
+    Group("observe", "what observe lanes cost those who are answered, one of them stuck included"),
     Group("cases", "every load case on the demo's server"),
     Group("admission", "what admission costs; thousands of seeds of it in simulated time"),
     Group("policy", "policy invariants over millions of decisions"),

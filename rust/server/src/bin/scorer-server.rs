@@ -1,7 +1,7 @@
 //! The data plane without Python: serves bundles from their directories by a lane table from a file.
 //!
 //! `scorer-server CONFIG.json LANES.json BUNDLE_DIR...`; the lane table names bundles by digest. Events go
-//! to standard error as JSON lines. SIGTERM and SIGINT drain.
+//! to standard error as JSON lines. SIGHUP reads the lane table again, SIGTERM and SIGINT drain.
 
 use std::error::Error;
 use std::fs;
@@ -44,14 +44,15 @@ fn run(config: &str, lanes: &str, bundles: &[String]) -> Result<(), Box<dyn Erro
         server.load(path, &digest.to_string())?;
     }
     server.swap(&table)?;
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(wait(&server))?;
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(wait(&server, lanes))?;
     server.drain(DRAIN_WITHIN);
     print_events(&server);
     Ok(())
 }
 
 /// Until somebody asks the process to end.
-async fn wait(server: &Server) -> std::io::Result<()> {
+async fn wait(server: &Server, lanes: &str) -> std::io::Result<()> {
+    let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut events = tokio::time::interval(EVENTS_EVERY);
@@ -59,8 +60,18 @@ async fn wait(server: &Server) -> std::io::Result<()> {
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
+            _ = hangup.recv() => swap(server, lanes),
             _ = events.tick() => print_events(server),
         }
+    }
+}
+
+/// A table that is refused is told among the events, and the one in force stays.
+fn swap(server: &Server, lanes: &str) {
+    let table = read(lanes).and_then(|text| LaneTable::from_json(&text).map_err(|error| error.to_string()));
+    match table {
+        Ok(table) => _ = server.swap(&table),
+        Err(error) => say(&format!("error: {error}")),
     }
 }
 

@@ -1,0 +1,140 @@
+"""What observe lanes cost those who are answered: live p99 at half of the capacity, with three lanes and without.
+
+One server on one core, which its lanes share with the requests; the generator on another. Rounds with the lanes,
+rounds with one of them in an endless loop and rounds without any take turns in one run, so that whatever else the
+machine does befalls them all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from statistics import median
+from typing import Any, Final
+
+from loadtests.figures import Figures
+from loadtests.openloop import Load, highest_rate, on_generators_core
+from loadtests.options import Options
+from loadtests.peers import servers
+from loadtests.peers.servers import Serving
+from loadtests.peers.subject import CHECKPOINT, Subject, subject
+from loadtests.sla import Counters
+
+COMMAND: Final = "make bench ARGS=observe"
+SLA_MS: Final = 10.0
+LANES: Final = 3
+ROUND_SECONDS: Final = 1.5
+SECONDS: Final = 40.0
+# What the platform samples unless it is told otherwise, and everything.
+SAMPLES: Final = (0.1, 1.0)
+
+
+def run(figures: Figures, options: Options) -> None:
+    """Both samples."""
+    it = subject()
+    seconds = SECONDS if options.seconds == Options.seconds else options.seconds or SECONDS
+    with on_generators_core():
+        config = servers.settings(metrics=True, p99_ms=SLA_MS)
+        config["log"] = {"dir": "decisions"}
+        with servers.rust(
+            it, config=config, features=["fault-injection"], SCORER_FAULTS="faults.json"
+        ) as serving:
+            bench = _Bench(figures, serving, it)
+            bench.measure_capacity()
+            for sample in SAMPLES:
+                bench.measure(sample, seconds / len(SAMPLES))
+
+
+class _Bench:
+    def __init__(self, figures: Figures, serving: Serving, it: Subject) -> None:
+        self.figures, self.serving, self.it = figures, serving, it
+        self.load = Load(target=serving.load.target, methods=serving.load.methods, connections=8)
+        self.version = 1
+        self.rate = 0.0
+
+    def measure_capacity(self) -> None:
+        """Without observe lanes."""
+        found, _ = highest_rate(self.load, SLA_MS, start=4000.0, seconds=1.0, confirm=2.0)
+        if found.rate <= 0:
+            raise servers.ServerError(f"no rate keeps p99 within {SLA_MS:g} ms")
+        self.rate = found.rate / 2
+        _say(f"capacity {found.rate:,.0f}/s; measured at half of it")
+
+    def measure(self, sample: float, seconds: float) -> None:
+        """Rounds in turns: none, three, none, one of three stuck."""
+        rounds: dict[str, list[int]] = {"none": [], "three": [], "stuck": []}
+        notes = {"three": "", "stuck": ""}
+        for _ in range(max(2, round(seconds / (4 * (ROUND_SECONDS + 1.0))))):
+            for kind in ("none", "three", "none", "stuck"):
+                self._lanes(0 if kind == "none" else LANES, sample, stuck=kind == "stuck")
+                before = Counters.of(self.serving)
+                report = self.load.run(self.rate, ROUND_SECONDS)
+                after = Counters.of(self.serving)
+                rounds[kind].append(report.latency_us.p99)
+                if kind != "none":
+                    notes[kind] = _ends(before, after)
+                _say(f"sample {sample:g}, {kind}: p99 {report.latency_us.p99} µs {_ends(before, after)}")
+        self._lanes(0, sample)
+        none = median(rounds["none"])
+        for kind, words in (("three", "three observe lanes"), ("stuck", "one of three observe lanes stuck")):
+            with_lanes = median(rounds[kind])
+            self.figures.add(
+                name=f"live p99 with {words} of 500×6 / without, sample {sample:g}",
+                ours=with_lanes / none,
+                unit="×",
+                target=1.1,
+                command=COMMAND,
+                note=f"{with_lanes:,.0f} and {none:,.0f} µs at {self.rate:,.0f} requests/s, half of the capacity"
+                f" of the one core that all share; of what lanes were offered: {notes[kind]}",
+            )
+
+    def _lanes(self, count: int, sample: float, *, stuck: bool = False) -> None:
+        """Puts so many observe lanes in force, of which one loops."""
+        directory = self.serving.process.log.parent
+        faults = {"lanes": {f"{CHECKPOINT}/observer-0": "loop"}} if stuck else {}
+        _write(directory / "faults.json", faults)
+        self.version += 1
+        table: dict[str, Any] = servers.lanes(self.it.digest) | {"version": self.version}
+        table["observe"] = {
+            CHECKPOINT: [
+                {"name": f"observer-{number}", "bundle": self.it.digest, "sample": sample}
+                for number in range(count)
+            ]
+        }
+        _write(directory / "lanes.json", table)
+        os.kill(self.serving.process.pid, signal.SIGHUP)
+        deadline = time.monotonic() + 10.0
+        while Counters.of(self.serving)["scorer_lane_table"] < self.version:
+            if time.monotonic() > deadline:
+                raise servers.ServerError(self.serving.process.story())
+            time.sleep(0.01)
+        # The faults are read ten times a second.
+        time.sleep(0.3)
+        if stuck:
+            # Into the loop, before anything is measured.
+            self.load.run(1000.0, 0.2)
+
+
+def _write(path: Any, content: Any) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(content))
+    new.rename(path)
+
+
+def _ends(before: Counters, after: Counters) -> str:
+    """What became of the requests that lanes were offered."""
+    ends = {}
+    for name, value in after.values.items():
+        if name.startswith("scorer_observe_requests_total{"):
+            outcome = name.partition('outcome="')[2].partition('"')[0]
+            ends[outcome] = ends.get(outcome, 0.0) + value - before.values.get(name, 0.0)
+    whole = sum(ends.values())
+    return ", ".join(f"{outcome} {count / whole:.0%}" for outcome, count in ends.items() if count)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"   {text}\n")
+    sys.stdout.flush()
