@@ -162,6 +162,12 @@ impl Store {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let began_us = events.now_us();
         if let Some(loaded) = self.get(&expected) {
+            if let Some(live) = live.filter(|_| !loaded.was_live()) {
+                // It came in to observe, and nobody compared it.
+                let result = on_own_thread(gently, || live.compare(path, &loaded.bundle, &loaded.rows));
+                reaper.retire(Arc::clone(&loaded));
+                result??;
+            }
             let wanted = Wanted { what: wanted.clone(), began_us, stages: Stages::default() };
             *lock(&loaded.wanted) = Some(wanted);
             return Ok(loaded.report(true));
@@ -296,19 +302,25 @@ fn read(
     let (bundle, rows, mut stages) = bundle_dir::load_timed(path, Some(expected), &known)
         .map_err(|source| LoadError::Bundle { path: path.to_owned(), source })?;
     let began = Instant::now();
-    let beside = live.and_then(|live| live.loaded.as_deref());
-    let beside = beside.map(|loaded| Subject::new(&loaded.bundle, &loaded.rows));
-    let (warmup, of_live) = warm_up(Subject::new(&bundle, &rows), beside);
+    let warmup = match live {
+        Some(live) => live.compare(path, &bundle, &rows)?,
+        None => warm_up(Subject::new(&bundle, &rows), None).0,
+    };
     stages.warm_up_ms = began.elapsed().as_secs_f64() * 1e3;
-    if let Some(live) = live {
-        live.check(path, &warmup, of_live.as_ref())?;
-    }
     Ok(Measured { shared_bytes: bundle.shared_bytes(&known), bundle, rows, stages, warmup })
 }
 
 // === impl Live ===
 
 impl Live {
+    /// Measures a candidate in turns with the live bundle.
+    fn compare(&self, path: &Path, bundle: &Bundle, rows: &[GoldenRow]) -> Result<WarmUp, LoadError> {
+        let beside = self.loaded.as_deref().map(|loaded| Subject::new(&loaded.bundle, &loaded.rows));
+        let (warmup, of_live) = warm_up(Subject::new(bundle, rows), beside);
+        self.check(path, &warmup, of_live.as_ref())?;
+        Ok(warmup)
+    }
+
     /// Whether a candidate that takes so long can keep the checkpoint's promise.
     fn check(&self, path: &Path, candidate: &WarmUp, live: Option<&WarmUp>) -> Result<(), LoadError> {
         let millis = |it: &WarmUp| it.p99.as_secs_f64() * 1e3;

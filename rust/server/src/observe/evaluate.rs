@@ -1,11 +1,13 @@
 //! What a lane would have answered, and its record.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use prost::encoding::message;
+use scorer_core::budget::Budget;
 use scorer_core::bundle::{EvalError, EvalScratch, ScoreOut, SelectOut};
 use scorer_core::policy::{Mask, PolicyError};
 use scorer_proto::v1::{DecisionRecord, ObservationRecord};
@@ -16,7 +18,6 @@ use super::job::Job;
 use super::lane::{Here, Lane};
 use super::mapping::{Mapping, Shape};
 use super::thread::{Env, processor_time};
-use crate::answer::budget::Until;
 use crate::answer::micros;
 use crate::bundles::Loaded;
 use crate::config::Kind;
@@ -24,8 +25,10 @@ use crate::events::Level;
 
 /// Field number of `LogRecord.observation`.
 const OBSERVATION: u32 = 5;
-/// An evaluation that takes longer is given up.
-const LIMIT: Duration = Duration::from_secs(1);
+/// An evaluation that takes more of the processor is given up.
+const LIMIT: Duration = Duration::from_millis(100);
+/// Chunks of trees between two looks at the clock, which is a system call.
+const LOOK_EVERY: u32 = 64;
 /// Answering bundles whose mapping is kept: those in force, and those just replaced.
 const KEPT: usize = 8;
 
@@ -129,7 +132,7 @@ impl Evaluator {
     fn evaluate(&mut self, lane: &Lane, here: &Here, env: &Env) -> Result<Out, Failure> {
         let loaded = &here.loaded;
         let Evaluator { job, row, eligible, eval, .. } = &mut *self;
-        let until = Until::new(Instant::now().checked_add(LIMIT), None);
+        let until = Limited { began: processor_time(), asked: Cell::new(0) };
         let result = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(feature = "fault-injection")]
             env.faults.strike(&lane.checkpoint, &lane.table.name)?;
@@ -228,6 +231,20 @@ impl Evaluator {
         if let Some(before) = record.decision.replace(decision) {
             *to = before;
         }
+    }
+}
+
+/// Until when an evaluation may run, by its thread's own clock: others may take the processor for as long as they want.
+struct Limited {
+    began: Duration,
+    asked: Cell<u32>,
+}
+
+impl Budget for Limited {
+    fn spent(&self) -> bool {
+        let asked = self.asked.get() + 1;
+        self.asked.set(asked);
+        asked.is_multiple_of(LOOK_EVERY) && processor_time().saturating_sub(self.began) > LIMIT
     }
 }
 

@@ -212,3 +212,145 @@ impl Op {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use scorer_core::schema::Value as Given;
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema() -> Schema {
+        let features = json!([
+            {"name": "amount", "type": "number"},
+            {"name": "country", "type": "category", "categories": ["NL", "DE", "FR"]},
+            {"name": "night", "type": "flag"},
+        ]);
+        Schema::new(serde_json::from_value(features).unwrap()).unwrap()
+    }
+
+    /// A request's values before they are a row.
+    #[derive(Clone, Debug)]
+    struct Request {
+        amount: Option<f64>,
+        country: Option<&'static str>,
+        night: Option<bool>,
+    }
+
+    /// A condition on what the request said, in its own types.
+    fn naive(request: &Request, condition: &Condition) -> bool {
+        let value: Option<Value> = match condition.feature.as_str() {
+            // As precise as a feature is.
+            "amount" => request.amount.map(|amount| json!(f64::from(amount as f32))),
+            "country" => request.country.map(|country| json!(country)),
+            "night" => request.night.map(|night| json!(night)),
+            _ => None,
+        };
+        let rounded = |value: &Value| match value.as_f64() {
+            Some(number) => json!(f64::from(number as f32)),
+            None => value.clone(),
+        };
+        match (condition.op, value, &condition.value) {
+            (Op::Missing, value, _) => value.is_none(),
+            (Op::Present, value, _) => value.is_some(),
+            (_, None, _) | (_, _, None) => false,
+            (Op::In, Some(value), Some(Value::Array(of))) => of.iter().any(|it| rounded(it) == value),
+            (Op::Equal, Some(value), Some(with)) => value == rounded(with),
+            (Op::Differs, Some(value), Some(with)) => value != rounded(with),
+            (op, Some(value), Some(with)) => {
+                let order = value.as_f64().unwrap().partial_cmp(&rounded(with).as_f64().unwrap()).unwrap();
+                match op {
+                    Op::Below => order.is_lt(),
+                    Op::AtMost => order.is_le(),
+                    Op::Above => order.is_gt(),
+                    Op::AtLeast => order.is_ge(),
+                    _ => unreachable!("handled above"),
+                }
+            }
+        }
+    }
+
+    fn amount() -> impl Strategy<Value = f64> {
+        // Few values, so that equality and the edges occur; 0.1 is another number as float32.
+        prop::sample::select(vec![-1.0, -0.0, 0.0, 0.1, 0.1_f32.into(), 1.0, 16_777_217.0, 1e30])
+    }
+
+    fn condition() -> impl Strategy<Value = Condition> {
+        let country = || prop::sample::select(vec!["NL", "DE", "FR"]).prop_map(|it| json!(it));
+        let number = || amount().prop_map(|it| json!(it));
+        let flag = || any::<bool>().prop_map(|it| json!(it));
+        let of = |feature: &'static str, value: BoxedStrategy<Value>, ordered: bool| {
+            let mut ops = vec![Op::Equal, Op::Differs, Op::In, Op::Missing, Op::Present];
+            if ordered {
+                ops.extend([Op::Below, Op::AtMost, Op::Above, Op::AtLeast]);
+            }
+            (prop::sample::select(ops), prop::collection::vec(value, 1..4)).prop_map(move |(op, values)| {
+                let value = match op {
+                    Op::Missing | Op::Present => None,
+                    Op::In => Some(Value::Array(values)),
+                    _ => values.into_iter().next(),
+                };
+                Condition { feature: feature.to_owned(), op, value }
+            })
+        };
+        prop_oneof![
+            of("amount", number().boxed(), true),
+            of("country", country().boxed(), false),
+            of("night", flag().boxed(), false),
+        ]
+    }
+
+    fn request() -> impl Strategy<Value = Request> {
+        let country = prop::sample::select(vec!["NL", "DE", "FR"]);
+        (prop::option::of(amount()), prop::option::of(country), prop::option::of(any::<bool>()))
+            .prop_map(|(amount, country, night)| Request { amount, country, night })
+    }
+
+    proptest! {
+        #[test]
+        fn a_filter_says_what_its_conditions_say_one_by_one(
+            request in request(),
+            conditions in prop::collection::vec(condition(), 0..4),
+        ) {
+            let schema = schema();
+            check(&conditions).unwrap();
+            for condition in &conditions {
+                condition.check_against(&schema).unwrap();
+                let text = serde_json::to_string(condition).unwrap();
+                prop_assert_eq!(&serde_json::from_str::<Condition>(&text).unwrap(), condition);
+            }
+            let named = [
+                ("amount", request.amount.map(Given::Number)),
+                ("country", request.country.map(Given::Category)),
+                ("night", request.night.map(Given::Flag)),
+            ];
+            let mut row = [0.0; 3];
+            let given = named.into_iter().filter_map(|(name, value)| Some((name, value?)));
+            schema.encode_named(given, &mut row).unwrap();
+            let expected = conditions.iter().all(|condition| naive(&request, condition));
+            prop_assert_eq!(Filter::compile(&conditions, &schema).holds(&row), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_schema_does_not_know_is_missing_or_equals_nothing() {
+        let schema = schema();
+        let holds = |feature: &str, op: Op, value: Value| {
+            let value = (!value.is_null()).then_some(value);
+            let condition = Condition { feature: feature.to_owned(), op, value };
+            assert!(value_is_refused(&schema, &condition));
+            Filter::compile(&[condition], &schema).holds(&[1.0, 0.0, 1.0])
+        };
+        assert!(holds("nobody", Op::Missing, Value::Null));
+        assert!(!holds("nobody", Op::Present, Value::Null));
+        assert!(!holds("nobody", Op::Differs, json!(1)));
+        assert!(!holds("country", Op::Equal, json!("BE")) && holds("country", Op::Differs, json!("BE")));
+        // Another type is another feature.
+        assert!(!holds("country", Op::Equal, json!(0)) && !holds("country", Op::Differs, json!(0)));
+    }
+
+    fn value_is_refused(schema: &Schema, condition: &Condition) -> bool {
+        condition.check_against(schema).is_err()
+    }
+}

@@ -8,6 +8,7 @@
 //! No lock, no memory and no thread is common to the two sides but for that queue and the counters: a lane that
 //! loops, panics or is flooded changes nothing but its own numbers.
 
+mod brake;
 mod counters;
 mod evaluate;
 mod filter;

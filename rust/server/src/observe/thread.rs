@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use scorer_core::admission::Pressure;
 use scorer_log::Clock;
 
+use super::brake::Brake;
 use super::evaluate::Evaluator;
 use super::lane::Lane;
 use crate::answer::admit::Door;
@@ -67,6 +68,7 @@ fn run(lane: &Lane, env: &Env) {
     let Some(here) = lane.as_here() else { return };
     lane.counters.done.thread.store(number(), Relaxed);
     let mut evaluator = Evaluator::new(&here.loaded);
+    let brake = Brake::new();
     let mut pace = Pace::new(env.share);
     while !lane.is_closed() {
         let finishing = env.finishing.load(Acquire);
@@ -75,6 +77,9 @@ fn run(lane: &Lane, env: &Env) {
             lane.counters.offered.shed.fetch_add(shed, Relaxed);
             thread::park_timeout(LOOK);
             continue;
+        }
+        if let Some(brake) = &brake {
+            brake.release();
         }
         let began = Instant::now();
         let mut empty = false;

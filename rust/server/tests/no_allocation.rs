@@ -1,0 +1,80 @@
+//! What observe lanes cost the thread that answers: no memory, whether they take a request or not.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
+#![expect(unsafe_code, reason = "an allocator that counts has to implement GlobalAlloc")]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use serde_json::json;
+use support::*;
+
+/// Allocations of the one thread that answers.
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static THREAD: AtomicI32 = AtomicI32::new(0);
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let thread = THREAD.load(Ordering::Relaxed);
+        if thread != 0 && rustix::thread::gettid().as_raw_nonzero().get() == thread {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const REQUESTS: u32 = 2000;
+
+#[tokio::test]
+async fn neither_taken_nor_left_out_costs_an_allocation() {
+    let setup = start_with(|config| {
+        config["threads"] = json!(1);
+        config["observe_queue"] = json!(4);
+    });
+    let answers = fs::read_dir("/proc/self/task")
+        .unwrap()
+        .map(|task| task.unwrap().path())
+        .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "scorer-data-0"));
+    let thread = answers.unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let mut client = setup.client().await;
+    let fingerprint = fingerprint(&mut client, FRAUD).await;
+    let mut per_request = async |version: u64, sample: f64| -> f64 {
+        let lanes = ["a", "b", "c"].map(|name| observer(name, &setup.fraud, sample));
+        let lanes = if sample > 0.0 { lanes.to_vec() } else { Vec::new() };
+        setup.server.swap(&observed(&setup, version, FRAUD, lanes)).unwrap();
+        let mut before = 0;
+        for number in 0..REQUESTS * 2 {
+            // In the first half memory is made that is used again.
+            if number == REQUESTS {
+                before = ALLOCATIONS.load(Ordering::Relaxed);
+            }
+            client.score(score_dense("", fingerprint, &[1.0, 1.0, 0.0])).await.unwrap();
+        }
+        (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / f64::from(REQUESTS)
+    };
+    THREAD.store(thread, Ordering::Relaxed);
+    let none = per_request(2, 0.0).await;
+    let left_out = per_request(3, 1e-12).await;
+    let taken = per_request(4, 1.0).await;
+    THREAD.store(0, Ordering::Relaxed);
+    let status = setup.server.status();
+    assert!(none > 1.0 && status.observers.iter().all(|it| it.taken == it.seen), "{status:?}");
+    // Some of what a connection does depends on time; one allocation per request and lane would be 3 more.
+    assert!((left_out - none).abs() < 0.5, "{none} without, {left_out} left out");
+    assert!((taken - none).abs() < 0.5, "{none} without, {taken} taken");
+}
