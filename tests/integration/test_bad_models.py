@@ -267,8 +267,8 @@ def test_a_model_with_shifted_scores_is_stopped_by_their_distribution(shop: Shop
     bundle = build(tmp_path / "shifted", booster(labels_shift=1.5))
     detail = shop.ship(bundle)
     assert detail.change.state is ChangeState.REJECTED
-    assert blocking(detail) & {"score_psi", "score_psi_live", "flip_rate"}
-    assert "score_psi_live" in blocking(detail), [gate.words for gate in detail.gates]
+    assert {"flip_rate", "approve_rate_delta"} <= blocking(detail), [gate.words for gate in detail.gates]
+    assert gates(detail)["score_psi_live"].outcome is Outcome.FAIL
     assert "error_rate" not in blocking(detail)
     assert "TEST" in shop.refused(bundle)
 
