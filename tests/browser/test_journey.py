@@ -190,7 +190,7 @@ def _test(mia: Visitor) -> str:
 
 
 def _read_out(mia: Visitor, change: str) -> None:
-    mia.open(f"/changes/{change}/read-out")
+    mia.open(f"/changes/{change}/readout")
     page = mia.page
     assert "It may graduate" in page.locator(".verdict").inner_text()
     assert page.locator(".plot .main-svg").count() >= 8

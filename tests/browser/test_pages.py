@@ -30,8 +30,8 @@ PAGES = [
     "/changes/cr-000018",
     "/changes/cr-000020",
     "/changes/cr-000021",
-    "/changes/cr-000012/read-out",
-    "/changes/cr-000017/read-out",
+    "/changes/cr-000012/readout",
+    "/changes/cr-000017/readout",
     "/models",
     f"/models/{NEXT.removeprefix('sha256:')}",
     "/decisions",
@@ -84,7 +84,7 @@ def test_dark_pages_are_dark_and_figures_follow(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address, dark=True)
     visitor.sign_in(tokens["mia"])
-    visitor.open("/changes/cr-000012/read-out")
+    visitor.open("/changes/cr-000012/readout")
     ground = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
     assert max(visitor.page.evaluate(ground)) < 60
     fills = visitor.page.eval_on_selector_all(".plot .xtick text", "all => all.map(one => one.style.fill)")
@@ -97,7 +97,7 @@ def test_figures_are_drawn_downloadable_and_told_in_numbers(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["mia"])
-    visitor.open("/changes/cr-000012/read-out")
+    visitor.open("/changes/cr-000012/readout")
     page = visitor.page
     figures = page.locator("figure.figure")
     assert figures.count() >= 8
@@ -124,7 +124,7 @@ def test_plotly_comes_from_here_and_is_kept(site: Any) -> None:
     visitor.sign_in(tokens["mia"])
     seen = []
     visitor.page.on("response", lambda answer: seen.append(answer) if "plotly" in answer.url else None)
-    visitor.open("/changes/cr-000012/read-out")
+    visitor.open("/changes/cr-000012/readout")
     assert len(seen) == 1
     headers = seen[0].headers
     assert headers["content-encoding"] == "gzip"

@@ -20,7 +20,7 @@ router = APIRouter()
 CHART_ROWS = 200
 
 
-@router.get("/changes/{change}/read-out")
+@router.get("/changes/{change}/readout")
 def page(here: Here, change: str) -> Response:
     """The page; by window and server where the address says so."""
     detail = here.service.changes.get(here.actor, change)
@@ -65,7 +65,7 @@ def _members(here: Visit, checkpoint: str) -> list[str]:
     return [one.name for one in here.service.checkpoints.view(here.actor, checkpoint).members]
 
 
-@router.get("/changes/{change}/read-out/figures/{name}.{form}")
+@router.get("/changes/{change}/readout/figures/{name}.{form}")
 def download(here: Here, change: str, name: str, form: str) -> Response:
     """A figure's numbers."""
     narrowed = any(here.ask(one) for one in ("start", "end", "server"))
@@ -99,7 +99,7 @@ def _file(figure: Figure, stem: str, form: str) -> Response:
     raise NotFoundError(f'a figure is downloaded as .csv or .json, not as ".{form}"')
 
 
-@router.get("/changes/{change}/read-out/read-out.json")
+@router.get("/changes/{change}/readout/readout.json")
 def whole(here: Here, change: str) -> Response:
     """All of it."""
     one = _readout(here, change)

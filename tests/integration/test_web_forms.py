@@ -1,0 +1,274 @@
+"""Every form does what it says, on the real service layer: state before and after, by the service itself."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from browser import serving
+from platforms import World
+
+from scorer.release.model import ChangeState, Role
+from scorer.release.store import utcnow
+
+
+@pytest.fixture
+def world(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[World]:
+    made = World(tmp_path, built_bundles)
+    made.platform.tick()
+    yield made
+    made.close()
+
+
+Visit = Callable[[str], httpx.Client]
+
+
+@pytest.fixture
+def visit(world: World) -> Iterator[Visit]:
+    """Somebody who is signed in."""
+    with ExitStack() as stack:
+        address = stack.enter_context(serving(world.app()))
+
+        def sign_in(user: str) -> httpx.Client:
+            client = stack.enter_context(httpx.Client(base_url=address, timeout=30))
+            form = {"csrf": _csrf(client.get("/login")), "token": world.tokens[user]}
+            assert client.post("/login", data=form).status_code == 303
+            return client
+
+        yield sign_in
+
+
+def _csrf(answer: httpx.Response) -> str:
+    found = re.search(r'name="csrf" value="([^"]*)"', answer.text)
+    assert found, answer.text[:400]
+    return found[1]
+
+
+def _post(client: httpx.Client, path: str, *, files: Any = None, **fields: Any) -> httpx.Response:
+    return client.post(path, data={"csrf": _csrf(client.get("/projects")), **fields}, files=files)
+
+
+def _said(answer: httpx.Response) -> str:
+    assert answer.status_code == 303, re.findall(r'role="alert">(.*?)</div>', answer.text, re.S)
+    return answer.headers["location"].partition("said=")[2]
+
+
+def test_a_change_from_draft_to_withdrawn(world: World, visit: Visit) -> None:
+    modeler = visit("modeler")
+    fields = {
+        "project": "fraud",
+        "kind": "test",
+        "checkpoint": "fraud.checkout",
+        "bundle": world.candidate,
+        "title": "Deeper trees",
+        "description": "Two\r\nlines",
+        "minutes": "30",
+        "stages": "5 % 15 min, 25 % 10 min",
+        "holdout": "2",
+        "sample": "12.5",
+        "pool": "pool",
+        "gates": '[{"metric": "error_rate", "success": "== 0"}]',
+        "then": "draft",
+    }
+    made = _post(modeler, "/changes", **fields)
+    assert _said(made) == "drafted"
+    name = made.headers["location"].split("/")[2].partition("?")[0]
+    one = world.service.changes.get(world.actor("modeler"), name).change
+    assert (one.title, one.description, one.minutes) == ("Deeper trees", "Two\nlines", 30.0)
+    assert [(stage.share, stage.minutes) for stage in one.stages] == [(0.05, 15.0), (0.25, 10.0)]
+    assert (one.holdout, one.sample, one.pool) == (0.02, 0.125, True)
+    assert [gate.metric for gate in one.gates] == ["error_rate"]
+
+    form = modeler.get(f"/changes/{name}/edit").text
+    for text in ("Deeper trees", "5 % 15 min, 25 % 10 min", "12.5", "error_rate"):
+        assert text in form
+    kept = _post(
+        modeler, f"/changes/{name}/edit", **{**fields, "title": "Other", "version": str(one.version)}
+    )
+    assert _said(kept) == "edited"
+    stale = _post(
+        modeler, f"/changes/{name}/edit", **{**fields, "title": "Lost", "version": str(one.version)}
+    )
+    assert stale.status_code == 409
+    assert world.service.changes.get(world.actor("modeler"), name).change.title == "Other"
+
+    start = (utcnow() + timedelta(hours=3)).strftime("%Y-%m-%dT%H:00")
+    assert _said(_post(modeler, f"/changes/{name}/submit", start=start, slot="2")) == "submit"
+    booked = world.service.changes.get(world.actor("modeler"), name).booking
+    assert (booked.slot, booked.start.strftime("%Y-%m-%dT%H:%M")) == (2, start)
+    later = (utcnow() + timedelta(hours=5)).strftime("%Y-%m-%dT%H:00")
+    assert _said(_post(modeler, "/calendar/move", change=name, start=later, slot="1")) == "rebook"
+    booked = world.service.changes.get(world.actor("modeler"), name).booking
+    assert (booked.slot, booked.start.strftime("%Y-%m-%dT%H:%M")) == (1, later)
+
+    assert _post(modeler, f"/changes/{name}/withdraw").status_code == 422
+    assert _said(_post(modeler, f"/changes/{name}/withdraw", reason="not yet")) == "withdraw"
+    assert world.service.changes.get(world.actor("modeler"), name).change.state is ChangeState.REJECTED
+
+
+def test_a_taken_slot_keeps_the_draft_and_names_the_next(world: World, visit: Visit) -> None:
+    modeler = visit("modeler")
+    fields = {
+        "project": "fraud",
+        "kind": "test",
+        "checkpoint": "fraud.checkout",
+        "bundle": world.candidate,
+        "title": "First",
+        "minutes": "60",
+        "start": (utcnow() + timedelta(hours=3)).strftime("%Y-%m-%dT%H:00"),
+        "slot": "1",
+        "then": "submit",
+    }
+    assert _said(_post(modeler, "/changes", **fields)) == "submit"
+    refused = _post(modeler, "/changes", **{**fields, "title": "Second"})
+    assert refused.status_code == 409
+    alert = re.search(r'role="alert">(.*?)</div>', refused.text, re.S)
+    assert alert and "next free" in alert[1]
+    kept = world.service.changes.list(world.actor("modeler"), state=ChangeState.DRAFT)
+    assert [one.title for one in kept] == ["Second"]
+    assert "Second" in refused.text
+
+
+def test_uploads_are_verified_and_what_is_wrong_is_named(world: World, visit: Visit) -> None:
+    modeler = visit("modeler")
+    archive = world.archive("score-3")
+    done = _post(modeler, "/models", project="fraud", files={"archive": ("b.tar", io.BytesIO(archive))})
+    assert _said(done) == "uploaded"
+    page = modeler.get(done.headers["location"])
+    assert page.status_code == 200
+    for text in ("fraud-checkout", "amount", "decline", "Lineage"):
+        assert text in page.text
+    broken = _post(
+        modeler, "/models", project="fraud", files={"archive": ("b.tar", io.BytesIO(archive[:9000]))}
+    )
+    assert broken.status_code == 422
+    assert 'role="alert"' in broken.text
+    assert _post(modeler, "/models", project="fraud").status_code == 422
+    adopted = _post(modeler, "/models", project="fraud", reference="fraud-checkout@live")
+    assert _said(adopted) == "adopted"
+    assert world.live.removeprefix("sha256:") in adopted.headers["location"]
+
+
+def test_owners_change_members_channels_and_sampling(world: World, visit: Visit) -> None:
+    owner, access = visit("owner"), world.service.access
+    actor = world.actor("owner")
+    assert _said(_post(owner, "/projects/fraud/members", user="outsider", role="viewer")) == "member"
+    assert {one.user: one.role for one in access.members(actor, "fraud")}["outsider"] is Role.VIEWER
+    assert _said(_post(owner, "/projects/fraud/members", user="outsider", role="none")) == "member"
+    assert "outsider" not in {one.user for one in access.members(actor, "fraud")}
+    assert _post(owner, "/projects/fraud/members", user="viewer", role="king").status_code == 422
+
+    added = _post(
+        owner,
+        "/notifications",
+        project="fraud",
+        url="https://hooks.example.com/scorer",
+        severity="warning",
+        secret="between us, long enough",
+        checkpoints="fraud.checkout",
+    )
+    assert _said(added) == "channel"
+    (channel,) = world.service.notifications.channels(actor, "fraud")
+    assert (channel.severity, channel.checkpoints) == ("warning", ("fraud.checkout",))
+    page = owner.get("/notifications?project=fraud").text
+    assert "between us" not in page
+    assert _said(_post(owner, f"/notifications/{channel.id}/remove?project=fraud")) == "channel-removed"
+    assert not world.service.notifications.channels(actor, "fraud")
+
+    feature = '[{"feature": "amount", "op": ">=", "value": 100}]'
+    sampled = _post(owner, "/checkpoints/fraud.checkout/sampling", percent="2.5", filter=feature)
+    assert _said(sampled) == "sampling"
+    view = world.service.checkpoints.view(actor, "fraud.checkout")
+    assert (view.sample, view.filter) == (0.025, feature)
+    wrong = _post(owner, "/checkpoints/fraud.checkout/sampling", percent="2.5", filter="amount > 3")
+    assert wrong.status_code == 422
+    assert "amount &gt; 3" in wrong.text
+
+
+def test_admins_make_projects_freezes_and_tokens(world: World, visit: Visit) -> None:
+    admin, actor = visit("admin"), world.actor("admin")
+    made = _post(admin, "/projects", name="routing", title="Routing", checkpoints="action.authorise")
+    assert _said(made) == "project"
+    kept = {"title": "Routes", "open_changes": "3", "slot_minutes_per_week": "600", "bundles": "9"}
+    assert _said(_post(admin, "/projects/routing", **kept)) == "project"
+    project = world.service.access.project(actor, "routing")
+    assert (project.title, project.quotas.open_changes, project.checkpoints) == ("Routes", 3, ())
+
+    freeze = {"name": "Sales", "kind": "deny", "cron": "* * * * *", "timezone": "Europe/Amsterdam"}
+    assert _said(_post(admin, "/calendar/freezes", **freeze, minutes="5", checkpoints="fraud.*")) == "freeze"
+    assert "Freeze at fraud.checkout" in admin.get("/").text
+    (one,) = world.service.calendar.freezes(actor)
+    assert one.checkpoints == ("fraud.*",)
+    assert _post(admin, "/calendar/freezes", **{**freeze, "cron": "often"}, minutes="5").status_code == 422
+    assert _said(_post(admin, f"/calendar/freezes/{one.id}/remove")) == "freeze-removed"
+    assert "Freeze at" not in admin.get("/").text
+
+    token = _post(admin, "/tokens", label="CI", user="modeler", role="modeler", project="fraud", days="30")
+    secret = re.search(r'id="secret">([^<]+)<', token.text)
+    assert secret
+    assert world.service.access.authenticate(secret[1]).user == "modeler"
+    assert secret[1] not in admin.get("/tokens").text
+    mine = next(one for one in world.service.access.tokens(actor) if one.label == "CI")
+    assert _said(_post(admin, f"/tokens/{mine.id}/revoke")) == "revoked"
+
+
+def test_who_may_not_is_told_and_shown_no_form(world: World, visit: Visit) -> None:
+    viewer = visit("viewer")
+    for path, fields in (
+        ("/projects", {"name": "mine", "title": "Mine"}),
+        ("/projects/fraud/members", {"user": "viewer", "role": "owner"}),
+        ("/checkpoints/fraud.checkout/sampling", {"percent": "50"}),
+        ("/calendar/freezes", {"name": "x", "kind": "deny", "cron": "* * * * *", "minutes": "5"}),
+        ("/notifications", {"project": "fraud", "url": "https://h.example.com", "severity": "info"}),
+        ("/models", {"project": "fraud", "reference": "fraud-checkout@live"}),
+        ("/tokens", {"label": "x", "role": "admin", "days": "1"}),
+    ):
+        answer = _post(viewer, path, **fields)
+        assert answer.status_code == 403, path
+        assert 'role="alert"' in answer.text
+    assert "Change the sampling" not in viewer.get("/checkpoints/fraud.checkout").text
+    assert "Upload and verify" not in viewer.get("/models").text
+    outsider = visit("outsider")
+    change = world.draft().id
+    for path in (
+        f"/changes/{change}",
+        f"/changes/{change}/readout",
+        f"/changes/{change}/edit",
+        "/projects/fraud",
+    ):
+        assert outsider.get(path).status_code == 404, path
+    assert change not in outsider.get("/changes").text
+    assert _post(outsider, f"/changes/{change}/withdraw", reason="x").status_code == 404
+
+
+def test_every_page_opens_on_an_empty_platform(world: World, visit: Visit) -> None:
+    for user in ("admin", "viewer", "outsider"):
+        visitor = visit(user)
+        for path in (
+            "/",
+            "/checkpoints",
+            "/checkpoints/fraud.checkout",
+            "/calendar",
+            "/changes",
+            "/changes/new",
+            "/models",
+            "/decisions",
+            "/learning",
+            "/notifications",
+            "/audit",
+            "/projects",
+            "/tokens",
+        ):
+            assert visitor.get(path).status_code == 200, (user, path)
+    draft = world.draft().id
+    assert visit("modeler").get(f"/changes/{draft}").status_code == 200
+    readout = visit("modeler").get(f"/changes/{draft}/readout")
+    assert readout.status_code == 200
+    assert "Not judged yet" in readout.text
