@@ -115,6 +115,7 @@ class Platform:
     def close(self) -> None:
         """Stops, and lets go of everything."""
         self.stop()
+        self.service.notifications.close()
         if self.leads:
             try:
                 self._leader.resign()

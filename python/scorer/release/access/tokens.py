@@ -27,7 +27,7 @@ from scorer.release.store import tables
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_ASK = "ask for a new one (`scorer token create`, or an admin)"
+_ASK = "ask for a new one (an admin makes it: `scorer platform token create`)"
 
 
 class Tokens(Base):

@@ -82,7 +82,9 @@ class Users(Sessions):
         there = known.c.removed_at.is_(None)
         row = connection.execute(select(known).where(known.c.name == user, there)).one_or_none()
         if row is None:
-            raise NotFoundError(f'there is no user "{user[:100]}"; list them with `scorer user list`')
+            raise NotFoundError(
+                f'there is no user "{user[:100]}"; list them with `scorer platform user list`'
+            )
         if row.admin == admin:
             return
         if not admin and connection.scalar(select(func.count()).where(known.c.admin.is_(True), there)) == 1:
