@@ -311,3 +311,35 @@ def test_one_leads_at_a_time(store: Store) -> None:
     assert first.lead()
     clock[0] -= timedelta(days=400)  # the clock is set back: nobody waits for a year
     assert second.lead()
+
+
+def test_a_backup_of_a_database_in_use(store: Store, tmp_path: Path) -> None:
+    """Between two writes of one transaction it has neither; what was committed it has all."""
+    if store.dialect == "postgresql":
+        with pytest.raises(PlatformError, match="pg_dump"):
+            store.backup(tmp_path / "copy.db")
+        return
+    with store.write() as connection:
+        connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
+    with store.write() as connection:
+        connection.execute(insert(tables.users).values(name="bob", created_at=NOW))
+        store.backup(tmp_path / "copy.db")
+    assert sorted(path.name for path in tmp_path.glob("copy*")) == ["copy.db"]
+    assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+    copy = Store(f"sqlite:///{tmp_path}/copy.db")
+    with copy.read() as connection:
+        assert connection.scalars(select(tables.users.c.name)).all() == ["ada"]
+    copy.close()
+    with pytest.raises(PlatformError, match="there already"):
+        store.backup(tmp_path / "copy.db")
+    with pytest.raises(PlatformError, match="cannot be written"):
+        store.backup(tmp_path / "nowhere" / "copy.db")
+
+
+def test_who_only_looks_makes_no_database(empty_database_url: str, tmp_path: Path) -> None:
+    """A mistyped path must not become an empty database in which every hash is right."""
+    with pytest.raises(PlatformError, match="there is no database|no tables of the platform"):
+        Store(empty_database_url, as_it_is=True)
+    assert list(tmp_path.iterdir()) == []
+    Store(empty_database_url).close()
+    Store(empty_database_url, as_it_is=True).close()

@@ -152,7 +152,7 @@ def _open(config: Path, database: str | None) -> Audit:
     from scorer.release.settings import Settings
     from scorer.release.store import Store
 
-    return Audit(Store(database or Settings.load(config).platform.database))
+    return Audit(Store(database or Settings.load(config).platform.database, as_it_is=True))
 
 
 def _anchor(text: str) -> tuple[int, str]:

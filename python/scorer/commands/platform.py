@@ -110,6 +110,29 @@ def migrate(config: Config = _DEFAULT) -> None:
     store.close()
 
 
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; must not be there yet.")],
+    config: Config = _DEFAULT,
+) -> None:
+    """Copy the SQLite database while the platform runs; PostgreSQL has pg_dump."""
+    from scorer.release.audit import Audit
+    from scorer.release.settings import Settings
+    from scorer.release.store import Store
+
+    store = Store(Settings.load(config).platform.database)
+    try:
+        store.backup(file)
+    finally:
+        store.close()
+    copy = Store(f"sqlite:///{file.absolute()}")
+    try:
+        sequence, digest = Audit(copy).head()
+    finally:
+        copy.close()
+    typer.echo(f"{file}: audit head {sequence}:{digest}")
+
+
 # --- users ---
 
 

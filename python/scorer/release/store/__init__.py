@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError, StatementError
@@ -33,8 +35,8 @@ _AGAIN = {"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "25P03"}
 class Store:
     """Tables and transactions; made current by alembic when it is opened."""
 
-    def __init__(self, url: str) -> None:
-        """Opens, and migrates where needed.
+    def __init__(self, url: str, *, as_it_is: bool = False) -> None:
+        """Opens, and migrates where needed; `as_it_is` neither makes nor migrates one, for who only looks.
 
         Raises:
             ConfigError: For a URL that is none of ours.
@@ -43,6 +45,8 @@ class Store:
         """
         parsed = engines.parse(url)
         self.name = engines.shown(parsed)
+        if as_it_is and parsed.drivername.startswith("sqlite") and not Path(str(parsed.database)).exists():
+            raise PlatformError(f"there is no database {self.name}; check the path")
         self._engine = engines.connect(parsed)
         self._writer = threading.Lock()
         self._owner: int | None = None
@@ -50,7 +54,7 @@ class Store:
             if self._engine.dialect.name == "sqlite":
                 self._use_wal()
             with self.write() as connection:
-                migrate(connection, self.name)
+                migrate(connection, self.name, as_it_is=as_it_is)
         except BaseException:
             self.close()
             raise
@@ -106,6 +110,33 @@ class Store:
                     raise
                 _pause(attempt)
         raise AssertionError
+
+    def backup(self, path: Path) -> None:
+        """A consistent copy of a SQLite database while it is in use; the file appears when it is complete.
+
+        Raises:
+            PlatformError: The file is there already or cannot be written, or the database is PostgreSQL.
+        """
+        if self.dialect != "sqlite":
+            raise PlatformError(f"database {self.name} is PostgreSQL's; back it up with pg_dump -Fc")
+        if path.exists():
+            raise PlatformError(f"{path} is there already; name another file")
+        partial = path.with_name(f"{path.name}.partial")
+        try:
+            partial.unlink(missing_ok=True)
+            partial.touch(mode=0o600)
+            with self._engine.connect() as connection:
+                source = connection.connection.driver_connection
+                assert source is not None  # noqa: S101 - a fresh connection
+                with closing(sqlite3.connect(partial)) as copy:
+                    source.backup(copy)
+                    copy.execute("PRAGMA journal_mode=DELETE")  # one file, whatever reads it
+            partial.replace(path)
+        except (OSError, sqlite3.Error) as error:
+            partial.unlink(missing_ok=True)
+            raise PlatformError(
+                f"the backup {path} cannot be written ({error}); name another place"
+            ) from error
 
     def close(self) -> None:
         """Lets go of the connections."""

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-def migrate(connection: Connection, database: str) -> None:
+def migrate(connection: Connection, database: str, *, as_it_is: bool = False) -> None:
     """Runs what is missing, in the caller's writing transaction: whoever comes second finds nothing to do.
+
+    With `as_it_is` nothing is run, and a database that misses something is refused.
 
     Raises:
         PlatformError: For a database that a newer program has migrated, or that holds something else.
@@ -42,6 +44,12 @@ def migrate(connection: Connection, database: str) -> None:
             raise PlatformError(
                 f"database {database} holds tables of something else ({', '.join(sorted(tables)[:3])}, ...); "
                 "give the platform an empty database of its own"
+            )
+        if found != directory.get_current_head() and as_it_is:
+            raise PlatformError(
+                f"database {database} has "
+                + (f"schema {found}, older than this program's" if found else "no tables of the platform")
+                + "; check the address, or run `scorer platform migrate`"
             )
         if found != directory.get_current_head():
             command.upgrade(config, "head")
