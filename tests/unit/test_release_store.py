@@ -338,7 +338,7 @@ def test_a_backup_of_a_database_in_use(store: Store, tmp_path: Path) -> None:
 
 def test_who_only_looks_makes_no_database(empty_database_url: str, tmp_path: Path) -> None:
     """A mistyped path must not become an empty database in which every hash is right."""
-    with pytest.raises(PlatformError, match="there is no database|no tables of the platform"):
+    with pytest.raises(PlatformError, match=r"there is no database|no tables of the platform"):
         Store(empty_database_url, as_it_is=True)
     assert list(tmp_path.iterdir()) == []
     Store(empty_database_url).close()
