@@ -121,13 +121,21 @@ async def test_a_bundle_that_observes_may_come_to_answer_and_the_other_way_round
     controller, _ = await world.booted()
     first, b = world.served(), world.push("b")
     await controller.set_observers(FRAUD, [shadow("cr-000001", b)], reason="")
-    loads = [call for call in world.plane.calls if call.startswith("load")]
+    world.plane.refuse[b] = "takes three times as long as what answers"
+    with pytest.raises(LoadError, match="three times"):
+        await controller.set_lanes(FRAUD, only(b), reason="not compared when it came to observe")
+    assert world.served() == first
+    assert (b in world.plane.loaded, b in controller.state.digests()) == (True, True), "it observes on"
+    del world.plane.refuse[b]
     await controller.set_lanes(FRAUD, only(b), reason="released")
+    wanted = world.plane.wanted[b]
+    assert wanted is not None and wanted.checkpoint == FRAUD
     await controller.set_observers(FRAUD, [], reason="")
     assert world.served() == b
+    calls = len(world.plane.calls)
     await controller.rollback(FRAUD, reason="")
     assert world.served() == first
-    assert [call for call in world.plane.calls if call.startswith("load")] == loads
+    assert not [call for call in world.plane.calls[calls:] if call.startswith("load")], "it is still there"
 
 
 @pytest.mark.parametrize("damage", ["load", "swap", "unknown", "altered"])

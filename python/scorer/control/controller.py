@@ -433,6 +433,9 @@ class Controller:
         """Loads a bundle from the own copy, made first where there is none; the milliseconds it took."""
         if digest in self.load_reports:
             if await asyncio.to_thread(self._is_loaded, digest):
+                if wanted.checkpoint is not None and digest not in self._answered():
+                    # It came in to observe: it is yet to be compared with what answers.
+                    await asyncio.to_thread(self.plane.load, self.state.bundle(digest), digest, wanted)
                 return 0.0
             # The data plane let it go for want of memory.
             del self.load_reports[digest]
@@ -480,8 +483,11 @@ class Controller:
     def _needed(self) -> set[str]:
         """The bundles that are served, or would be after one rollback, or observe."""
         now = self._now
-        answering = now.table.bundles() | bundles_of(now.before)
-        return answering | self._evaluating(now.table.observe) | self._evaluating(now.pending)
+        return self._answered() | self._evaluating(now.table.observe) | self._evaluating(now.pending)
+
+    def _answered(self) -> set[str]:
+        """The bundles that answer, or did before the last change."""
+        return self._now.table.bundles() | bundles_of(self._now.before)
 
     def _evaluating(self, observe: Mapping[str, Lanes]) -> set[str]:
         """The bundles that have to be loaded here to observe."""
