@@ -108,6 +108,11 @@ test-python: build ## The Python tests; options: make test-python ARGS='-m "not 
 	$(call say,'Python tests')
 	@'$(RUN)' -m pytest $(ARGS)
 
+.PHONY: fuzz-api
+fuzz-api: build ## REST fuzzed from its description for some minutes, another seed each time; options: make fuzz-api EXAMPLES=100
+	$(call say,'REST fuzzed from its description')
+	@FUZZ_EXAMPLES='$(or $(EXAMPLES),40)' '$(RUN)' -m pytest -s tests/contract/test_platform_api_fuzz.py
+
 .PHONY: lint
 lint: lint-rust lint-python ## Formatting, lints, types, stubs, generated code
 

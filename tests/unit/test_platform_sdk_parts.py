@@ -1,0 +1,239 @@
+"""The SDK's own parts: results as the service has them, where tokens are kept, what is sent again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import stat
+import subprocess
+import sys
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from scorer.platform import Platform, credentials, results
+from scorer.platform.transport import Transport
+from scorer.release import errors
+from scorer.release.errors import (
+    ConflictError,
+    FrozenError,
+    InvalidError,
+    NotAuthenticatedError,
+    PlatformError,
+    UnreachableError,
+)
+from scorer.release.problems import KINDS, error_of, kind_of
+
+
+def test_results_have_the_fields_of_the_service() -> None:
+    from scorer.release import access, audit, bundles, calendar, changes, checkpoints, notify, readout
+
+    homes: dict[str, object] = {}
+    for module in (access, audit, bundles, calendar, changes, checkpoints, notify, readout):
+        homes |= {name: kind for name, kind in vars(module).items() if dataclasses.is_dataclass(kind)}
+    homes["CalendarPage"] = homes.pop("Page")
+    of_rest_alone = {"Health", "NewToken", "RolledBack", "Events"}
+    own = {
+        name
+        for name, kind in vars(results).items()
+        if dataclasses.is_dataclass(kind) and kind.__module__ == results.__name__
+    }
+    for name in own - of_rest_alone:
+        ours, theirs = getattr(results, name), homes[name]
+        assert _fields(ours) == _fields(theirs), name
+
+
+def _fields(kind: typing.Any) -> dict[str, str]:
+    return {field.name: str(field.type) for field in dataclasses.fields(kind)}
+
+
+def test_importing_the_sdk_brings_no_database_and_no_server() -> None:
+    code = (
+        "import sys, scorer.platform; "
+        "print([m for m in ('sqlalchemy', 'alembic', 'fastapi', 'uvicorn', 'plotly', 'grpc', 'apprise') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# --- refusals ---
+
+
+def test_every_platform_error_has_a_type_of_its_own_and_comes_back() -> None:
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PlatformError)
+    ]
+    assert len(kinds) > 8
+    for kind in kinds:
+        found = kind_of(kind("x"))
+        assert found.error is kind and found.status >= 400
+        assert error_of(found.type, found.status) is kind
+    own = [kind for kind in KINDS if issubclass(kind.error, PlatformError)]
+    assert len({kind.name for kind in own}) == len(own)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "raised"),
+    [
+        (423, {"type": "urn:scorer:problem:frozen", "detail": "closed"}, FrozenError),
+        (409, {"type": "urn:scorer:problem:conflict", "detail": "taken"}, ConflictError),
+        (502, "<html>bad gateway</html>", UnreachableError),
+        (401, "go away", NotAuthenticatedError),
+        (418, {"no": "problem"}, PlatformError),
+    ],
+)
+def test_answers_become_errors(status: int, body: object, raised: type[Exception]) -> None:
+    content = body if isinstance(body, str) else json.dumps(body)
+    transport, asked = _transport(lambda _: httpx.Response(status, text=content))
+    with pytest.raises(raised) as caught:
+        transport.send("POST", "/x")
+    assert type(caught.value) is raised
+    assert len(asked) == 1
+
+
+# --- sending again ---
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scorer.platform.transport.time.sleep", lambda _: None)
+
+
+def _transport(
+    answer: Callable[[httpx.Request], httpx.Response],
+) -> tuple[Transport, list[httpx.Request]]:
+    asked: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        request.read()
+        asked.append(request)
+        return answer(request)
+
+    client = httpx.Client(transport=httpx.MockTransport(handle), base_url="http://platform")
+    return Transport("http://platform", "secret", client=client), asked
+
+
+def _then_well(*first: Exception | int) -> Callable[[httpx.Request], httpx.Response]:
+    waiting = list(first)
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        if waiting:
+            one = waiting.pop(0)
+            if isinstance(one, Exception):
+                raise one
+            return httpx.Response(one)
+        return httpx.Response(200, json={})
+
+    return answer
+
+
+CUT = httpx.ReadError("cut")
+REFUSED = httpx.ConnectError("refused")
+
+
+@pytest.mark.parametrize(
+    ("method", "repeatable", "mishaps", "sent"),
+    [
+        ("GET", None, [503, CUT], 3),
+        ("PUT", None, [502], 2),
+        ("DELETE", None, [CUT], 2),
+        ("POST", True, [CUT, 504], 3),
+        ("POST", None, [REFUSED, REFUSED], 3),
+    ],
+)
+def test_what_may_be_sent_again_is(
+    method: str, repeatable: bool | None, mishaps: list[Exception | int], sent: int
+) -> None:
+    transport, asked = _transport(_then_well(*mishaps))
+    transport.send(method, "/x", repeatable=repeatable)
+    assert len(asked) == sent
+
+
+@pytest.mark.parametrize("mishap", [CUT, 503, 500])
+def test_what_may_have_been_done_is_not_sent_again(mishap: Exception | int) -> None:
+    transport, asked = _transport(_then_well(mishap))
+    with pytest.raises(PlatformError):
+        transport.send("POST", "/changes/cr-000001/approve", json={})
+    assert len(asked) == 1
+
+
+def test_it_gives_up_and_says_so() -> None:
+    transport, asked = _transport(_then_well(*[REFUSED] * 9))
+    with pytest.raises(UnreachableError, match="is it running"):
+        transport.send("GET", "/me")
+    assert len(asked) == 4
+
+
+def test_a_body_is_sent_whole_at_every_try() -> None:
+    transport, asked = _transport(_then_well(CUT, CUT))
+    transport.send("POST", "/x", content=lambda: iter([b"ab", b"cd"]), repeatable=True)
+    assert [request.content for request in asked] == [b"abcd"] * 3
+
+
+def test_a_draft_sent_again_carries_the_same_key() -> None:
+    mishaps: list[Exception | int] = [CUT]
+    change = {"id": "cr-000001"}
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        if mishaps:
+            raise CUT if mishaps.pop() is CUT else AssertionError
+        return httpx.Response(201, json=change)
+
+    transport, asked = _transport(answer)
+    platform = Platform("http://platform", "secret", client=transport._client)
+    with pytest.raises(PlatformError, match="does not know"):
+        platform.draft(project="fraud", checkpoint="c", bundle="abcd", title="t")
+    keys = [request.headers["idempotency-key"] for request in asked]
+    assert len(keys) == 2 and len(set(keys)) == 1
+
+
+# --- tokens ---
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_kept_token_is_for_its_owners_eyes(home: Path) -> None:
+    file = credentials.keep(credentials.Credentials("https://a.example", "t"))
+    assert file == home / "scorer" / "token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert credentials.find(None, None) == ("https://a.example", "t")
+    file.chmod(0o640)
+    with pytest.raises(NotAuthenticatedError, match="can be read by others"):
+        credentials.find(None, None)
+
+
+def test_a_kept_token_goes_to_no_other_address(home: Path) -> None:
+    credentials.keep(credentials.Credentials("https://a.example", "t"))
+    with pytest.raises(NotAuthenticatedError, match=r"a token for https://b\.example is missing"):
+        credentials.find("https://b.example", None)
+    assert credentials.find("https://a.example", None).token == "t"
+
+
+def test_the_environment_comes_before_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    credentials.keep(credentials.Credentials("https://a.example", "t"))
+    monkeypatch.setenv("SCORER_PLATFORM_URL", "https://b.example/")
+    monkeypatch.setenv("SCORER_PLATFORM_TOKEN", "u")
+    assert credentials.find(None, None) == ("https://b.example", "u")
+    assert credentials.find("https://c.example", "v") == ("https://c.example", "v")
+
+
+@pytest.mark.parametrize("url", ["", "example.com", "ftp://x", "https://user:pw@host", "https://h/?a=b"])
+def test_what_is_no_address(home: Path, url: str) -> None:
+    with pytest.raises((InvalidError, NotAuthenticatedError)):
+        credentials.find(url, "t")
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"url": "https://a.example"}', "\x00"])
+def test_a_damaged_file_names_the_remedy(home: Path, content: str) -> None:
+    file = credentials.keep(credentials.Credentials("https://a.example", "t"))
+    file.write_text(content)
+    with pytest.raises(NotAuthenticatedError, match="scorer login URL"):
+        credentials.find(None, None)
