@@ -113,6 +113,11 @@ fuzz-api: build ## REST fuzzed from its description for some minutes, another se
 	$(call say,'REST fuzzed from its description')
 	@FUZZ_EXAMPLES='$(or $(EXAMPLES),40)' '$(RUN)' -m pytest -s tests/contract/test_platform_api_fuzz.py
 
+.PHONY: kills
+kills: build ## 200 change requests while server, shadow pool and platform are killed; options: make kills ARGS='--seed 7'
+	$(call say,'Change requests under kill -9')
+	@'$(RUN)' -m loadtests.kills $(ARGS)
+
 .PHONY: lint
 lint: lint-rust lint-python ## Formatting, lints, types, stubs, generated code
 
