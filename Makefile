@@ -183,6 +183,10 @@ learning-peers: $(LEARNING)/.packages
 bench-learning: build learning-peers ## What learning is worth beside its peers; parts: make bench-learning ARGS='estimators intervals'
 	@PYTHONPATH='$(CURDIR)/python' '$(LEARNING)/bin/python' -m loadtests.learning $(ARGS)
 
+.PHONY: bench-gates
+bench-gates: build ## How often release gates fail the live bundle itself, and what they find (half an hour)
+	@'$(RUN)' -m loadtests.gates $(ARGS)
+
 .PHONY: figures
 figures: build ## README's table and docs/figures from the last run's lines; or: make figures ARGS='A.jsonl B.jsonl'
 	@'$(RUN)' -m loadtests.report --readme $(ARGS)

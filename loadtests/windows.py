@@ -67,13 +67,19 @@ def observed(
     exec_us: Any = None,
     minutes: float = 60,
     servers: int = 2,
+    full: bool = True,
 ) -> Observed:
-    """Observations of a score checkpoint; by default the lane says what live said."""
+    """Observations of a score checkpoint; by default the lane says what live said.
+
+    `full` is whether live has times of its own and evaluations a lag, which no gate reads.
+    """
     live = fraud_scores(rows, random) if live is None else live
     own = live if own is None else own
     begin = int(START.timestamp() * 1e6)
     zeros = np.zeros(rows, np.int64)
     nothing = np.full(rows, np.nan)
+    exec_us = latencies(rows, random) if exec_us is None else exec_us
+    load_us = latencies(rows, random, median=40)
     return Observed(
         key=random.integers(1, 2**63, rows).astype(np.uint64),
         at=np.sort(random.integers(begin, begin + int(minutes * 60e6), rows)),
@@ -84,11 +90,11 @@ def observed(
         live_label=labels(live),
         error=zeros,
         live_fallback=zeros,
-        exec_us=latencies(rows, random) if exec_us is None else exec_us,
-        load_us=latencies(rows, random, median=40),
-        live_exec_us=latencies(rows, random),
-        live_load_us=latencies(rows, random, median=40),
-        lag_us=latencies(rows, random, median=900),
+        exec_us=exec_us,
+        load_us=load_us,
+        live_exec_us=latencies(rows, random) if full else exec_us,
+        live_load_us=latencies(rows, random, median=40) if full else load_us,
+        lag_us=latencies(rows, random, median=900) if full else load_us,
         absent=zeros,
         differs=zeros,
         propensity=nothing,
@@ -132,7 +138,7 @@ def same_bundle(
 ) -> Evidence:
     """A pair that is the same bundle twice, on the traffic that it was validated on."""
     live = fraud_scores(rows, random, shape=shape)
-    shadow = observed(rows, random, live=live, exec_us=exec_us)
+    shadow = observed(rows, random, live=live, exec_us=exec_us, full=False)
     reference = distribution(fraud_scores(reference_rows, random, shape=shape))
     return Evidence(
         kind="score",

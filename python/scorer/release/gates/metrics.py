@@ -56,7 +56,7 @@ def _time(name: str, evidence: Evidence) -> Measured:
     q = int(digits) / 10 ** len(digits)
     rows = evidence.shadow
     times = (rows.exec_us if what == "exec" else rows.load_us)[rows.error == 0]
-    times = times[np.isfinite(times)]
+    times = np.sort(times[np.isfinite(times)])
     if not len(times):
         return nothing(_NO_ROWS)
     return Measured(
@@ -258,6 +258,9 @@ _METRICS: Final[Mapping[str, Metric]] = {
 def together(rows: Observed, control: Observed) -> tuple[Observed, Observed]:
     """Rows of both lanes that are of the same decisions, in the same order."""
     control = control.take(control.comparable)
+    if np.array_equal(rows.key, control.key):
+        # The usual case: both lanes observe the same requests.
+        return rows, control
     _, own, other = np.intersect1d(rows.key, control.key, assume_unique=True, return_indices=True)
     return rows.take(own), control.take(other)
 

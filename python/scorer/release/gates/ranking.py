@@ -31,7 +31,7 @@ def quantile_bounds(values: Floats, q: float, confidence: float) -> tuple[float,
     n = len(values)
     if not n:
         return -math.inf, math.inf
-    ordered = np.sort(values)
+    ordered = values if (values[:-1] <= values[1:]).all() else np.sort(values)
     below = int(stats.binom.ppf(1 - confidence, n, q))
     above = int(stats.binom.ppf(confidence, n, q)) + 1
     low = float(ordered[below - 1]) if below >= 1 else -math.inf

@@ -33,22 +33,21 @@ class Remembered:
 
     def __init__(self, most: int = _REMEMBERED) -> None:
         self._most = most
-        self._by_id: OrderedDict[tuple[str, str], tuple[str, Any, Any]] = OrderedDict()
+        self._by_id: OrderedDict[tuple[str, str], DecisionRecord] = OrderedDict()
 
     def add(self, decision: DecisionRecord) -> None:
-        """Takes in an answer."""
-        pmf = np.array(decision.pmf) if decision.pmf else None
-        self._by_id[decision.checkpoint, decision.decision_id] = (
-            digest_of(decision.bundle),
-            np.array(decision.features, dtype=np.float32),
-            pmf,
-        )
+        """Takes in an answer. Most are never asked for, so it is kept as it came."""
+        self._by_id[decision.checkpoint, decision.decision_id] = decision
         while len(self._by_id) > self._most:
             self._by_id.popitem(last=False)
 
     def of(self, checkpoint: str, decision_id: str) -> tuple[str, Any, Any] | None:
         """Digest, features and pmf of an answer."""
-        return self._by_id.get((checkpoint, decision_id))
+        found = self._by_id.get((checkpoint, decision_id))
+        if found is None:
+            return None
+        pmf = np.array(found.pmf) if found.pmf else None
+        return digest_of(found.bundle), np.array(found.features, dtype=np.float32), pmf
 
 
 def observation_row(
