@@ -136,6 +136,13 @@ def test_refusals_name_the_key_the_rule_and_the_remedy(text: str, said: str) -> 
     assert said in refusal(text)
 
 
+def test_an_interval_may_be_in_words() -> None:
+    gates = 'gates = [{metric="error_rate", success="== 0", interval="5m", count=12}]\n'
+    (gate,) = parse(MINIMAL + gates).checkpoints["fraud.checkout"].gates
+    assert (gate.interval_seconds, gate.count) == (300, 12)
+    assert "is no duration" in refusal(MINIMAL + gates.replace("5m", "soon"))
+
+
 def test_a_refused_database_does_not_show_its_password() -> None:
     assert "hunter2" not in refusal('[platform]\ndatabase = "mysql://u:hunter2@h/d"\n' + MINIMAL)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -290,6 +292,24 @@ def test_windows_and_servers(tmp_path: Path, built_bundles: dict[str, Path]) -> 
     with pytest.raises(NotFoundError, match="there are execution"):
         world.readouts.figure(ADMIN, "cr-000001", "pie")
     assert world.readouts.figure(ADMIN, "cr-000001", "flips").rows
+
+
+def test_old_parts_are_removed_outcomes_later(world: World) -> None:
+    world.logs["live-1"].append([*world.records(10), world.outcome(1, 1.0)])
+    world.readouts.collect()
+
+    def left_after(days: float) -> tuple[int, int]:
+        for path in world.readouts._parts.rglob("*.parquet"):
+            os.utime(path, (time.time() - days * 86_400,) * 2)
+        world.readouts = world.opened()
+        world.readouts.collect()
+        return world.readouts.measure(world.change), len(
+            load.outcomes(world.readouts._parts, world.checkpoint)
+        )
+
+    assert left_after(34) == (10, 1)
+    assert left_after(36) == (0, 1)
+    assert left_after(151) == (0, 0)
 
 
 def test_counters_survive_a_restart_of_the_lane(world: World) -> None:

@@ -37,7 +37,7 @@ from scorer.config.model import (
 )
 from scorer.config.problems import InvalidSettingsError, Problem, describe, dotted
 from scorer.release.errors import InvalidError
-from scorer.release.gates.grammar import read_all
+from scorer.release.gates.grammar import duration, read_all
 from scorer.release.model import GateSpec, Stage
 
 if TYPE_CHECKING:
@@ -159,6 +159,18 @@ class GateSettings(Section):
     failure_limit: int = Field(default=0, ge=0)
     inconclusive_limit: int = Field(default=0, ge=0)
     dry_run: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _interval_in_words(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "interval" not in values:
+            return values
+        own = dict(values)
+        try:
+            own["interval_seconds"] = duration(own.pop("interval"))
+        except InvalidError as error:
+            raise ValueError(str(error)) from None
+        return own
 
 
 def _stages(value: Sequence[StageSettings]) -> tuple[Stage, ...]:

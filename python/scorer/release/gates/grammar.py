@@ -145,7 +145,7 @@ def parse(entries: Sequence[Mapping[str, Any]], *, where: str = "gates") -> tupl
             raise _wrong(place, "", 'a gate is a table such as {metric = "error_rate", success = "== 0"}')
         own = dict(entry)
         if "interval" in own:
-            own["interval_seconds"] = _duration(own.pop("interval"), place)
+            own["interval_seconds"] = duration(own.pop("interval"), where=place)
         if unknown := sorted(set(map(str, own)) - known):
             allowed = ", ".join(sorted({*known, "interval"}))
             raise _wrong(place, unknown[0], f"there is no such field; there are {allowed}")
@@ -282,7 +282,12 @@ def _check_type(own: Mapping[str, Any], name: str, kind: str, where: str) -> Non
         raise _wrong(where, name, f"{value!r} is not {said}")
 
 
-def _duration(value: Any, where: str) -> int:
+def duration(value: Any, *, where: str = "gate") -> int:
+    """Seconds of "90s", "5m", "2h", "1d" or a number of them.
+
+    Raises:
+        InvalidError: it is no duration, or less than a second.
+    """
     found = _DURATION.fullmatch(str(value).strip()) if isinstance(value, (str, int, float)) else None
     seconds = float(found["number"]) * _SECONDS[found["unit"]] if found else 0.0
     if not found or seconds < 1 or isinstance(value, bool):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _BATCH = 20_000
 _SECONDS = 2.0
 _COUNTERS_EVERY_US = 10_000_000
+# The longest booking is of two weeks, chargebacks come within four months.
+_KEEP_DAYS, _KEEP_OUTCOMES_DAYS = 35, 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,13 @@ class Collector:
         self._schemas, self._now = schemas, now
         self._batch, self._seconds = batch, seconds
         self._remembered = rows.Remembered()
+        self._expired_at = 0.0
         self._counted: dict[Path, tuple[int, str]] = {}
 
     def collect(self) -> int:
         """Takes in what is new; returns the number of records read."""
         until = time.monotonic() + self._seconds
+        self._expire()
         watched = self._released()
         # Live servers first: what the pool observes was answered by them.
         members = sorted(self._fleet.members, key=lambda member: member.role != "live")
@@ -84,6 +88,18 @@ class Collector:
         self._count(members)
         return total
 
+    def _expire(self) -> None:
+        """Once an hour, removes parts that no booking reaches back to."""
+        # Of the clock that files are stamped by.
+        now = time.time()
+        if now - self._expired_at < 3_600:
+            return
+        self._expired_at = now
+        for path in self._root.glob("*/*/*/*/*.parquet"):
+            days = _KEEP_OUTCOMES_DAYS if path.parent.name == parts.OUTCOMES else _KEEP_DAYS
+            if now - path.stat().st_mtime > days * 86_400:
+                path.unlink(missing_ok=True)
+
     def notes(self) -> list[str]:
         """What the logs lost, and which cannot be read."""
         found = []
@@ -93,6 +109,8 @@ class Collector:
                     f"the log of {member.name} is not within reach: its observations are not counted"
                 )
             else:
+                if log_identity(member.log) is None:
+                    found.append(f"the log of {member.name} holds nothing yet, or cannot be reached")
                 found += self._progress(member).notes
         return found
 
@@ -120,7 +138,7 @@ class Collector:
                 done += len(batch)
                 if time.monotonic() > until:
                     break
-        except LogError as error:
+        except (LogError, OSError) as error:
             self._keep(member, _noted(progress, f"the log of {member.name} cannot be read: {error}"))
             return done
         for finding in reader.findings:
