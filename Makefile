@@ -191,6 +191,10 @@ bench-gates: build ## How often release gates fail the live bundle itself, and w
 figures: build ## README's table and docs/figures from the last run's lines; or: make figures ARGS='A.jsonl B.jsonl'
 	@'$(RUN)' -m loadtests.report --readme $(ARGS)
 
+.PHONY: screenshots
+screenshots: build ## docs/screenshots from a real platform in a real browser (Debian: chromium)
+	@'$(RUN)' scripts/screenshots.py
+
 .PHONY: proto
 proto: $(VENV)/.packages ## Regenerate python/scorer/v1 from protos
 	@'$(RUN)' scripts/gen_protos.py

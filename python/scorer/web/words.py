@@ -46,17 +46,8 @@ AGAINST = {
     "aa_control": "the A/A control",
 }
 OUTCOMES = {"pass": "pass", "fail": "fail", "inconclusive": "inconclusive"}
-ACTIONS = {
-    "submit": "Submit",
-    "edit": "Edit",
-    "rebook": "Move booking",
-    "finish": "Finish auditing now",
-    "approve": "Approve and release",
-    "reject": "Reject",
-    "waive": "Waive a gate",
-    "withdraw": "Withdraw",
-    "rollback": "Roll back",
-}
+TONES = {"approve": "good", "review": "warn", "decline": "bad"}
+"""Of what shoppers are told, so that a flip is seen at a glance."""
 WHO = {
     "approve": "Approvers of the project, never whoever submitted it.",
     "reject": "Approvers of the project.",

@@ -1,0 +1,298 @@
+"""Makes docs/screenshots: a platform, a server, shoppers, two people; nothing on the pictures is invented.
+
+One TEST that passes, one that is stopped by its gates, one RELEASE that waits for its approval, bookings for
+the days to come; then a browser looks at it. About two minutes. `make screenshots`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT)]
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np  # noqa: E402
+from browser import Visitor, chromium, serving  # noqa: E402
+from bundles import tiny_action_bundle  # noqa: E402
+from servers import RunningServer, settings, start_server  # noqa: E402
+from waiting import wait_until  # noqa: E402
+
+from scorer.registry import Registry  # noqa: E402
+from scorer.release.changes import Draft  # noqa: E402
+from scorer.release.model import PLATFORM as OURSELVES  # noqa: E402
+from scorer.release.model import ChangeKind, ChangeState, Outcome, Role  # noqa: E402
+from scorer.release.open import Platform, open_service  # noqa: E402
+from scorer.release.settings import Settings  # noqa: E402
+from scorer.v1 import scoring_pb2 as pb  # noqa: E402
+from scorer.v1.scoring_pb2_grpc import ScoringServiceStub  # noqa: E402
+from scorer.web.app import create_app  # noqa: E402
+
+OUT = ROOT / "docs" / "screenshots"
+MOST_BYTES = 150_000
+FEATURES = ("amount", "hour", "orders_24h", "km_to_address", "card_age_days", "items")
+SERVER = """
+[checkpoints."fraud.checkout"]
+kind = "score"
+alias = "fraud-checkout@live"
+p99_ms = 100.0
+mode = "observe"
+[checkpoints."action.authorise"]
+kind = "action"
+alias = "action-authorise@live"
+p99_ms = 100.0
+mode = "observe"
+"""
+PLATFORM = """
+[platform]
+database = "platform.sqlite"
+tick_ms = 100
+
+[[fleet]]
+name = "scorer-1"
+control = "{control}"
+log = "decisions"
+
+[checkpoints."fraud.checkout"]
+alias = "fraud-checkout@live"
+p99_ms = 25.0
+sample = 1.0
+minutes = 1.0
+
+[checkpoints."action.authorise"]
+alias = "action-authorise@live"
+p99_ms = 20.0
+"""
+
+
+def shoppers(count: int, seed: int) -> Any:
+    """float32 `[count, 6]`."""
+    random = np.random.default_rng(seed)
+    columns = (
+        random.gamma(1.6, 45.0, count).round(2),
+        random.integers(0, 24, count),
+        random.poisson(1.4, count),
+        random.exponential(25.0, count).round(1),
+        random.exponential(400.0, count).round(),
+        random.integers(1, 9, count),
+    )
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+def bundle(directory: Path, *, seed: int, trees: int, drift: float = 0.0) -> str:
+    """A fraud model of synthetic payments; `drift` moves what it believes."""
+    import xgboost as xgb
+
+    from scorer.bundle import Band, Feature, Lineage, SchemaFile, build_score_bundle
+
+    data = shoppers(12_000, seed=1)
+    odds = data[:, 0] / 90 + data[:, 2] * 0.8 + data[:, 3] / 60 - data[:, 4] / 300 - 4.6 + drift
+    labels = np.random.default_rng(seed).random(len(data)) < 1 / (1 + np.exp(-odds))
+    model = xgb.train(
+        {"objective": "binary:logistic", "max_depth": 4, "eta": 0.08, "nthread": 1, "seed": seed},
+        xgb.DMatrix(data, labels, feature_names=list(FEATURES)),
+        trees,
+    )
+    bands = (("approve", 0.0), ("review", 0.3), ("decline", 0.65))
+    return str(
+        build_score_bundle(
+            directory,
+            name="fraud-checkout",
+            model=model,
+            schema=SchemaFile(features=[Feature(name=name) for name in FEATURES]),
+            bands=[Band(start=start, label=label) for label, start in bands],
+            training=data[:9000],
+            validation=data[9000:],
+            lineage=Lineage(data_digest=f"sha256:{seed:064x}", code_version="8c1d2e7", run_id=f"run-{seed}"),
+            golden_cases=256,
+            created_at=datetime.now(UTC),
+        ).digest
+    )
+
+
+@contextmanager
+def traffic(server: RunningServer) -> Iterator[None]:
+    """Shoppers at both checkpoints until the end."""
+    stop = threading.Event()
+    stub, people = ScoringServiceStub(server.channel()), shoppers(5000, seed=9)
+    context = ("amount", "hour", "count_24h", "distance")
+
+    def named(names: tuple[str, ...], values: Any) -> Any:
+        pairs = zip(names, values.tolist(), strict=False)
+        return pb.NamedFeatures(features=[pb.Feature(name=name, number=value) for name, value in pairs])
+
+    def shop() -> None:
+        number = 0
+        while not stop.wait(0.004):
+            one, number = people[number % len(people)], number + 1
+            paid = f"pay-{810_000 + number}"
+            features = named(FEATURES, one)
+            stub.Score(pb.ScoreRequest(request_id=paid, checkpoint="fraud.checkout", named=features))
+            if number % 4 == 0:
+                chosen = named(context, one)
+                stub.SelectAction(
+                    pb.SelectActionRequest(request_id=paid, checkpoint="action.authorise", named=chosen)
+                )
+
+    thread = threading.Thread(target=shop, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+class Story:
+    """What happens before the pictures are taken."""
+
+    def __init__(self, platform: Platform, candidate: str, shifted: str) -> None:
+        self._service = platform.service
+        self.tokens: dict[str, str] = {}
+        access = self._service.access
+        _, secret = access.bootstrap("root")
+        root = access.authenticate(secret)
+        access.create_project(root, "fraud", "Fraud at checkout")
+        for user in ("mia", "otto", "noor"):
+            access.set_member(root, "fraud", user, Role.APPROVER)
+            _, self.tokens[user] = access.create_token(root, user=user, label="laptop", role=Role.OWNER)
+        for digest in (candidate, shifted):
+            self._service.bundles.adopt(self._who("mia"), "fraud", digest)
+        weekend = {"cron": "0 18 * * 5", "timezone": "Europe/Amsterdam", "minutes": 3600}
+        self._service.calendar.add_freeze(
+            root, name="Weekend", kind="deny", checkpoints=["action.*"], reason="Nobody is there", **weekend
+        )
+        self._candidate, self._shifted = candidate, shifted
+
+    def run(self) -> tuple[str, str]:
+        """Ids of the TEST that passed and of the RELEASE that waits."""
+        passed = self._submit("mia", "Card-age features of October", self._candidate)
+        stopped = self._submit("otto", "Trained on a wrong month", self._shifted)
+        self._book_ahead()
+        done = self._until(passed, ChangeState.DONE)
+        if done.verdict is not Outcome.PASS:
+            raise SystemExit(f"{passed} should have passed: {done.note}")
+        self._until(stopped, ChangeState.REJECTED)
+        release = self._submit("mia", "Card-age features of October", self._candidate, ChangeKind.RELEASE)
+        self._until(release, ChangeState.READ_OUT, "approval")
+        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        self._ahead("noor", "Next in line", ChangeKind.RELEASE, midnight + timedelta(hours=43), 10)
+        self._ahead("otto", "For the weekend", ChangeKind.RELEASE, midnight + timedelta(hours=100), 20)
+        return passed, release
+
+    def _who(self, user: str) -> Any:
+        return self._service.access.authenticate(self.tokens[user])
+
+    def _submit(
+        self, user: str, title: str, digest: str, kind: ChangeKind = ChangeKind.TEST, **more: Any
+    ) -> str:
+        draft = Draft("fraud", kind, "fraud.checkout", digest, title, minutes=1.0)
+        if "minutes" in more:
+            draft = replace(draft, minutes=more.pop("minutes"))
+        change = self._service.changes.draft(self._who(user), draft)
+        return str(self._service.changes.submit(self._who(user), change.id, **more).id)
+
+    def _ahead(self, user: str, title: str, kind: ChangeKind, start: datetime, hours: int) -> None:
+        self._submit(user, title, self._candidate, kind, start=start, minutes=hours * 60.0)
+
+    def _book_ahead(self) -> None:
+        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        for user, title, hours, length in (
+            ("mia", "Without the hour", 26, 16),
+            ("noor", "LightGBM instead of XGBoost", 30, 26),
+            ("otto", "Deeper trees", 57, 18),
+            ("mia", "With the card's age", 82, 14),
+            ("noor", "Fewer trees", 124, 26),
+        ):
+            self._ahead(user, title, ChangeKind.TEST, midnight + timedelta(hours=hours), length)
+
+    def _until(self, change: str, state: ChangeState, step: str = "") -> Any:
+        def there() -> Any:
+            one = self._service.changes.get(self._who("mia"), change).change
+            if one.state.is_final and one.state is not state:
+                raise SystemExit(f"{change} ended {one.state}: {one.note}")
+            return one if one.state is state and step in one.step else None
+
+        return wait_until(there, f"{change} {state}", seconds=240)
+
+
+def smaller(path: Path) -> None:
+    """Few colours are enough for a page."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        picture.convert("RGB").quantize(128).save(path, optimize=True)
+    if path.stat().st_size > MOST_BYTES:
+        raise SystemExit(f"{path.name} has {path.stat().st_size:,} bytes, {MOST_BYTES:,} are the most")
+
+
+def look(browser: Any, address: str, story: Story, passed: str, release: str) -> None:
+    """Takes the pictures."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    decision = ""
+    for name, user, path, height in (
+        ("home", "otto", "/", 900),
+        ("calendar", "mia", "/calendar", 900),
+        ("change-request", "otto", f"/changes/{release}", 1250),
+        ("readout", "mia", f"/changes/{passed}/readout", 1250),
+        ("decision-explorer", "mia", "", 900),
+    ):
+        visitor = Visitor(browser, address, size=(1280, height))
+        visitor.sign_in(story.tokens[user])
+        if name == "decision-explorer":
+            visitor.open("/decisions?checkpoint=fraud.checkout")
+            told = visitor.page.locator("tr", has_text="review").locator("a")
+            decision = told.nth(3).get_attribute("href")
+        visitor.open(path or decision)
+        if name == "readout":
+            visitor.page.locator("#figure-execution").scroll_into_view_if_needed()
+            visitor.page.evaluate("document.querySelector('[aria-label=Figures]').scrollIntoView()")
+        visitor.check()
+        visitor.page.screenshot(path=OUT / f"{name}.png")
+        smaller(OUT / f"{name}.png")
+        if name == "readout":
+            visitor.page.evaluate("scrollTo(0, 0)")
+            visitor.page.screenshot(path=OUT / "verdict.png")
+            smaller(OUT / "verdict.png")
+        visitor.close()
+
+
+def main() -> None:
+    """Everything, in a directory that is gone afterwards."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scorer-screenshots-")))
+        registry = Registry(directory / "registry")
+        bundle(directory / "live", seed=3, trees=120)
+        candidate = bundle(directory / "candidate", seed=3, trees=130)
+        shifted = bundle(directory / "shifted", seed=5, trees=120, drift=1.4)
+        tiny_action_bundle(directory / "action")
+        registry.alias("fraud-checkout", "live", registry.push(directory / "live"))
+        registry.alias("action-authorise", "live", registry.push(directory / "action"))
+        for name in ("candidate", "shifted"):
+            registry.push(directory / name)
+        server = stack.enter_context(start_server(directory, settings(SERVER)))
+        stack.enter_context(traffic(server))
+        platform = open_service(Settings.parse(PLATFORM.format(control=server.control), base=directory))
+        stack.callback(platform.close)
+        platform.start()
+        wait_until(lambda: platform.service.checkpoints.view(OURSELVES, "fraud.checkout").recorded, "lanes")
+        story = Story(platform, candidate, shifted)
+        passed, release = story.run()
+        address = stack.enter_context(serving(create_app(platform, platform.settings)))
+        browser = stack.enter_context(chromium())
+        look(browser, address, story, passed, release)
+    for path in sorted(OUT.glob("*.png")):
+        print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()
