@@ -189,6 +189,10 @@ class Story:
         self._ahead("otto", "For the weekend", ChangeKind.RELEASE, midnight + timedelta(hours=100), 20)
         return passed, release
 
+    def flipped(self, change: str) -> str:
+        """A decision that the change would have made otherwise."""
+        return str(self._service.readouts.readout(self._who("mia"), change).examples[0]["decision"])
+
     def _who(self, user: str) -> Any:
         return self._service.access.authenticate(self.tokens[user])
 
@@ -238,21 +242,16 @@ def smaller(path: Path) -> None:
 def look(browser: Any, address: str, story: Story, passed: str, release: str) -> None:
     """Takes the pictures."""
     OUT.mkdir(parents=True, exist_ok=True)
-    decision = ""
     for name, user, path, height in (
         ("home", "otto", "/", 900),
         ("calendar", "mia", "/calendar", 900),
         ("change-request", "otto", f"/changes/{release}", 1250),
         ("readout", "mia", f"/changes/{passed}/readout", 1250),
-        ("decision-explorer", "mia", "", 900),
+        ("decision-explorer", "mia", f"/decisions/{story.flipped(passed)}", 900),
     ):
         visitor = Visitor(browser, address, size=(1280, height))
         visitor.sign_in(story.tokens[user])
-        if name == "decision-explorer":
-            visitor.open("/decisions?checkpoint=fraud.checkout")
-            told = visitor.page.locator("tr", has_text="review").locator("a")
-            decision = told.nth(3).get_attribute("href")
-        visitor.open(path or decision)
+        visitor.open(path)
         if name == "readout":
             visitor.page.locator("#figure-execution").scroll_into_view_if_needed()
             visitor.page.evaluate("document.querySelector('[aria-label=Figures]').scrollIntoView()")

@@ -12,6 +12,8 @@
 
   const axis = (given) => ({
     automargin: true,
+    tickangle: 0,
+    nticks: narrow() ? 4 : 6,
     ...given,
     gridcolor: style("--line"),
     linecolor: style("--line"),
