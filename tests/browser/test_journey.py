@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from browser import Visitor, chromium, serving
+from browser import PHONE, Visitor, chromium, serving
 from bundles import FEATURES, rows
 from servers import SCORE, RunningServer, settings, start_server
 from waiting import wait_until
@@ -150,6 +150,7 @@ def test_from_a_file_to_shoppers_and_back(
         assert live != digest
         assert _answers(server) == {live: 1.0}
         _audited(otto, test, release)
+        _every_page(otto, test, release, digest)
         for visitor in (mia, otto):
             visitor.check()
             visitor.close()
@@ -263,3 +264,23 @@ def _audited(otto: Visitor, test: str, release: str) -> None:
     assert "as they were written" in otto.page.get_by_role("status").inner_text()
     otto.open(f"/audit?object={test}")
     assert "change.approve" not in otto.page.locator("main").inner_text()
+
+
+def _every_page(otto: Visitor, test: str, release: str, digest: str) -> None:
+    """With what has happened on them, on a phone."""
+    otto.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    for path in (
+        "/",
+        "/checkpoints",
+        "/checkpoints/fraud.checkout",
+        "/calendar",
+        "/changes",
+        f"/changes/{test}",
+        f"/changes/{release}",
+        f"/changes/{release}/readout",
+        f"/models/{digest.removeprefix('sha256:')}",
+        "/decisions",
+        "/audit",
+    ):
+        assert otto.open(path) == 200, path
+        assert otto.basics() == [], path
