@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from control_world import ACTION, FRAUD, World, alter, runs
-from fakes import FakeDataPlane
+from fakes import FakeDataPlane, fake_bundle
 
 from scorer.control.filters import OPERATORS, parse_filter
 from scorer.control.lanes import Lane, LaneTable, only
@@ -286,6 +288,34 @@ async def test_the_pool_observes_and_answers_nobody(world: World) -> None:
     await controller.restore_observers()
     assert controller.table.observe == {FRAUD: lanes}
     assert set(world.plane.loaded) == {b}
+
+
+@runs
+async def test_a_live_server_takes_what_the_pool_reads_and_keeps_no_copy(world: World) -> None:
+    controller, _ = await world.booted()
+    built = world.base / "built-fraud-checkout-b"
+    fake_bundle(built, content="b")
+    schema = b'{"features": [{"name": "velocity"}, {"name": "amount"}]}'
+    (built / "schema.json").write_bytes(schema)
+    manifest = json.loads((built / "manifest.json").read_bytes())
+    manifest["files"]["schema.json"] = {"sha256": hashlib.sha256(schema).hexdigest(), "bytes": len(schema)}
+    (built / "manifest.json").write_text(json.dumps(manifest))
+    b = world.push("b")
+    lane = shadow("cr-000001", b, pool=True)
+    await controller.set_observers(FRAUD, [lane], reason="")
+    expected = {FRAUD: (replace(lane, reads=("amount", "velocity")),)}
+    assert world.plane.tables[-1].observe == expected
+    assert world.plane.tables[-1].to_dict()["observe"][FRAUD][0]["reads"] == ["amount", "velocity"]
+    assert b not in world.plane.loaded
+    assert b not in controller.state.digests()
+    version = controller.table.version
+    assert (await controller.set_observers(FRAUD, [lane], reason="again")).version == version
+    # Back after a restart, without the registry.
+    world.registry.path.rename(world.base / "gone")
+    controller, _ = world.new_life()
+    await controller.restore()
+    await controller.restore_observers()
+    assert controller.table.observe == expected
 
 
 class FakePool(FakeDataPlane):

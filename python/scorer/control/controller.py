@@ -317,6 +317,12 @@ class Controller:
             if any(lane.filter for lane in lanes):
                 check_observers(checkpoint, lanes, features=await asyncio.to_thread(self._features, answer))
             wanted, origins = await self._resolved(lanes)
+            wanted = tuple(
+                [
+                    lane if self._evaluated_here(lane) else await self._with_reads(lane, origins[lane.bundle])
+                    for lane in wanted
+                ]
+            )
             before = self.table.observe.get(checkpoint, ())
             if before == wanted and checkpoint not in self._now.pending:
                 return Changed(self.table.version, previous=wanted)
@@ -496,13 +502,21 @@ class Controller:
     def _evaluated_here(self, lane: Lane) -> bool:
         return not lane.pool or self.role == "shadow"
 
+    async def _with_reads(self, lane: Lane, origin: Resolved) -> Lane:
+        """A lane of the pool with what its bundle reads; the bundle itself is not kept here."""
+        await asyncio.to_thread(self.state.stage, lane.bundle, partial(self.source.copy, origin))
+        features = await asyncio.to_thread(self._features_of, lane.bundle)
+        await asyncio.to_thread(self._collect, self._needed())
+        return replace(lane, reads=tuple(sorted(features or ())))
+
     def _features(self, answer: Lanes) -> set[str] | None:
         """What the bundle with the largest share reads of a request; None: its copy does not say."""
-        if not answer:
-            return None
-        copy = self.state.bundle(max(answer, key=lambda lane: lane.share).bundle)
+        return self._features_of(max(answer, key=lambda lane: lane.share).bundle) if answer else None
+
+    def _features_of(self, digest: str) -> set[str] | None:
+        """What a bundle reads of a request, by its copy."""
         try:
-            schema = json.loads((copy / "schema.json").read_bytes())
+            schema = json.loads((self.state.bundle(digest) / "schema.json").read_bytes())
             return {str(feature["name"]) for feature in schema["features"]}
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -36,6 +36,8 @@ class Lane:
     """Of a lane that observes: conditions on features (`scorer.control.filters`), as they were given."""
     pool: bool = False
     """It observes in the shadow pool: a live server sends it requests and does not load its bundle."""
+    reads: tuple[str, ...] = ()
+    """Of a lane of the pool, in a live server: what its bundle reads, so that requests may name it."""
 
 
 Lanes = tuple[Lane, ...]
@@ -72,6 +74,7 @@ class LaneTable:
                         "sample": lane.sample,
                         "filter": parse_filter(lane.filter),
                         "pool": lane.pool and not in_pool,
+                        **({"reads": list(lane.reads)} if lane.reads else {}),
                     }
                     for lane in lanes
                 ]
@@ -115,6 +118,7 @@ def observers_to_dict(checkpoints: Mapping[str, Lanes]) -> dict[str, list[dict[s
                 "sample": lane.sample,
                 "filter": lane.filter,
                 "pool": lane.pool,
+                **({"reads": list(lane.reads)} if lane.reads else {}),
             }
             for lane in lanes
         ]
@@ -132,6 +136,7 @@ def observers_from_dict(value: Mapping[str, Any]) -> dict[str, Lanes]:
                 sample=float(e["sample"]),
                 filter=str(e["filter"]),
                 pool=bool(e["pool"]),
+                reads=tuple(map(str, e.get("reads", ()))),
             )
             for e in lanes
         )

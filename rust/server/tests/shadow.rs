@@ -260,6 +260,39 @@ async fn the_pool_records_bit_for_bit_what_observing_in_process_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_feature_that_only_the_pool_reads_may_be_named_and_gets_there() {
+    let pool = Pool::start();
+    let digest = pool.load(&other_files("other"));
+    pool.observe(1, &[(FRAUD, observer("cr-000001", &digest, true))]);
+    let setup = live(pool.port, |_| ());
+    let named = |id: &str| {
+        let mut features = context(10.0);
+        let value = Some(feature::Value::Number(2.5));
+        features.features.push(Feature { name: "velocity".to_owned(), value });
+        let features = Some(scorer_proto::v1::score_request::Features::Named(features));
+        scorer_proto::v1::ScoreRequest { features, ..score(id, 0.0) }
+    };
+    let mut client = setup.client().await;
+    let mut lane = observer("cr-000001", &digest, true);
+    setup.observe(2, &[(FRAUD, lane.clone())]);
+    let status = client.score(named("1")).await.unwrap_err();
+    assert!(status.code() == Code::InvalidArgument && status.message().contains("velocity"), "{status}");
+    lane.reads = ["amount", "country", "velocity"].map(str::to_owned).into();
+    setup.observe(3, &[(FRAUD, lane.clone())]);
+    client.score(named("2")).await.unwrap();
+    assert_eq!(setup.settled(1).await.accepted, 1);
+    lane.reads = vec![String::new(); 4097];
+    let answer = [(FRAUD, setup.fraud.as_str()), (ACTION, setup.action.as_str())];
+    let error = setup.server.swap(&observing(4, &answer, &[(FRAUD, lane)])).unwrap_err().to_string();
+    assert!(error.contains("at most 4096"), "{error}");
+    pool.until("evaluated", |it| it.observers[0].evaluated == 1).await;
+    let observed = pool.observations();
+    let observed = &observed[&("cr-000001".to_owned(), "2".to_owned())];
+    assert_eq!(observed.decision.as_ref().unwrap().features, [10.0, 2.0, 2.5]);
+    assert!(observed.absent_features.is_empty() && observed.error.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn answers_are_the_same_with_the_pool_away_dead_and_back_and_every_request_is_counted() {
     let mut pool = Pool::start();
     let files = testing::score_files("candidate", 1.0);

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use scorer_core::bundle::Digest;
+use scorer_core::schema::MAX_FEATURES;
 use serde::{Deserialize, Serialize};
 
 use super::filter::{self, Condition};
@@ -31,6 +32,9 @@ pub struct ObserveLane {
     /// It is evaluated by the shadow pool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pool: bool,
+    /// For a lane of the pool, whose bundle is not here: the features that it reads. Requests may name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<String>,
 }
 
 /// The observe lanes by checkpoint.
@@ -109,6 +113,9 @@ fn check(
         ));
     }
     filter::check(&lane.filter)?;
+    if lane.reads.len() > MAX_FEATURES {
+        return Err(format!("it reads {} features, at most {MAX_FEATURES} are allowed", lane.reads.len()));
+    }
     for condition in &lane.filter {
         let mut verdicts = answering.iter().map(|it| condition.check_against(it.bundle.schema()));
         if let Some(first) = verdicts.next()

@@ -46,11 +46,13 @@ pub(crate) enum Said<'a> {
 impl Watched {
     /// Of these lanes, for what a bundle of this schema answers.
     pub(crate) fn compile(lanes: &[Arc<Lane>], shape: Arc<Shape>, schema: &Schema) -> Watched {
-        let reads =
-            lanes.iter().filter_map(|lane| lane.loaded()).flat_map(|it| it.bundle.schema().features());
-        let mut others: Vec<String> = reads
-            .filter(|feature| schema.index_of(&feature.name).is_none())
-            .map(|feature| feature.name.clone())
+        let here = lanes.iter().filter_map(|lane| lane.loaded()).flat_map(|it| it.bundle.schema().features());
+        let in_pool = lanes.iter().flat_map(|lane| &lane.table.reads);
+        let mut others: Vec<String> = here
+            .map(|feature| &feature.name)
+            .chain(in_pool)
+            .filter(|name| schema.index_of(name).is_none())
+            .cloned()
             .collect();
         others.sort_unstable();
         others.dedup();

@@ -304,10 +304,14 @@ impl Sending {
         };
         // Without requests it asks whether there is a pool: at first, and when there has been nothing to send.
         let mut batch = self.batch();
+        let mut greeted = false;
         loop {
             match call(&mut client, batch, within).await {
                 Ok(()) => {
-                    backoff.reset();
+                    // One that greets and then takes nothing is tried ever more rarely.
+                    if std::mem::replace(&mut greeted, true) {
+                        backoff.reset();
+                    }
                     self.found();
                 }
                 Err(Failure::Refused(status)) => self.refused(&status),

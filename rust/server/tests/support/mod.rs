@@ -303,7 +303,14 @@ pub fn eligible(ids: &[&str], mask: &[u8]) -> Option<EligibleActions> {
 // --- observe lanes ---
 
 pub fn observer(name: &str, bundle: &str, sample: f64) -> ObserveLane {
-    ObserveLane { name: name.to_owned(), bundle: bundle.to_owned(), sample, filter: Vec::new(), pool: false }
+    ObserveLane {
+        name: name.to_owned(),
+        bundle: bundle.to_owned(),
+        sample,
+        filter: Vec::new(),
+        pool: false,
+        reads: Vec::new(),
+    }
 }
 
 pub fn condition(feature: &str, op: Op, value: Value) -> Condition {
