@@ -392,6 +392,26 @@ async fn what_the_pool_has_no_lane_for_is_counted_as_dropped_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_live_server_cannot_keep_is_counted_by_lane_and_in_all() {
+    let setup = live(free_port(), |config| config["shadow_pool"]["queue"] = json!(5));
+    let mut sparse = observer("sparse", &setup.fraud, true);
+    sparse.sample = 1e-9;
+    setup.observe(2, &[(FRAUD, observer("a", &setup.fraud, true)), (FRAUD, sparse)]);
+    let mut client = setup.client().await;
+    for number in 0..20 {
+        client.score(score(&format!("{number}"), 1.0)).await.unwrap();
+    }
+    let status = setup.server.status();
+    let pool = status.pool.unwrap();
+    assert_eq!((pool.taken, pool.dropped, pool.waiting, pool.connected), (20, 15, 5, false), "{pool:?}");
+    let counts: Vec<_> = status.observers.iter().map(|it| (it.seen, it.taken, it.dropped)).collect();
+    assert_eq!(counts, [(20, 20, 15), (20, 0, 0)]);
+    setup.server.drain(Duration::from_secs(5));
+    let pool = setup.server.status().pool.unwrap();
+    assert_eq!((pool.dropped, pool.waiting, pool.waiting_bytes), (20, 0, 0), "{pool:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn each_role_refuses_what_is_the_others() {
     let pool = Pool::start();
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel(&pool.server).await);
