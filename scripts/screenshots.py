@@ -247,7 +247,7 @@ def look(browser: Any, address: str, story: Story, passed: str, release: str) ->
         ("calendar", "mia", "/calendar", 900),
         ("change-request", "otto", f"/changes/{release}", 1250),
         ("readout", "mia", f"/changes/{passed}/readout", 1250),
-        ("decision-explorer", "mia", f"/decisions/{story.flipped(passed)}", 900),
+        ("decision-explorer", "mia", f"/decisions/{story.flipped(passed)}?checkpoint=fraud.checkout", 900),
     ):
         visitor = Visitor(browser, address, size=(1280, height))
         visitor.sign_in(story.tokens[user])

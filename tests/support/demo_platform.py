@@ -546,7 +546,7 @@ class DemoDecisions:
     def recent(self, actor: Actor, checkpoint: str, *, limit: int = 50) -> Sequence[Mapping[str, Any]]:
         return [self._row(checkpoint, place) for place in range(min(limit, 500))]
 
-    def find(self, actor: Actor, decision_id: str) -> Mapping[str, Any]:
+    def find(self, actor: Actor, decision_id: str, *, checkpoint: str | None = None) -> Mapping[str, Any]:
         number = decision_id.removeprefix("pay-")
         if not number.isdigit() or not 89_500 < int(number) <= 90_000:
             raise NotFoundError(f'no log that this machine reads has decision "{decision_id}"; check the id')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from fastapi import APIRouter
 from fastapi.responses import Response
 
@@ -20,7 +22,7 @@ def decisions(here: Here) -> Response:
             here.service.decisions.find(here.actor, wanted)
         except NotFoundError as error:
             return _recent(here, error=error)
-        return here.go(f"/decisions/{wanted}")
+        return here.go(f"/decisions/{quote(wanted, safe='')}")
     return _recent(here)
 
 
@@ -39,7 +41,8 @@ def _recent(here: Here, *, error: NotFoundError | None = None) -> Response:
 @router.get("/decisions/{decision_id:path}")
 def decision(here: Here, decision_id: str) -> Response:
     """One of them, with every shadow's opinion and every outcome."""
-    found = here.service.decisions.find(here.actor, decision_id)
+    checkpoint = here.ask("checkpoint") or None
+    found = here.service.decisions.find(here.actor, decision_id, checkpoint=checkpoint)
     return here.page(
         "decision.html",
         wanted=decision_id,
