@@ -391,3 +391,20 @@ def test_a_refusal_of_the_service_is_told_where_it_was_asked(world: Any, client:
     assert site.get("/decisions?id=unknown").status_code == 404
     with pytest.raises(NotFoundError):
         platform.service.decisions.find(None, "unknown")
+
+
+def test_what_is_too_large_is_not_even_read(tmp_path: Path, client: Client) -> None:
+    toml = SETTINGS.replace("[platform]", "[platform]\nupload_mb = 1", 1)
+    platform, tokens = demo_platform(tmp_path, toml=toml)
+    site = client(platform)
+    sign_in(site, tokens["mia"])
+    form = {"csrf": field(site.get("/models").text), "project": "fraud"}
+    archive = site.post("/models", data=form, files={"archive": ("b.tar", b"0" * (3 << 20))})
+    assert archive.status_code == 413
+    assert "upload_mb" in archive.text
+    assert site.post("/changes", data={**form, "title": "x" * (2 << 20)}).status_code == 413
+    endless = site.post(
+        "/changes", content=iter([b"a=b"]), headers={"Content-Type": "application/x-www-form-urlencoded"}
+    )
+    assert endless.status_code == 411
+    platform.close()

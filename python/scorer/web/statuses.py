@@ -21,6 +21,7 @@ REMEDIES = {
     404: "It may have been removed, belong to a project that is not yours, or the link has a mistake.",
     405: "Open the page from the menu instead of by this address.",
     409: "Somebody or something else was first. Look at the present state and decide again.",
+    413: "Send less, or ask an admin to raise [platform] upload_mb.",
     422: "Go back, correct it, and send it again.",
     423: "Wait for the end of the freeze that the calendar shows; rolling back always works.",
     429: "Let something end first, or ask an admin for a larger quota.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import FormData, UploadFile
 
@@ -188,6 +188,7 @@ Here = Annotated[Visit, Depends(visit)]
 
 async def posted(request: Request, here: Here) -> AsyncIterator[Form]:
     """What he sent, once it is sure that he did. Files that came with it last as long as the request."""
+    _check_length(request, here)
     try:
         data = await request.form(max_files=1, max_fields=200, max_part_size=1 << 20)
     except ValueError as error:
@@ -198,6 +199,18 @@ async def posted(request: Request, here: Here) -> AsyncIterator[Form]:
         yield Form(data)
     finally:
         await data.close()
+
+
+def _check_length(request: Request, here: Visit) -> None:
+    """Before anything of it is read: what is too large fills no disk."""
+    most = 1 << 20
+    if request.headers.get("content-type", "").startswith("multipart/"):
+        most += here.settings.platform.upload_mb << 20
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal():
+        raise HTTPException(411, "The request does not say how long it is; send Content-Length.")
+    if int(length) > most:
+        raise HTTPException(413, f"{int(length):,} bytes are more than the {most:,} that are taken here.")
 
 
 Posted = Annotated[Form, Depends(posted)]
