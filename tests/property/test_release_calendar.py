@@ -291,3 +291,17 @@ def test_a_year_of_bookings_is_one_pass() -> None:
     )
     assert found == (1, zero + year * hour)
     assert looked <= 3 * 2 * (year + 2)
+
+
+def test_a_freeze_without_end_is_not_searched_through_for_a_year() -> None:
+    """Every minute an hour: what is never open is found out after a bounded number of looks."""
+    begin = datetime(2026, 3, 1, tzinfo=UTC)
+    looks = 0
+
+    def frozen_until(at: datetime) -> datetime:
+        nonlocal looks
+        looks += 1
+        return at + timedelta(minutes=1)
+
+    found = next_free({1: []}, timedelta(minutes=1), begin, begin + timedelta(days=366), frozen_until)
+    assert found is None and looks < 1000

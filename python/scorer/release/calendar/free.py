@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+_ALWAYS = 400
+"""So many freezes, each beginning before the one before has ended: nothing is ever open (a daily "
+"one: a year)."""
 Span = tuple[datetime, datetime]
 """From, until: the end is free again."""
 
@@ -28,12 +31,15 @@ def next_free(
     places = dict.fromkeys(busy, 0)
     # The earliest fit of each slot: looked for again only once it lies behind, so no span is passed twice.
     starts = dict.fromkeys(busy, datetime.min.replace(tzinfo=UTC))
-    at = after
+    at, frozen = after, 0
     while at <= until:
         thaw = frozen_until(at)
         if thaw is not None:
-            at = thaw
+            at, frozen = thaw, frozen + 1
+            if frozen > _ALWAYS:
+                return None
             continue
+        frozen = 0
         for slot, spans in busy.items():
             if starts[slot] < at:
                 starts[slot], places[slot] = _fits(spans, places[slot], at, length)

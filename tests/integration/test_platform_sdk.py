@@ -1,0 +1,333 @@
+"""The SDK and the command line against the real app behind a real server, its pipeline ticking."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from platforms import SETTINGS, World
+
+from scorer import cli
+from scorer.platform import (
+    ConflictError,
+    FrozenError,
+    InvalidError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    NotFoundError,
+    Platform,
+)
+from scorer.release.model import ChangeEvent, ChangeState, Outcome, Role, Stage
+
+
+def finish_when_audited(platform: Platform, change: str) -> list[ChangeEvent]:
+    """Follows it, and ends its time in the shadow as soon as it is there."""
+    events = []
+    for event in platform.watch(change):
+        events.append(event)
+        if event.state is ChangeState.AUDITING and not any(one.state is event.state for one in events[:-1]):
+            platform.finish(change)
+    return events
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[World]:
+    settings = SETTINGS.replace("[platform]", "[platform]\ntick_ms = 100")
+    made = World(tmp_path_factory.mktemp("sdk"), built_bundles, settings=settings)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def url(world: World) -> Iterator[str]:
+    with world.served() as address:
+        world.platform.start()
+        yield address
+
+
+@pytest.fixture
+def modeler(world: World, url: str) -> Iterator[Platform]:
+    with Platform(url, world.tokens["modeler"], timeout=60) as platform:
+        yield platform
+
+
+@pytest.fixture
+def admin(world: World, url: str) -> Iterator[Platform]:
+    with Platform(url, world.tokens["admin"], timeout=60) as platform:
+        yield platform
+
+
+def test_from_a_directory_to_a_finished_read_out(world: World, modeler: Platform) -> None:
+    told: list[str] = []
+    sent: list[tuple[int, int]] = []
+    change = modeler.ship_test(
+        world.bundles["score-3"],
+        "fraud.checkout",
+        minutes=30,
+        narrate=told.append,
+        progress=lambda done, total: sent.append((done, total)),
+    )
+    assert [line.split()[0] for line in told] == ["uploaded", "drafted", "submitted"]
+    assert sent and sent[-1][0] == sent[-1][1] > 0
+    events = finish_when_audited(modeler, change.id)
+    states = list(dict.fromkeys(event.state for event in events))
+    assert states[:4] == [
+        ChangeState.DRAFT, ChangeState.CHECKS, ChangeState.BOOKED, ChangeState.DEPLOYING,
+    ]  # fmt: skip
+    assert [event.id for event in events] == sorted({event.id for event in events})
+    detail = modeler.change(change.id)
+    # Nobody asked for decisions: too little is known, which never promotes.
+    assert (detail.change.state, detail.change.verdict) == (ChangeState.DONE, Outcome.INCONCLUSIVE)
+    found = modeler.readout(change.id)
+    assert found.is_final and found.bundle == change.bundle and found.live_bundle == world.live
+    name = found.figures[0].name
+    assert modeler.figure(change.id, name).columns == found.figures[0].columns
+    assert modeler.figure_csv(change.id, name).splitlines()[0] == ",".join(found.figures[0].columns)
+    release = modeler.draft(
+        kind="release", project="fraud", checkpoint="fraud.checkout", bundle=change.bundle, title="r"
+    )
+    with pytest.raises(InvalidError, match="a TEST that passed"):
+        modeler.submit(release.id)
+
+
+def test_drafts_are_edited_by_version(world: World, modeler: Platform) -> None:
+    drafted = modeler.draft(
+        project="fraud",
+        checkpoint="fraud.checkout",
+        bundle=world.candidate,
+        title="one",
+        stages=[Stage(0.1, 5.0)],
+        sample=0.5,
+    )
+    edited = modeler.edit(drafted, title="two", minutes=30.0)
+    assert (edited.title, edited.minutes, edited.stages, edited.sample) == (
+        "two",
+        30.0,
+        (Stage(0.1, 5.0),),
+        0.5,
+    )
+    with pytest.raises(ConflictError):
+        modeler.edit(drafted, title="three")
+    with pytest.raises(InvalidError, match="a draft has no sampling"):
+        modeler.edit(edited, sampling=0.1)
+    assert modeler.withdraw(edited.id, reason="only a test").state is ChangeState.REJECTED
+    assert edited.id in [one.id for one in modeler.changes(project="fraud")]
+
+
+def test_places_and_times(world: World, modeler: Platform, admin: Platform) -> None:
+    assert {one.name for one in modeler.checkpoints()} == {"fraud.checkout", "action.authorise"}
+    one = modeler.checkpoint("fraud.checkout")
+    assert one.recorded is not None and one.recorded.answer[0].bundle == world.live
+    assert modeler.tables("fraud.checkout")[-1].cause == "found"
+    with pytest.raises(NotAllowedError):
+        modeler.set_sampling("fraud.checkout", sample=0.3)
+    assert admin.set_sampling("fraud.checkout", sample=0.3).sample == 0.3
+    with pytest.raises(ConflictError):
+        admin.rollback_checkpoint("fraud.checkout", reason="nothing before")
+    assert modeler.rolled_back_at("fraud.checkout") is None
+    now = datetime.now(UTC)
+    free = modeler.next_free("fraud.checkout", minutes=30, after=now + timedelta(hours=1))
+    assert free.end - free.start == timedelta(minutes=30)
+    freeze = admin.add_freeze("always", cron="* * * * *", minutes=60, checkpoints=["action.*"])
+    try:
+        assert modeler.frozen("fraud.checkout") is None
+        window = modeler.frozen("action.authorise")
+        assert window is not None and window.freeze.name == "always"
+        assert [one.name for one in modeler.freezes()] == ["always"]
+        page = modeler.calendar(now, now + timedelta(hours=3), checkpoint="action.authorise")
+        assert page.windows
+    finally:
+        admin.remove_freeze(freeze.id)
+    assert modeler.decisions("fraud.checkout") == []
+    with pytest.raises(NotFoundError):
+        modeler.decision("none")
+
+
+def test_people_and_what_is_told(world: World, modeler: Platform, admin: Platform) -> None:
+    assert modeler.me().roles == {"fraud": Role.MODELER}
+    assert modeler.only_project() == "fraud"
+    with pytest.raises(InvalidError, match="--project"):
+        admin.only_project()
+    made = admin.create_project("wallet", "Wallet", quotas={"bundles": 3})
+    assert (made.quotas.bundles, made.quotas.open_changes) == (3, 20)
+    assert admin.update_project("wallet", checkpoints=["fraud.checkout"]).checkpoints == ("fraud.checkout",)
+    admin.add_user("new")
+    assert admin.set_member("wallet", "new", "viewer").role is Role.VIEWER
+    assert [one.user for one in admin.members("wallet")] == ["new"]
+    new = admin.create_token("phone", Role.VIEWER, user="new")
+    with Platform(admin.url, new.secret, timeout=60) as theirs:
+        assert [project.name for project in theirs.projects()] == ["wallet"]
+        admin.remove_user("new")
+        with pytest.raises(NotAuthenticatedError):
+            theirs.me()
+    channel = admin.add_channel("wallet", "json://127.0.0.1:9/x", severity="error")
+    assert channel.id in [one.id for one in admin.channels("wallet")]
+    admin.remove_channel(channel.id)
+    assert next(iter(admin.audit(project="wallet"))).action.startswith("channel")
+    verified = admin.verify_audit()
+    assert verified.problems == () and verified.entries > 10
+    assert admin.verify_audit(expect=(verified.sequence, verified.head)).problems == ()
+    assert admin.verify_audit(expect=(verified.sequence, "0" * 64)).problems
+    assert admin.health().status == "ok"
+
+
+def test_bundles(world: World, modeler: Platform) -> None:
+    info = modeler.upload(world.bundles["score-2"], "fraud")
+    assert info.digest == world.candidate
+    assert info.digest in [one.digest for one in modeler.bundles("fraud")]
+    assert modeler.bundle(info.digest[7:19]).info.digest == info.digest
+    assert modeler.adopt("fraud", "fraud-checkout@live").digest == world.live
+    with pytest.raises(InvalidError, match="is no bundle"):
+        modeler.upload(world.directory, "fraud")
+    with pytest.raises(NotFoundError):
+        modeler.upload(world.bundles["score-2"], "other")
+
+
+# --- the command line ---
+
+
+@pytest.fixture
+def scorer(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """The command in this process: exit code, stdout, stderr."""
+
+    def run(token: str, *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setenv("SCORER_PLATFORM_URL", url)
+        monkeypatch.setenv("SCORER_PLATFORM_TOKEN", token)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        monkeypatch.setattr(sys, "argv", ["scorer", *arguments])
+        capsys.readouterr()
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as left:
+            code = int(left.code or 0)
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+Scorer = Callable[..., tuple[int, str, str]]
+
+
+def test_the_journey_in_three_commands(
+    world: World, url: str, modeler: Platform, scorer: Scorer, tmp_path: Path
+) -> None:
+    token = world.tokens["modeler"]
+    before = {one.id for one in modeler.changes()}
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "scorer.cli", "change", "test", str(world.bundles["score-2"])),
+            *("--checkpoint", "fraud.checkout", "--minutes", "30"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "SCORER_PLATFORM_URL": url, "SCORER_PLATFORM_TOKEN": token},
+    )
+    with process:
+        assert process.stdout is not None
+        told = []
+        for line in process.stdout:
+            told.append(line)
+            if line.startswith("submitted"):
+                (change,) = {one.id for one in modeler.changes()} - before
+                finish_when_audited(modeler, change)
+    text = "".join(told)
+    assert process.returncode == 3, text
+    for words in (
+        "uploaded",
+        "drafted",
+        "submitted",
+        "checks",
+        "deploying",
+        "auditing",
+        "inconclusive",
+        "next:",
+    ):
+        assert words in text, text
+    page = tmp_path / "readout.html"
+    code, _, refused = scorer(token, "change", "readout", change, "-o", str(page))
+    assert code == 0, refused
+    html = page.read_text()
+    assert "Plotly.newPlot" in html and change in html
+    # Nothing is loaded from elsewhere: no element with an address.
+    assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", html)
+    assert "verdict inconclusive" in scorer(token, "change", "readout", change)[1]
+    _, shown, _ = scorer(token, "change", "show", change, "--json")
+    assert json.loads(shown)["change"]["verdict"] == "inconclusive"
+    assert scorer(token, "change", "watch", change)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["change", "approve", "cr-099999"], 'there is no change request "cr-099999"'),
+        (["change", "test", ".", "--checkpoint", "fraud.checkout"], "is no bundle"),
+        (["calendar", "freeze", "add", "x", "--cron", "0 0 1 1 *", "--minutes", "5"], "admin"),
+        (["checkpoints", "show", "nowhere"], "nowhere"),
+        (["checkpoints", "rollback", "fraud.checkout", "--reason", "x"], "owners"),
+    ],
+)
+def test_refusals_are_one_line(world: World, scorer: Scorer, arguments: list[str], said: str) -> None:
+    code, out, error = scorer(world.tokens["modeler"], *arguments)
+    assert (code, out) == (1, "")
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert said in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["checkpoints"], "fraud.checkout"),
+        (["checkpoints", "show", "fraud.checkout"], "live-1"),
+        (["checkpoints", "history", "fraud.checkout"], "found"),
+        (["change", "list"], "fraud"),
+        (["calendar", "show"], ""),
+        (["calendar", "next-free", "fraud.checkout"], "slot"),
+        (["calendar", "freeze", "list"], ""),
+    ],
+)
+def test_lists_for_people_and_programs(
+    world: World, scorer: Scorer, arguments: list[str], words: str
+) -> None:
+    code, out, error = scorer(world.tokens["viewer"], *arguments)
+    assert code == 0 and words in out, error
+    json.loads(scorer(world.tokens["viewer"], *arguments, "--json")[1])
+
+
+def test_a_login_is_kept_and_forgotten(
+    world: World, url: str, scorer: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for token, code in (("scr_wrong", 1), (world.tokens["viewer"], 0)):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(f"{token}\n"))
+        assert scorer("", "login", url)[0] == code
+        assert (tmp_path / "scorer" / "token").exists() is (code == 0)
+    assert "fraud.checkout" in scorer("", "checkpoints")[1]
+    assert scorer("", "logout")[1] == "forgotten\n"
+    assert "scorer login URL" in scorer("", "checkpoints")[2]
+
+
+def test_a_frozen_checkpoint_is_said_to_be_so(world: World, modeler: Platform, admin: Platform) -> None:
+    begun = datetime.now(UTC) - timedelta(minutes=5)
+    cron = f"{begun.minute} {begun.hour} * * *"
+    freeze = admin.add_freeze("moratorium", cron=cron, minutes=60, checkpoints=["fraud.*"])
+    try:
+        drafted = modeler.draft(
+            project="fraud", checkpoint="fraud.checkout", bundle=world.candidate, title="f"
+        )
+        with pytest.raises(FrozenError, match="moratorium"):
+            modeler.submit(drafted.id, start=datetime.now(UTC))
+        modeler.withdraw(drafted.id, reason="frozen")
+    finally:
+        admin.remove_freeze(freeze.id)
