@@ -182,6 +182,19 @@ def test_everything_about_a_decision_is_found_over_all_logs(filled: Here) -> Non
     json.dumps(found, default=str, allow_nan=False)
 
 
+def test_another_id_with_the_same_hash_is_another_decision(
+    filled: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from scorer.release.decisions import index
+
+    monkeypatch.setattr(index, "_hash", lambda decision_id: 7)
+    service = filled.service()
+    found = service.find(ACTOR, "b")
+    assert (found["decision"]["decision_id"], found["observations"], found["also"]) == ("b", [], [])
+    with pytest.raises(NotFoundError):
+        service.find(ACTOR, "z")
+
+
 def test_features_and_choices_have_names_where_the_bundle_is_known(
     tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
