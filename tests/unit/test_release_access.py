@@ -321,7 +321,7 @@ def test_a_session_ends_when_unused_and_ends_anyway(access: Access, clock: Clock
         clock.forward(hours=1)
         session = access.session(busy)
         assert session.expires_at <= START + timedelta(hours=12)
-    with pytest.raises(NotAuthenticatedError, match="ended"):
+    with pytest.raises(NotAuthenticatedError, match="or no longer"):  # deleted since
         access.session(idle)
     clock.forward(hours=1)
     with pytest.raises(NotAuthenticatedError, match="ended"):
@@ -340,17 +340,35 @@ def test_a_session_ends_with_its_tokens_time(access: Access, clock: Clock) -> No
 
 def test_no_clock_brings_a_session_back(access: Access, clock: Clock) -> None:
     _, secret = access.create_token(PLATFORM, user="mo", label="web", role=Role.MODELER)
-    cookie, _ = access.open_session(secret)
-    clock.forward(hours=1)
-    access.session(cookie)
-    clock.forward(days=-300)  # set back: it still is as late as when it was last seen
-    assert access.session(cookie).expires_at == START + timedelta(hours=3)
-    clock.forward(days=300, hours=3)
-    with pytest.raises(NotAuthenticatedError):
-        access.session(cookie)
+    seen, unseen, other = (access.open_session(secret)[0] for _ in range(3))
+    clock.forward(hours=3)
+    with pytest.raises(NotAuthenticatedError, match="ended"):
+        access.session(seen)
     clock.forward(hours=-3)
+    with pytest.raises(NotAuthenticatedError):  # found to have ended
+        access.session(seen)
+    clock.forward(hours=1)
+    access.session(other)
+    clock.forward(hours=1, minutes=30)
+    access.session(other)  # somebody's request, while nobody comes back to the one that has ended
+    clock.forward(hours=-1)
     with pytest.raises(NotAuthenticatedError):
-        access.session(cookie)
+        access.session(unseen)
+
+
+def test_a_session_that_was_seen_later_than_now_ends(access: Access, clock: Clock) -> None:
+    """Set back, a clock would otherwise give it more time than it was meant to have."""
+    _, secret = access.create_token(PLATFORM, user="mo", label="web", role=Role.MODELER)
+    cookie, _ = access.open_session(secret)
+    clock.forward(minutes=30)
+    access.session(cookie)
+    clock.forward(seconds=-59)  # as NTP may step it
+    access.session(cookie)
+    clock.forward(seconds=-2)
+    for _ in range(2):
+        with pytest.raises(NotAuthenticatedError):
+            access.session(cookie)
+        clock.forward(minutes=1)
 
 
 def test_a_trusted_proxys_word(access: Access) -> None:

@@ -39,8 +39,8 @@ class Sessions(Tokens):
     def session(self, cookie: str) -> Session:
         """Who is behind a cookie. Raises NotAuthenticatedError.
 
-        Time only goes forward for a session: where the clock has been set back, the time it was last seen
-        counts instead, and one that was found to have ended is deleted, so no clock brings it back.
+        No clock brings a session back: one that has ended is deleted when it is found, or within a minute or
+        so of anybody else's request, and one that was last seen later than it is now ends as well.
         """
         table = tables.sessions
         with self._store.read() as connection:
@@ -49,8 +49,9 @@ class Sessions(Tokens):
             ).one_or_none()
             if row is None or not secrets.matches(cookie, row.hash):
                 raise NotAuthenticatedError("you are not signed in, or no longer; sign in again")
-            now = max(self._now(), row.last_seen_at)
-            ended = row.idle_until <= now or row.expires_at <= now
+            now = self._now()
+            set_back = now < row.last_seen_at - SEEN_EVERY
+            ended = set_back or row.idle_until <= now or row.expires_at <= now
             actor = None if ended else self._behind(connection, row)
         if actor is None:
             self.close_session(cookie)
@@ -63,6 +64,7 @@ class Sessions(Tokens):
                 connection.execute(
                     update(table).where(table.c.hash == row.hash).values(last_seen_at=now, idle_until=until)
                 )
+                self._sweep(connection, now)
         return Session(actor, secrets.csrf(cookie), min(until, row.expires_at))
 
     def close_session(self, cookie: str) -> None:
@@ -105,11 +107,15 @@ class Sessions(Tokens):
             return None
         return self._bearer(connection, token, via="session")
 
+    def _sweep(self, connection: Connection, now: datetime) -> None:
+        """Deletes those that have ended, whoever comes back to them or not."""
+        table = tables.sessions
+        connection.execute(delete(table).where(or_(table.c.expires_at <= now, table.c.idle_until <= now)))
+
     def _open(self, connection: Connection, actor: Actor, most: datetime | None) -> tuple[str, Session]:
         now = self._now()
         table = tables.sessions
-        # Those that nobody came back to.
-        connection.execute(delete(table).where(or_(table.c.expires_at <= now, table.c.idle_until <= now)))
+        self._sweep(connection, now)
         cookie = secrets.new_cookie()
         expires_at = now + self._session
         if most is not None:
