@@ -124,6 +124,7 @@ class Run:
 
     def __init__(self, directory: Path, *, changes: int, seed: int) -> None:
         self.directory, self.count = directory, changes
+        self.at_once = min(SLOTS, max(3, changes // 4))
         self.random = random.Random(seed)
         self.counted: Counter[str] = Counter()
         self.known: dict[str, bool] = {}
@@ -303,7 +304,7 @@ class Run:
             dana.submit(self.random.choice(drafts).id)
             return False
         if len(found) < self.count:
-            if len(open_) < SLOTS:
+            if len(open_) < self.at_once:
                 self._draft(dana, found)
             return False
         released = [c for c in open_ if c.state is ChangeState.RELEASED]
@@ -319,7 +320,7 @@ class Run:
             for c in found
             if c.kind is ChangeKind.TEST and c.state is ChangeState.DONE and c.verdict == "pass"
         }
-        is_release = bool(passed) and self.random.random() < 0.4
+        is_release = bool(passed) and self.random.random() < 0.5
         bundle = self.random.choice(sorted(passed) if is_release else self.digests[1:])
         made = dana.draft(
             project="fraud",

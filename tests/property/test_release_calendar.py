@@ -130,6 +130,11 @@ def test_summer_time_moves_what_does_not_exist_and_repeats_what_comes_twice() ->
     ]
 
 
+def test_times_of_an_hour_that_comes_twice_are_all_there_and_in_order() -> None:
+    found = cron.begins("15,45 2 * * *", "Europe/Berlin", datetime(2026, 10, 25, tzinfo=UTC))
+    assert [next(found).strftime("%H:%M") for _ in range(4)] == ["00:15", "00:45", "01:15", "01:45"]
+
+
 @pytest.mark.parametrize(
     ("line", "zone", "names"),
     [

@@ -21,6 +21,7 @@ from scorer.release.errors import (
     QuotaError,
 )
 from scorer.release.model import (
+    PLATFORM,
     Actor,
     ChangeKind,
     ChangeState,
@@ -176,6 +177,37 @@ def test_a_canary_that_stays_inconclusive_waits_and_is_taken_back(world: World) 
     assert sum("it waits up to 10 minutes more" in said for said in world.said(name)) == 1
 
 
+def test_a_stage_begins_when_every_server_has_it_and_goes_back_where_one_does_not_follow(
+    world: World,
+) -> None:
+    name = released(world)
+    world.fleet.vanish("live-2")
+    world.run(minutes=8)
+    assert (world.get(name).state, world.get(name).step) == (S.RELEASED, "canary 1")
+    assert all(step != "canary 1" for _, step in world.readouts.judged), "its time has not begun"
+    assert "live-2" in world.said(name)[-1]
+    world.run(minutes=4)
+    assert world.get(name).state is S.ROLLED_BACK
+    assert world.answers("live-1") == {"live": ("live-0", 1.0)}
+
+
+def test_all_of_the_answers_wait_for_every_server_and_the_alias_for_them(world: World) -> None:
+    name = released(world)
+    while world.get(name).step != "full":
+        world.tick(1)
+    world.fleet.vanish("live-2")
+    world.run(minutes=5)
+    assert world.get(name).step == "full"
+    assert world.registry.moves == []
+    world.fleet.come_back("live-2")
+    world.registry.away = True
+    world.run(minutes=5)
+    assert world.get(name).step == "alias"
+    world.registry.away = False
+    assert world.until(name, S.DONE).state is S.DONE
+    assert world.registry.moves == [("fraud-checkout@live", digest("good-1"))]
+
+
 # --- four eyes ---
 
 
@@ -271,6 +303,20 @@ def test_nobody_approves_what_is_still_measured(world: World) -> None:
     world.until(test.id, S.READ_OUT)
     with pytest.raises(ConflictError, match="no approve"):
         world.changes.approve(world.bob, test.id)
+
+
+def test_a_step_that_was_outrun_changes_nothing(world: World) -> None:
+    """The runner has read the change, then somebody withdraws it, then the runner writes."""
+    test = world.test("good-1")
+    stale = world.get(test.id)
+    world.changes.withdraw(world.ada, test.id, reason="no more")
+    before = world.get(test.id), world.audit.head(), world.said(test.id)
+    for name in ("checked", "expire"):
+        with pytest.raises(ConflictError, match="ada"), world.store.write() as connection:
+            world.changes.ledger.move(connection, stale, name, PLATFORM, "too late")
+    with pytest.raises(ConflictError, match="ada"):
+        world.pipeline._check(stale)
+    assert (world.get(test.id), world.audit.head(), world.said(test.id)) == before
 
 
 # --- what is refused ---
