@@ -11,6 +11,7 @@ import pytest
 from changing import CHECKPOINT, START, World, digest, stages
 
 from scorer.release.changes import states
+from scorer.release.changes.plan import plan
 from scorer.release.errors import (
     ConflictError,
     FrozenError,
@@ -78,6 +79,18 @@ def test_every_state_is_reached_and_left_and_final_ones_only_by_rollback() -> No
     for state in S:
         left = {move.name for move in states.MOVES if move.source is state}
         assert bool(left) != state.is_final or left == {"rollback"}
+
+
+def test_the_page_names_every_state_every_operation_and_every_step(world: World) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "changes.md").read_text()
+    for state in S:
+        assert state.value in page, state
+    people = {move.name for move in states.MOVES if move.who is not states.Who.PLATFORM} | set(states.WITHIN)
+    for name in people:
+        assert name in page, name
+    change = world.changes.draft(world.ada, world.asks("good-1", ChangeKind.RELEASE))
+    for _, step, _ in plan(change, world.settings):
+        assert f"`{step}`" in page or step in ("slot", "deploy", "release"), step
 
 
 def test_a_test_goes_through_every_step_and_leaves_nothing_behind(world: World) -> None:
