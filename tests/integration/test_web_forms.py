@@ -133,7 +133,9 @@ def test_a_taken_slot_keeps_the_draft_and_names_the_next(world: World, visit: Vi
     assert alert and "next free" in alert[1]
     kept = world.service.changes.list(world.actor("modeler"), state=ChangeState.DRAFT)
     assert [one.title for one in kept] == ["Second"]
-    assert "Second" in refused.text
+    # The draft's own page: the form for a new one would make a second draft of it.
+    assert f"/changes/{kept[0].id}/submit" in refused.text
+    assert "Keep as a draft" not in refused.text
 
 
 def test_uploads_are_verified_and_what_is_wrong_is_named(world: World, visit: Visit) -> None:
