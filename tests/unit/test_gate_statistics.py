@@ -104,6 +104,18 @@ def test_newcombes_published_examples() -> None:
     assert (found.low, found.high) == pytest.approx((0.1705, 0.8090), abs=5e-5)
 
 
+def test_newcombes_published_pairs_and_what_correlation_does() -> None:
+    found = proportions.paired(36, 12, 2, 0, 0.975)
+    assert (found.low, found.high) == pytest.approx((0.0569, 0.3404), abs=5e-5)
+    found = proportions.paired(54, 0, 0, 0, 0.975)
+    assert (found.low, found.high) == pytest.approx((-0.0664, 0.0664), abs=5e-5)
+    # The same shares: side by side, of two samples, one against the other.
+    agreeing, opposed = proportions.paired(500, 0, 0, 500, 0.95), proportions.paired(0, 500, 500, 0, 0.95)
+    apart = proportions.independent((500, 1000), (500, 1000), 0.95)
+    assert agreeing.high < apart.high / 10
+    assert opposed.high > apart.high * 1.3
+
+
 @given(*[st.integers(0, 60)] * 4)
 def test_a_paired_difference_is_within_its_bounds_and_turns_with_its_sides(
     a: int, b: int, c: int, d: int
