@@ -265,8 +265,9 @@ def test_the_reward_of_another_policy_is_found_by_propensities() -> None:
         [GateSpec("expected_reward_delta", ">= -0.01 lower95")],
         replace(evidence, shadow=shadow, outcomes={"authorised": (shadow.key, paid)}),
     )[0]
-    assert found.value == pytest.approx(0.08, abs=0.006)
-    assert found.low < 0.08 < found.high  # type: ignore[operator]
+    assert found.value == pytest.approx(0.08, abs=0.004)
+    # The mean as control leaves what the two policies differ in: 0.0012 and not 0.005 about the value.
+    assert found.value - found.low < 0.002  # type: ignore[operator]
 
 
 # --- more than one look ---

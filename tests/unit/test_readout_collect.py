@@ -59,7 +59,7 @@ def test_another_process_goes_on_where_one_was_killed(world: World) -> None:
     assert len(shadow(world)) == 60
 
 
-@pytest.mark.parametrize("after", ["parts", "merge"])
+@pytest.mark.parametrize("after", ["at once", "another process", "smaller batches"])
 def test_a_kill_between_parts_and_cursor_changes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
@@ -77,8 +77,10 @@ def test_a_kill_between_parts_and_cursor_changes_nothing(
     monkeypatch.setattr(type(collector), "_keep", keeping)
     # More has come meanwhile, so the batch that is read now ends elsewhere.
     world.logs["live-1"].append(world.records(20, first=50))
-    if after == "merge":
+    if after != "at once":
         world.readouts = world.opened()
+    if after == "smaller batches":
+        world.readouts._collector._batch = 40
     world.readouts.collect()
     rows = shadow(world)
     assert world.readouts.measure(world.change) == len(rows) == 70
