@@ -257,7 +257,7 @@ def simulate(url: str, seed: int, count: int) -> Simulation:
 
 
 def test_nothing_is_lost_and_nothing_released_without_its_gates(tmp_path: Path) -> None:
-    sim = simulate(f"sqlite:///{tmp_path}/platform.db", seed=1, count=40)
+    sim = simulate(f"sqlite:///{tmp_path}/platform.db", seed=1, count=24)
     assert sim.counted["killed"] > 0
 
 
