@@ -59,12 +59,15 @@ def postgresql() -> Iterator[Postgres]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A database without tables; whoever asks for it runs on both engines."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/platform.db"
+        yield f"sqlite:///{tmp_path}/platform.db"
+        return
     server: Postgres = request.getfixturevalue("postgresql")
-    return server.url(server.database())
+    name = server.database()
+    yield server.url(name)
+    server.drop(name)
 
 
 @pytest.fixture(scope="session")
@@ -88,14 +91,17 @@ def migrated_postgresql(postgresql: Postgres) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A migrated database without rows; whoever asks for it runs on both engines."""
     if request.param == "sqlite":
         path = tmp_path / "platform.db"
         path.write_bytes(request.getfixturevalue("migrated_sqlite").read_bytes())
-        return f"sqlite:///{path}"
+        yield f"sqlite:///{path}"
+        return
     server: Postgres = request.getfixturevalue("postgresql")
-    return server.url(server.database(template=request.getfixturevalue("migrated_postgresql")))
+    name = server.database(template=request.getfixturevalue("migrated_postgresql"))
+    yield server.url(name)
+    server.drop(name)
 
 
 @pytest.fixture
