@@ -29,8 +29,8 @@ from sqlalchemy import Connection, event, insert, select
 from scorer.errors import RegistryUnavailableError
 from scorer.registry.base import Resolved
 from scorer.release.access import Access
+from scorer.release.answers import BundleDetail, BundleInfo
 from scorer.release.audit import Audit
-from scorer.release.bundles import BundleDetail, BundleInfo
 from scorer.release.calendar import Calendar
 from scorer.release.changes import Draft, rows
 from scorer.release.changes.checks import RUN, Checked

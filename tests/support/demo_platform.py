@@ -19,11 +19,10 @@ import numpy as np
 from readouts import synthetic_readout
 
 from scorer.release.access import Access
+from scorer.release.answers import BundleDetail, BundleInfo, Channel, CheckpointView, Delivery, MemberView
 from scorer.release.audit import Audit
-from scorer.release.bundles import BundleDetail, BundleInfo
 from scorer.release.calendar import Calendar, Page
 from scorer.release.changes import ChangeDetail, Draft, Step
-from scorer.release.checkpoints import CheckpointView, MemberView
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
 from scorer.release.model import (
     Actor,
@@ -38,7 +37,6 @@ from scorer.release.model import (
     Role,
     Severity,
 )
-from scorer.release.notify import Channel, Delivery
 from scorer.release.service import Service
 from scorer.release.settings import Settings
 from scorer.release.store import Store, utcnow

@@ -9,12 +9,12 @@ import numpy as np
 
 from loadtests.windows import START, fraud_scores, latencies, observed, twin
 from scorer.bundle.statistics import distribution
+from scorer.release.answers import Readout
 from scorer.release.gates.defaults import default_gates
 from scorer.release.gates.evaluate import evaluate
 from scorer.release.gates.evidence import Counter, Evidence, Flip, Observed, empty
 from scorer.release.model import GateSpec, Outcome
 from scorer.release.readout.build import About, build
-from scorer.release.readout.types import Readout
 
 ACTIONS = ("", "frictionless|none", "frictionless|tra", "challenge|none", "challenge|low", "skip|tra")
 

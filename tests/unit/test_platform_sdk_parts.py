@@ -1,20 +1,18 @@
-"""The SDK's own parts: results as the service has them, where tokens are kept, what is sent again."""
+"""The SDK's own parts: what it imports, where tokens are kept, what is sent again."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import stat
 import subprocess
 import sys
-import typing
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from scorer.platform import Platform, credentials, results
+from scorer.platform import Platform, credentials
 from scorer.platform.transport import Transport
 from scorer.release import errors
 from scorer.release.errors import (
@@ -26,28 +24,6 @@ from scorer.release.errors import (
     UnreachableError,
 )
 from scorer.release.problems import KINDS, error_of, kind_of
-
-
-def test_results_have_the_fields_of_the_service() -> None:
-    from scorer.release import access, audit, bundles, calendar, changes, checkpoints, notify, readout
-
-    homes: dict[str, object] = {}
-    for module in (access, audit, bundles, calendar, changes, checkpoints, notify, readout):
-        homes |= {name: kind for name, kind in vars(module).items() if dataclasses.is_dataclass(kind)}
-    homes["CalendarPage"] = homes.pop("Page")
-    of_rest_alone = {"Health", "NewToken", "RolledBack", "Events"}
-    own = {
-        name
-        for name, kind in vars(results).items()
-        if dataclasses.is_dataclass(kind) and kind.__module__ == results.__name__
-    }
-    for name in own - of_rest_alone:
-        ours, theirs = getattr(results, name), homes[name]
-        assert _fields(ours) == _fields(theirs), name
-
-
-def _fields(kind: typing.Any) -> dict[str, str]:
-    return {field.name: str(field.type) for field in dataclasses.fields(kind)}
 
 
 def test_importing_the_sdk_brings_no_database_and_no_server() -> None:

@@ -13,10 +13,10 @@ from scipy import stats
 
 from loadtests import windows
 from scorer.bundle.statistics import distribution
+from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Counter, Evidence, empty
 from scorer.release.readout import build
 from scorer.release.readout.figures import choices, coverage, scores, times
-from scorer.release.readout.types import Figure
 
 
 def rows(figure: Figure, **where: Any) -> list[dict[str, Any]]:

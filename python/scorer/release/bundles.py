@@ -6,14 +6,14 @@ import builtins
 import json
 import re
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from scorer.errors import BundleError, RegistryError, RegistryUnavailableError
+from scorer.release.answers import BundleDetail, BundleInfo
 from scorer.release.archive import unpack
 from scorer.release.errors import (
     InvalidError,
@@ -34,36 +34,6 @@ if TYPE_CHECKING:
     from scorer.release.store import Store
 
 _UPLOADS_AT_ONCE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class BundleInfo:
-    """A bundle in the registry."""
-
-    digest: str
-    name: str
-    kind: str
-    """`score` or `action`."""
-    project: str
-    """Empty: of no project; it came into the registry by another way."""
-    bytes: int
-    uploaded_by: str
-    uploaded_at: datetime | None
-    changes: tuple[str, ...] = ()
-    """Change requests about it, newest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class BundleDetail:
-    """What is in it, and where it came from."""
-
-    info: BundleInfo
-    manifest: Mapping[str, Any]
-    lineage: Mapping[str, Any]
-    reference: Mapping[str, Any]
-    features: Sequence[Mapping[str, Any]]
-    lanes: Sequence[str]
-    """`checkpoint/lane` where it is now."""
 
 
 class Bundles:

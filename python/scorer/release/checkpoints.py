@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, insert, select
 
+from scorer.release.answers import CheckpointView, MemberView
 from scorer.release.errors import ConflictError, InvalidError, NotAllowedError, PlatformError
 from scorer.release.lanes import recorded
-from scorer.release.model import Actor, LaneSpec, RecordedTable, Role
+from scorer.release.model import Actor, RecordedTable, Role
 from scorer.release.settings import check_filter
 from scorer.release.store import Store, utcnow
 from scorer.release.store import tables as t
@@ -23,39 +23,6 @@ if TYPE_CHECKING:
     from scorer.release.fleet import Fleet, MemberStatus
     from scorer.release.lanes.reconcile import Reconciler
     from scorer.release.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class MemberView:
-    """One server as it is now."""
-
-    name: str
-    role: str
-    """`live` or `shadow`."""
-    reachable: bool
-    error: str
-    in_step: bool
-    """Its lanes are the recorded ones."""
-    answer: tuple[LaneSpec, ...]
-    observe: tuple[LaneSpec, ...]
-    observers: Sequence[Mapping[str, Any]]
-    """Counters, as `ObserverStatus` of control.proto."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointView:
-    """A checkpoint with its lanes."""
-
-    name: str
-    kind: str
-    alias: str
-    p99_ms: float
-    slots: int
-    sample: float
-    filter: str
-    pool: bool
-    recorded: RecordedTable | None
-    members: tuple[MemberView, ...]
 
 
 class Checkpoints:

@@ -11,7 +11,7 @@ from scorer.release.access import names, roles
 from scorer.release.access.attempts import Attempts
 from scorer.release.access.roles import unknown_project
 from scorer.release.access.users import Users
-from scorer.release.access.values import Member, Session, Token, User
+from scorer.release.answers import Member, Session, Token, User
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
 from scorer.release.model import Actor, Project, Quotas, Role
 from scorer.release.store import tables

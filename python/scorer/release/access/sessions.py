@@ -12,7 +12,7 @@ from scorer.release.access import secrets
 from scorer.release.access.base import SEEN_EVERY
 from scorer.release.access.roles import actor_of
 from scorer.release.access.tokens import Tokens
-from scorer.release.access.values import Session
+from scorer.release.answers import Session
 from scorer.release.errors import NotAuthenticatedError, UnreachableError
 from scorer.release.model import Actor
 from scorer.release.store import tables

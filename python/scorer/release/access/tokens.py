@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Row, delete, func, insert, or_, select, up
 from scorer.release.access import names, secrets
 from scorer.release.access.base import SEEN_EVERY, Base
 from scorer.release.access.roles import actor_of, rank, unknown_project
-from scorer.release.access.values import Token
+from scorer.release.answers import Token
 from scorer.release.errors import (
     ConflictError,
     InvalidError,

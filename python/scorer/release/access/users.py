@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, insert, select, update
 from scorer.release.access import names
 from scorer.release.access.roles import require
 from scorer.release.access.sessions import Sessions
-from scorer.release.access.values import User
+from scorer.release.answers import User
 from scorer.release.errors import ConflictError, NotFoundError
 from scorer.release.model import Actor, Role
 from scorer.release.store import tables

@@ -8,12 +8,12 @@ a copy of the head kept elsewhere (`scorer audit head`) shows that too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import insert, or_, select, update
 
+from scorer.release.answers import Verified
 from scorer.release.audit.chain import Walk, entry_hash
 from scorer.release.model import Actor, AuditEntry
 from scorer.release.store import Store, dumps, instant, loads, micros, tables, utcnow
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
 _AT_ONCE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What checking the whole chain found."""
-
-    entries: int
-    head: str
-    """Hash of the newest entry."""
-    problems: tuple[str, ...]
-    sequence: int = 0
-    """Of the newest entry."""
 
 
 class Audit:

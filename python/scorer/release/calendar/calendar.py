@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, insert, select, update
 
+from scorer.release.answers import Free, Page, Slot
 from scorer.release.calendar import bookings, cron, frozen
 from scorer.release.calendar.free import next_free
-from scorer.release.calendar.model import Free, Page, Slot
 from scorer.release.errors import ConflictError, FrozenError, InvalidError, NotAllowedError, NotFoundError
 from scorer.release.model import Actor, Booking, ChangeKind, Freeze, FreezeWindow
 from scorer.release.store import Store, utcnow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scorer.release.changes.model import ChangeDetail, Draft, Step
+from scorer.release.answers import ChangeDetail, Draft, Step
 
 if TYPE_CHECKING:
     from scorer.release.changes.operations import Changes

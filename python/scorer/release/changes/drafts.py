@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scorer.release.changes.model import Draft
+from scorer.release.answers import Draft
 from scorer.release.errors import InvalidError
 from scorer.release.gates.grammar import read_all
 

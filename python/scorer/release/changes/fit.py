@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scorer.release.bundles import BundleDetail
+    from scorer.release.answers import BundleDetail
 
 
 def problems(candidate: BundleDetail, live: BundleDetail, *, checkpoint: str, alias: str) -> list[str]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, insert, select, update
 
+from scorer.release.answers import ChangeDetail, Draft
 from scorer.release.calendar import Calendar, moment
 from scorer.release.changes import drafts, fit, rows, states
 from scorer.release.changes.ledger import Ledger
-from scorer.release.changes.model import ChangeDetail, Draft
 from scorer.release.changes.plan import steps_of
 from scorer.release.changes.states import Who
 from scorer.release.errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from scorer.release.changes.model import Step
+from scorer.release.answers import Step
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState
 
 if TYPE_CHECKING:

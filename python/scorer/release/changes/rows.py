@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, insert, select
 
-from scorer.release.changes.model import Step
+from scorer.release.answers import Step
 from scorer.release.errors import NotFoundError
 from scorer.release.model import (
     ChangeEvent,

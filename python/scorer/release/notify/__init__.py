@@ -10,7 +10,6 @@ import secrets as random_secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from sqlalchemy import Row, insert, select, update
 
 from scorer.release.access import Access
 from scorer.release.access.names import check_checkpoints
+from scorer.release.answers import Channel, Delivery
 from scorer.release.audit import Audit
 from scorer.release.errors import NotFoundError, PlatformError
 from scorer.release.model import Actor, Role, Severity
@@ -32,37 +32,6 @@ if TYPE_CHECKING:
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 _AT_ONCE = 8  # channels that are sent to at the same time, each by a thread
 _PER_CHANNEL = 5  # messages of one claim: 5 × 20 s is within its lease
-
-
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """Where a project is told."""
-
-    id: int
-    project: str
-    url: str
-    """An apprise URL (secrets blanked when shown), or `https://...` of a signed webhook."""
-    kind: str
-    """`apprise` or `webhook`."""
-    severity: Severity
-    """Nothing below it."""
-    checkpoints: tuple[str, ...]
-    """Empty: all."""
-    created_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One message to one channel."""
-
-    id: int
-    channel: int
-    at: datetime
-    subject: str
-    state: str
-    """`waiting`, `sent` or `given up`."""
-    attempts: int
-    error: str
 
 
 class Notifications:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from scorer.release.answers import Figure, Readout
 from scorer.release.readout.readouts import Readouts
-from scorer.release.readout.types import Figure, Readout
 
 __all__ = ["Figure", "Readout", "Readouts"]

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scorer.bundle.models import Distribution
+from scorer.release.answers import Figure, Readout
 from scorer.release.gates.evidence import Counter, Evidence, Flip, Observed
 from scorer.release.model import GateResult, Outcome
-from scorer.release.readout.types import Figure, Readout
 from scorer.release.store import instant, micros
 
 _LANES = ("shadow", "control")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from scorer.bundle.models import ReferenceFile
+from scorer.release.answers import Figure, Readout
 from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.gates.defaults import default_gates
 from scorer.release.gates.evaluate import evaluate
@@ -34,7 +35,6 @@ from scorer.release.readout import canary, keep, load, parts, recompute
 from scorer.release.readout.build import About, build
 from scorer.release.readout.ingest import Collector
 from scorer.release.readout.schemas import Schemas
-from scorer.release.readout.types import Figure, Readout
 from scorer.release.store import Store, instant, micros
 from scorer.release.store.tables import changes, recorded_tables, waivers
 from scorer.release.store.tables import readouts as table

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from scorer.release.audit import Verified
+from scorer.release.answers import Verified
 from scorer.release.errors import InvalidError, NotAllowedError
 from scorer.release.model import AuditEntry
 from scorer.web.api.security import By

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, cast
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 
-from scorer.release.bundles import BundleDetail, BundleInfo
+from scorer.release.answers import BundleDetail, BundleInfo
 from scorer.release.errors import InvalidError
 from scorer.release.model import Role
 from scorer.web.api.problems import refusals

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator, BaseModel, Field
 
+from scorer.release.answers import CheckpointView
 from scorer.release.calendar import Free
-from scorer.release.checkpoints import CheckpointView
 from scorer.release.model import FreezeWindow, RecordedTable
 from scorer.release.settings import check_filter
 from scorer.web.api.problems import refusals

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 from pydantic import Field
 
+from scorer.release.answers import Channel, Delivery
 from scorer.release.model import Severity
-from scorer.release.notify import Channel, Delivery
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
 from scorer.web.api.values import Body, Identity, Limit, Name, ProjectPath

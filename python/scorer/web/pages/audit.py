@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from scorer.release.audit import Verified
+from scorer.release.answers import Verified
 from scorer.release.errors import InvalidError, PlatformError
 from scorer.web.pages.visit import Form, Here, Posted, Visit
 

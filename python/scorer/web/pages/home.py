@@ -9,7 +9,7 @@ from datetime import timedelta
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from scorer.release.checkpoints import CheckpointView
+from scorer.release.answers import CheckpointView
 from scorer.release.errors import NotFoundError, PlatformError
 from scorer.release.model import Booking, ChangeKind, ChangeRequest, ChangeState, FreezeWindow, Outcome, Role
 from scorer.web.pages.traffic import ROWS, Traffic, traffic

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from scorer.release.bundles import BundleDetail
+from scorer.release.answers import BundleDetail
 from scorer.release.errors import PlatformError
 from scorer.release.model import Role
 from scorer.web.pages.visit import Here, Posted, Visit

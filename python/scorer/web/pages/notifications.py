@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from scorer.release.answers import Delivery
 from scorer.release.errors import InvalidError, PlatformError
 from scorer.release.model import Role, Severity
-from scorer.release.notify import Delivery
 from scorer.web.pages.visit import Here, Posted, Visit
 
 router = APIRouter()

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Evidence, Floats, Observed
 from scorer.release.readout.style import COLOURS, NAMES, SEQUENTIAL, axis, layout, line, percent, scatter
-from scorer.release.readout.types import Figure
 
 _MOST = 20
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Counter, Evidence
 from scorer.release.gates.metrics import hours_of_week
 from scorer.release.readout.figures.times import buckets, moment
 from scorer.release.readout.style import AMBER, BAD, COLOURS, SEQUENTIAL, axis, layout, percent
-from scorer.release.readout.types import Figure
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WEEK = 168

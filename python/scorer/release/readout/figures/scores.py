@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from scorer.bundle.models import Distribution
+from scorer.release.answers import Figure
 from scorer.release.gates import distances
 from scorer.release.gates.evidence import Evidence, Floats
 from scorer.release.readout.style import (
@@ -21,7 +22,6 @@ from scorer.release.readout.style import (
     percent,
     scatter,
 )
-from scorer.release.readout.types import Figure
 
 _BINS = 40
 _GRID = 48

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Evidence, Floats, Ints, Observed
 from scorer.release.gates.ranking import quantile
 from scorer.release.readout.style import (
@@ -22,7 +23,6 @@ from scorer.release.readout.style import (
     micros,
     scatter,
 )
-from scorer.release.readout.types import Figure
 
 BUCKETS = 60
 LEAST_ROWS = 20
