@@ -137,9 +137,10 @@ def test_sklearn(seed: int, name: str, features: int, depth: int | None) -> None
     edges = around(rows, [t for tree in trees for t in tree.threshold], seed, missing=missing)
     forest = Forest.from_sklearn(model)
     for part in (rows, edges):
-        assert_bits(
-            forest.predict(part), model.predict(part) if "Regressor" in name else model.predict_proba(part)
-        )
+        # The library adds all values up to see whether they are finite: each is, their sum need not be.
+        with np.errstate(invalid="ignore", over="ignore"):
+            theirs = model.predict(part) if "Regressor" in name else model.predict_proba(part)
+        assert_bits(forest.predict(part), theirs)
 
 
 @settings(max_examples=8, deadline=None)
