@@ -177,10 +177,23 @@ def test_decision_log_holds_every_decision(finished):
     batches = 2 * summary["fraud_as_served"]["v2"]["rows"]
     learned = sum(one.startswith("demo3-l") and "-a-" in one for one in ids)
     assert learned == 2 * (600 + 1_000)
-    assert len(ids) == len(single) + 2 * learned + batches + summary["routing"]["logged"]["rows"]
+    shipping = summary["shipping"]["payments"]
+    assert len(ids) == len(single) + 2 * learned + batches + summary["routing"]["logged"]["rows"] + shipping
     assert log["verified"] == log["exported"] == len(ids)
     assert log["mismatched"] == 0
     assert log["with_outcome"] == 2 * traffic["payments"] + learned * 2
+
+
+def test_a_model_is_shipped_to_a_finished_readout(finished):
+    output, said, summary = finished
+    shipped = summary["shipping"]
+    assert shipped["verdict"] in ("pass", "fail", "inconclusive")
+    assert 0 < shipped["rows"] <= shipped["payments"]
+    for step in ("package", "verify", "golden", "fit", "warm-up"):
+        assert f"{step}:" in said
+    page = (output / "readout.html").read_text()
+    assert "Plotly" in page and "exec_p99_us" in page and shipped["change"] in page
+    assert f"/changes/{shipped['change']}/readout" in said
 
 
 def test_learns_two_generations_that_are_judged_on_what_taught_nobody(finished):

@@ -46,6 +46,7 @@ class Shipped:
         verdict: what its gates said together.
         seconds: from the model file to the finished read-out.
         rows: observations that it rests on.
+        payments: answered meanwhile.
         token: what one signs in to the pages with.
     """
 
@@ -53,6 +54,7 @@ class Shipped:
     verdict: str
     seconds: float
     rows: int
+    payments: int
     token: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -62,6 +64,7 @@ class Shipped:
             "verdict": self.verdict,
             "seconds": round(self.seconds, 1),
             "rows": self.rows,
+            "payments": self.payments,
         }
 
 
@@ -121,7 +124,7 @@ class Shipping:
             f"[bold]{verdict}[/] on {observed:,} observations, {paid():,} payments meanwhile:"
             f" {seconds:.0f} s from the model file to the finished read-out"
         )
-        return Shipped(change, verdict, seconds, observed, token)
+        return Shipped(change, verdict, seconds, observed, paid(), token)
 
     def _write_model(
         self, model: FraudModel, rows: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]
