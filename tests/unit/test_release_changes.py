@@ -120,7 +120,7 @@ def test_a_test_goes_through_every_step_and_leaves_nothing_behind(world: World) 
     assert not detail.booking.active
     assert world.readouts.finished[test.id] is Outcome.PASS
     # A quarter, a half, three quarters: told at intervals.
-    assert sum("quarters of its time" in message for message in world.said(test.id)) == 3
+    assert sum("% of its time" in message for message in world.said(test.id)) == 3
     # Everything that is said is told.
     assert [body for _, body in world.told.messages][-1].startswith("its TEST is done: pass")
 

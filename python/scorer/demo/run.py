@@ -122,7 +122,7 @@ class _Demo:
         (self._places.output / "summary.json").write_text(
             json.dumps(self._summary, indent=2) + "\n", encoding="utf-8"
         )
-        where_next(narrator, self._places, self._summary)
+        where_next(narrator, self._places, self._summary, shipped.token)
         if narrator.is_watched:
             self._keep_open(published, shipped)
         return self._summary

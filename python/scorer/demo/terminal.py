@@ -93,8 +93,8 @@ def _show_routing(narrator: Narrator, findings: Findings) -> None:
     )
 
 
-def where_next(narrator: Narrator, places: Places, summary: Mapping[str, Any]) -> None:
-    """What to look at, and what to try."""
+def where_next(narrator: Narrator, places: Places, summary: Mapping[str, Any], token: str) -> None:
+    """What to look at, and what to try; `token` opens the pages of this demo alone."""
     narrator.say("")
     narrator.say(f"[bold green]Done in {summary['total_s']:.0f} s.[/] Where to go next:")
     # `make demo` runs in an environment that the reader's shell has not activated.
@@ -109,6 +109,7 @@ def where_next(narrator: Narrator, places: Places, summary: Mapping[str, Any]) -
         ("serve them again", f"{scorer} serve --config {_from_here(places.settings)}"),
         ("open the pages", f"{scorer} platform serve --config {_from_here(places.platform_settings)}"),
         ("", f"then {summary['pages']}/changes/{summary['shipping']['change']}/readout"),
+        ("", f"signed in with {token}"),
         ("your own data", "make demo ARGS='--transactions FILE.parquet --routing FILE.csv'"),
     ):
         narrator.say(f"  {what:<17} {how}")

@@ -62,7 +62,7 @@ class Judging:
             part = int(4 * (self._now() - since) / (until - since))
             if part > 0:
                 self._ledger.narrate(
-                    connection, change, f"{part} quarters of its time, {words}", key=f"quarter:{part}"
+                    connection, change, f"{25 * part} % of its time, {words}", key=f"quarter:{part}"
                 )
         by_interval = {spec.metric for spec in self._specs(change) if spec.interval_seconds}
         return _failed([result for result in results if result.metric in by_interval])

@@ -247,7 +247,7 @@ class Pipeline:
                     self._ledger.narrate(
                         connection,
                         change,
-                        f"no rows have come in after {part} quarters of its time; is there traffic, and does "
+                        f"no rows have come in after {25 * part} % of its time; is there traffic, and does "
                         "the platform read every server's log?",
                         key=f"no-rows:{part}",
                         severity=Severity.WARNING,
