@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from scorer.bundle.models import ReferenceFile
 from scorer.release.answers import Figure, Readout
+from scorer.release.changes import rows
 from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.gates.defaults import default_gates
 from scorer.release.gates.evaluate import evaluate
@@ -22,14 +23,11 @@ from scorer.release.gates.evidence import Evidence, empty
 from scorer.release.gates.grammar import read_all
 from scorer.release.model import (
     Actor,
-    ChangeKind,
     ChangeRequest,
-    ChangeState,
     GateResult,
     GateSpec,
     Outcome,
     Role,
-    Stage,
 )
 from scorer.release.readout import canary, keep, load, parts, recompute
 from scorer.release.readout.build import About, build
@@ -331,7 +329,7 @@ class Readouts:
         if row is None:
             raise NotFoundError(f'there is no change request "{change}"; look at the list of changes')
         self._access.require(actor, Role.VIEWER, row.project)
-        return _of_row(row)
+        return rows.change(row)
 
     def _where(self, change: ChangeRequest, lane: str | None = None) -> load.Where:
         return load.Where(self._parts, change.checkpoint, lane or change.id)
@@ -343,20 +341,6 @@ class Readouts:
         from scorer.bundle import Bundle
 
         return Bundle.load(self._bundles.local(digest), digest)
-
-
-def _of_row(row: Any) -> ChangeRequest:
-    own = {name: value for name, value in row._mapping.items() if name in ChangeRequest.__slots__}
-    return ChangeRequest(
-        **{
-            **own,
-            "kind": ChangeKind(row.kind),
-            "state": ChangeState(row.state),
-            "verdict": Outcome(row.verdict) if row.verdict else None,
-            "stages": tuple(Stage(**stage) for stage in row.stages),
-            "gates": tuple(GateSpec(**gate) for gate in row.gates),
-        }
-    )
 
 
 def _us(at: datetime | None) -> int | None:
