@@ -261,12 +261,12 @@ class Run:
 
     def people(self, seconds: float) -> None:
         """Asks for changes until there are enough, then sees them to their end."""
-        from scorer.platform import Platform
+        from scorer.sdk import PlatformClient
 
         deadline = time.monotonic() + seconds
         with ExitStack() as stack:
             people = {
-                user: stack.enter_context(Platform(self.url, token=token))
+                user: stack.enter_context(PlatformClient(self.url, token=token))
                 for user, token in self.tokens.items()
             }
             while time.monotonic() < deadline:

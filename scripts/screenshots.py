@@ -31,7 +31,7 @@ from scorer.registry import Registry  # noqa: E402
 from scorer.release.changes import Draft  # noqa: E402
 from scorer.release.model import PLATFORM as OURSELVES  # noqa: E402
 from scorer.release.model import ChangeKind, ChangeState, Outcome, Role  # noqa: E402
-from scorer.release.open import Platform, open_service  # noqa: E402
+from scorer.release.open import PlatformServices, open_service  # noqa: E402
 from scorer.release.settings import Settings  # noqa: E402
 from scorer.v1 import scoring_pb2 as pb  # noqa: E402
 from scorer.v1.scoring_pb2_grpc import ScoringServiceStub  # noqa: E402
@@ -155,7 +155,7 @@ def traffic(server: RunningServer) -> Iterator[None]:
 class Story:
     """What happens before the pictures are taken."""
 
-    def __init__(self, platform: Platform, candidate: str, shifted: str) -> None:
+    def __init__(self, platform: PlatformServices, candidate: str, shifted: str) -> None:
         self._service = platform.service
         self.tokens: dict[str, str] = {}
         access = self._service.access

@@ -19,7 +19,7 @@ from waiting import wait_until
 
 from scorer.registry import Registry
 from scorer.release.model import Role
-from scorer.release.open import Platform, open_service
+from scorer.release.open import PlatformServices, open_service
 from scorer.release.settings import Settings
 from scorer.v1 import scoring_pb2 as pb
 from scorer.v1.scoring_pb2_grpc import ScoringServiceStub
@@ -62,7 +62,7 @@ def server(
 
 
 @pytest.fixture(scope="module")
-def platform(server: RunningServer) -> Iterator[Platform]:
+def platform(server: RunningServer) -> Iterator[PlatformServices]:
     made = open_service(Settings.parse(PLATFORM.format(control=server.control), base=server.directory))
     made.start()
     yield made
@@ -70,7 +70,7 @@ def platform(server: RunningServer) -> Iterator[Platform]:
 
 
 @pytest.fixture(scope="module")
-def tokens(platform: Platform) -> dict[str, str]:
+def tokens(platform: PlatformServices) -> dict[str, str]:
     access = platform.service.access
     _, secret = access.bootstrap("root")
     root = access.authenticate(secret)
@@ -123,7 +123,7 @@ def _until(visitor: Visitor, words: str) -> None:
 @pytest.mark.timeout(240)
 def test_from_a_file_to_shoppers_and_back(
     server: RunningServer,
-    platform: Platform,
+    platform: PlatformServices,
     tokens: dict[str, str],
     traffic: None,
     built_bundles: dict[str, Path],

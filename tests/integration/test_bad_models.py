@@ -22,7 +22,7 @@ from scorer.release.archive import pack
 from scorer.release.changes import ChangeDetail, Draft
 from scorer.release.errors import PlatformError
 from scorer.release.model import Actor, ChangeKind, ChangeState, Outcome, Role
-from scorer.release.open import Platform, open_service
+from scorer.release.open import PlatformServices, open_service
 from scorer.release.settings import Settings
 
 CHECKPOINT = "fraud.checkout"
@@ -144,7 +144,7 @@ class Shop:
             """,
             base=server.directory,
         )
-        self.platform: Platform = open_service(self.settings)
+        self.platform: PlatformServices = open_service(self.settings)
         self.platform.tick()  # sees what answers
         self.service = self.platform.service
         access = self.service.access

@@ -16,19 +16,19 @@ import pytest
 from platforms import SETTINGS, World
 
 from scorer import cli
-from scorer.platform import (
+from scorer.release.model import ChangeEvent, ChangeState, Outcome, Role, Stage
+from scorer.sdk import (
     ConflictError,
     FrozenError,
     InvalidError,
     NotAllowedError,
     NotAuthenticatedError,
     NotFoundError,
-    Platform,
+    PlatformClient,
 )
-from scorer.release.model import ChangeEvent, ChangeState, Outcome, Role, Stage
 
 
-def finish_when_audited(platform: Platform, change: str) -> list[ChangeEvent]:
+def finish_when_audited(platform: PlatformClient, change: str) -> list[ChangeEvent]:
     """Follows it, and ends its time in the shadow as soon as it is there."""
     events = []
     for event in platform.watch(change):
@@ -54,18 +54,18 @@ def url(world: World) -> Iterator[str]:
 
 
 @pytest.fixture
-def modeler(world: World, url: str) -> Iterator[Platform]:
-    with Platform(url, world.tokens["modeler"], timeout=60) as platform:
+def modeler(world: World, url: str) -> Iterator[PlatformClient]:
+    with PlatformClient(url, world.tokens["modeler"], timeout=60) as platform:
         yield platform
 
 
 @pytest.fixture
-def admin(world: World, url: str) -> Iterator[Platform]:
-    with Platform(url, world.tokens["admin"], timeout=60) as platform:
+def admin(world: World, url: str) -> Iterator[PlatformClient]:
+    with PlatformClient(url, world.tokens["admin"], timeout=60) as platform:
         yield platform
 
 
-def test_from_a_directory_to_a_finished_read_out(world: World, modeler: Platform) -> None:
+def test_from_a_directory_to_a_finished_read_out(world: World, modeler: PlatformClient) -> None:
     told: list[str] = []
     sent: list[tuple[int, int]] = []
     change = modeler.ship_test(
@@ -98,7 +98,7 @@ def test_from_a_directory_to_a_finished_read_out(world: World, modeler: Platform
         modeler.submit(release.id)
 
 
-def test_drafts_are_edited_by_version(world: World, modeler: Platform) -> None:
+def test_drafts_are_edited_by_version(world: World, modeler: PlatformClient) -> None:
     drafted = modeler.draft(
         project="fraud",
         checkpoint="fraud.checkout",
@@ -122,7 +122,7 @@ def test_drafts_are_edited_by_version(world: World, modeler: Platform) -> None:
     assert edited.id in [one.id for one in modeler.changes(project="fraud")]
 
 
-def test_places_and_times(world: World, modeler: Platform, admin: Platform) -> None:
+def test_places_and_times(world: World, modeler: PlatformClient, admin: PlatformClient) -> None:
     assert {one.name for one in modeler.checkpoints()} == {"fraud.checkout", "action.authorise"}
     one = modeler.checkpoint("fraud.checkout")
     assert one.recorded is not None and one.recorded.answer[0].bundle == world.live
@@ -151,7 +151,7 @@ def test_places_and_times(world: World, modeler: Platform, admin: Platform) -> N
         modeler.decision("none")
 
 
-def test_people_and_what_is_told(world: World, modeler: Platform, admin: Platform) -> None:
+def test_people_and_what_is_told(world: World, modeler: PlatformClient, admin: PlatformClient) -> None:
     assert modeler.me().roles == {"fraud": Role.MODELER}
     assert modeler.only_project() == "fraud"
     with pytest.raises(InvalidError, match="--project"):
@@ -163,7 +163,7 @@ def test_people_and_what_is_told(world: World, modeler: Platform, admin: Platfor
     assert admin.set_member("wallet", "new", "viewer").role is Role.VIEWER
     assert [one.user for one in admin.members("wallet")] == ["new"]
     new = admin.create_token("phone", Role.VIEWER, user="new")
-    with Platform(admin.url, new.secret, timeout=60) as theirs:
+    with PlatformClient(admin.url, new.secret, timeout=60) as theirs:
         assert [project.name for project in theirs.projects()] == ["wallet"]
         admin.remove_user("new")
         with pytest.raises(NotAuthenticatedError):
@@ -179,7 +179,7 @@ def test_people_and_what_is_told(world: World, modeler: Platform, admin: Platfor
     assert admin.health().status == "ok"
 
 
-def test_bundles(world: World, modeler: Platform) -> None:
+def test_bundles(world: World, modeler: PlatformClient) -> None:
     info = modeler.upload(world.bundles["score-2"], "fraud")
     assert info.digest == world.candidate
     assert info.digest in [one.digest for one in modeler.bundles("fraud")]
@@ -221,7 +221,7 @@ Scorer = Callable[..., tuple[int, str, str]]
 
 
 def test_the_journey_in_three_commands(
-    world: World, url: str, modeler: Platform, scorer: Scorer, tmp_path: Path
+    world: World, url: str, modeler: PlatformClient, scorer: Scorer, tmp_path: Path
 ) -> None:
     token = world.tokens["modeler"]
     before = {one.id for one in modeler.changes()}
@@ -318,7 +318,9 @@ def test_a_login_is_kept_and_forgotten(
     assert "scorer login URL" in scorer("", "checkpoints")[2]
 
 
-def test_a_frozen_checkpoint_is_said_to_be_so(world: World, modeler: Platform, admin: Platform) -> None:
+def test_a_frozen_checkpoint_is_said_to_be_so(
+    world: World, modeler: PlatformClient, admin: PlatformClient
+) -> None:
     begun = datetime.now(UTC) - timedelta(minutes=5)
     cron = f"{begun.minute} {begun.hour} * * *"
     freeze = admin.add_freeze("moratorium", cron=cron, minutes=60, checkpoints=["fraud.*"])

@@ -60,7 +60,7 @@ VERSIONS = {LIVE: "fraud-checkout", NEXT: "fraud-checkout", OTHER: "action-autho
 
 @dataclass
 class DemoPlatform:
-    """As `scorer.release.open.Platform`."""
+    """As `scorer.release.open.PlatformServices`."""
 
     settings: Settings
     store: Store

@@ -27,7 +27,7 @@ from scorer.registry import Registry
 from scorer.release.archive import pack
 from scorer.release.fleet import Member
 from scorer.release.model import Actor, Role
-from scorer.release.open import Platform, open_service
+from scorer.release.open import PlatformServices, open_service
 from scorer.release.settings import Settings
 
 CHECKPOINTS = {"fraud.checkout": "score", "action.authorise": "action"}
@@ -92,7 +92,7 @@ class World:
             answer={"fraud.checkout": self.live, "action.authorise": action},
         )
         extra = {} if now is None else {"now": now}
-        self.platform: Platform = open_service(self.settings, fleet=self.fleet, **extra)
+        self.platform: PlatformServices = open_service(self.settings, fleet=self.fleet, **extra)
         self.tokens = self._people()
         self.tick()
         with io.BytesIO(self.archive("score-2")) as archive:

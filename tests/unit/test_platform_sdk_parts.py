@@ -12,8 +12,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scorer.platform import Platform, credentials
-from scorer.platform.transport import Transport
 from scorer.release import errors
 from scorer.release.errors import (
     ConflictError,
@@ -24,11 +22,13 @@ from scorer.release.errors import (
     UnreachableError,
 )
 from scorer.release.problems import KINDS, error_of, kind_of
+from scorer.sdk import PlatformClient, credentials
+from scorer.sdk.transport import Transport
 
 
 def test_importing_the_sdk_brings_no_database_and_no_server() -> None:
     code = (
-        "import sys, scorer.platform; "
+        "import sys, scorer.sdk; "
         "print([m for m in ('sqlalchemy', 'alembic', 'fastapi', 'uvicorn', 'plotly', 'grpc', 'apprise') "
         "if m in sys.modules])"
     )
@@ -76,7 +76,7 @@ def test_answers_become_errors(status: int, body: object, raised: type[Exception
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scorer.platform.transport.time.sleep", lambda _: None)
+    monkeypatch.setattr("scorer.sdk.transport.time.sleep", lambda _: None)
 
 
 def _transport(
@@ -160,7 +160,7 @@ def test_a_draft_sent_again_carries_the_same_key() -> None:
         return httpx.Response(201, json=change)
 
     transport, asked = _transport(answer)
-    platform = Platform("http://platform", "secret", client=transport._client)
+    platform = PlatformClient("http://platform", "secret", client=transport._client)
     with pytest.raises(PlatformError, match="does not know"):
         platform.draft(project="fraud", checkpoint="c", bundle="abcd", title="t")
     keys = [request.headers["idempotency-key"] for request in asked]

@@ -13,7 +13,7 @@ import pytest
 from receivers import HttpReceiver, Received, SmtpReceiver
 from sqlalchemy import select, update
 
-from scorer.platform import webhooks
+from scorer import webhooks
 from scorer.release.access import Access
 from scorer.release.audit import Audit
 from scorer.release.errors import InvalidError, NotAllowedError, NotFoundError

@@ -26,8 +26,8 @@ from scorer.commands.platform_options import (
 )
 
 if TYPE_CHECKING:
-    from scorer.platform import Platform
     from scorer.release.model import ChangeRequest, Stage
+    from scorer.sdk import PlatformClient
 
 app = typer.Typer(
     help="Change requests: test, release, follow, decide.", no_args_is_help=True, **TYPER_OPTIONS
@@ -197,7 +197,7 @@ def readout(
     with connected(url) as platform:
         found = platform.readout(change)
     if output is not None:
-        from scorer.platform.page import render
+        from scorer.sdk.page import render
 
         output.write_text(render(found), encoding="utf-8")
         typer.echo(f"{output}: read-out of {found.change}, {len(found.figures)} figures")
@@ -276,7 +276,7 @@ def rollback(change: Change, reason: Reason, url: Url = None, json: Json = False
     _do(url, json, lambda platform: platform.rollback(change, reason=reason))
 
 
-def _do(url: str | None, json: bool, action: Callable[[Platform], ChangeRequest]) -> None:
+def _do(url: str | None, json: bool, action: Callable[[PlatformClient], ChangeRequest]) -> None:
     with connected(url) as platform:
         change = action(platform)
     if json:
@@ -286,7 +286,7 @@ def _do(url: str | None, json: bool, action: Callable[[Platform], ChangeRequest]
 
 
 def _end(
-    platform: Platform, change: ChangeRequest, *, watch: bool, json: bool, follow: Callable[..., Any]
+    platform: PlatformClient, change: ChangeRequest, *, watch: bool, json: bool, follow: Callable[..., Any]
 ) -> None:
     """Follows it to its end where that is wanted, and leaves with the verdict's code."""
     if not watch:

@@ -14,8 +14,8 @@ from scorer.release.errors import UnreachableError
 from scorer.release.model import ChangeState, Outcome
 
 if TYPE_CHECKING:
-    from scorer.platform import Platform
-    from scorer.platform.results import ChangeDetail, Readout
+    from scorer.sdk import PlatformClient
+    from scorer.sdk.results import ChangeDetail, Readout
 
 PASSED, FAILED, INCONCLUSIVE = 0, 1, 3
 _WAIT_SECONDS = 5.0
@@ -27,7 +27,7 @@ def say(*, quiet: bool) -> Callable[[str], None]:
     return lambda words: typer.echo(words, err=quiet)
 
 
-def follow(platform: Platform, change: str, *, json: bool) -> int:
+def follow(platform: PlatformClient, change: str, *, json: bool) -> int:
     """Tells every step until nothing follows; returns the exit code."""
     tell = say(quiet=json)
     after, running, away_since = 0, "", None

@@ -15,15 +15,15 @@ def login(
 
     The token is asked for, or read from standard input.
     """
-    from scorer.platform import Platform, credentials
     from scorer.release.errors import NotAuthenticatedError
+    from scorer.sdk import PlatformClient, credentials
 
     asked = typer.prompt("token", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()
     token = str(asked).strip()
     if not token:
         raise NotAuthenticatedError("no token was given; make one on the platform's page Tokens")
     url = credentials.check_url(url)
-    with Platform(url, token) as platform:
+    with PlatformClient(url, token) as platform:
         actor = platform.me()
     file = credentials.keep(credentials.Credentials(url, token))
     roles = ", ".join(f"{role} in {project}" for project, role in sorted(actor.roles.items()))
@@ -33,6 +33,6 @@ def login(
 
 def logout() -> None:
     """Forget the token that was kept; it stays valid until it is revoked."""
-    from scorer.platform import credentials
+    from scorer.sdk import credentials
 
     typer.echo("forgotten" if credentials.forget() else "nothing was kept")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from scorer.platform import Platform
     from scorer.release.model import ChangeRequest, GateResult
+    from scorer.sdk import PlatformClient
 
 Url = Annotated[
     str | None,
@@ -29,11 +29,11 @@ Project = Annotated[
 
 
 @contextmanager
-def connected(url: str | None) -> Iterator[Platform]:
+def connected(url: str | None) -> Iterator[PlatformClient]:
     """The platform, as whoever's token it is."""
-    from scorer.platform import Platform
+    from scorer.sdk import PlatformClient
 
-    with Platform(url) as platform:
+    with PlatformClient(url) as platform:
         yield platform
 
 

@@ -1,5 +1,5 @@
 """How a model comes to production: change requests, calendar, shadow, read-outs, gates, release, rollback.
 
 One service layer (`scorer.release.service.Service`) over one database; pages, REST, the command line and
-`scorer.platform` are faces of it. Needs scorer[platform]; what answers shoppers imports none of it.
+`scorer.sdk` are faces of it. Needs scorer[platform]; what answers shoppers imports none of it.
 """

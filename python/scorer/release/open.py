@@ -40,7 +40,7 @@ _LEASE_SECONDS = 15.0
 _STOP_SECONDS = 10.0
 
 
-class Platform:
+class PlatformServices:
     """The platform in this process. Everything durable is in its database and data directory.
 
     Args:
@@ -178,7 +178,7 @@ def open_service(
     now: Callable[[], datetime] = utcnow,
     fleet: Fleet | None = None,
     events: EventLog | None = None,
-) -> Platform:
+) -> PlatformServices:
     """Opens the database (making it current) and puts everything on it.
 
     Args:
@@ -227,4 +227,4 @@ def open_service(
     )
     # Whether this process leads is asked once a round, for all of its parts.
     runner = Runner(store, changes, pipeline, reconciler, events=events, now=now)
-    return Platform(settings, store, fleet, registry, service, runner=runner, events=events, now=now)
+    return PlatformServices(settings, store, fleet, registry, service, runner=runner, events=events, now=now)

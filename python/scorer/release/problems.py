@@ -1,4 +1,4 @@
-"""What each refusal is called over HTTP: what REST answers with and `scorer.platform` raises again."""
+"""What each refusal is called over HTTP: what REST answers with and `scorer.sdk` raises again."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from scorer.web.identity import Identity
 from scorer.web.rendering import environment, query
 
 if TYPE_CHECKING:
-    from scorer.release.open import Platform
+    from scorer.release.open import PlatformServices
     from scorer.release.service import Service
     from scorer.release.settings import Settings
 
@@ -35,7 +35,7 @@ API = "/api/"
 class Web:
     """What the pages share."""
 
-    platform: Platform
+    platform: PlatformServices
     settings: Settings
     identity: Identity
     assets: Assets = field(default_factory=Assets)
@@ -55,7 +55,7 @@ class Web:
         return self._templates.get_template(template).render(**values)
 
 
-def create_app(platform: Platform, settings: Settings) -> FastAPI:
+def create_app(platform: PlatformServices, settings: Settings) -> FastAPI:
     """The application.
 
     Args:
@@ -94,7 +94,7 @@ def create_app(platform: Platform, settings: Settings) -> FastAPI:
     return app
 
 
-def _mount_api(app: FastAPI, platform: Platform, identity: Identity) -> None:
+def _mount_api(app: FastAPI, platform: PlatformServices, identity: Identity) -> None:
     from scorer.web.api import PATH, create_api
 
     app.mount(PATH, create_api(platform, sessions=identity.of))

@@ -19,7 +19,7 @@ from scorer.errors import ConfigError, ScorerError
 from scorer.events import EventLog
 
 if TYPE_CHECKING:
-    from scorer.release.open import Platform
+    from scorer.release.open import PlatformServices
     from scorer.release.settings import Settings
 
 _GRACE_SECONDS = 5
@@ -92,7 +92,7 @@ def _serve(settings: Settings, listener: socket.socket, events: EventLog, ready_
 
 
 def _ready(
-    url: str, settings: Settings, platform: Platform, events: EventLog, ready_file: Path | None
+    url: str, settings: Settings, platform: PlatformServices, events: EventLog, ready_file: Path | None
 ) -> None:
     events.info(
         "serving",
@@ -111,7 +111,7 @@ def _ready(
 class _Server(uvicorn.Server):
     """Ends with exit code 0 on a signal, and lets go of those who wait for events."""
 
-    def __init__(self, config: uvicorn.Config, platform: Platform, events: EventLog) -> None:
+    def __init__(self, config: uvicorn.Config, platform: PlatformServices, events: EventLog) -> None:
         super().__init__(config)
         self.on_ready: Any = None
         self._platform = platform

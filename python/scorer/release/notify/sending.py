@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 import httpcore
 
+from scorer import webhooks
 from scorer.errors import ScorerError
-from scorer.platform import webhooks
 from scorer.release.model import Severity
 from scorer.release.notify import addresses, targets
 

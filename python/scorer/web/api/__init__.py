@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from scorer.release.open import Platform
+    from scorer.release.open import PlatformServices
     from scorer.web.api.security import Sessions
 
 PATH = "/api/v1"
 
 
-def create_api(platform: Platform, *, sessions: Sessions | None = None) -> FastAPI:
+def create_api(platform: PlatformServices, *, sessions: Sessions | None = None) -> FastAPI:
     """The application, to be mounted at `PATH`.
 
     Args:

@@ -19,7 +19,7 @@ from scorer.web.api import checkpoints as checkpoints_api
 from scorer.web.api import docs, events, health, notifications, problems, projects, readouts, words
 
 if TYPE_CHECKING:
-    from scorer.release.open import Platform
+    from scorer.release.open import PlatformServices
     from scorer.web.api.security import Sessions
 
 _MAX_BODY = 1 << 20
@@ -34,7 +34,7 @@ _ALWAYS = {
 }
 
 
-def create(platform: Platform, *, sessions: Sessions | None) -> FastAPI:
+def create(platform: PlatformServices, *, sessions: Sessions | None) -> FastAPI:
     """The application."""
     from scorer import bridge
 

@@ -14,7 +14,7 @@ from scorer.release.errors import NotAllowedError, NotAuthenticatedError
 
 if TYPE_CHECKING:
     from scorer.release.model import Actor
-    from scorer.release.open import Platform
+    from scorer.release.open import PlatformServices
     from scorer.release.service import Service
 
 CSRF_HEADER = "X-CSRF-Token"
@@ -39,7 +39,7 @@ class Caller:
     """Whoever asks, and what he asks."""
 
     actor: Actor
-    platform: Platform
+    platform: PlatformServices
 
     @property
     def service(self) -> Service:
@@ -53,7 +53,7 @@ def _caller(
     csrf: Annotated[str | None, Security(_csrf)],
 ) -> Caller:
     state: Any = request.app.state
-    platform: Platform = state.platform
+    platform: PlatformServices = state.platform
     if "authorization" in request.headers:
         if bearer is None or not bearer.credentials:
             raise NotAuthenticatedError(

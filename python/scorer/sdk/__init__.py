@@ -2,9 +2,9 @@
 
 ::
 
-    from scorer.platform import Platform
+    from scorer.sdk import PlatformClient
 
-    with Platform() as platform:  # as `scorer login` kept it, or SCORER_PLATFORM_URL and _TOKEN
+    with PlatformClient() as platform:  # as `scorer login` kept it, or SCORER_PLATFORM_URL and _TOKEN
         change = platform.ship_test("bundle", "fraud.checkout", minutes=60)
         for event in platform.watch(change.id):
             print(event.message)
@@ -14,7 +14,6 @@ The same operations as REST and the pages; what is refused is raised as `scorer.
 Needs scorer[platform], of which it imports httpx and pydantic alone.
 """
 
-from scorer.platform.client import Platform
 from scorer.release.errors import (
     ConflictError,
     FrozenError,
@@ -27,6 +26,7 @@ from scorer.release.errors import (
     RefusedError,
     UnreachableError,
 )
+from scorer.sdk.client import PlatformClient
 
 __all__ = [
     "ConflictError",
@@ -35,7 +35,7 @@ __all__ = [
     "NotAllowedError",
     "NotAuthenticatedError",
     "NotFoundError",
-    "Platform",
+    "PlatformClient",
     "PlatformError",
     "QuotaError",
     "RefusedError",

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from scorer.platform.bundles import Bundles
-from scorer.platform.paging import Page
-from scorer.platform.results import ChangeDetail, Events, Figure, Readout
 from scorer.release.errors import InvalidError, UnreachableError
 from scorer.release.model import ChangeEvent, ChangeKind, ChangeRequest, ChangeState, GateSpec, Project, Stage
+from scorer.sdk.bundles import Bundles
+from scorer.sdk.paging import Page
+from scorer.sdk.results import ChangeDetail, Events, Figure, Readout
 
 _WAIT_SECONDS = 20.0
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
-from scorer.platform.base import Operations
-from scorer.platform.paging import Page
-from scorer.platform.results import BundleDetail, BundleInfo
 from scorer.release.errors import InvalidError
+from scorer.sdk.base import Operations
+from scorer.sdk.paging import Page
+from scorer.sdk.results import BundleDetail, BundleInfo
 
 _CHUNK = 1 << 18
 _UPLOAD_SECONDS = 600.0

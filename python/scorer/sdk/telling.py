@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
-from scorer.platform.base import Operations
-from scorer.platform.paging import Page
-from scorer.platform.results import Channel, Delivery, Health, Verified
 from scorer.release.model import AuditEntry, Severity
+from scorer.sdk.base import Operations
+from scorer.sdk.paging import Page
+from scorer.sdk.results import Channel, Delivery, Health, Verified
 
 
 class Telling(Operations):

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from scorer.platform.transport import Transport
+from scorer.sdk.transport import Transport
 
 T = TypeVar("T")
 

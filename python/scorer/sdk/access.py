@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from scorer.platform.base import Operations
-from scorer.platform.results import Member, NewToken, Token, User
 from scorer.release.model import Actor, Project, Role
+from scorer.sdk.base import Operations
+from scorer.sdk.results import Member, NewToken, Token, User
 
 
 class Access(Operations):

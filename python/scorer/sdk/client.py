@@ -1,4 +1,4 @@
-"""`Platform`: every operation, by the name that it has everywhere."""
+"""`PlatformClient`: every operation, by the name that it has everywhere."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from types import TracebackType
 
 import httpx
 
-from scorer.platform import credentials
-from scorer.platform.access import Access
-from scorer.platform.changes import Changes
-from scorer.platform.places import Places
-from scorer.platform.telling import Telling
-from scorer.platform.transport import Transport
+from scorer.sdk import credentials
+from scorer.sdk.access import Access
+from scorer.sdk.changes import Changes
+from scorer.sdk.places import Places
+from scorer.sdk.telling import Telling
+from scorer.sdk.transport import Transport
 
 
-class Platform(Access, Changes, Places, Telling):
+class PlatformClient(Access, Changes, Places, Telling):
     """One platform, as one user. May be used by several threads at once.
 
     Args:
@@ -40,7 +40,7 @@ class Platform(Access, Changes, Places, Telling):
         """Closes the connections."""
         self._transport.close()
 
-    def __enter__(self) -> Platform:
+    def __enter__(self) -> PlatformClient:
         return self
 
     def __exit__(

@@ -2,7 +2,7 @@
 
 Copy this file, or call `verify`; it needs nothing but the standard library::
 
-    from scorer.platform import webhooks
+    from scorer import webhooks
 
     webhooks.verify(secret, request.headers["Scorer-Signature"], request.body)
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from scorer.platform.base import Operations
-from scorer.platform.results import CalendarPage, CheckpointView, Free, RolledBack
 from scorer.release.model import Freeze, FreezeWindow, RecordedTable
+from scorer.sdk.base import Operations
+from scorer.sdk.results import CalendarPage, CheckpointView, Free, RolledBack
 
 
 class Places(Operations):
