@@ -233,6 +233,11 @@ mlflow: .build/mlflow/.packages ## An MLflow server into .build/mlflow, for the 
 .PHONY: airflow
 airflow: .build/airflow/.packages ## Airflow into .build/airflow, for the test that runs the learning DAG
 
+.PHONY: docs
+docs: .build/docs/.packages ## The documentation site into .build/site; a broken link is an error
+	$(call say,'Documentation site')
+	@'.build/docs/bin/mkdocs' build --quiet --clean
+
 .PHONY: wheel
 wheel: $(VENV)/.packages | cargo ## Build the wheel into target/wheels
 	@'$(BIN)/maturin' build --release --locked
