@@ -79,7 +79,7 @@ $(VENV)/.extension: $(VENV)/.packages $(RUST_SOURCES) | cargo
 
 .PHONY: demo
 demo: build ## The whole way through, on real or simulated transactions; options: make demo ARGS='--help'
-	@'$(RUN)' -m scorer.demo $(ARGS)
+	@'$(RUN)' -m examples.demo $(ARGS)
 
 .PHONY: test
 test: lint test-rust test-python ## Everything CI runs: lint, Rust tests, Python tests

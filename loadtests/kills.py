@@ -27,9 +27,9 @@ from typing import Any
 
 import httpx
 
+from examples.demo.process import environment
 from loadtests import ledger
 from scorer.client import Client, ClientError, RetryPolicy
-from scorer.demo.process import environment
 from scorer.errors import ScorerError
 from scorer.release.fleet import Fleet, Member
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, Role

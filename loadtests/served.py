@@ -23,7 +23,7 @@ def demo_settings(demo: Path) -> Path:
     """The demo's settings; runs the demo first where it has not been run."""
     settings = demo / "scorer.toml"
     if not settings.exists():
-        command = [sys.executable, "-m", "scorer.demo", "--output", str(demo)]
+        command = [sys.executable, "-m", "examples.demo", "--output", str(demo)]
         subprocess.run(command, cwd=ROOT, check=True)
     return settings
 

@@ -18,6 +18,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from examples.simulators.actions import catalogue
+from examples.simulators.weeks import Arrivals, Market, Shock, WeeksPlan
 from loadtests.figures import Figures
 from loadtests.learning.options import Options
 from scorer.bundle import Action, PolicySpec
@@ -25,8 +27,6 @@ from scorer.bundle.policy import Policy
 from scorer.learn.guardrails.audit import floor_of
 from scorer.learn.guardrails.caps import Duals, attribute_table, solve_caps
 from scorer.learn.guardrails.controller import CapState, ControllerSettings
-from scorer.simulate.actions import catalogue
-from scorer.simulate.weeks import Arrivals, Market, Shock, WeeksPlan
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from examples.loop.learner import QUICK, Learner, LoopPlan
+from examples.simulators.outcomes import decide
+from examples.simulators.payments import baseline_pmf
+from examples.simulators.task import authorise_task
+from examples.simulators.weeks import Market, WeeksPlan
 from loadtests.figures import Figures
 from loadtests.learning.options import Options
-from scorer.learn.loop.learner import QUICK, Learner, LoopPlan
-from scorer.simulate.outcomes import decide
-from scorer.simulate.payments import baseline_pmf
-from scorer.simulate.task import authorise_task
-from scorer.simulate.weeks import Market, WeeksPlan
 
 COMMAND = "make bench-learning ARGS=generations"
 WEEKS, PER_HOUR, SEEDS = 26, 60.0, 2

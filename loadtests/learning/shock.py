@@ -13,15 +13,15 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from examples.loop.learner import QUICK, Learner, LoopPlan
+from examples.simulators.actions import FACTORS
+from examples.simulators.outcomes import decide
+from examples.simulators.payments import ISSUER_NAMES, baseline_pmf
+from examples.simulators.task import authorise_task
+from examples.simulators.weeks import HOUR_MS, Arrivals, Market, Shock, WeeksPlan
 from loadtests.figures import Figures
 from loadtests.learning.options import Options
-from scorer.learn.loop.learner import QUICK, Learner, LoopPlan
 from scorer.learn.overlay import OverlaySettings
-from scorer.simulate.actions import FACTORS
-from scorer.simulate.outcomes import decide
-from scorer.simulate.payments import ISSUER_NAMES, baseline_pmf
-from scorer.simulate.task import authorise_task
-from scorer.simulate.weeks import HOUR_MS, Arrivals, Market, Shock, WeeksPlan
 
 Floats = npt.NDArray[np.float64]
 COMMAND = "make bench-learning ARGS=shock"

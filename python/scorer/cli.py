@@ -38,9 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "loadtest": ("scorer.commands.loadtest:loadtest", "Measure a server at a fixed rate against its SLA."),
     "learn": ("scorer.commands.learn:app", "Learn from decisions and their outcomes."),
-    "simulate": ("scorer.commands.simulate:app", "Simulate transactions and authorisations."),
     "audit": ("scorer.commands.audit:app", "Read and verify the platform's audit log."),
-    "demo": ("scorer.commands.demo:demo", "Train, publish, serve, replay and swap, end to end."),
 }
 
 # What comes with scorer[platform] alone; the message about a missing package names the extra.

@@ -20,11 +20,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "scorer.demo", "--quick", *arguments]
+    return [sys.executable, "-m", "examples.demo", "--quick", *arguments]
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT / "python"), "NO_COLOR": "1"}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)]), "NO_COLOR": "1"}
 
 
 def routing_file(path: Path) -> Path:

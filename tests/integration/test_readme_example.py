@@ -13,15 +13,15 @@ import pytest
 from servers import RunningServer, environment, settings, start_server
 from waiting import PATIENCE
 
+from examples.simulators.payments import Payments, contexts, log_baseline
+from examples.simulators.task import authorise_task, choices
+from examples.simulators.transactions import TransactionPlan, simulate_transactions
 from scorer.learn.bundles import build_fraud, build_oracle, near_greedy
 from scorer.learn.features import features
 from scorer.learn.fraud import FraudPlan, train_fraud
 from scorer.learn.oracle import OraclePlan, train_oracle
 from scorer.learn.split import SplitPlan
 from scorer.registry import Registry
-from scorer.simulate.payments import Payments, contexts, log_baseline
-from scorer.simulate.task import authorise_task, choices
-from scorer.simulate.transactions import TransactionPlan, simulate_transactions
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 TARGET = re.compile(r'(?<=Client\()"127\.0\.0\.1:\d+"')

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from examples.loop.learner import QUICK, LoopPlan
+from examples.simulators.actions import FACTORS
+from examples.simulators.payments import ISSUER_NAMES
+from examples.simulators.task import authorise_task
+from examples.simulators.weeks import Market, WeeksPlan
 from loadtests.learning.generations import Year, _drops, live
 from loadtests.learning.shock import first_lasting, lost_and_won, worst_shock
-from scorer.learn.loop.learner import QUICK, LoopPlan
-from scorer.simulate.actions import FACTORS
-from scorer.simulate.payments import ISSUER_NAMES
-from scorer.simulate.task import authorise_task
-from scorer.simulate.weeks import Market, WeeksPlan
 
 
 def test_drops_are_the_worst_of_each_seed_in_points_and_never_below_nothing():

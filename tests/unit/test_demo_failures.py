@@ -7,13 +7,13 @@ import io
 import pytest
 from rich.console import Console
 
-from scorer.demo.errors import DemoError
-from scorer.demo.narrate import Narrator
-from scorer.demo.plan import DemoPlan, Places
-from scorer.demo.process import ServerProcess, run_command
-from scorer.demo.run import run_demo
+from examples.demo.errors import DemoError
+from examples.demo.narrate import Narrator
+from examples.demo.plan import DemoPlan, Places
+from examples.demo.process import ServerProcess, run_command
+from examples.demo.run import run_demo
+from examples.simulators.transactions import TransactionPlan, simulate_transactions
 from scorer.learn.transactions import write_transactions
-from scorer.simulate.transactions import TransactionPlan, simulate_transactions
 
 
 def fails(places: Places, plan: DemoPlan | None = None) -> str:
@@ -61,7 +61,7 @@ def test_a_defect_leaves_its_traceback_in_a_file(tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by zero\nand more")
 
-    monkeypatch.setattr("scorer.demo.data.features", broken)
+    monkeypatch.setattr("examples.demo.data.features", broken)
     said = fails(Places(None, None, tmp_path))
     assert said.startswith("Data and features: ZeroDivisionError: by zero; the traceback is in ")
     assert "in broken" in (tmp_path / "traceback.txt").read_text()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from scorer.demo import figures
-from scorer.demo.narrate import Narrator
-from scorer.demo.results import (
+from examples.demo import figures
+from examples.demo.narrate import Narrator
+from examples.demo.results import (
     action_use,
     answers_by_bundle,
     authorisation,
@@ -18,10 +18,10 @@ from scorer.demo.results import (
     latencies,
     latency,
 )
-from scorer.demo.traffic import AUTHORISE, FRAUD, Answers, Measured
-from scorer.simulate.actions import catalogue
-from scorer.simulate.payments import Payments, contexts, log_baseline
-from scorer.simulate.transactions import TransactionPlan, simulate_transactions
+from examples.demo.traffic import AUTHORISE, FRAUD, Answers, Measured
+from examples.simulators.actions import catalogue
+from examples.simulators.payments import Payments, contexts, log_baseline
+from examples.simulators.transactions import TransactionPlan, simulate_transactions
 
 
 @pytest.fixture(scope="module")

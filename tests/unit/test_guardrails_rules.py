@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from logged import two_actions_logged
 
+from examples.simulators.actions import RULES, catalogue
+from examples.simulators.payments import contexts
+from examples.simulators.task import CONTEXT, context_rows
+from examples.simulators.transactions import TransactionPlan, simulate_transactions
 from scorer.bundle import PolicySpec
 from scorer.learn.columns import Column
 from scorer.learn.errors import DataError
 from scorer.learn.guardrails.audit import audit_masks, audit_pmf, floor_of
 from scorer.learn.guardrails.rules import Rule, RuleSet, named_columns, read_rules
-from scorer.simulate.actions import RULES, catalogue
-from scorer.simulate.payments import contexts
-from scorer.simulate.task import CONTEXT, context_rows
-from scorer.simulate.transactions import TransactionPlan, simulate_transactions
 
 FACTORS = [action.factors for action in catalogue()]
 # What the simulator derives from a payment's columns, as facts.

@@ -8,23 +8,24 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from examples.loop.__main__ import app as loop
+from examples.loop.comparison import arm, compare
+from examples.loop.learner import QUICK, Learner, LoopPlan
+from examples.loop.rules import IssuerRules
+from examples.simulators.actions import codes
+from examples.simulators.outcomes import as_of, decide
+from examples.simulators.payments import baseline_pmf, baseline_rule
+from examples.simulators.task import authorise_task
+from examples.simulators.weeks import Market, Shock, WeeksPlan
 from scorer.bundle import revise
 from scorer.bundle.models import OverlaySpec
 from scorer.commands.learn import app
 from scorer.learn import experience_files
 from scorer.learn.bundles import build_candidate
 from scorer.learn.experience import State, concatenate
-from scorer.learn.loop.comparison import arm, compare
-from scorer.learn.loop.learner import QUICK, Learner, LoopPlan
-from scorer.learn.loop.rules import IssuerRules
 from scorer.learn.overlay import OverlaySettings
 from scorer.learn.overlay.live import oracle_scores, untaught_since
 from scorer.learn.training import fit as train
-from scorer.simulate.actions import codes
-from scorer.simulate.outcomes import as_of, decide
-from scorer.simulate.payments import baseline_pmf, baseline_rule
-from scorer.simulate.task import authorise_task
-from scorer.simulate.weeks import Market, Shock, WeeksPlan
 
 TASK = authorise_task()
 TINY = LoopPlan(
@@ -150,9 +151,9 @@ def test_comparison():
 
 
 def test_compare_command_draws_and_tells(tmp_path, monkeypatch):
-    monkeypatch.setattr("scorer.learn.loop.comparison.LoopPlan", lambda: TINY)
+    monkeypatch.setattr("examples.loop.comparison.LoopPlan", lambda: TINY)
     done = CliRunner().invoke(
-        app, ["compare", "-o", str(tmp_path / "c"), "--weeks", "1", "--payments", "2000"]
+        loop, ["compare", "-o", str(tmp_path / "c"), "--weeks", "1", "--payments", "2000"]
     )
     assert done.exit_code == 0, done.output
     assert "as planned" in done.output

@@ -9,6 +9,9 @@ import pytest
 import xgboost
 from sklearn.metrics import roc_auc_score
 
+from examples.simulators.payments import Payments, contexts, log_baseline
+from examples.simulators.task import CONTEXT, authorise_task, choices, context_rows, mask_bytes
+from examples.simulators.transactions import TransactionPlan, simulate_transactions
 from scorer.bundle import Bundle
 from scorer.learn.bundles import build_fraud, build_oracle, near_greedy
 from scorer.learn.columns import named_row
@@ -17,9 +20,6 @@ from scorer.learn.features import FEATURES, features
 from scorer.learn.fraud import FraudPlan, fraud_columns, test_rows, train_fraud
 from scorer.learn.oracle import LoggedChoices, OraclePlan, train_oracle
 from scorer.learn.split import SplitPlan
-from scorer.simulate.payments import Payments, contexts, log_baseline
-from scorer.simulate.task import CONTEXT, authorise_task, choices, context_rows, mask_bytes
-from scorer.simulate.transactions import TransactionPlan, simulate_transactions
 
 # pytest would take the name for a test.
 rows_that_judge = test_rows

@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from examples.simulators.actions import codes
+from examples.simulators.outcomes import as_of, decide
+from examples.simulators.payments import ISSUER_NAMES, baseline_pmf
+from examples.simulators.task import authorise_task
+from examples.simulators.weeks import Market, WeeksPlan
 from scorer.bundle.models import OverlaySpec
 from scorer.learn.errors import DataError
 from scorer.learn.experience import State
@@ -26,11 +31,6 @@ from scorer.learn.overlay import (
     offsets,
 )
 from scorer.learn.overlay.guard import cusum
-from scorer.simulate.actions import codes
-from scorer.simulate.outcomes import as_of, decide
-from scorer.simulate.payments import ISSUER_NAMES, baseline_pmf
-from scorer.simulate.task import authorise_task
-from scorer.simulate.weeks import Market, WeeksPlan
 
 TASK = authorise_task()
 DESIGN = Design(TASK, "issuer")

@@ -1,4 +1,4 @@
-"""`scorer simulate`: files that the rest can read."""
+"""`python -m examples.simulators`: files that learning can read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from scorer.commands.simulate import app
+from examples.simulators.__main__ import app
+from examples.simulators.actions import catalogue
 from scorer.learn import experience_files
 from scorer.learn.errors import DataError
 from scorer.learn.experience import State
 from scorer.learn.transactions import read_transactions
-from scorer.simulate.actions import catalogue
 
 
 def run(*arguments: str) -> str:

@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from scorer.simulate.actions import FACTORS, RULES, catalogue
-from scorer.simulate.payments import (
+from examples.simulators.actions import FACTORS, RULES, catalogue
+from examples.simulators.payments import (
     DECLINES,
     ISSUER_NAMES,
     SCA_COUNTRIES,
@@ -21,7 +21,7 @@ from scorer.simulate.payments import (
     draw,
     log_baseline,
 )
-from scorer.simulate.transactions import TransactionPlan, simulate_transactions
+from examples.simulators.transactions import TransactionPlan, simulate_transactions
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from examples.simulators.transactions import TransactionPlan, simulate_transactions
 from scorer.learn.errors import DataError
-from scorer.simulate.transactions import TransactionPlan, simulate_transactions
 
 PLAN = TransactionPlan(customers=1_000, terminals=2_000, days=60)
 

@@ -7,12 +7,12 @@ import hashlib
 import numpy as np
 import pytest
 
+from examples.simulators.actions import codes
+from examples.simulators.outcomes import as_of, decide
+from examples.simulators.payments import ISSUER_NAMES, Payments, baseline_pmf
+from examples.simulators.weeks import HOUR_MS, WEEK_MS, Market, Shock, WeeksPlan
 from scorer.learn.errors import DataError
 from scorer.learn.experience import State, concatenate
-from scorer.simulate.actions import codes
-from scorer.simulate.outcomes import as_of, decide
-from scorer.simulate.payments import ISSUER_NAMES, Payments, baseline_pmf
-from scorer.simulate.weeks import HOUR_MS, WEEK_MS, Market, Shock, WeeksPlan
 
 SHOCK = Shock(30, "NL-bank-0", "route", "A")
 

@@ -8,6 +8,7 @@ import pytest
 from learning import logged, small_task
 from typer.testing import CliRunner
 
+from examples.simulators.__main__ import app as simulators
 from scorer.bundle import inspect
 from scorer.cli import app
 from scorer.learn import experience_files
@@ -52,9 +53,9 @@ def test_a_task_is_read_back(places):
 
 
 def test_the_task_of_simulated_payments_can_be_written(tmp_path):
-    from scorer.simulate.task import authorise_task
+    from examples.simulators.task import authorise_task
 
-    done = CliRunner().invoke(app, ["simulate", "task", "--to", str(tmp_path / "action-authorise")])
+    done = CliRunner().invoke(simulators, ["task", "--to", str(tmp_path / "action-authorise")])
     assert done.exit_code == 0, done.output
     read, task = read_task(tmp_path / "action-authorise"), authorise_task()
     assert (read.name, read.context, read.action) == (task.name, task.context, task.action)

@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from examples.simulators.outcomes import as_of, decide
+from examples.simulators.task import authorise_task
+from examples.simulators.weeks import WEEK_MS, Arrivals, Market, WeeksPlan
 from loadtests.learning.exploration.oracle import Recipe, Trained
 from loadtests.learning.exploration.play import beyond_noise
 from loadtests.learning.exploration.view import Floats, Rule, View
@@ -30,9 +33,6 @@ from scorer.learn.overlay import (
     catch_up,
     logit,
 )
-from scorer.simulate.outcomes import as_of, decide
-from scorer.simulate.task import authorise_task
-from scorer.simulate.weeks import WEEK_MS, Arrivals, Market, WeeksPlan
 
 WINDOW_WEEKS = 8
 # At 30 payments an hour there is nothing new more often.

@@ -16,7 +16,6 @@ STEPS: dict[str, str] = {
     "train": "Train the next generation and build its bundle.",
     "evaluate": "Estimate what a bundle would have earned on logged decisions.",
     "overlay": "Fit what moved since the live oracle was trained.",
-    "compare": "Run the old solution against the one that learns, on simulated payments.",
     "run": "Run the steps of a generation, each once: join, train, evaluate, gate, publish.",
     "schedule": "Run the steps at their times.",
     "ab": "Compare bundles on live traffic: start, read, watch, stop.",

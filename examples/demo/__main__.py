@@ -1,0 +1,64 @@
+"""``python -m examples.demo``: the demo on the command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from examples.command_line import run
+from scorer.cli import TYPER_OPTIONS
+
+app = typer.Typer(**TYPER_OPTIONS)
+
+
+@app.command()
+def demo(
+    transactions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Parquet file of transactions; default: the handbook's in ../shared/data, else simulated.",
+        ),
+    ] = None,
+    routing: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file of routed payment attempts; default: the one in ../shared/data, else none.",
+        ),
+    ] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Simulate the transactions; ignore files in ../shared/data.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of every file written; default: demo-output.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Run every step on small data.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of data and training.")] = 0,
+) -> None:
+    """Train, publish, serve, replay and swap, end to end, on real or simulated transactions."""
+    # Idle threads of the numeric libraries sleep instead of spinning; the libraries read this when they load.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from examples.demo.plan import HANDBOOK, ROUTING, DemoPlan, Places, default_input, project_root
+    from examples.demo.process import end_on_sigterm
+    from examples.demo.run import run_demo
+
+    if simulated and transactions:
+        raise typer.BadParameter("--simulated and --transactions exclude each other")
+    if not simulated:
+        transactions = transactions or default_input(HANDBOOK)
+        routing = routing or default_input(ROUTING)
+    places = Places(
+        transactions=transactions,
+        routing=routing,
+        output=(output or project_root() / "demo-output").resolve(),
+    )
+    end_on_sigterm()
+    run_demo(places, DemoPlan.quick() if quick else DemoPlan.full(), seed)
+
+
+if __name__ == "__main__":
+    run(app, "python -m examples.demo")

@@ -1,0 +1,232 @@
+"""The server and the platform as processes of their own: started, watched, asked, always stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NoReturn, Self
+
+from examples.demo.errors import DemoError
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+
+
+class ServingProcess:
+    """A `scorer` command that serves; as a context manager it is stopped on the way out, whatever happened.
+
+    Args:
+        what: for messages.
+        command: the command's words, such as `("serve",)`.
+        settings: the settings file.
+        log: where its events go.
+    """
+
+    def __init__(self, what: str, command: tuple[str, ...], settings: Path, log: Path) -> None:
+        self._what = what
+        self._command = command_line(*command, "--config", str(settings))
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+        self._serving = threading.Event()
+        self._last_problem = ""
+        self._announced: Mapping[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(  # noqa: S603
+            self._command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        )
+        self._reader = threading.Thread(target=self._read, name="server-events", daemon=True)
+        self._reader.start()
+        try:
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return int(self._announced["pid"])
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def last_problem(self) -> str:
+        """The last thing that the server called an error or a warning."""
+        return self._last_problem
+
+    def stop(self) -> int:
+        """Asks it to drain, waits, and returns its exit code."""
+        process = self._process
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._finish_reading()
+        return process.returncode
+
+    def _finish_reading(self) -> None:
+        """Waits for the last words of a process that has ended."""
+        if self._reader is not None:
+            self._reader.join()
+        if self._process is not None and self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._serving.wait(0.02):
+            if not self.running:
+                self._finish_reading()
+                raise DemoError(
+                    f"{self._what} did not start: {self._last_problem or 'no reason given'}; see {self._log}"
+                )
+            if time.monotonic() > deadline:
+                raise DemoError(
+                    f"{self._what} was not ready after {_START_SECONDS:.0f} s:"
+                    f" {self._last_problem or 'no reason given'}; see {self._log}"
+                )
+
+    def _read(self) -> None:
+        """Copies events to the log file and picks out what matters. Ends with the process."""
+        process = self._process
+        if process is None or process.stderr is None:
+            return
+        with self._log.open("wb") as copy:
+            for line in process.stderr:
+                copy.write(line)
+                copy.flush()
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    self._last_problem = line.decode(errors="replace").strip()
+                    continue
+                if event.get("event") == "serving":
+                    self._announced = event
+                    self._serving.set()
+                elif event.get("level") in {"error", "warning"}:
+                    self._last_problem = str(event.get("error") or event.get("reason") or event.get("event"))
+
+
+class ServerProcess(ServingProcess):
+    """`scorer serve`.
+
+    Args:
+        settings: the settings file.
+        log: where its events go.
+    """
+
+    def __init__(self, settings: Path, log: Path) -> None:
+        super().__init__("the server", ("serve",), settings, log)
+
+    @property
+    def address(self) -> str:
+        """host:port of the data plane."""
+        listening = self._announced["grpc"]
+        tcp = [place for place in listening if not str(place).startswith("unix:")]
+        return str(tcp[0])
+
+    @property
+    def control(self) -> str:
+        """host:port of the control service."""
+        return str(self._announced["control"])
+
+
+class PlatformProcess(ServingProcess):
+    """`scorer platform serve`.
+
+    Args:
+        settings: the settings file.
+        log: where its events go.
+    """
+
+    def __init__(self, settings: Path, log: Path) -> None:
+        super().__init__("the platform", ("platform", "serve"), settings, log)
+
+    @property
+    def url(self) -> str:
+        """Where its pages are."""
+        return str(self._announced["url"])
+
+
+def command_line(*arguments: str) -> list[str]:
+    """A `scorer` command of this very installation."""
+    return [sys.executable, "-m", "scorer.cli", *arguments]
+
+
+def run_command(*arguments: str) -> dict[str, Any]:
+    """Runs a `scorer` command that prints JSON, as a user would, and returns what it printed.
+
+    Raises:
+        DemoError: it failed; the message is its last line.
+    """
+    done = subprocess.run(  # noqa: S603
+        command_line(*arguments, "--json"),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    try:
+        # A verdict of "not ok" comes with exit code 1 and with everything that was found.
+        found = json.loads(done.stdout)
+    except ValueError:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no reason given"]
+        raise DemoError(f"scorer {' '.join(arguments)} failed: {said[-1].removeprefix('error: ')}") from None
+    if not isinstance(found, dict):
+        raise DemoError(f"scorer {' '.join(arguments)} printed something else than a JSON object")
+    return found
+
+
+def run_quietly(*arguments: str) -> None:
+    """Runs a `scorer` command for what it does.
+
+    Raises:
+        DemoError: it failed; the message is its last line.
+    """
+    done = subprocess.run(  # noqa: S603
+        command_line(*arguments), capture_output=True, text=True, check=False, env=environment()
+    )
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no reason given"]
+        raise DemoError(f"scorer {' '.join(arguments)} failed: {said[-1].removeprefix('error: ')}")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's, without settings: a variable meant for another server must not reach the demo's own."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("SCORER_")} | more
+
+
+def end_on_sigterm() -> None:
+    """Makes SIGTERM end this process as Ctrl-C does, so that the server is stopped on the way out."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        del frame
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)

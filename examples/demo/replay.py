@@ -1,0 +1,185 @@
+"""The replay: batches on a bundle, payments from several threads, a swap of both bundles in the middle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from examples.demo.errors import DemoError
+from examples.demo.narrate import Bar
+from examples.demo.process import ServerProcess
+from examples.demo.traffic import FRAUD, TIMEOUT_S, Traffic
+from scorer.client import Client
+from scorer.learn.routing import RoutingLog
+
+ROUTE = "action.route"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Scores of many rows, all from one bundle."""
+
+    digest: str
+    scores: npt.NDArray[np.float64]
+    margins: npt.NDArray[np.float64]
+    labels: tuple[str, ...]
+    seconds: float
+
+
+def score_in_batches(client: Client, rows: npt.NDArray[np.float32], run: str) -> Batch:
+    """Scores rows through `ScoreBatch`, as many per request as the checkpoint allows.
+
+    Raises:
+        DemoError: another bundle took over in between.
+    """
+    most = client.describe(FRAUD).max_batch_rows
+    started = time.perf_counter()
+    answers = [
+        client.score_batch(FRAUD, rows[first : first + most], request_id=f"{run}-{first}", timeout=TIMEOUT_S)
+        for first in range(0, len(rows), most)
+    ]
+    digests = {answer.served.bundle for answer in answers}
+    if len(digests) != 1 or not all(answer.served.by_model for answer in answers):
+        raise DemoError(f"the batches were answered by {len(digests)} bundles or by a fallback; try again")
+    return Batch(
+        digest=digests.pop(),
+        scores=np.concatenate([np.asarray(answer.scores) for answer in answers]),
+        margins=np.concatenate([np.asarray(answer.margins) for answer in answers]),
+        labels=tuple(label for answer in answers for label in answer.decisions),
+        seconds=time.perf_counter() - started,
+    )
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What happened around a swap, in seconds since the traffic began.
+
+    Attributes:
+        ordered_at: when the aliases were moved.
+        first_answer: by checkpoint, when the new bundle first answered.
+        last_answer: by checkpoint, when the old bundle last answered.
+    """
+
+    ordered_at: float
+    first_answer: Mapping[str, float]
+    last_answer: Mapping[str, float]
+
+
+def drive(
+    traffic: Traffic,
+    server: ServerProcess,
+    bar: Bar,
+    least: int,
+    swap_at: float,
+    swap_seconds: float,
+    order: Callable[[], None],
+    old: Mapping[str, str],
+    new: Mapping[str, str],
+) -> Swap:
+    """Runs the traffic, orders the swap in its middle, and goes on until the new bundles have answered.
+
+    Args:
+        traffic: not started yet; it has more payments than `least`.
+        server: to notice if it dies.
+        bar: progress.
+        least: payments to send.
+        swap_at: share of them after which the swap is ordered.
+        swap_seconds: how long to wait for the new bundles.
+        order: moves the aliases.
+        old: checkpoint to the digest before.
+        new: checkpoint to the digest after.
+
+    Raises:
+        DemoError: a call failed, the server died, or the new bundles never answered.
+    """
+    traffic.start()
+    ordered_at = None
+    wanted_after = max(1, least // 10)
+    try:
+        while True:
+            traffic.check()
+            if not server.running:
+                raise DemoError(f"the server died in mid-traffic: {server.last_problem or 'no reason given'}")
+            done = traffic.done
+            bar.reach(min(done, least))
+            if ordered_at is None and done >= least * swap_at:
+                order()
+                ordered_at = traffic.seconds
+            swapped = ordered_at is not None and all(
+                traffic.answered_by(checkpoint, digest) >= wanted_after for checkpoint, digest in new.items()
+            )
+            if swapped and done >= least:
+                break
+            if traffic.finished or (ordered_at is not None and traffic.seconds - ordered_at > swap_seconds):
+                raise DemoError(
+                    f"the new bundles did not take over within {swap_seconds:.0f} s:"
+                    f" {server.last_problem or 'the server gave no reason'}"
+                )
+            # Progress is looked at, not waited on: nothing depends on how long this is.
+            time.sleep(0.02)
+    finally:
+        traffic.stop()
+    if ordered_at is None:
+        raise DemoError("the traffic ended before the swap")
+    timeline = traffic.measured.timeline
+    return Swap(
+        ordered_at=ordered_at,
+        first_answer={c: min(at for at, where, d in timeline if where == c and d == new[c]) for c in new},
+        last_answer={c: max(at for at, where, d in timeline if where == c and d == old[c]) for c in old},
+    )
+
+
+@dataclass(frozen=True)
+class RoutingReplay:
+    """The replayed part of the routing log, as the server would have routed it.
+
+    Attributes:
+        rows: positions in the log.
+        pmf: `[rows, providers]` as served.
+        chosen: `[rows]` the provider that was drawn.
+        digest: of the bundle.
+    """
+
+    rows: npt.NDArray[np.intp]
+    pmf: npt.NDArray[np.float64]
+    chosen: npt.NDArray[np.int64]
+    digest: str
+
+
+def replay_routing(
+    client: Client, log: RoutingLog, rows: npt.NDArray[np.intp], run: str, threads: int, bar: Bar
+) -> RoutingReplay:
+    """Asks the server for a provider for each of these attempts, with the probability of every provider."""
+    pmf = np.empty((len(rows), len(log.providers)))
+    chosen = np.empty(len(rows), dtype=np.int64)
+    digests: set[str] = set()
+
+    def ask(part: Sequence[int]) -> None:
+        for at in part:
+            row = int(rows[at])
+            features = {
+                column.name: column.named(float(value))
+                for column, value in zip(log.columns, log.context[row], strict=True)
+            }
+            answer = client.select_action(
+                ROUTE, features, include_pmf=True, request_id=f"{run}-r-{row}", timeout=TIMEOUT_S
+            )
+            if not answer.served.by_model:
+                raise DemoError(f"a fallback answered at {ROUTE}: {answer.served.fallback_reason}")
+            pmf[at], chosen[at] = answer.pmf, answer.action_index
+            digests.add(answer.served.bundle)
+
+    done = 0
+    with ThreadPoolExecutor(threads) as pool:
+        parts = [range(first, min(first + 64, len(rows))) for first in range(0, len(rows), 64)]
+        for part, _ in zip(parts, pool.map(ask, parts), strict=True):
+            done += len(part)
+            bar.reach(done)
+    if len(digests) != 1:
+        raise DemoError(f"{ROUTE} was answered by {len(digests)} bundles; one was expected")
+    return RoutingReplay(rows=rows, pmf=pmf, chosen=chosen, digest=digests.pop())

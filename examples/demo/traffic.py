@@ -1,0 +1,309 @@
+"""Payments through the real client: score, choose an action, see what comes of it, report it.
+
+Each thread takes a block of payments at a time: it scores them one by one,
+lets the rules say which actions are eligible at that risk, asks for an action
+one by one, lets the environment decide, and reports both outcomes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from examples.demo.errors import DemoError
+from examples.simulators.payments import Contexts, Payments
+from examples.simulators.task import CONTEXT, context_rows, mask_bytes
+from scorer.client import Client
+from scorer.client.results import Served
+from scorer.errors import ScorerError
+from scorer.learn.columns import Column, named_row
+from scorer.learn.transactions import Transactions
+
+FRAUD = "fraud.checkout"
+AUTHORISE = "action.authorise"
+
+# Generous: a demo on a busy laptop must not fail on a slow moment; latency is measured, not enforced here.
+TIMEOUT_S = 10.0
+
+
+@dataclass
+class Answers:
+    """What came back for `n` payments; one row each, -1 or NaN where a payment was not sent.
+
+    Attributes:
+        score: `[n]` fraud probability as served.
+        margin: `[n]` raw output as served.
+        action: `[n]` chosen action.
+        propensity: `[n]` with which probability.
+        expected: `[n]` the oracle's probability of it.
+        authorised: `[n]` 1 where the environment authorised it.
+        risk: `[n]` what the action's request carried as risk.
+        fraud_bundle: `[n]` which bundle scored, as position in `bundles`.
+        action_bundle: `[n]` which bundle chose.
+        sent_at: `[n]` seconds since the traffic began.
+    """
+
+    score: npt.NDArray[np.float64]
+    margin: npt.NDArray[np.float64]
+    action: npt.NDArray[np.int64]
+    propensity: npt.NDArray[np.float64]
+    expected: npt.NDArray[np.float64]
+    authorised: npt.NDArray[np.int64]
+    risk: npt.NDArray[np.float64]
+    fraud_bundle: npt.NDArray[np.int64]
+    action_bundle: npt.NDArray[np.int64]
+    sent_at: npt.NDArray[np.float64]
+
+    @staticmethod
+    def empty(n: int) -> Answers:
+        """Nothing sent yet."""
+        return Answers(
+            score=np.full(n, np.nan),
+            margin=np.full(n, np.nan),
+            action=np.full(n, -1, dtype=np.int64),
+            propensity=np.full(n, np.nan),
+            expected=np.full(n, np.nan),
+            authorised=np.full(n, -1, dtype=np.int64),
+            risk=np.full(n, np.nan),
+            fraud_bundle=np.full(n, -1, dtype=np.int64),
+            action_bundle=np.full(n, -1, dtype=np.int64),
+            sent_at=np.full(n, np.nan),
+        )
+
+
+@dataclass
+class Measured:
+    """Counts and times of one run; written under the traffic's lock, once per block.
+
+    Attributes:
+        latency_ms: by method, of every call, from the call to its answer, in the client.
+        execution_us: by method, what the server says its evaluation took.
+        answers: by checkpoint and bundle digest, how many.
+        timeline: (seconds, checkpoint, digest) of every answer.
+        fallbacks: answers that the model did not give.
+        unlogged: choices that the server could not log.
+        errors: calls that failed, by message.
+    """
+
+    latency_ms: dict[str, list[float]] = field(default_factory=dict)
+    execution_us: dict[str, list[int]] = field(default_factory=dict)
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    timeline: list[tuple[float, str, str]] = field(default_factory=list)
+    fallbacks: int = 0
+    unlogged: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def took(self, method: str, started: float, served: Served | None = None) -> None:
+        """Notes a call that has just been answered."""
+        self.latency_ms.setdefault(method, []).append((time.perf_counter() - started) * 1e3)
+        if served is not None:
+            self.execution_us.setdefault(method, []).append(served.exec_us)
+
+    def add(self, other: Measured) -> None:
+        """Takes over another's counts."""
+        for method, latencies in other.latency_ms.items():
+            self.latency_ms.setdefault(method, []).extend(latencies)
+        for method, times in other.execution_us.items():
+            self.execution_us.setdefault(method, []).extend(times)
+        self.answers.update(other.answers)
+        self.timeline.extend(other.timeline)
+        self.fallbacks += other.fallbacks
+        self.unlogged += other.unlogged
+        self.errors.update(other.errors)
+
+
+class Traffic:
+    """Sends payments from several threads until told to stop, or until all are sent.
+
+    Args:
+        client: shared by the threads.
+        columns: the fraud model's schema.
+        payments: the transactions to pay for.
+        rows: `[n, features]` theirs.
+        contexts: `[n]` theirs; the risk in it is replaced by the served score.
+        world: decides what is authorised.
+        run: goes into request ids, so that runs on one log never meet.
+        threads: how many.
+        block: payments a thread handles at a time.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        columns: Sequence[Column],
+        payments: Transactions,
+        rows: npt.NDArray[np.float32],
+        contexts: Contexts,
+        world: Payments,
+        run: str,
+        threads: int,
+        block: int,
+    ) -> None:
+        self._client = client
+        self._columns = columns
+        self._payments = payments
+        self._rows = rows
+        self.contexts = contexts
+        self.world = world
+        self._run = run
+        self._block = block
+        self._lock = threading.Lock()
+        self._next = 0
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._bundles: list[str] = []
+        self.done = 0
+        self.answers = Answers.empty(len(payments))
+        self.measured = Measured()
+        self._started = time.perf_counter()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"payments-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    @property
+    def bundles(self) -> tuple[str, ...]:
+        """Digests in order of their first answer."""
+        return tuple(self._bundles)
+
+    @property
+    def seconds(self) -> float:
+        """Since the traffic began."""
+        return time.perf_counter() - self._started
+
+    @property
+    def finished(self) -> bool:
+        """Every thread has ended."""
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def start(self) -> None:
+        """Begins to send."""
+        self._started = time.perf_counter()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """No further blocks; returns when the running ones are through.
+
+        Raises:
+            DemoError: a call failed.
+        """
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        self.check()
+
+    def check(self) -> None:
+        """Raises what a thread failed with, if one did."""
+        if self._failure is not None:
+            raise DemoError(f"the traffic stopped: {self._failure}") from self._failure
+
+    def answered_by(self, checkpoint: str, digest: str) -> int:
+        """How many answers this bundle has given so far."""
+        with self._lock:
+            return self.measured.answers[checkpoint, digest]
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.is_set():
+                with self._lock:
+                    first = self._next
+                    self._next += self._block
+                if first >= len(self._payments):
+                    return
+                self._handle(np.arange(first, min(first + self._block, len(self._payments))))
+        except ScorerError as error:
+            with self._lock:
+                self.measured.errors[str(error)] += 1
+                self._failure = error
+            self._stop.set()
+        except Exception as error:  # a thread's failure must reach the main thread, whatever it is
+            self._failure = error
+            self._stop.set()
+
+    def _handle(self, block: npt.NDArray[np.intp]) -> None:
+        seen = Measured()
+        self._score(block, seen)
+        given = replace(self.contexts.take(block), risk=self.answers.risk[block])
+        self._choose(block, given, seen)
+        chosen = self.answers.action[block]
+        self.answers.authorised[block] = self.world.authorised(given, chosen)
+        self._report(block, seen)
+        with self._lock:
+            self.done += len(block)
+            self.measured.add(seen)
+
+    def _score(self, block: npt.NDArray[np.intp], seen: Measured) -> None:
+        for i in block:
+            features = named_row(self._columns, self._rows[i])
+            self.answers.sent_at[i] = self.seconds
+            started = time.perf_counter()
+            answer = self._client.score(
+                FRAUD, features, request_id=self._id("f", i), entity=self._entity(i), timeout=TIMEOUT_S
+            )
+            seen.took("Score", started, answer.served)
+            self.answers.score[i], self.answers.margin[i] = answer.score, answer.margin
+            # What the next request carries is what the model saw in training: a float32.
+            self.answers.risk[i] = np.float32(answer.score)
+            self.answers.fraud_bundle[i] = self._count(seen, FRAUD, answer.served)
+
+    def _choose(self, block: npt.NDArray[np.intp], given: Contexts, seen: Measured) -> None:
+        rows, masks = context_rows(given), given.eligible()
+        for at, i in enumerate(block):
+            features, mask = named_row(CONTEXT, rows[at]), mask_bytes(masks[at])
+            started = time.perf_counter()
+            answer = self._client.select_action(
+                AUTHORISE,
+                features,
+                eligible=mask,
+                request_id=self._id("a", i),
+                entity=self._entity(i),
+                timeout=TIMEOUT_S,
+            )
+            seen.took("SelectAction", started, answer.served)
+            if not masks[at, answer.action_index]:
+                raise DemoError(f"payment {self._id('a', i)}: {answer.action} was chosen and is not eligible")
+            self.answers.action[i] = answer.action_index
+            self.answers.propensity[i] = answer.propensity
+            self.answers.expected[i] = answer.expected_reward
+            self.answers.action_bundle[i] = self._count(seen, AUTHORISE, answer.served)
+            seen.unlogged += not answer.logged
+
+    def _report(self, block: npt.NDArray[np.intp], seen: Measured) -> None:
+        for i in block:
+            reports = (
+                (AUTHORISE, self._id("a", i), "authorised", float(self.answers.authorised[i])),
+                (FRAUD, self._id("f", i), "fraud", float(self._payments.fraud[i])),
+            )
+            for checkpoint, decision, kind, value in reports:
+                started = time.perf_counter()
+                self._client.report_outcome(
+                    checkpoint,
+                    decision,
+                    kind,
+                    value,
+                    occurred_at_ms=int(self._payments.time_ms[i]),
+                    timeout=TIMEOUT_S,
+                )
+                seen.took("ReportOutcome", started)
+
+    def _count(self, seen: Measured, checkpoint: str, served: Served) -> int:
+        seen.answers[checkpoint, served.bundle] += 1
+        seen.timeline.append((self.seconds, checkpoint, served.bundle))
+        seen.fallbacks += not served.by_model
+        with self._lock:
+            if served.bundle not in self._bundles:
+                self._bundles.append(served.bundle)
+            return self._bundles.index(served.bundle)
+
+    def _id(self, kind: str, i: int) -> str:
+        return f"{self._run}-{kind}-{self._payments.ids[i]}"
+
+    def _entity(self, i: int) -> str:
+        return f"customer-{self._payments.customer[i]}"

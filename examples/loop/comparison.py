@@ -1,0 +1,183 @@
+"""The article's two months: the old solution against the one that learns, as an A/B test on shoppers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from examples.loop.learner import Learner, LoopPlan
+from examples.loop.rules import IssuerRules
+from examples.simulators.outcomes import as_of, decide
+from examples.simulators.payments import baseline_pmf
+from examples.simulators.task import authorise_task
+from examples.simulators.weeks import Market, WeeksPlan
+from scorer.learn.ab.ratio import RatioCheck, check_ratio
+from scorer.learn.ab.scores import differences
+from scorer.learn.ab.sequence import bounds
+from scorer.learn.experience import Experience, State, concatenate
+from scorer.learn.ope.sequences import tune
+
+Floats = npt.NDArray[np.float64]
+DAY_MS = 86_400_000
+ARMS = ("old", "new")
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Rate:
+    """An arm's authorisation rate over a week, of the outcomes that came.
+
+    Attributes:
+        payments: how many outcomes.
+        value: their mean.
+        low: of the 95 % Wilson interval.
+        high: of the same.
+        truth: mean P(authorised) of everything decided, which only a simulation knows.
+    """
+
+    payments: int
+    value: float
+    low: float
+    high: float
+    truth: float
+
+
+@dataclass(frozen=True)
+class ComparedWeek:
+    """Both arms in one week.
+
+    Attributes:
+        week: from 1.
+        rates: old and new.
+        best: mean of the highest possible, by truth.
+    """
+
+    week: int
+    rates: tuple[Rate, Rate]
+    best: float
+
+
+@dataclass(frozen=True)
+class Day:
+    """What the A/B test said when a day ended: new minus old, 95 % at every day at once.
+
+    Attributes:
+        day: from 1.
+        outcomes: known by then.
+        value: difference of authorisation rates.
+        low: of the confidence sequence.
+        high: of the same.
+    """
+
+    day: int
+    outcomes: int
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The whole of it.
+
+    Attributes:
+        weeks: in order.
+        days: in order.
+        ratio: whether shoppers are split as planned.
+        seed: of the traffic.
+        per_hour: payments.
+    """
+
+    weeks: tuple[ComparedWeek, ...]
+    days: tuple[Day, ...]
+    ratio: RatioCheck
+    seed: int
+    per_hour: float
+
+
+def compare(
+    weeks: int,
+    per_week: int,
+    seed: int,
+    plan: LoopPlan | None = None,
+    advance: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Runs both solutions side by side.
+
+    A week comes before, in which a fifth of the payments is drawn evenly over what is eligible: the
+    old solution's A/B tests are read off it, and the new one's first generation is trained on it.
+    Then shoppers are split in halves by a keyed hash. Issuers drift in week 6. Each arm sees its own
+    payments only; the old one stays as it is, the new one is trained every week.
+
+    Args:
+        weeks: how many.
+        per_week: payments of both arms together.
+        seed: of the traffic.
+        plan: how the new one learns.
+        advance: told each week that is over.
+    """
+    market = Market(WeeksPlan(weeks=weeks + 1, per_hour=per_week / 168, drift_week=7), seed)
+    task, first = authorise_task(), market.week(1)
+    before = decide(market, first, baseline_pmf(first.contexts), "baseline")
+    begin = market.plan.week_ms(2)
+    rules = IssuerRules(as_of(before, begin))
+    learner = Learner(market, task, plan or LoopPlan(), before)
+    told, logs = [], []
+    for week in range(1, weeks + 1):
+        arrivals = market.week(week + 1)
+        truth, best = market.truth(arrivals), []
+        new = np.array([arm(name) for name in arrivals.entity], dtype=bool)
+        learner.retrain(market.plan.week_ms(week + 1))
+        rates = []
+        for lane, rows in ((0, ~new), (1, new)):
+            own, hidden = arrivals.take(rows), truth[rows]
+            if lane == 0:
+                chosen = rules.pmf(own)
+                made = decide(market, own, chosen, "rules", ARMS[0], truth=hidden)
+                value = (chosen * hidden).sum(axis=1)
+            else:
+                served = learner.serve(own, hidden)
+                made, value = served.experience, served.value
+            best.append(market.best(own, hidden))
+            rates.append(_rate(made.reward[made.state == State.SETTLED], float(value.mean())))
+            logs.append(made)
+        told.append(ComparedWeek(week, (rates[0], rates[1]), float(np.concatenate(best).mean())))
+        advance(f"week {week}")
+    days, ratio = _days(concatenate(logs), begin, weeks * 7)
+    return Comparison(tuple(told), days, ratio, seed, market.plan.per_hour)
+
+
+def arm(shopper: str, key: bytes = b"compare") -> int:
+    """0 or 1 with even chances, always the same for a shopper."""
+    return hashlib.blake2b(shopper.encode(), key=key, digest_size=8).digest()[0] & 1
+
+
+def _days(log: Experience, begin_ms: int, days: int) -> tuple[tuple[Day, ...], RatioCheck]:
+    """The test as it was read at every midnight, from the outcomes known by then."""
+    log = log.take(np.argsort(log.time_ms, kind="stable"))
+    new = np.array([log.lanes[code] == ARMS[1] for code in log.lane]).astype(np.int64)
+    shopper = np.unique(log.entity, return_inverse=True)[1]
+    # Fixed before the first look: narrowest half-way, at the variance of authorisations near 0.8.
+    rho2 = tune(ALPHA, 4 * 0.16 * len(log) / 2)
+    read = []
+    for day in range(1, days + 1):
+        settled = as_of(log, begin_ms + day * DAY_MS)
+        known = settled.state == State.SETTLED
+        rows = np.flatnonzero(known)
+        score = differences(new[rows], log.reward[rows], np.zeros((len(rows), 2)), (0.5, 0.5), 1)
+        found = bounds(score, shopper[rows], ALPHA, rho2)
+        read.append(Day(day, len(rows), found.value, found.low, found.high))
+    first = np.unique(shopper, return_index=True)[1]
+    counts = np.bincount(new[first], minlength=2)
+    return tuple(read), check_ratio([int(n) for n in counts], (0.5, 0.5), ALPHA)
+
+
+def _rate(reward: Floats, truth: float) -> Rate:
+    """With Wilson's interval."""
+    n, p, z = len(reward), float(reward.mean()), 1.959964
+    middle, half = (p + z * z / (2 * n)), z * float(np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)))
+    return Rate(n, p, (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n), truth)

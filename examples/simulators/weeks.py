@@ -1,0 +1,318 @@
+"""Weeks of simulated payments: shoppers who come back, issuers that change their minds.
+
+The same actions, rules and world as `payments`, spread over time. Traffic has
+seeds; shoppers, the drift and everything hidden are drawn from fixed ones.
+docs/simulators.md states every distribution; a test holds their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from examples.simulators.actions import FACTORS, codes
+from examples.simulators.payments import (
+    ISSUER_NAMES,
+    WORLD_SEED,
+    Bools,
+    Contexts,
+    Floats,
+    Ints,
+    Payments,
+    World,
+    cards,
+)
+from examples.simulators.task import context_rows
+from scorer.learn.errors import DataError
+from scorer.learn.transactions import DAY_MS
+
+HOUR_MS = 3_600_000
+WEEK_MS = 7 * DAY_MS
+# What issuers turn to when they drift; fixed, so that every run meets the same change.
+DRIFT_SEED = 20_260_606
+_BLOCK = 8192
+
+Rows32 = npt.NDArray[np.float32]
+PolicyFunction = Callable[[Rows32, Bools], npt.NDArray[Any]]
+"""Contexts `[n, context columns]` and what is eligible `[n, K]` to probabilities `[n, K]`."""
+
+
+@dataclass(frozen=True)
+class Shock:
+    """An issuer begins to decline one family of actions.
+
+    Attributes:
+        hour: when, in hours since the start.
+        issuer: its name.
+        factor: with `value` names the family.
+        value: of the factor.
+        declined: share of what would have been authorised that is declined now.
+        hours: for how long; None for good.
+    """
+
+    hour: float
+    issuer: str
+    factor: str
+    value: str
+    declined: float = 0.9
+    hours: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("issuer", self.issuer, ISSUER_NAMES),
+            ("factor", self.factor, tuple(FACTORS)),
+            ("value", self.value, FACTORS.get(self.factor, ())),
+        ):
+            if value not in known:
+                raise DataError(f'shock: {name} "{value}" is unknown; one of {", ".join(known)}')
+        if not (0 < self.declined <= 1 and self.hour >= 0 and (self.hours is None or self.hours > 0)):
+            raise DataError(
+                f"shock: hour {self.hour}, declined {self.declined}, hours {self.hours}: hour must be 0 or"
+                " more, declined above 0 and at most 1, hours above 0"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Shock:
+        """`HOUR:ISSUER:FACTOR=VALUE`, as on the command line."""
+        try:
+            hour, issuer, family = text.split(":")
+            factor, value = family.split("=")
+            return cls(float(hour), issuer, factor, value)
+        except ValueError as error:
+            raise DataError(
+                f'shock: "{text}" is not HOUR:ISSUER:FACTOR=VALUE, such as 132:NL-bank-0:route=A'
+            ) from error
+
+    def concerns(self, arrivals: Arrivals, start_ms: int) -> Bools:
+        """`[n]` payments that meet it."""
+        since = (arrivals.time_ms - start_ms) / HOUR_MS - self.hour
+        during = (since >= 0) & (since < (np.inf if self.hours is None else self.hours))
+        return np.asarray(during & (arrivals.contexts.issuer == ISSUER_NAMES.index(self.issuer)))
+
+    @property
+    def family(self) -> Bools:
+        """`[K]` the actions concerned."""
+        return np.asarray(
+            codes()[:, list(FACTORS).index(self.factor)] == FACTORS[self.factor].index(self.value)
+        )
+
+
+@dataclass(frozen=True)
+class WeeksPlan:
+    """What to simulate.
+
+    Attributes:
+        weeks: how many; the first is week 1.
+        per_hour: payments an hour, on average over a day.
+        shoppers: who pay.
+        start: first day, YYYY-MM-DD.
+        swing: how much busier than on average the busiest hour is (15:00); 0 for an even day.
+        drift_week: the week at whose start issuers change their taste; None for never.
+        drift_issuers: how many of them.
+        shocks: what else happens.
+    """
+
+    weeks: int = 9
+    per_hour: float = 60.0
+    shoppers: int = 20_000
+    start: str = "2026-01-05"
+    swing: float = 0.6
+    drift_week: int | None = 6
+    drift_issuers: int = 3
+    shocks: tuple[Shock, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.weeks < 1 or self.shoppers < 1 or not self.per_hour * 24 >= 1 or not 0 <= self.swing < 1:
+            raise DataError(
+                f"simulation: weeks {self.weeks}, shoppers {self.shoppers}, per_hour {self.per_hour}, swing"
+                f" {self.swing}: at least a week, a shopper and a payment a day are needed, swing in [0, 1)"
+            )
+
+    @property
+    def start_ms(self) -> int:
+        """Unix time of the first day."""
+        return int(np.datetime64(self.start, "ms").astype(np.int64))
+
+    def week_ms(self, week: int) -> int:
+        """Unix time at which week `week` (from 1) starts."""
+        return self.start_ms + (week - 1) * WEEK_MS
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """`n` payments in order of time, before anything is chosen.
+
+    Attributes:
+        contexts: what is known.
+        number: `[n]` unique within a seed.
+        shopper: `[n]` who pays.
+        time_ms: `[n]` when, Unix time.
+        luck: `[n, 4]` uniform draws that settle the choice, whether the
+            outcome is late, how late, and whether it is ever reported: the
+            same for every policy, like `Contexts.chance`. Not features.
+    """
+
+    contexts: Contexts
+    number: Ints
+    shopper: Ints
+    time_ms: Ints
+    luck: Floats
+
+    def __len__(self) -> int:
+        return len(self.shopper)
+
+    def take(self, rows: npt.NDArray[Any] | slice) -> Arrivals:
+        """The payments at `rows`."""
+        taken = Arrivals(
+            self.contexts.take(rows),
+            self.number[rows],
+            self.shopper[rows],
+            self.time_ms[rows],
+            self.luck[rows],
+        )
+        # What was worked out for all payments at once need not be for each part.
+        for name in ("rows", "eligible", "entity"):
+            if name in self.__dict__:
+                taken.__dict__[name] = self.__dict__[name][rows]
+        return taken
+
+    def between(self, start_ms: int, end_ms: int) -> Arrivals:
+        """The payments of `[start_ms, end_ms)`."""
+        first, last = np.searchsorted(self.time_ms, [start_ms, end_ms])
+        return self.take(slice(int(first), int(last)))
+
+    @cached_property
+    def rows(self) -> Rows32:
+        """`[n, context columns]` as requests carry them."""
+        return context_rows(self.contexts)
+
+    @cached_property
+    def eligible(self) -> Bools:
+        """`[n, K]`."""
+        parts = [self.contexts.take(part).eligible() for part in blocks(len(self))]
+        return np.concatenate(parts) if parts else self.contexts.eligible()
+
+    @cached_property
+    def entity(self) -> npt.NDArray[np.str_]:
+        """`[n]` the shoppers' names."""
+        return np.char.add("shopper-", np.char.zfill(self.shopper.astype(np.str_), 7))
+
+
+class Market:
+    """Traffic and hidden truth over time; `truth` and `best` are for judges alone."""
+
+    def __init__(self, plan: WeeksPlan, seed: int = 0) -> None:
+        self.plan, self.seed = plan, seed
+        before = World.draw(WORLD_SEED)
+        self._before = Payments.of(before)
+        self._after = Payments.of(drifted(before, plan.drift_issuers))
+        self._cards = cards(plan.shoppers)
+        self._mean_amount = _stream(5, plan.shoppers) * 95 + 5
+        self._busy = np.cumsum(_stream(6, plan.shoppers))
+
+    def day(self, day: int) -> Arrivals:
+        """The payments of day `day`, from 0; the same whichever other days are made."""
+        plan = self.plan
+        n = int((day + 1) * 24 * plan.per_hour) - int(day * 24 * plan.per_hour)
+        rng = np.random.default_rng([self.seed, day, WORLD_SEED])
+        shopper = np.searchsorted(self._busy, rng.random(n) * self._busy[-1], side="right")
+        busy = np.cumsum(1 + plan.swing * np.cos(2 * np.pi * (np.arange(24) + 0.5 - 15.5) / 24))
+        since = np.sort(np.interp(rng.random(n), np.append(0, busy / busy[-1]), np.arange(25)))
+        mean = self._mean_amount[shopper]
+        amount = rng.normal(mean, mean / 2)
+        amount = np.round(np.where(amount < 0, rng.random(n) * 2 * mean, amount), 2)
+        fraud = rng.random(n) < 0.008
+        again = rng.random(n) < 0.12
+        return Arrivals(
+            contexts=Contexts(
+                amount=np.asarray(amount, dtype=np.float64),
+                hour=np.minimum(since.astype(np.int64), 23),
+                issuer=self._cards["issuer"][shopper],
+                scheme=self._cards["scheme"][shopper],
+                device=np.where(rng.random(n) < self._cards["app"][shopper], 0, 1),
+                last_decline=np.where(again, np.where(rng.random(n) < 0.8, 1, 2), 0),
+                earlier_attempts=np.where(again, np.minimum(rng.geometric(0.6, n), 12), 0),
+                has_token=self._cards["token"][shopper],
+                low_value_count=np.minimum(rng.geometric(0.35, n) - 1, 8),
+                risk=np.where(fraud, rng.beta(2, 2, n), rng.beta(0.3, 20, n)),
+                chance=rng.random(n),
+            ),
+            number=day * 10_000_000 + np.arange(n),
+            shopper=shopper,
+            time_ms=plan.start_ms + day * DAY_MS + (since * HOUR_MS).astype(np.int64),
+            luck=rng.random((n, 4)),
+        )
+
+    def days(self, first: int, end: int) -> Arrivals:
+        """The payments of days `[first, end)`."""
+        return concatenated([self.day(day) for day in range(first, end)])
+
+    def week(self, week: int) -> Arrivals:
+        """The payments of week `week`, from 1."""
+        return self.days(7 * (week - 1), 7 * week)
+
+    def truth(self, arrivals: Arrivals) -> Floats:
+        """`[n, K]` P(authorised | context, action) at the time of each payment, eligible or not."""
+        plan, out = self.plan, np.empty((len(arrivals), len(codes())))
+        turn = np.inf if plan.drift_week is None else plan.week_ms(plan.drift_week)
+        for part in blocks(len(arrivals)):
+            some = arrivals.take(part)
+            early = int(np.searchsorted(some.time_ms, turn))
+            value = np.concatenate(
+                [
+                    world.probability(some.contexts.take(rows))
+                    for world, rows in ((self._before, slice(0, early)), (self._after, slice(early, None)))
+                ]
+            )
+            for shock in plan.shocks:
+                hit = np.ix_(shock.concerns(some, plan.start_ms), shock.family)
+                value[hit] *= 1 - shock.declined
+            out[part] = value
+        return out
+
+    def best(self, arrivals: Arrivals, truth: Floats | None = None) -> Floats:
+        """`[n]` the highest probability among the eligible actions."""
+        truth = self.truth(arrivals) if truth is None else truth
+        return np.asarray(np.where(arrivals.eligible, truth, -1.0).max(axis=1))
+
+
+def drifted(before: World, count: int) -> World:
+    """The world after `count` issuers have changed: all that is theirs drawn anew."""
+    which = np.random.default_rng(DRIFT_SEED).permutation(len(ISSUER_NAMES))[:count]
+    after, changed = World.draw(DRIFT_SEED), {}
+    for column in fields(World):
+        if column.name != "scheme_route":
+            changed[column.name] = getattr(before, column.name).copy()
+            changed[column.name][which] = getattr(after, column.name)[which]
+    return replace(before, **changed)
+
+
+def concatenated(parts: list[Arrivals]) -> Arrivals:
+    """One after the other."""
+    return Arrivals(
+        contexts=Contexts(
+            **{
+                column.name: np.concatenate([getattr(part.contexts, column.name) for part in parts])
+                for column in fields(Contexts)
+            }
+        ),
+        number=np.concatenate([part.number for part in parts]),
+        shopper=np.concatenate([part.shopper for part in parts]),
+        time_ms=np.concatenate([part.time_ms for part in parts]),
+        luck=np.concatenate([part.luck for part in parts]),
+    )
+
+
+def blocks(n: int) -> Iterator[slice]:
+    """Parts of `n` rows whose tables over all actions fit small machines."""
+    return (slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK))
+
+
+def _stream(which: int, shoppers: int) -> Floats:
+    """Traits of shoppers: a shopper is the same in every run, and however many there are."""
+    return np.random.default_rng([WORLD_SEED, which]).random(shoppers)
