@@ -16,7 +16,9 @@ from browser import serving
 from platforms import World
 
 from scorer.release.model import ChangeState, Role
+from scorer.release.open import open_service
 from scorer.release.store import utcnow
+from scorer.web.app import create_app
 
 
 @pytest.fixture
@@ -58,6 +60,25 @@ def _post(client: httpx.Client, path: str, *, files: Any = None, **fields: Any) 
 def _said(answer: httpx.Response) -> str:
     assert answer.status_code == 303, re.findall(r'role="alert">(.*?)</div>', answer.text, re.S)
     return answer.headers["location"].partition("said=")[2]
+
+
+def test_a_form_of_one_process_is_accepted_by_another(world: World) -> None:
+    """Two platform processes on one database behind one address: each request may reach either of them."""
+    other = open_service(world.settings, fleet=world.fleet)
+    try:
+        with ExitStack() as stack:
+            apps = (world.app(), create_app(other, other.settings))
+            one, two = (
+                stack.enter_context(httpx.Client(base_url=stack.enter_context(serving(app)), timeout=30))
+                for app in apps
+            )
+            form = {"csrf": _csrf(one.get("/login")), "token": world.tokens["owner"]}
+            two.cookies = one.cookies
+            assert two.post("/login", data=form).status_code == 303
+            one.cookies = two.cookies
+            assert one.post("/logout", data={"csrf": _csrf(two.get("/projects"))}).status_code == 303
+    finally:
+        other.store.close()
 
 
 def test_a_change_from_draft_to_withdrawn(world: World, visit: Visit) -> None:

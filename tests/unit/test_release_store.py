@@ -9,10 +9,13 @@ import sys
 import threading
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
+from importlib import resources
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +26,8 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
 from scorer.errors import ConfigError
 from scorer.release.errors import InvalidError, PlatformError, UnreachableError
 from scorer.release.store import Store, dumps, instant, loads, micros, tables
+from scorer.release.store import engine as engines
+from scorer.release.store.keys import shared_key
 from scorer.release.store.leader import Leader
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -136,6 +141,103 @@ def test_the_migration_makes_every_constraint(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_a_database_of_the_first_schema_is_upgraded_with_its_data(empty_database_url: str) -> None:
+    """Made by revision 0001, with a row in what later revisions change."""
+    made_by_0001(empty_database_url)
+    store = Store(empty_database_url)
+    with store.read() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
+        change = connection.execute(select(tables.changes)).one()
+        table = connection.execute(select(tables.recorded_tables)).one()
+    assert (change.id, change.title, change.created_at) == ("cr-000001", "Deeper trees", NOW)
+    assert (table.revision, table.answer) == (1, [{"name": "live", "bundle": "b", "share": 1.0}])
+    assert shared_key(store, "forms") == shared_key(store, "forms")
+    store.close()
+
+
+def made_by_0001(url: str) -> None:
+    """The tables of revision 0001, with one change that is in the shadow and one recorded table."""
+    config = Config()
+    directory = resources.files("scorer.release.store") / "migrations"
+    config.set_main_option("script_location", str(directory))
+    config.set_main_option("path_separator", "os")
+    engine = engines.connect(engines.parse(url))
+    rows = {
+        "projects": {
+            "name": "checkout",
+            "title": "Checkout",
+            "open_changes": 5,
+            "slot_minutes_per_week": 100,
+            "bundles": 5,
+            "checkpoints": "[]",
+            "created_at": micros(NOW),
+        },
+        "changes": {
+            "id": "cr-000001",
+            "project": "checkout",
+            "kind": "test",
+            "checkpoint": "fraud.checkout",
+            "bundle": "b",
+            "bundle_name": "fraud",
+            "title": "Deeper trees",
+            "description": "",
+            "state": "auditing",
+            "step": "measure",
+            "note": "",
+            "minutes": 5.0,
+            "stages": "[]",
+            "holdout": 0.0,
+            "gates": "[]",
+            "created_by": "ada",
+            "created_at": micros(NOW),
+            "updated_at": micros(NOW),
+            "version": 3,
+            "authors": '["ada"]',
+            "finish": False,
+            "failures": 0,
+        },
+        "recorded_tables": {
+            "checkpoint": "fraud.checkout",
+            "revision": 1,
+            "answer": dumps([{"name": "live", "bundle": "b", "share": 1.0}]),
+            "observe": "[]",
+            "at": micros(NOW),
+            "actor": "platform",
+            "cause": "found",
+            "alias_done": True,
+        },
+    }
+    options = engines.options(engine, writes=True)
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        for table, values in rows.items():
+            columns = ", ".join(values)
+            places = ", ".join(f":{name}" for name in values)
+            connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({places})"), values)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ("SELECT id FROM changes WHERE state IN ('booked') ORDER BY number", "ix_changes_state"),
+        (
+            "SELECT * FROM changes WHERE project = 'a' ORDER BY number DESC LIMIT 50",
+            "ix_changes_project_number",
+        ),
+        ("SELECT * FROM outbox WHERE channel = 1 ORDER BY id DESC LIMIT 50", "ix_outbox_channel_id"),
+        ("DELETE FROM outbox WHERE ended_at < 1", "ix_outbox_ended_at"),
+    ],
+)
+def test_frequent_queries_use_an_index(tmp_path: Path, query: str, index: str) -> None:
+    Store(f"sqlite:///{tmp_path}/a.db").close()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as database:
+        plan = " ".join(str(row[3]) for row in database.execute(f"EXPLAIN QUERY PLAN {query}"))
+    assert f"USING INDEX {index}" in plan
+    assert "TEMP B-TREE" not in plan or index == "ix_changes_state"
+
+
 def test_processes_that_start_together_migrate_once(empty_database_url: str) -> None:
     code = "import sys; from scorer.release.store import Store; Store(sys.argv[1]).close()"
     started = [
@@ -147,7 +249,7 @@ def test_processes_that_start_together_migrate_once(empty_database_url: str) -> 
         assert process.returncode == 0, stderr.decode()
     store = Store(empty_database_url)
     with store.read() as connection:
-        assert connection.scalars(text("SELECT version_num FROM alembic_version")).all() == ["0001"]
+        assert connection.scalars(text("SELECT version_num FROM alembic_version")).all() == ["0002"]
     store.close()
 
 

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from scorer.release import problems
 from scorer.release.access import Attempts
 from scorer.release.errors import NotAuthenticatedError, PlatformError
+from scorer.release.store.keys import shared_key
 from scorer.web import pages, statuses
 from scorer.web.assets import Assets
 from scorer.web.guard import Guard
@@ -65,7 +66,12 @@ def create_app(platform: PlatformServices, settings: Settings) -> FastAPI:
     own = settings.platform
     public = urlsplit(own.public_url or f"http://{own.listen}")
     secure = public.scheme == "https"
-    identity = Identity(platform.service.access, secure=secure, proxied=_proxied(settings))
+    identity = Identity(
+        platform.service.access,
+        key=shared_key(platform.store, "forms"),
+        secure=secure,
+        proxied=_proxied(settings),
+    )
     app = FastAPI(title="scorer", docs_url=None, redoc_url=None, openapi_url=None)
     web = app.state.web = Web(platform, settings, identity)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import re
-import secrets
 from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -30,15 +29,18 @@ class Identity:
 
     Args:
         access: knows sessions and people.
+        key: signs what forms carry; the same in every process behind one address, so that a form of one
+            process is accepted by another.
         secure: whether browsers reach us by https.
         proxied: whom a trusted proxy vouches for in a request, if any.
     """
 
-    def __init__(self, access: Access, *, secure: bool, proxied: ProxiedUser | None = None) -> None:
-        self._access, self._proxied, self.secure = access, proxied, secure
+    def __init__(
+        self, access: Access, *, key: bytes, secure: bool, proxied: ProxiedUser | None = None
+    ) -> None:
+        self._access, self._key, self._proxied, self.secure = access, key, proxied, secure
         # With the prefix a browser takes the cookie only by https, for this very host and all of its paths.
         self.cookie = "__Host-scorer" if secure else "scorer"
-        self._key = secrets.token_bytes(32)
 
     def of(self, request: Request) -> tuple[Actor, str]:
         """Who asks, and what his forms must carry. Raises NotAuthenticatedError."""
@@ -52,7 +54,7 @@ class Identity:
         return session.actor, session.csrf
 
     def sign(self, text: str) -> str:
-        """What only this process can have written."""
+        """Return the HMAC-SHA256 of a text, in hexadecimal, which only the platform's processes can make."""
         return hmac.new(self._key, text.encode(), sha256).hexdigest()
 
 

@@ -158,7 +158,9 @@ changes = Table(
     Column("request_hash", Text),
     UniqueConstraint("created_by", "request_key"),
     Index(None, "project", "state"),
+    Index(None, "project", "number"),
     Index(None, "checkpoint", "state"),
+    Index(None, "state"),
     Index(None, "bundle"),
     sqlite_autoincrement=True,
 )
@@ -366,6 +368,8 @@ outbox = Table(
         postgresql_where=text("state = 'waiting'"),
     ),
     UniqueConstraint("channel", "key"),
+    Index(None, "channel", "id"),
+    Index(None, "ended_at"),
     sqlite_autoincrement=True,
 )
 
@@ -403,4 +407,12 @@ leader = Table(  # one row: which platform process ticks
     Column("since", Instant, nullable=False),
     Column("until", Instant, nullable=False),
     CheckConstraint("id = 1", name="single"),
+)
+
+shared_keys = Table(  # secrets of the platform itself, the same for all of its processes
+    "shared_keys",
+    metadata,
+    Column("name", Words, primary_key=True),
+    Column("secret", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
 )
