@@ -188,8 +188,8 @@ bench-gates: build ## How often release gates fail the live bundle itself, and w
 	@'$(RUN)' -m loadtests.gates $(ARGS)
 
 .PHONY: figures
-figures: build ## README's table and docs/figures from the last run's lines; or: make figures ARGS='A.jsonl B.jsonl'
-	@'$(RUN)' -m loadtests.report --readme $(ARGS)
+figures: build ## Write docs/benchmarks.md, README's table and the plots; add a run: make figures ARGS='loadtests/results/A.jsonl'
+	@'$(RUN)' -m loadtests.report --publish $(ARGS)
 
 .PHONY: screenshots
 screenshots: build ## docs/screenshots from a real platform in a real browser (Debian: chromium)

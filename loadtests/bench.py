@@ -1,7 +1,7 @@
-"""Measures groups of figures, each in a process of its own, then prints what came out.
+"""Measure groups of figures, each in a process of its own, then print the table.
 
-A group that fails leaves the lines that it wrote and does not keep the next one from being measured; the exit
-code says that something failed. Missed targets are shown, they are no failure.
+A group that fails keeps the lines that it wrote, and the other groups are measured all the same; the exit
+code is 1 if a group failed. Missed targets are shown and are not a failure.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loadtests.figures import RESULTS, ROOT, Figures, NotReleaseError, read
+from loadtests.figures import ROOT, Figures, read
 from loadtests.options import PEERS_PYTHON, Group, Options, groups
 from loadtests.report import closing_words
+from loadtests.runs import add_run_options, open_run
 
-# Of a group; one that hangs must not keep the others from being measured.
-LONGEST_SECONDS = 1500.0
+# The longest that a group may take: one that hangs does not keep the others from being measured.
+LONGEST_SECONDS = 5400.0
 
 
 def main() -> int:
-    """Returns 1 if a group failed."""
+    """Measure the groups that the command line names; return 1 if one failed."""
     known = groups()
     parser = argparse.ArgumentParser(
         prog="make bench",
@@ -42,17 +43,14 @@ def main() -> int:
     parser.add_argument("--decisions", type=int, default=Options.decisions, help="for the policies")
     parser.add_argument("--seconds", type=float, default=Options.seconds, help="length of each load case")
     parser.add_argument("--demo", type=Path, default=Options.demo, help="output folder of the demo to serve")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the lines")
+    add_run_options(parser)
     asked = parser.parse_args()
     names = list(known) if not asked.groups or "all" in asked.groups else list(dict.fromkeys(asked.groups))
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"no such group: {', '.join(unknown)}; there are: {', '.join(known)}, all")
 
-    options = Options(decisions=asked.decisions, seconds=asked.seconds, demo=asked.demo)
-    try:
-        figures = Figures(asked.results)
-    except NotReleaseError as error:
-        sys.exit(f"error: {error}")
+    options = Options(decisions=asked.decisions, seconds=asked.seconds, demo=asked.demo, smoke=asked.smoke)
+    figures = open_run(asked)
     started = time.monotonic()
     failed = [
         name
@@ -67,7 +65,7 @@ def main() -> int:
 
 
 def measure(group: Group, path: Path, options: Options, position: str = "") -> bool:
-    """Has a group's figures appended to a file; returns whether the group came to its end."""
+    """Append a group's figures to a file; return whether the group finished."""
     title(f"{group.name}: {group.about}" + (f" ({position})" if position else ""))
     if group.peers and not PEERS_PYTHON.exists():
         sys.stderr.write("error: the peers are not installed; `make bench-peers` does it\n")
@@ -87,7 +85,7 @@ def measure(group: Group, path: Path, options: Options, position: str = "") -> b
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
-    """The exit code; whatever is left of a group that takes too long, or is interrupted, is ended with it."""
+    """Return the exit code; end the whole process group of a group that takes too long or is interrupted."""
     process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
     try:
         return process.wait(LONGEST_SECONDS)
@@ -103,7 +101,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 
 
 def one(name: str, path: str, packed: str) -> None:
-    """What the process of one group does."""
+    """Measure one group in this process."""
     module = importlib.import_module(groups()[name].module)
     module.run(Figures.reopen(Path(path), name), _unpacked(packed))
 
@@ -119,7 +117,7 @@ def _unpacked(packed: str) -> Options:
 
 
 def title(text: str) -> None:
-    """Says what comes now."""
+    """Print a heading."""
     sys.stdout.write(f"\n== {text}\n")
     sys.stdout.flush()
 

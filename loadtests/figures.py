@@ -1,4 +1,7 @@
-"""Figures: a JSON line each, after a line about the machine. Tables and plots are made from these alone."""
+"""Figures: one JSON line each, after a line that describes the machine.
+
+Pages and plots are made from these lines alone.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +9,54 @@ import json
 import math
 import os
 import platform
-import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
+
+from loadtests import provenance
+from loadtests.rounds import interval, is_settled
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "loadtests/results"
 
 
 class NotReleaseError(Exception):
-    """A debug build was about to be measured: its figures are worth nothing."""
+    """The extension is a debug build, whose figures mean nothing."""
+
+
+class UnpublishableError(Exception):
+    """Lines that must not become a published figure: of a dirty tree, a smoke run or an unknown commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One thing that was measured.
+    """One measured quantity.
 
-    With a peer, ``ratio`` says how many times better ours is (a time: theirs / ours, a rate: ours / theirs),
-    and ``target`` is the least ratio. Without one, ``target`` bounds ``ours`` itself: from above, or from
-    below where ``higher_is_better``.
+    With a peer, ``ratio`` is how many times better ours is (a time: theirs / ours, a rate: ours / theirs),
+    and ``target`` is the least ratio. Without a peer, ``target`` bounds ``ours`` from above, or from below
+    where ``higher_is_better``.
 
     Attributes:
-        group: The part of the benchmark that measured it.
-        name: What was measured. Together with the peer it names the figure, also in the baseline.
-        command: What measures it again.
+        group: The group of the benchmark that measured it.
+        name: What was measured. Together with the peer it identifies the figure, also in the baseline.
+        ours: The median over the rounds.
+        theirs: The peer's median over the same rounds.
+        rounds: How many rounds were measured; None for a count, which does not vary.
+        low, high: The interval of the judged value (the ratio, or ours) over the rounds.
+        settled: Whether the rounds agree well enough to judge the figure; None for a count.
+        met: Whether the median keeps the target, whether settled or not.
+        command: The command that measures it again.
         note: What a reader has to know beside it.
-        plot: The plot that this is a point of; the table leaves points out.
-        x: Where in the plot it is.
-        at: When.
+        plot: The plot that this is a point of; tables leave points out.
+        x: The place in the plot.
+        at: The time of the measurement.
+        commit: The commit that was measured.
+        cpu, isa: The processor and its level of vector instructions.
+        unpublishable: Why the line must not be published: "dirty" or "smoke".
     """
 
     group: str
@@ -48,102 +68,162 @@ class Figure:
     ratio: float | None = None
     target: float | None = None
     met: bool | None = None
+    rounds: int | None = None
+    low: float | None = None
+    high: float | None = None
+    settled: bool | None = None
     command: str = ""
     higher_is_better: bool = False
     note: str | None = None
     plot: str | None = None
     x: float | None = None
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    commit: str = ""
+    cpu: str = ""
+    isa: str = ""
+    unpublishable: str | None = None
 
     @property
     def key(self) -> str:
-        """What names the figure among all."""
+        """The identity of the figure among all."""
         return self.name if self.peer is None else f"{self.name} | {self.peer}"
+
+    @property
+    def result(self) -> str:
+        """The verdict: met, missed, not settled, worse (than the peer, without a target), or nothing."""
+        if self.settled is False:
+            return "not settled"
+        if self.met is not None:
+            return "met" if self.met else "missed"
+        return "worse" if self.ratio is not None and self.ratio < 1 else ""
 
 
 class Figures:
-    """The file of one run; every line is complete on the disk once `add` returns, whatever happens next."""
+    """The file of one run; every line is complete on the disk once `add` returns."""
 
-    def __init__(self, directory: Path, *, group: str = "", machine: dict[str, Any] | None = None) -> None:
-        """Starts a file with the machine's line.
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        group: str = "",
+        machine: dict[str, Any] | None = None,
+        unpublishable: str | None = None,
+    ) -> None:
+        """Start a file with the line that describes the machine.
+
+        The commit is read here, before anything is measured.
+
+        Args:
+            directory: Folder of the file.
+            group: The group that measures.
+            machine: The description; read from this machine where it is not given.
+            unpublishable: Why the run's lines must not be published. None requires a clean tree.
 
         Raises:
             NotReleaseError: The extension is not a release build.
+            DirtyTreeError: The working tree has changes and the lines are to be publishable.
         """
-        about = machine or describe_machine()
-        if about["build_profile"] != "release":
+        described = machine or describe_machine()
+        if machine is None and unpublishable is None:
+            described["commit"] = provenance.clean_head()
+        if described["build_profile"] != "release":
             raise NotReleaseError(
-                f"the extension is a {about['build_profile']} build, whose figures are worth nothing;"
+                f"the extension is a {described['build_profile']} build, whose figures mean nothing;"
                 " run `make build` for a release build"
             )
+        if unpublishable is not None:
+            described["unpublishable"] = unpublishable
         directory.mkdir(parents=True, exist_ok=True)
         self.group = group
+        self.machine = described
         self.path = directory / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.jsonl"
-        self._append(json.dumps({"machine": about, "at": datetime.now(UTC).isoformat(timespec="seconds")}))
+        self._append(
+            json.dumps({"machine": described, "at": datetime.now(UTC).isoformat(timespec="seconds")})
+        )
 
     @classmethod
     def reopen(cls, path: Path, group: str) -> Figures:
-        """Goes on with a file that another process started."""
+        """Continue a file that another process started."""
         if not path.exists():
             raise FileNotFoundError(path)
         figures = cls.__new__(cls)
         figures.path, figures.group = path, group
+        figures.machine = lines(path)[0]
         return figures
 
     def add(
         self,
         *,
         name: str,
-        ours: float,
+        ours: float | Sequence[float],
         unit: str,
         command: str,
         peer: str | None = None,
-        theirs: float | None = None,
+        theirs: float | Sequence[float] | None = None,
         target: float | None = None,
         higher_is_better: bool = False,
         note: str | None = None,
         plot: str | None = None,
         x: float | None = None,
     ) -> Figure:
-        """Appends a figure; `Figure` says what its parts mean.
+        """Append a figure; `Figure` defines its parts.
+
+        ``ours`` and ``theirs`` hold one value per round, of the same rounds in the same order; a count, which
+        does not vary, is a single number.
 
         Raises:
-            ValueError: A value is no finite number, a peer has no value or the other way round.
+            ValueError: A value is not a finite number, a peer has no value or the other way round, or the
+                two have different numbers of rounds.
         """
         if (peer is None) != (theirs is None):
             raise ValueError(f"{name}: peer and theirs belong together")
         if (plot is None) != (x is None):
             raise ValueError(f"{name}: plot and x belong together")
-        values = [value for value in (ours, theirs, target, x) if value is not None]
+        our_rounds = [ours] if isinstance(ours, int | float) else list(ours)
+        their_rounds = [theirs] if isinstance(theirs, int | float) else list(theirs or ())
+        if not our_rounds or (their_rounds and len(their_rounds) != len(our_rounds)):
+            raise ValueError(f"{name}: {len(our_rounds)} and {len(their_rounds)} rounds cannot be compared")
+        values = [*our_rounds, *their_rounds, *(value for value in (target, x) if value is not None)]
         if not all(math.isfinite(value) for value in values):
             raise ValueError(f"{name}: {values} are not all finite")
-        ratio = None
-        if theirs is not None:
-            better, worse = (ours, theirs) if higher_is_better else (theirs, ours)
-            if worse <= 0:
-                raise ValueError(f"{name}: no ratio of {better} to {worse}")
-            ratio = better / worse
+        judged = our_rounds
+        if their_rounds:
+            pairs = zip(our_rounds, their_rounds, strict=True)
+            judged = [_ratio(name, own, other, higher_is_better) for own, other in pairs]
+        counted = isinstance(ours, int | float)
+        low, high = (None, None) if counted else interval(judged)
+        our_middle = median(our_rounds)
+        their_middle = median(their_rounds) if their_rounds else None
+        ratio = None if their_middle is None else _ratio(name, our_middle, their_middle, higher_is_better)
         met = None
         if target is not None:
             if ratio is not None:
                 met = ratio >= target
             else:
-                met = ours >= target if higher_is_better else ours <= target
+                met = our_middle >= target if higher_is_better else our_middle <= target
         figure = Figure(
             group=self.group,
             name=name,
-            ours=_rounded(ours),
+            ours=_rounded(our_middle),
             unit=unit,
             peer=peer,
-            theirs=None if theirs is None else _rounded(theirs),
+            theirs=None if their_middle is None else _rounded(their_middle),
             ratio=None if ratio is None else _rounded(ratio),
             target=target,
             met=met,
+            rounds=None if counted else len(our_rounds),
+            low=None if low is None else _rounded(low),
+            high=None if high is None else _rounded(high),
+            settled=None if counted else is_settled(judged, target),
             command=command,
             higher_is_better=higher_is_better,
             note=note,
             plot=plot,
             x=x,
+            commit=self.machine.get("commit", ""),
+            cpu=self.machine["cpu"],
+            isa=self.machine["isa"],
+            unpublishable=self.machine.get("unpublishable"),
         )
         self._append(_line(figure))
         sys.stdout.write(f"   {in_words(figure)}\n")
@@ -155,23 +235,28 @@ class Figures:
             file.write(line + "\n")
 
 
+def _ratio(name: str, ours: float, theirs: float, higher_is_better: bool) -> float:
+    better, worse = (ours, theirs) if higher_is_better else (theirs, ours)
+    if worse <= 0:
+        raise ValueError(f"{name}: {better} cannot be divided by {worse}")
+    return better / worse
+
+
 @dataclass(frozen=True)
 class Run:
-    """What a file, or several merged, holds.
+    """The content of one file, or of several merged.
 
     Attributes:
-        machine: That of the last file.
+        machine: The description in the last file.
         figures: In the order in which they were first measured.
-        commits: Of each group: what was measured, as groups may come from several runs.
     """
 
     machine: dict[str, Any]
     figures: list[Figure]
-    commits: dict[str, str] = field(default_factory=dict)
 
 
 def lines(path: Path) -> tuple[dict[str, Any], list[Figure]]:
-    """The machine, and every line of one run.
+    """Return the machine and every line of one run.
 
     Raises:
         ValueError: The file does not begin with a machine's line.
@@ -184,37 +269,53 @@ def lines(path: Path) -> tuple[dict[str, Any], list[Figure]]:
 
 
 def read(*paths: Path) -> Run:
-    """Merges runs. Of a figure measured more than once, the last line stands, in the first one's place.
+    """Merge runs. A group that a later file measured again replaces the group of the earlier files.
+
+    Within one file the last line of a figure counts. Each line names its own commit and processor, so files
+    of different machines can be merged.
 
     Raises:
-        ValueError: A machine's line is missing, or files come from different machines.
+        ValueError: A machine's line is missing.
     """
     machine: dict[str, Any] = {}
-    found: dict[tuple[str, str, float | None], Figure] = {}
-    commits: dict[str, str] = {}
+    groups: dict[str, dict[tuple[str, float | None], Figure]] = {}
     for path in paths:
-        about, figures = lines(path)
-        if machine and (machine["cpu"], machine["isa"]) != (about["cpu"], about["isa"]):
-            raise ValueError(f"{path} was measured on {about['cpu']} ({about['isa']}), the others not")
-        of_group = about.pop("commits", {})
-        machine = about
+        machine, figures = lines(path)
+        measured: dict[str, dict[tuple[str, float | None], Figure]] = {}
         for figure in figures:
-            found[figure.group, figure.key, figure.x] = figure
-            commits[figure.group] = of_group.get(figure.group, about["commit"])
-    return Run(machine, list(found.values()), commits)
+            measured.setdefault(figure.group, {})[figure.key, figure.x] = figure
+        groups |= measured
+    return Run(machine, [figure for group in groups.values() for figure in group.values()])
+
+
+def publishable(run: Run) -> Run:
+    """Return the run, if every line of it can be published.
+
+    Raises:
+        UnpublishableError: A line is of a dirty tree or a smoke run, or its commit cannot be traced.
+    """
+    for figure in run.figures:
+        if figure.unpublishable:
+            raise UnpublishableError(
+                f"{figure.key}: the line is marked {figure.unpublishable}; measure again"
+            )
+        if found := provenance.problem(figure.commit, figure.at):
+            raise UnpublishableError(f"{figure.key}: {found}")
+    return run
 
 
 def write(run: Run, path: Path) -> None:
-    """Writes a merged run as the lines that `read` reads."""
-    first = json.dumps({"machine": run.machine | {"commits": run.commits}})
+    """Write a merged run as the lines that `read` reads."""
+    kept = {name: value for name, value in run.machine.items() if name not in {"commit", "modified"}}
+    first = json.dumps({"machine": kept})
     path.write_text("\n".join([first, *(_line(figure) for figure in run.figures)]) + "\n")
 
 
 def newest(directory: Path = RESULTS) -> Path:
-    """The file of the last run.
+    """Return the file of the last run.
 
     Raises:
-        FileNotFoundError: Nothing was measured yet.
+        FileNotFoundError: Nothing has been measured yet.
     """
     paths = sorted(directory.glob("*.jsonl"))
     if not paths:
@@ -223,12 +324,12 @@ def newest(directory: Path = RESULTS) -> Path:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What figures depend on."""
+    """Return the properties of this machine and build that figures depend on."""
     from scorer import bridge
 
     facts = cpu_facts()
     return {
-        "cpu": facts.get("model name") or platform.processor() or platform.machine(),
+        "cpu": processor_name(facts),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "isa": isa_level(platform.machine(), set(facts.get("flags", "").split())),
         "caches": caches(),
@@ -236,8 +337,7 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "version": bridge.__version__,
         "build_profile": bridge.build_profile,
-        "commit": _git("rev-parse", "HEAD"),
-        "modified": bool(_git("status", "--porcelain")),
+        "commit": provenance.head(),
     }
 
 
@@ -249,6 +349,16 @@ def cpu_facts() -> dict[str, str]:
     first = info.read_text().split("\n\n", maxsplit=1)[0]
     parted = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in parted}
+
+
+def processor_name(facts: dict[str, str]) -> str:
+    """Return the processor's name with vendor, family, model and stepping.
+
+    Generations of a processor share the name alone.
+    """
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    parts = [facts[key] for key in ("vendor_id", "cpu family", "model", "stepping") if key in facts]
+    return f"{name} ({' '.join(parts)})" if parts else name
 
 
 def isa_level(machine: str, flags: set[str]) -> str:
@@ -278,7 +388,7 @@ def _line(figure: Figure) -> str:
 
 
 def in_words(figure: Figure) -> str:
-    """The figure in one line."""
+    """Return the figure as one line of text."""
     text = (
         f"{figure.name}"
         + ("" if figure.x is None else f" at {figure.x:,g}")
@@ -286,23 +396,22 @@ def in_words(figure: Figure) -> str:
     )
     if figure.theirs is not None:
         text += f"; {figure.peer} {amount(figure.theirs, figure.unit)}: {figure.ratio:,g}x"
+    if figure.rounds:
+        text += f" [{figure.low:,g} to {figure.high:,g} over {figure.rounds} rounds]"
     if figure.met is not None:
         bound = "at least" if figure.ratio is not None or figure.higher_is_better else "at most"
-        text += f" ({bound} {figure.target:,g}: {'met' if figure.met else 'MISSED'})"
+        text += f" ({bound} {figure.target:,g}: {figure.result})"
+    elif figure.settled is False:
+        text += " (not settled)"
     return text
 
 
 def amount(value: float, unit: str) -> str:
-    """A value with its unit, with no more digits than it has."""
+    """Return a value with its unit and no more digits than were measured."""
     shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
     return f"{shown} {unit}".rstrip()
 
 
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
-
-
 def _rounded(value: float) -> float:
-    """To four significant digits: more would claim what no timing holds."""
+    """Round to four significant digits: no timing is more precise."""
     return value if value == 0 else float(f"{value:.4g}")

@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from loadtests import windows
-from loadtests.figures import RESULTS, Figures, NotReleaseError
+from loadtests.figures import Figures
+from loadtests.runs import add_run_options, open_run
 from scorer.release.gates import distances
 from scorer.release.gates.defaults import SCORE
 from scorer.release.gates.evaluate import evaluate
@@ -207,12 +207,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--cases", type=int, nargs="*", help=f"of 1 to {len(CASES)}; none: all")
     parser.add_argument("--no-power", action="store_true")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the lines")
+    add_run_options(parser)
     asked = parser.parse_args(arguments)
-    try:
-        figures = Figures(asked.results, group="gates")
-    except NotReleaseError as error:
-        sys.exit(f"error: {error}")
+    figures = open_run(asked, group="gates")
+    if asked.smoke:
+        asked.windows, asked.sizes, asked.no_power = 2, asked.sizes[:1], True
     missed = False
     _say(f"{'A/A pair':34} {'rows':>8} {'alarms':>8} {'all pass':>9} {'PSI > 0.1':>10}  which, seconds")
     for at, (name, make, judge) in enumerate(CASES):

@@ -1,4 +1,4 @@
-"""What the groups are given, and which groups there are."""
+"""The options that groups receive, and the list of groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from loadtests.figures import ROOT
 
-# Where `make bench` keeps the peers' environment, and what is made once: trained models, compiled peers.
+# The peers' environment, and what is made once: trained models, compiled programs.
 WORK: Final = ROOT / ".build/bench"
 PEERS_PYTHON: Final = WORK / "venv/bin/python"
 
@@ -19,25 +19,27 @@ class Options:
     """How to measure.
 
     Attributes:
-        quick: Leave out whatever does not fit into five minutes.
+        quick: Measure what `make bench-quick` judges, in a few minutes.
+        smoke: Run every part for a moment only; the figures mean nothing.
         only: Keys of the figures wanted; empty: all.
-        decisions: How many the policies draw.
-        seconds: Length of each load case; None: its own.
+        decisions: How many decisions the policies draw.
+        seconds: Length of each load case; None: the case's own.
         demo: Output folder of the demo, whose bundles serve the load cases.
     """
 
     quick: bool = False
+    smoke: bool = False
     only: frozenset[str] = field(default_factory=frozenset)
     decisions: int = 10_000_000
     seconds: float | None = 12.0
     demo: Path = ROOT / "demo-output"
 
     def wants(self, key: str) -> bool:
-        """Whether a figure of this key is to be measured."""
+        """Return whether a figure of this key is to be measured."""
         return not self.only or key in self.only
 
     def wants_any(self, prefix: str) -> bool:
-        """Whether a figure is to be measured whose key begins like this."""
+        """Return whether a figure is to be measured whose key begins with the prefix."""
         return not self.only or any(key.startswith(prefix) for key in self.only)
 
 
@@ -47,8 +49,8 @@ class Group:
 
     Attributes:
         about: One line for `--help`.
-        peers: It runs in the environment of requirements/bench.txt: the peers, and what serving needs.
-        quick: It has figures for `make bench-quick`.
+        peers: Whether it runs in the environment of requirements/bench.txt (the peers, and serving's).
+        quick: Whether `make bench-quick` judges figures of it.
     """
 
     name: str
@@ -58,11 +60,11 @@ class Group:
 
     @property
     def module(self) -> str:
-        """Where ``run`` is."""
+        """The module that holds ``run``."""
         return f"loadtests.{self.name}"
 
 
-# In this order: what needs a quiet machine first.
+# Groups that need a quiet machine come first.
 _GROUPS: Final = (
     Group("engine", "forests and actions beside XGBoost, ONNX Runtime and others", peers=True, quick=True),
     Group("wire", "the server beside other servers: rates, latencies, a held GIL"),
@@ -76,5 +78,5 @@ _GROUPS: Final = (
 
 
 def groups() -> dict[str, Group]:
-    """By name, those whose module is there."""
+    """Return the groups by name."""
     return {group.name: group for group in _GROUPS if importlib.util.find_spec(group.module)}

@@ -75,8 +75,17 @@ CURVES: Final = {
 }
 
 
-def draw(run: Run, folder: Path) -> Iterator[Path]:
-    """Draws whatever the run has points for; yields the files."""
+def draw(run: Run, ratios: list[Figure], folder: Path) -> Iterator[Path]:
+    """Draw the ratios and every plot that the run has points for.
+
+    Args:
+        run: The lines.
+        ratios: The figures in the plot of ratios; that plot is left out where there are none.
+        folder: Where the PNG files go.
+
+    Yields:
+        The files.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -84,12 +93,6 @@ def draw(run: Run, folder: Path) -> Iterator[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     with plt.style.context(_STYLE):
-        ratios = [
-            figure
-            for figure in run.figures
-            # Learning's peers have other methods, not other speeds: a picture of their ratios says nothing.
-            if figure.plot is None and figure.ratio is not None and not figure.group.startswith("learning.")
-        ]
         if ratios:
             yield _save(_ratios(ratios), folder / "ratios.png")
         for name in dict.fromkeys(figure.plot for figure in run.figures if figure.plot):
@@ -123,7 +126,7 @@ def _ratios(figures: list[Figure]) -> Any:
             "o",
             markersize=7,
             color=colours[figure.peer],
-            markerfacecolor="white" if figure.met is False else colours[figure.peer],
+            markerfacecolor="white" if figure.result != "met" else colours[figure.peer],
             label=None if figure.peer in seen else figure.peer,
             zorder=3,
         )
@@ -135,7 +138,7 @@ def _ratios(figures: list[Figure]) -> Any:
     axes.xaxis.set_major_formatter(_plain)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel("times better than the peer, same run (bar: target; hollow: missed)")
+    axes.set_xlabel("times better than the peer, same run (bar: target; filled: target met)")
     axes.set_title("scorer beside its peers")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
     return picture

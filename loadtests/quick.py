@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _check(quick: list[Group]) -> int:
-    figures = Figures(RESULTS)
+    figures = Figures(RESULTS, unpublishable="quick")
     for group in quick:
         if not measure(group, figures.path, Options(quick=True)):
             return 1
@@ -81,7 +81,7 @@ def _check(quick: list[Group]) -> int:
 def _update(quick: list[Group]) -> int:
     runs = []
     for _ in range(RUNS):
-        figures = Figures(RESULTS)
+        figures = Figures(RESULTS, unpublishable="quick")
         if not all(measure(group, figures.path, Options(quick=True)) for group in quick):
             return 1
         machine, measured = lines(figures.path)

@@ -1,54 +1,124 @@
-"""Tables and plots, from the lines of a run alone.
+"""Pages and plots, made from the lines of runs alone.
 
-python -m loadtests.report                      the last run, as a Markdown table
-python -m loadtests.report A.jsonl B.jsonl      several runs on one machine; a figure's last line stands
-python -m loadtests.report --readme             the README's table, and everything in docs/figures
+python -m loadtests.report                        print the last run as a Markdown table
+python -m loadtests.report A.jsonl B.jsonl        print several runs; a later file replaces groups
+python -m loadtests.report --publish [FILE ..]    add the files to docs/figures/figures.jsonl, then write
+                                                  docs/benchmarks.md, README's table and the plots
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from loadtests.figures import ROOT, Figure, Run, amount, newest, read, write
+from loadtests import provenance
+from loadtests.figures import ROOT, Figure, Run, UnpublishableError, amount, newest, publishable, read, write
 
 README: Final = ROOT / "README.md"
+PAGE: Final = ROOT / "docs/benchmarks.md"
 KEPT: Final = ROOT / "docs/figures"
-# Where in the README a part of the figures stands.
-PLACES: Final = ("figures", "learning")
-MISSES: Final = "loadtests/README.md#what-misses-and-why"
+LINES: Final = KEPT / "figures.jsonl"
 PICTURES: Final = {
     "ratios": "Every ratio beside its target",
-    "trees": "Cost of one row by number of trees, with the ends of the caches",
-    "rows": "Cost per row by rows per call",
-    "actions": "One context, many actions",
+    "trees": "Time of one row by number of trees, with the ends of the caches",
+    "rows": "Time per row by rows per call",
+    "actions": "Time of one context by number of actions",
+    "rate": "p99 by request rate, open loop",
     "goodput": "Goodput under overload",
-    "generations": "Value of each generation over 26 simulated weeks",
+    "step": "p99 across a step of the load",
+    "generations": "Value of each generation (training run) over 26 simulated weeks",
     "exploration-payments": "Regret per payment by week, every rule on the same oracle",
+    "exploration-sets": "Regret on six supervised sets, every rule on the same oracle",
 }
-_OF_LEARNING: Final = ("generations", "exploration-payments")
-_HEAD: Final = ("figure", "ours", "peer", "theirs", "ratio", "target", "met")
+TITLES: Final = {
+    "engine": "Engine",
+    "wire": "Server beside other servers",
+    "sla": "Overload",
+    "swaps": "Bundle swaps under load",
+    "observe": "Observe lanes",
+    "cases": "Load cases on the demo's server",
+    "admission": "Admission control",
+    "policy": "Policy invariants",
+    "gates": "Release gates",
+}
+_HEAD: Final = ("figure", "scorer", "peer", "peer's", "ratio", "interval", "target", "result")
 
 
-def rows(figures: list[Figure]) -> list[tuple[str, ...]]:
-    """A row of text per figure that is no point of a plot."""
-    return [
-        (
-            figure.name,
-            amount(figure.ours, figure.unit),
-            figure.peer or "",
-            "" if figure.theirs is None else amount(figure.theirs, figure.unit),
-            "" if figure.ratio is None else f"{amount(figure.ratio, '')}×",
-            _target(figure),
-            {None: "", True: "yes", False: "NO"}[figure.met],
-        )
-        for figure in figures
-        if figure.plot is None
-    ]
+@dataclass(frozen=True)
+class Shown:
+    """A row of README's table.
+
+    Attributes:
+        words: What the row compares.
+        name: Pattern of the figure's name.
+        peer: Pattern of the peer's name; None for a figure without a peer.
+    """
+
+    words: str
+    name: str
+    peer: str | None = None
+
+    def find(self, figures: Iterable[Figure]) -> Figure | None:
+        """Return the first figure that matches."""
+        for figure in figures:
+            if figure.plot is None and re.fullmatch(self.name, figure.name):
+                if self.peer is None and figure.peer is None:
+                    return figure
+                if self.peer is not None and re.fullmatch(self.peer, figure.peer or ""):
+                    return figure
+        return None
+
+
+# Like for like first; then the figures that are unfavourable to scorer.
+TEN: Final = (
+    Shown("One row, 500 trees of depth 6, from Python", "500×6, 1 row, Python", "ONNX Runtime"),
+    Shown("One row, 500 trees of depth 6, native API", "500×6, 1 row, native", "ONNX Runtime C API"),
+    Shown("One row, 500 trees of depth 6, native API", "500×6, 1 row, native", "XGBoost C API"),
+    Shown(
+        "256 actions for one context, native API", "oracle 500×6, 256 actions, native", "ONNX Runtime C API"
+    ),
+    Shown(
+        "Highest rate with p99 ≤ 10 ms, one core",
+        "highest rate with p99 ≤ 10 ms, Score, 500×6",
+        r"grpc\.aio \+ scorer\.Forest",
+    ),
+    Shown(
+        "Highest rate with p99 ≤ 10 ms, one core, the same ModelInfer bytes",
+        "highest rate with p99 ≤ 10 ms, ModelInfer, 500×6",
+        "MLServer",
+    ),
+    Shown("p99 at 500 requests/s", "p99 at 500 req/s, 500×6", r"grpc\.aio \+ scorer\.Forest"),
+    Shown(
+        "p99 while a thread holds the GIL and burns the core", "p99 at 2,000 req/s, GIL held by a thread .*"
+    ),
+    Shown("One row, 500 categorical trees, native API", "categorical 500×6, 1 row, native", "XGBoost C API"),
+    Shown(
+        "Regret per payment, both without an overlay",
+        "regret per payment, ours without overlay",
+        "best peer without overlay.*",
+    ),
+)
+
+
+def row(figure: Figure, *, stale: bool = False) -> tuple[str, ...]:
+    """Return the cells of a figure, in the order of the table's head."""
+    interval = "" if figure.low is None or figure.high is None else f"{figure.low:,g} to {figure.high:,g}"
+    return (
+        figure.name,
+        amount(figure.ours, figure.unit),
+        figure.peer or "",
+        "" if figure.theirs is None else amount(figure.theirs, figure.unit),
+        "" if figure.ratio is None else f"{amount(figure.ratio, '')}×",
+        interval,
+        _target(figure),
+        "stale" if stale else figure.result,
+    )
 
 
 def _target(figure: Figure) -> str:
@@ -60,110 +130,143 @@ def _target(figure: Figure) -> str:
 
 
 def table_text(run: Run) -> str:
-    """For a terminal: columns in line, numbers to the right."""
-    lines = [_HEAD, *rows(run.figures)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    right = {1, 3, 4, 5}
+    """Return the figures for a terminal: aligned columns, numbers to the right."""
+    cells = [_HEAD, *(row(figure) for figure in run.figures if figure.plot is None)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = {1, 3, 4, 5, 6}
     return "\n".join(
         "  ".join(
             text.rjust(width) if column in right else text.ljust(width)
             for column, (text, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
-        for line in lines
+        for line in cells
     )
+
+
+def summary(figures: Iterable[Figure]) -> str:
+    """Return how many figures have each result, in one sentence."""
+    judged = [figure for figure in figures if figure.target is not None]
+    settled = [figure for figure in judged if figure.settled is not False]
+    met = sum(bool(figure.met) for figure in settled)
+    unsettled = len(judged) - len(settled)
+    return f"{met} of {len(judged)} targets met, {len(settled) - met} missed, {unsettled} not settled."
 
 
 def closing_words(run: Run) -> str:
-    """What a run ends with on a terminal: the table, and how many targets were met."""
-    missed = sum(figure.met is False for figure in run.figures)
-    judged = sum(figure.met is not None for figure in run.figures)
-    return f"{table_text(run)}\n\n{judged - missed} of {judged} targets met\n"
+    """Return what a run prints at its end: the table and the summary."""
+    return f"{table_text(run)}\n\n{summary([figure for figure in run.figures if figure.plot is None])}\n"
 
 
-def table_markdown(run: Run, *, judged_only: bool = False, root: str = "") -> str:
-    """The machine, then a table per group with the commands that measure it.
-
-    Args:
-        run: What was measured.
-        judged_only: Leave out figures without a target.
-        root: The way from the page to the repository's root, such as "../".
-    """
-    parts = [machine_words(run)]
-    shown = [figure for figure in run.figures if figure.plot is None]
-    if judged_only:
-        shown = [figure for figure in shown if figure.met is not None]
-    misses = 0
-    for group, members in groupby(shown, key=lambda figure: figure.group):
-        found = list(members)
-        parts.append(
-            f"**{group}**, by "
-            + ", ".join(f"`{command}`" for command in dict.fromkeys(figure.command for figure in found))
-            + (f", at `{run.commits[group][:12]}`" if group in run.commits else "")
-            + "\n\n| "
-            + " | ".join(_HEAD)
-            + " |\n|---|--:|---|--:|--:|--:|---|"
-        )
-        lines = []
-        for figure, row in zip(found, rows(found), strict=True):
-            met = row[-1]
-            if figure.met is False:
-                misses += 1
-                met = f"**missed** [¹]({root}{MISSES})"
-            elif figure.met:
-                met = "✓"
-            name = row[0] + (f" ({figure.note})" if figure.note else "")
-            lines.append("| " + " | ".join([_escaped(name), *map(_escaped, row[1:-1]), met]) + " |")
-        parts[-1] += "\n" + "\n".join(lines)
-    judged = sum(figure.met is not None for figure in shown)
-    parts.append(
-        f"{judged - misses} of {judged} targets met."
-        + (f" ¹ Why a target was missed: [{MISSES.partition('#')[0]}]({root}{MISSES})." if misses else "")
-    )
-    return "\n\n".join(parts)
-
-
-def section(run: Run, place: str = "figures") -> str:
-    """What stands in the README at a place: figures with a target, and the plots.
-
-    Those of learning are many and stand folded, below their plots.
-    """
-    learning = place == "learning"
-    own = [figure for figure in run.figures if figure.group.startswith("learning.") is learning]
-    drawn = {"ratios", *(figure.plot for figure in own)}
-    pictures = [
-        f"![{about}](docs/figures/{name}.png)"
-        for name, about in PICTURES.items()
-        if name in drawn and (name in _OF_LEARNING) is learning
-    ]
-    more = (
-        "All figures, also those without a target: [docs/figures](docs/figures/README.md); their lines:"
-        " [figures.jsonl](docs/figures/figures.jsonl)."
-    )
-    table = table_markdown(replace(run, figures=own), judged_only=True) + " " + more
-    if not learning:
-        return "\n\n".join([table, *pictures])
-    summary = "<details><summary>Every figure of learning that has a target</summary>"
-    return "\n\n".join([*pictures, summary, table, "</details>"])
+def table_markdown(figures: list[Figure], *, stale: bool = False) -> str:
+    """Return a Markdown table of figures, judged or not; their notes stand behind their names."""
+    body = []
+    for figure in figures:
+        name, *cells = row(figure, stale=stale)
+        described = f"{name} ({figure.note})" if figure.note else name
+        body.append("| " + " | ".join(_escaped(cell) for cell in (described, *cells)) + " |")
+    return "\n".join(["| " + " | ".join(_HEAD) + " |", "|---|--:|---|--:|--:|--:|--:|---|", *body])
 
 
 def page_of_all(run: Run) -> str:
-    """docs/figures/README.md."""
-    return (
-        "# Figures\n\n"
-        "Made by `make figures` from [figures.jsonl](figures.jsonl), which `make bench` measured.\n\n"
-        f"{table_markdown(run, root='../../')}\n"
-    )
+    """Return docs/benchmarks.md: every line of every group."""
+    parts = [_INTRODUCTION, machine_words(run)]
+    tables = [figure for figure in run.figures if figure.plot is None]
+    drawn = {figure.plot for figure in run.figures} | ({"ratios"} if with_ratio(run) else set())
+    for group, members in groupby(tables, key=lambda figure: figure.group):
+        figures = list(members)
+        title = TITLES.get(group) or group.replace("learning.", "Learning: ")
+        stale = not _is_current(figures)
+        parts.append(f"## {title}\n\n{_measured(figures, stale)}\n\n{table_markdown(figures, stale=stale)}")
+        if not stale:
+            parts[-1] += f"\n\n{summary(figures)}"
+    parts.append("## Plots")
+    parts += [f"![{words}](figures/{name}.png)" for name, words in PICTURES.items() if name in drawn]
+    return "\n\n".join(parts) + "\n"
+
+
+_INTRODUCTION: Final = """\
+# Benchmarks
+
+`make figures` writes this page from `docs/figures/figures.jsonl`, whose lines `make bench` and
+`make bench-learning` measured. The page holds every line, favourable or not. `loadtests/README.md` explains
+how each group is measured.
+
+* **scorer**, **peer's**: the medians over the rounds of one run, in which scorer and its peers take turns.
+* **ratio**: how many times better scorer is than the peer.
+* **interval**: the 95 % interval of the judged value's median (with fewer than six rounds, the range).
+* **result**: *met* or *missed* where the figure has a target; *not settled* where the interval is wider
+  than the distance to the target (without a target: than a quarter of the figure); *worse* where the peer is
+  better and there is no target; *stale* where the measured code has changed since the group's commit."""
 
 
 def machine_words(run: Run) -> str:
-    """What it was measured on, in a sentence."""
+    """Return what the last run was measured on, in a sentence."""
     machine = run.machine
-    caches = ", ".join(f"{name} {size / 1024:,.0f} KiB" for name, size in machine["caches"].items())
+    sizes = ", ".join(f"{name} {size / 1024:,.0f} KiB" for name, size in machine["caches"].items())
     return (
-        f"Measured on {machine['cores']} cores of {machine['cpu']} ({machine['isa']}; {caches}), Linux"
-        f" {machine['kernel']}, Python {machine['python']}, release build {machine['version']}."
-        " A ratio says how many times better ours is than the peer in the same run."
+        f"The last run used {machine['cores']} cores of {machine['cpu']} ({machine['isa']}; {sizes}), Linux"
+        f" {machine['kernel']}, Python {machine['python']} and the release build {machine['version']}."
     )
+
+
+def _measured(figures: list[Figure], stale: bool) -> str:
+    """Return when, where and at which commit a group was measured."""
+    first = figures[0]
+    commands = ", ".join(f"`{command}`" for command in dict.fromkeys(figure.command for figure in figures))
+    day = max(figure.at for figure in figures)[:10]
+    words = f"Measured on {day} at commit `{first.commit[:12]}` by {commands}, on {first.cpu} ({first.isa})."
+    if stale:
+        words += " **Stale**: the measured code has changed since that commit."
+    return words
+
+
+def with_ratio(run: Run) -> list[Figure]:
+    """Return the figures of the plot of ratios.
+
+    Stale figures are left out, and those of learning, whose peers differ in method rather than in speed.
+    """
+    return [
+        figure
+        for figure in run.figures
+        if figure.plot is None
+        and figure.ratio is not None
+        and not figure.group.startswith("learning.")
+        and _is_current([figure])
+    ]
+
+
+def _is_current(figures: Iterable[Figure]) -> bool:
+    found = {(figure.commit, figure.group) for figure in figures}
+    return all(provenance.is_current(commit, group) for commit, group in found)
+
+
+def table_of_ten(run: Run) -> str:
+    """Return README's table."""
+    lines = ["| | scorer | beside | peer | ratio | result |", "|---|--:|---|--:|--:|---|"]
+    for shown in TEN:
+        figure = shown.find(run.figures)
+        if figure is None:
+            lines.append(f"| {shown.words} | | {_peer_of(shown)} | | | not measured |")
+            continue
+        _, ours, peer, theirs, ratio, _, _, result = row(figure, stale=not _is_current([figure]))
+        lines.append(f"| {shown.words} | {ours} | {_escaped(peer)} | {theirs} | {ratio} | {result} |")
+    found = [figure for shown in TEN if (figure := shown.find(run.figures))]
+    dates = sorted({figure.at[:10] for figure in found})
+    processors = sorted({f"{figure.cpu} ({figure.isa})" for figure in found})
+    measured = ""
+    if found:
+        measured = (
+            f"Measured {' to '.join(dict.fromkeys([dates[0], dates[-1]]))} on {' and '.join(processors)}. "
+        )
+    return (
+        "\n".join(lines)
+        + f"\n\n{measured}A ratio above 1 means that scorer is better. Every figure, with its"
+        " interval and commit: [docs/benchmarks.md](docs/benchmarks.md)."
+    )
+
+
+def _peer_of(shown: Shown) -> str:
+    return "" if shown.peer is None else shown.peer.replace("\\", "").replace(".*", "")
 
 
 def _escaped(text: str) -> str:
@@ -171,7 +274,7 @@ def _escaped(text: str) -> str:
 
 
 def with_table(page: str, table: str, place: str = "figures") -> str:
-    """The page with the table between the markers of a place.
+    """Return the page with the table between the markers of a place.
 
     Raises:
         ValueError: The markers are not there, once each and in order.
@@ -183,8 +286,24 @@ def with_table(page: str, table: str, place: str = "figures") -> str:
     return f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
 
 
+def publish(paths: list[Path]) -> None:
+    """Add runs to the kept lines and write everything that is made from them.
+
+    Raises:
+        UnpublishableError: A line is of a dirty tree or a smoke run, or its commit cannot be traced.
+    """
+    from loadtests.plots import draw
+
+    run = publishable(read(*([LINES] if LINES.exists() else []), *paths))
+    write(run, LINES)
+    for path in draw(run, with_ratio(run), KEPT):
+        sys.stderr.write(f"{path}\n")
+    PAGE.write_text(page_of_all(run))
+    README.write_text(with_table(README.read_text(), table_of_ten(run)))
+
+
 def main() -> None:
-    """Prints the table, or puts it where it belongs."""
+    """Print a table, or publish the lines."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.report",
         description=__doc__,
@@ -192,24 +311,25 @@ def main() -> None:
     )
     parser.add_argument("lines", nargs="*", type=Path, metavar="FILE.jsonl", help="default: the last run's")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the plots into this folder")
-    parser.add_argument("--readme", action="store_true", help="README's table and docs/figures")
+    parser.add_argument(
+        "--publish", action="store_true", help="write docs/benchmarks.md, README's table, plots"
+    )
     options = parser.parse_args()
-    paths = options.lines or [newest()]
-    run = read(*paths)
-    if folder := KEPT if options.readme else options.plots:
+    if options.publish:
+        try:
+            publish(options.lines)
+        except UnpublishableError as error:
+            sys.exit(f"error: {error}")
+        return
+    run = read(*(options.lines or [newest()]))
+    if options.plots:
         from loadtests.plots import draw
 
-        for path in draw(run, folder):
+        for path in draw(run, with_ratio(run), options.plots):
             sys.stderr.write(f"{path}\n")
-    if options.readme:
-        write(run, KEPT / "figures.jsonl")
-        (KEPT / "README.md").write_text(page_of_all(run))
-        text = README.read_text()
-        for place in PLACES:
-            text = with_table(text, section(run, place), place)
-        README.write_text(text)
-    else:
-        sys.stdout.write(table_markdown(run) + "\n")
+    sys.stdout.write(
+        f"{machine_words(run)}\n\n{table_markdown([f for f in run.figures if f.plot is None])}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ class Machine:
 def check(factors: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[int, Machine]:
     machine = Machine(factors)
     monkeypatch.setattr(quick, "measure", machine.measure)
-    monkeypatch.setattr(quick, "Figures", lambda directory: Figures(tmp_path, machine=MACHINE))
+    monkeypatch.setattr(quick, "Figures", lambda directory, **_: Figures(tmp_path, machine=MACHINE))
     monkeypatch.setattr(baseline, "load", lambda: KEPT)
     return quick._check([GROUP]), machine
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from loadtests import report
-from loadtests.figures import Figures, Run, read
+from loadtests import provenance, report
+from loadtests.figures import Figures, Run, publishable, read
+from loadtests.learning.options import parts
+from loadtests.options import groups
 from loadtests.plots import draw
 
 MACHINE: dict[str, Any] = {
@@ -30,6 +32,7 @@ def run(tmp_path: Path) -> Run:
     figures.add(name="row", ours=2, unit="µs", peer="A", theirs=30, target=12, command="make bench")
     figures.add(name="row", ours=2, unit="µs", peer="B", theirs=3, target=2, command="make bench", note="x|y")
     figures.add(name="load", ours=1234.5, unit="ms", target=150, command="scorer load")
+    figures.add(name="unjudged", ours=5, unit="µs", peer="C", theirs=4, command="make bench")
     for trees, size in ((100, 20_000), (1000, 200_000), (5000, 2_000_000)):
         figures.add(name="memory", ours=size, unit="bytes", command="make bench", plot="trees", x=trees)
         for peer in "AB":
@@ -40,21 +43,61 @@ def run(tmp_path: Path) -> Run:
     return read(figures.path)
 
 
-def test_markdown_shows_misses_as_misses(run: Run) -> None:
-    table = report.table_markdown(run)
-    assert "| row | 2 µs | A | 30 µs | 15× | ≥ 12× | ✓ |" in table
-    missed = f"**missed** [¹]({report.MISSES})"
-    assert f"| row (x\\|y) | 2 µs | B | 3 µs | 1.5× | ≥ 2× | {missed} |" in table
-    assert f"| load | 1,234 ms |  |  |  | ≤ 150 ms | {missed} |" in table
-    assert "by `make bench`, `scorer load`" in table
-    assert "1 of 3 targets met." in table
-    assert "2 cores of one (avx2; L1 32 KiB, L2 1,024 KiB)" in table
-    assert "memory" not in table, "points of a plot are not in the table"
+@pytest.fixture(autouse=True)
+def _current(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of these tests belong to no real commit, but for those of the kept file."""
+    if request.function is test_pages_and_lines_agree:
+        return
+    monkeypatch.setattr(provenance, "is_current", lambda commit, group: commit != "old")
+
+
+def test_the_page_holds_every_line_with_its_result(run: Run) -> None:
+    page = report.page_of_all(run)
+    assert "| row | 2 µs | A | 30 µs | 15× |  | ≥ 12× | met |" in page
+    assert "| row (x\\|y) | 2 µs | B | 3 µs | 1.5× |  | ≥ 2× | missed |" in page
+    assert "| load | 1,234 ms |  |  |  |  | ≤ 150 ms | missed |" in page
+    assert "| unjudged | 5 µs | C | 4 µs | 0.8× |  |  | worse |" in page
+    assert "by `make bench`, `scorer load`, on one (avx2)" in page
+    assert "1 of 3 targets met, 2 missed, 0 not settled." in page
+    assert "2 cores of one (avx2; L1 32 KiB, L2 1,024 KiB)" in page
+    assert "| memory" not in page, "points of a plot are not in the tables"
+
+
+def test_rounds_that_disagree_are_not_ticked(tmp_path: Path) -> None:
+    figures = Figures(tmp_path, group="engine", machine=MACHINE)
+    figures.add(name="p99", ours=[1, 9, 2], unit="ms", target=5, command="make bench")
+    page = report.page_of_all(read(figures.path))
+    assert "| p99 | 2 ms |  |  |  | 1 to 9 | ≤ 5 ms | not settled |" in page
+    assert "0 of 1 targets met, 0 missed, 1 not settled." in page
+
+
+def test_a_line_older_than_its_code_is_stale(tmp_path: Path) -> None:
+    figures = Figures(tmp_path, group="engine", machine=MACHINE | {"commit": "old"})
+    figures.add(
+        name="500×6, 1 row, Python",
+        ours=1,
+        unit="µs",
+        peer="ONNX Runtime",
+        theirs=9,
+        target=2,
+        command="make bench",
+    )
+    run = read(figures.path)
+    page = report.page_of_all(run)
+    assert "| ≥ 2× | stale |" in page
+    assert "**Stale**" in page
+    assert "targets met" not in page
+    assert "| 9× | stale |" in report.table_of_ten(run)
+
+
+def test_the_table_of_ten_names_what_is_not_measured(run: Run) -> None:
+    table = report.table_of_ten(run)
+    assert table.count("not measured") == len(report.TEN) == 10
 
 
 def test_text_keeps_columns_in_line(run: Run) -> None:
     head, *body = report.table_text(run).splitlines()
-    assert len(body) == 3
+    assert len(body) == 4
     assert {line.index("×") for line in body[:2]} == {head.index("ratio") + 4}
 
 
@@ -68,37 +111,22 @@ def test_the_table_goes_between_its_markers() -> None:
         report.with_table("no place", "new")
 
 
-def test_a_table_of_judged_figures_leaves_the_others_out(tmp_path: Path) -> None:
-    figures = Figures(tmp_path, group="engine", machine=MACHINE)
-    figures.add(name="promised", ours=1, unit="ms", target=0.5, command="make bench")
-    figures.add(name="told", ours=1, unit="ms", command="make bench")
-    table = report.table_markdown(read(figures.path), judged_only=True, root="../../")
-    assert "promised" in table
-    assert "told" not in table
-    assert f"(../../{report.MISSES})" in table
-
-
-def test_learning_stands_apart(tmp_path: Path) -> None:
-    figures = Figures(tmp_path, group="engine", machine=MACHINE)
-    figures.add(name="one row", ours=1, unit="ms", target=0.5, command="make bench")
-    figures.group = "learning.shock"
-    figures.add(name="hours", ours=1, unit="h", target=2, command="make bench-learning")
-    run = read(figures.path)
-    assert "one row" in report.section(run)
-    assert "hours" not in report.section(run)
-    assert "hours" in report.section(run, "learning")
-    assert "one row" not in report.section(run, "learning")
-
-
-def test_the_pages_hold_what_their_lines_say() -> None:
-    run = read(report.KEPT / "figures.jsonl")
+def test_pages_and_lines_agree() -> None:
+    """Whoever changes what a group measures runs `make figures`, which marks its lines as stale."""
+    if not provenance.has_history():
+        pytest.skip("needs the repository's whole history: `git fetch --unshallow`")
+    run = publishable(read(report.LINES))
+    assert report.PAGE.read_text() == report.page_of_all(run), "run `make figures`"
     page = report.README.read_text()
-    for place in report.PLACES:
-        assert report.with_table(page, report.section(run, place), place) == page, "run `make figures`"
-    assert (report.KEPT / "README.md").read_text() == report.page_of_all(run), "run `make figures`"
+    assert report.with_table(page, report.table_of_ten(run)) == page, "run `make figures`"
+
+
+def test_every_group_names_what_it_measures() -> None:
+    for group in [*groups(), *(f"learning.{part}" for part in parts())]:
+        assert provenance.existing(provenance.sources(group)), group
 
 
 def test_plots_are_drawn_from_the_lines(run: Run, tmp_path: Path) -> None:
-    drawn = list(draw(run, tmp_path / "plots"))
+    drawn = list(draw(run, report.with_ratio(run), tmp_path / "plots"))
     assert [path.name for path in drawn] == ["ratios.png", "trees.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)

@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 
-from loadtests.figures import Figures, NotReleaseError, isa_level, lines, newest, read, write
+from loadtests import provenance
+from loadtests.figures import (
+    Figures,
+    NotReleaseError,
+    UnpublishableError,
+    isa_level,
+    lines,
+    newest,
+    processor_name,
+    publishable,
+    read,
+    write,
+)
+from loadtests.rounds import interval, is_settled
 
 MACHINE: dict[str, Any] = {
     "cpu": "one",
@@ -42,6 +55,9 @@ def test_a_line_holds_what_the_figure_is(figures: Figures) -> None:
         "met": True,
         "command": "make bench",
         "higher_is_better": False,
+        "commit": "abc",
+        "cpu": "one",
+        "isa": "avx2",
     }
 
 
@@ -104,36 +120,112 @@ def test_a_debug_build_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_are_merged_and_written_again(tmp_path: Path) -> None:
-    one, two = (Figures(tmp_path / name, group="engine", machine=MACHINE) for name in "ab")
+def test_a_later_run_replaces_the_groups_that_it_measured(tmp_path: Path) -> None:
+    one, two = (
+        Figures(tmp_path / name, group="engine", machine=MACHINE | {"commit": name, "cpu": f"cpu {name}"})
+        for name in "ab"
+    )
     for ours in (1, 2):
         one.add(name="first", ours=ours, unit="ms", command="make bench")
-    one.add(name="second", ours=5, unit="ms", command="make bench")
+    one.add(name="gone since", ours=5, unit="ms", command="make bench")
+    one.group = "wire"
+    one.add(name="rate", ours=5, unit="1/s", command="make bench")
     two.add(name="first", ours=3, unit="ms", command="make bench")
     merged = read(one.path, two.path)
-    assert [(figure.name, figure.ours) for figure in merged.figures] == [("first", 3), ("second", 5)]
+    found = [(figure.name, figure.ours, figure.commit, figure.cpu) for figure in merged.figures]
+    assert found == [("first", 3, "b", "cpu b"), ("rate", 5, "a", "cpu a")]
     write(merged, tmp_path / "kept.jsonl")
-    assert read(tmp_path / "kept.jsonl") == merged
+    assert read(tmp_path / "kept.jsonl").figures == merged.figures
     assert newest(tmp_path / "b") == two.path
 
 
-def test_each_group_keeps_the_commit_that_it_was_measured_at(tmp_path: Path) -> None:
-    old = Figures(tmp_path / "old", group="wire", machine=MACHINE | {"commit": "old"})
-    new = Figures(tmp_path / "new", group="engine", machine=MACHINE | {"commit": "new"})
-    for figures in (old, new):
-        figures.add(name="rate", ours=1, unit="1/s", command="make bench")
-    merged = read(old.path, new.path)
-    write(merged, tmp_path / "kept.jsonl")
-    again = Figures(tmp_path / "again", group="engine", machine=MACHINE | {"commit": "newer"})
-    again.add(name="rate", ours=2, unit="1/s", command="make bench")
-    assert merged.commits == {"wire": "old", "engine": "new"}
-    assert read(tmp_path / "kept.jsonl", again.path).commits == {"wire": "old", "engine": "newer"}
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([3], (3, 3)),
+        ([1, 9, 5], (1, 9)),
+        (range(6), (0, 5)),
+        # P(fewer than 2 of 9 below the median) is 10/512 on each side; of 3 it is 46/512.
+        (range(9), (1, 7)),
+    ],
+)
+def test_the_interval_of_a_median(values: list[float], expected: tuple[float, float]) -> None:
+    assert interval(values) == expected
 
 
-def test_runs_on_different_machines_are_not_merged(tmp_path: Path) -> None:
-    paths = [Figures(tmp_path / cpu, machine=MACHINE | {"cpu": cpu}).path for cpu in ("one", "another")]
-    with pytest.raises(ValueError, match="another"):
-        read(*paths)
+@pytest.mark.parametrize(
+    ("values", "target", "settled"),
+    [
+        ([1.0, 1.1, 0.9], 1.5, True),
+        ([1.0, 1.6, 0.9], 1.5, False),
+        ([0.2, 1.73, 6.0], 1.1, False),
+        ([1.0, 1.1], 9.0, False),
+        ([100, 105, 95], None, True),
+        ([100, 140, 95], None, False),
+        ([10.04, 10.05, 10.03], 10.0, True),
+    ],
+)
+def test_rounds_that_differ_by_more_than_the_margin_settle_nothing(
+    values: list[float], target: float | None, settled: bool
+) -> None:
+    assert is_settled(values, target) is settled
+
+
+def test_rounds_are_compared_round_by_round(figures: Figures) -> None:
+    found = figures.add(
+        name="rate",
+        ours=[100, 50, 120],
+        theirs=[10, 5, 10],
+        unit="1/s",
+        peer="other",
+        target=3,
+        higher_is_better=True,
+        command="make bench",
+    )
+    assert (found.ours, found.theirs, found.ratio) == (100, 10, 10)
+    assert (found.low, found.high, found.rounds, found.settled, found.result) == (10, 12, 3, True, "met")
+    unsettled = figures.add(name="p99", ours=[1, 9, 2], unit="ms", target=5, command="make bench")
+    assert (unsettled.met, unsettled.settled, unsettled.result) == (True, False, "not settled")
+    with pytest.raises(ValueError, match="2 and 3 rounds"):
+        figures.add(name="p99", ours=[1, 2], theirs=[1, 2, 3], peer="o", unit="ms", command="make bench")
+
+
+def test_lines_that_cannot_be_traced_are_not_published(tmp_path: Path) -> None:
+    commit = provenance.head()
+    if not commit:
+        pytest.skip("needs a git repository")
+
+    def line_of(name: str, **machine: Any) -> Path:
+        figures = Figures(tmp_path / name, group="engine", machine=MACHINE | machine)
+        figures.add(name="row", ours=1, unit="ms", command="make bench")
+        return figures.path
+
+    assert publishable(read(line_of("good", commit=commit))).figures
+    for name, machine, words in (
+        ("smoke", {"commit": commit, "unpublishable": "smoke"}, "marked smoke"),
+        ("lost", {"commit": "4275d75467c7df99917e96b64901317d6e1056d5"}, "not in this repository"),
+        ("none", {"commit": ""}, "not in this repository"),
+    ):
+        with pytest.raises(UnpublishableError, match=words):
+            publishable(read(line_of(name, **machine)))
+    assert "before its commit" in str(provenance.problem(commit, "2001-01-01T00:00:00+00:00"))
+
+
+def test_a_run_refuses_a_dirty_tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(provenance, "changed_files", lambda: ["rust/core/src/lib.rs"])
+    with pytest.raises(provenance.DirtyTreeError, match=r"rust/core/src/lib\.rs.*--allow-dirty"):
+        provenance.clean_head()
+    monkeypatch.setattr("loadtests.figures.describe_machine", lambda: dict(MACHINE))
+    with pytest.raises(provenance.DirtyTreeError):
+        Figures(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    marked = Figures(tmp_path, unpublishable="dirty")
+    assert marked.add(name="row", ours=1, unit="ms", command="make bench").unpublishable == "dirty"
+
+
+def test_a_processor_is_named_by_more_than_its_brand() -> None:
+    facts = {"model name": "AMD EPYC", "vendor_id": "AuthenticAMD", "cpu family": "25", "model": "17"}
+    assert processor_name(facts) == "AMD EPYC (AuthenticAMD 25 17)"
 
 
 def test_a_group_goes_on_with_the_file_of_its_run(figures: Figures) -> None:
