@@ -11,13 +11,14 @@ from loadtests.figures import ROOT, Figures
 from loadtests.options import Options
 
 COMMAND = "make bench ARGS=admission"
+CRATE = "scorer-admission"
 SEEDS = 10_000
 MOST_NS = 200.0
 
 
 def run(figures: Figures, _options: Options) -> None:
     """Both."""
-    cost = measured("admission_cost")
+    cost = measured("admission_cost", crate=CRATE)
     for what, key, most in (
         ("admitted, started, finished, replied", "admit_start_finish_reply", MOST_NS),
         ("shed", "shed", None),
@@ -35,7 +36,7 @@ def simulate(figures: Figures) -> None:
     Raises:
         RuntimeError: It ended without having counted.
     """
-    command = [str(program("admission_sim")), "--seeds", str(SEEDS)]
+    command = [str(program("admission_sim", CRATE)), "--seeds", str(SEEDS)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     cases = []
     for line in done.stdout.splitlines():

@@ -15,9 +15,9 @@ from loadtests.options import WORK
 
 
 @functools.cache
-def program(name: str) -> Path:
-    """Builds one, and says where it is."""
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "scorer-core", "--example", name]
+def program(name: str, crate: str = "scorer-core") -> Path:
+    """Build the example `name` of `crate` in release mode; return the path of its binary."""
+    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", crate, "--example", name]
     subprocess.run([*command, "--message-format", "short"], cwd=ROOT, check=True)
     directory = json.loads(
         subprocess.run(
@@ -30,13 +30,13 @@ def program(name: str) -> Path:
     return Path(directory, "release/examples", name)
 
 
-def measured(name: str, *arguments: object) -> dict[str, Any]:
+def measured(name: str, *arguments: object, crate: str = "scorer-core") -> dict[str, Any]:
     """What it measured.
 
     Raises:
         RuntimeError: It failed.
     """
-    command = [str(program(name)), *map(str, arguments)]
+    command = [str(program(name, crate)), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")

@@ -3,7 +3,6 @@
 //! Pure computation: no I/O, no async runtime, no clock, no Python. Everything is loaded and validated once, is
 //! then immutable and `Send + Sync`, and is evaluated without allocating.
 
-pub mod admission;
 pub mod budget;
 pub mod bundle;
 pub mod forest;

@@ -1,6 +1,6 @@
 //! Why one request gets no answer. [`crate::status`] says which gRPC status each becomes.
 
-use scorer_core::admission::{Shed, ShedReason};
+use scorer_admission::{Shed, ShedReason};
 use scorer_core::policy::MaskError;
 use scorer_core::schema::SchemaError;
 
@@ -277,7 +277,7 @@ impl Refusal {
             ShedReason::Deadline => Refusal::Deadline,
             reason => {
                 // Rounded up: a retry within the same millisecond would be shed again.
-                let millis = |after: scorer_core::admission::Nanos| after.0.div_ceil(1_000_000);
+                let millis = |after: scorer_admission::Nanos| after.0.div_ceil(1_000_000);
                 Refusal::Shed { reason, retry_after_ms: shed.retry_after.map(millis) }
             }
         }

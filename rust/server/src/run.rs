@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use scorer_core::admission::WINDOW;
+use scorer_admission::WINDOW;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};

@@ -111,7 +111,7 @@ impl Shared {
     /// Brings what is counted over windows of time up to date.
     pub(crate) fn tick(&self) {
         let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.metrics.tick(scorer_core::admission::Nanos(now));
+        self.metrics.tick(scorer_admission::Nanos(now));
     }
 
     /// Puts a lane table in force and lets the one before go.

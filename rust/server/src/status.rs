@@ -69,7 +69,7 @@ pub(crate) fn corrected(code: Code) -> Code {
 
 #[cfg(test)]
 mod tests {
-    use scorer_core::admission::ShedReason;
+    use scorer_admission::ShedReason;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 //!
 //! Twice: before anything is read of it, against what is in flight and what waits unread; and as soon as
 //! checkpoint, bundle and rows are known, by its cost, the wait it would meet and how much it matters. The
-//! rules are [`scorer_core::admission`]; here they get the clock and the threads.
+//! rules are [`scorer_admission`]; here they get the clock and the threads.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::{Duration, Instant};
 
-use scorer_core::admission::{
+use scorer_admission::{
     Admission, Ask, CheckpointSettings, Mode as CoreMode, Nanos, Permit as CorePermit, Pressure, Settings,
     Shed, Snapshot, Verdict,
 };

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use scorer_core::admission::{Reply, ReplyCell};
+use scorer_admission::{Reply, ReplyCell};
 use scorer_core::budget::Budget;
 
 /// Chunks between two looks at the clock: 256 trees, some microseconds.

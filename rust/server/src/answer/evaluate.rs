@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use scorer_core::admission::{Evaluation, Outcome, Served, Shed, Start};
+use scorer_admission::{Evaluation, Outcome, Served, Shed, Start};
 use scorer_core::bundle::{EvalError, EvalScratch, ScoreOut};
 use scorer_core::policy::{Mask, PolicyError};
 use scorer_proto::v1::DecisionRecord;

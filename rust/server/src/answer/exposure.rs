@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use scorer_core::admission::{Caps, ExposureCaps, Nanos};
+use scorer_admission::{Caps, ExposureCaps, Nanos};
 
 use super::evaluate::Failed;
 use crate::bundles::Loaded;

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Instant;
 
-use scorer_core::admission::BreakerState;
+use scorer_admission::BreakerState;
 
 use crate::lanes::{self, LaneInForce, LanesInForce};
 use crate::metrics::Reason;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scorer_core::admission::{Outcome, Place, Queue, Served, Start};
+use scorer_admission::{Outcome, Place, Queue, Served, Start};
 use scorer_core::bundle::ScoreOut;
 
 use super::Turn;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use scorer_core::admission::Place;
+use scorer_admission::Place;
 use scorer_core::bundle::ScoreOut;
 use scorer_proto::v1::score_request::Features as Given;
 use scorer_proto::v1::{ScoreRequest, ScoreResponse};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use scorer_core::admission::Place;
+use scorer_admission::Place;
 use scorer_core::bundle::SelectOut;
 use scorer_core::policy::Mask;
 use scorer_proto::v1::select_action_request::Features as Given;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use scorer_core::admission::{Breaker, BreakerSettings};
+use scorer_admission::{Breaker, BreakerSettings};
 use scorer_core::bundle::{Bundle, Digest, GoldenRow, Kind as BundleKind};
 use serde::Serialize;
 use serde_json::json;

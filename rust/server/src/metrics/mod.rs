@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use scorer_core::admission::Nanos;
+use scorer_admission::Nanos;
 use tonic::Code;
 
 use crate::answer::arrive::Arrival;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use scorer_core::admission::{BurnRates, CapHit, ErrorBudget, SHED_REASONS, ShedReason};
+use scorer_admission::{BurnRates, CapHit, ErrorBudget, SHED_REASONS, ShedReason};
 use tonic::Code;
 
 use super::Histogram;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use scorer_core::admission::Pressure;
+use scorer_admission::Pressure;
 use scorer_log::Clock;
 
 use super::brake::Brake;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use scorer_core::admission::Pressure;
+use scorer_admission::Pressure;
 use scorer_core::policy::{Mask, unit};
 use scorer_core::schema::Schema;
 use scorer_proto::v1::{Feature, NamedFeatures};

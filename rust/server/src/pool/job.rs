@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use scorer_core::admission::{Queue, Reply};
+use scorer_admission::{Queue, Reply};
 
 use super::{Expire, Meeting, Told, Work};
 use crate::answer::admit::Ticket;

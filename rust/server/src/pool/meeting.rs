@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use scorer_core::admission::{Reply, ReplyCell};
+use scorer_admission::{Reply, ReplyCell};
 use tokio::sync::oneshot;
 
 /// Shared by the task, the pool's thread and the watchdog.

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use scorer_core::admission::Queue;
+use scorer_admission::Queue;
 
 pub(crate) use job::{Job, evaluate};
 pub(crate) use meeting::{Expire, Meeting, Met, Told};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use scorer_core::admission::{Outcome, Queue, Reply, Served, Start};
+use scorer_admission::{Outcome, Queue, Reply, Served, Start};
 
 use super::{Expire as _, Job, Work};
 use crate::answer::budget::Until;

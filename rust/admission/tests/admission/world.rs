@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use scorer_core::admission::{
+use scorer_admission::{
     Admission, Ask, CapHit, ExposureCaps, Instead, Mode, Nanos, Outcome, Permit, Queue, Reply, ReplyCell,
     Served, ShedReason, Start, Verdict, WINDOW,
 };

@@ -1,9 +1,9 @@
 //! Drives admission through seeded scenarios and prints one JSON line per case.
 //!
 //! ```text
-//! cargo run --release -p scorer-core --example admission_sim                       # 10,000 seeds
-//! cargo run --release -p scorer-core --example admission_sim -- --seeds 1000 --from 500
-//! cargo run --release -p scorer-core --example admission_sim -- --seed 42 --trace   # one, step by step
+//! cargo run --release -p scorer-admission --example admission_sim                       # 10,000 seeds
+//! cargo run --release -p scorer-admission --example admission_sim -- --seeds 1000 --from 500
+//! cargo run --release -p scorer-admission --example admission_sim -- --seed 42 --trace   # one, step by step
 //! ```
 //!
 //! Exits with 1 if any seed breaks an invariant, and names it.

@@ -158,42 +158,41 @@ mod tests {
 
     #[test]
     fn in_every_interleaving_one_wins_and_losers_see_what_it_wrote() {
-        use loom::cell::UnsafeCell;
+        use std::sync::atomic::Ordering::Relaxed;
+
         use loom::sync::Arc;
 
-        /// Stands for what the winner leaves: its reply. Unsynchronised on purpose, so that loom objects to any
-        /// access that the cell's order does not cover.
+        type LoomByte = loom::sync::atomic::AtomicU8;
+
+        /// Each contender writes its own slot before it claims the cell. The slots are relaxed, so only the order of
+        /// the cell's accesses can make a slot visible: loom also returns every stale value that the model allows.
         struct Request {
-            cell: ReplyCell<loom::sync::atomic::AtomicU8>,
-            reply: [UnsafeCell<u8>; 3],
+            cell: ReplyCell<LoomByte>,
+            written: [LoomByte; 3],
         }
-        // loom checks every access of its UnsafeCell at run time.
-        #[expect(unsafe_code, reason = "loom's cell is shared to let loom judge the accesses")]
-        unsafe impl Sync for Request {}
 
         loom::model(|| {
             let request = Arc::new(Request {
                 cell: ReplyCell::new(),
-                reply: std::array::from_fn(|_| UnsafeCell::new(0)),
+                written: std::array::from_fn(|_| LoomByte::new(0)),
             });
-            let race = |who: Reply| {
-                let request = Arc::clone(&request);
-                loom::thread::spawn(move || {
-                    let mine = &request.reply[who as usize - 1];
-                    mine.with_mut(|_| ());
-                    match request.cell.claim(who) {
-                        Ok(()) => 1,
-                        Err(winner) => {
-                            // The winner's reply was written before it won.
-                            request.reply[winner as usize - 1].with(|_| ());
-                            0
-                        }
+            let contend = |request: &Request, who: Reply| {
+                request.written[who as usize - 1].store(1, Relaxed);
+                match request.cell.claim(who) {
+                    Ok(()) => 1,
+                    Err(winner) => {
+                        let seen = request.written[winner as usize - 1].load(Relaxed);
+                        assert_eq!(seen, 1, "the winner's slot was written before it won");
+                        0
                     }
-                })
+                }
             };
-            let threads = [race(Reply::Model), race(Reply::Fallback)];
-            let mine = usize::from(request.cell.claim(Reply::Cancelled).is_ok());
-            let won: usize = threads.into_iter().map(|it| it.join().unwrap()).sum();
+            let threads = [Reply::Model, Reply::Fallback].map(|who| {
+                let request = Arc::clone(&request);
+                loom::thread::spawn(move || contend(&request, who))
+            });
+            let mine = contend(&request, Reply::Cancelled);
+            let won: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
             assert_eq!(won + mine, 1);
         });
     }

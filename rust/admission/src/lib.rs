@@ -5,7 +5,7 @@
 //! not allocate; [`Admission::tick`] turns every 100 ms what was seen into the rules of the next.
 //!
 //! ```
-//! use scorer_core::admission::*;
+//! use scorer_admission::*;
 //!
 //! let checkpoint =
 //!     CheckpointSettings { mode: Mode::Enforce, fallback: true, ..CheckpointSettings::new(Nanos::from_millis(10)) };
@@ -28,6 +28,8 @@
 //! ```
 //!
 //! Parameters, their defaults and the reasons: `docs/admission.md`.
+
+#![forbid(unsafe_code)]
 
 mod admit;
 mod breaker;

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use scorer_core::admission::{CapHit, Mode, Nanos};
+use scorer_admission::{CapHit, Mode, Nanos};
 
 use super::scenario::{Case, Scenario};
 use super::world::{self, By, Outcomes, Record};

@@ -39,7 +39,7 @@ fn every_invariant_holds_on_ten_thousand_seeds() {
     let lines: Vec<&str> = failed.iter().take(20).map(|it| it.1.as_str()).collect();
     assert!(
         failed.is_empty(),
-        "{} of {SEEDS} seeds break an invariant; replay one with `cargo run --release -p scorer-core --example \
+        "{} of {SEEDS} seeds break an invariant; replay one with `cargo run --release -p scorer-admission --example \
          admission_sim -- --seed N --trace`:\n{}",
         failed.len(),
         lines.join("\n")

@@ -1,6 +1,6 @@
 //! What one seed stands for: a server, its traffic, and what befalls them.
 
-use scorer_core::admission::{Caps, CheckpointSettings, Mode, Nanos, Settings};
+use scorer_admission::{Caps, CheckpointSettings, Mode, Nanos, Settings};
 
 use super::random::Random;
 

@@ -1,6 +1,6 @@
 //! What admission adds to one request, and prints one JSON line.
 //!
-//! `cargo run --release -p scorer-core --example admission_cost`
+//! `cargo run --release -p scorer-admission --example admission_cost`
 //!
 //! The least of many rounds counts: everything else on the machine can only add to it. Of two threads at once the
 //! median counts: in the least of their rounds one ran after the other.
@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use scorer_core::admission::{
+use scorer_admission::{
     Admission, Ask, CheckpointSettings, Mode, Nanos, Outcome, Permit, Reply, ReplyCell, Served, Settings,
     Verdict, WINDOW,
 };

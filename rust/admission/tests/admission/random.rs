@@ -1,6 +1,6 @@
 //! Seeded draws.
 
-use scorer_core::admission::Nanos;
+use scorer_admission::Nanos;
 
 /// SplitMix64 (Vigna): one word of state, so that every stream of a scenario has its own.
 #[derive(Clone, Debug)]
