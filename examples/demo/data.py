@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from examples.demo.narrate import Narrator
 from examples.demo.plan import DemoPlan, Places
+from examples.fraud.features import features
+from examples.fraud.transactions import Transactions, read_transactions
+from examples.routing_log import RoutingLog, read_routing
 from examples.simulators.transactions import simulate_transactions
-from scorer.learn.features import features
-from scorer.learn.routing import RoutingLog, read_routing
-from scorer.learn.transactions import Transactions, read_transactions
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from examples.demo.results import (
     latencies,
 )
 from examples.demo.traffic import Measured, Traffic
+from examples.fraud.metrics import Ranking, ranking
+from examples.fraud.transactions import Transactions
 from examples.simulators.payments import Logged
-from scorer.learn.metrics import Ranking, ranking
 from scorer.learn.ope import share
-from scorer.learn.transactions import Transactions
 from scorer.v1 import control_pb2 as pb
 
 Rows = npt.NDArray[np.intp]

@@ -10,15 +10,16 @@ import numpy.typing as npt
 
 from examples.demo.narrate import Narrator
 from examples.demo.plan import DemoPlan
+from examples.fraud.split import Days, SplitPlan
+from examples.fraud.training import FraudModel, FraudPlan, train_fraud
+from examples.fraud.transactions import Transactions
+from examples.oracle import train_oracle
+from examples.routing_log import RoutingLog
 from examples.simulators.actions import catalogue
 from examples.simulators.payments import Logged, Payments, baseline_pmf, contexts, log_baseline
 from examples.simulators.task import authorise_task, choices, context_rows
 from scorer.learn.experience import Experience, State
-from scorer.learn.fraud import FraudModel, FraudPlan, train_fraud
-from scorer.learn.oracle import Oracle, OraclePlan, train_oracle
-from scorer.learn.routing import RoutingLog
-from scorer.learn.split import Days, SplitPlan
-from scorer.learn.transactions import Transactions
+from scorer.learn.oracle import Oracle, OraclePlan
 
 # How much older the first version's data is, where the data is long enough.
 DAYS_BETWEEN = 14

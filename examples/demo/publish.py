@@ -10,8 +10,10 @@ from examples.demo.narrate import Narrator
 from examples.demo.plan import Places
 from examples.demo.replay import ROUTE
 from examples.demo.traffic import AUTHORISE, FRAUD
+from examples.fraud.bundles import build_fraud
+from examples.oracle import build_oracle, near_greedy
 from scorer.bundle import PolicySpec
-from scorer.learn.bundles import Built, build_fraud, build_oracle, near_greedy
+from scorer.learn.bundles import Built
 from scorer.learn.oracle import Oracle
 from scorer.learn.training.policies import policy_spec
 from scorer.learn.training.settings import PolicySettings

@@ -14,8 +14,8 @@ from examples.demo.errors import DemoError
 from examples.demo.narrate import Bar
 from examples.demo.process import ServerProcess
 from examples.demo.traffic import FRAUD, TIMEOUT_S, Traffic
+from examples.routing_log import RoutingLog
 from scorer.client import Client
-from scorer.learn.routing import RoutingLog
 
 ROUTE = "action.route"
 

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from examples.demo.replay import RoutingReplay
 from examples.demo.traffic import AUTHORISE, Answers, Measured
+from examples.routing_log import RoutingLog
 from examples.simulators.actions import catalogue
 from examples.simulators.payments import Contexts, Logged, Payments, baseline_pmf, baseline_rule, draw
 from scorer.learn import ope
 from scorer.learn.ope import Estimate, paired_difference, share
-from scorer.learn.routing import RoutingLog
 
 PERCENTILES = (50.0, 99.0, 99.9)
 ROUTING_LABEL = "off-policy estimate of the success rate per attempt; propensities estimated given retry"

@@ -30,11 +30,11 @@ from examples.demo.results import routing_value
 from examples.demo.shipping import Shipped, Shipping
 from examples.demo.terminal import show, show_learning, where_next
 from examples.demo.traffic import AUTHORISE, FRAUD, Traffic
+from examples.fraud.training import fraud_columns, test_rows
 from examples.simulators.payments import Payments, contexts
 from scorer.client import Client
 from scorer.control import client as control
 from scorer.errors import ScorerError
-from scorer.learn.fraud import fraud_columns, test_rows
 from scorer.registry import Registry
 from scorer.v1 import control_pb2 as pb
 

@@ -28,10 +28,10 @@ from examples.demo.narrate import Narrator
 from examples.demo.plan import DemoPlan, Places
 from examples.demo.process import PlatformProcess, command_line, environment
 from examples.demo.traffic import FRAUD
+from examples.fraud.features import FEATURES
+from examples.fraud.training import FraudModel, FraudPlan, fraud_columns, train_fraud
+from examples.fraud.transactions import Transactions
 from scorer.client import Client
-from scorer.learn.features import FEATURES
-from scorer.learn.fraud import FraudModel, FraudPlan, fraud_columns, train_fraud
-from scorer.learn.transactions import Transactions
 
 PROJECT = "fraud"
 PERSON = "demo"

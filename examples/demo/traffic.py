@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from examples.demo.errors import DemoError
+from examples.fraud.transactions import Transactions
 from examples.simulators.payments import Contexts, Payments
 from examples.simulators.task import CONTEXT, context_rows, mask_bytes
 from scorer.client import Client
 from scorer.client.results import Served
 from scorer.errors import ScorerError
 from scorer.learn.columns import Column, named_row
-from scorer.learn.transactions import Transactions
 
 FRAUD = "fraud.checkout"
 AUTHORISE = "action.authorise"

@@ -31,8 +31,8 @@ def _transactions(
     seed: Annotated[int, typer.Option(min=0, help="Seed; equal seeds write equal files.")] = 0,
 ) -> None:
     """Card transactions with three kinds of fraud, after the Fraud Detection Handbook's method."""
+    from examples.fraud.transactions import write_transactions
     from examples.simulators.transactions import TransactionPlan, simulate_transactions
-    from scorer.learn.transactions import write_transactions
 
     plan = TransactionPlan(customers=customers, terminals=terminals, days=days, start=start, radius=radius)
     transactions = simulate_transactions(plan, seed)

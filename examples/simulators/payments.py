@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from examples.fraud.transactions import DAY_MS, Transactions
 from examples.simulators import actions
-from scorer.learn.transactions import DAY_MS, Transactions
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from examples.oracle import LoggedChoices
 from examples.simulators import actions
 from examples.simulators.payments import (
     COUNTRIES,
@@ -16,7 +17,7 @@ from examples.simulators.payments import (
     Logged,
 )
 from scorer.learn.columns import Column
-from scorer.learn.oracle import LoggedChoices, OracleAction, OracleTask, one_column_per_factor
+from scorer.learn.oracle import OracleAction, OracleTask, one_column_per_factor
 
 CONTEXT: tuple[Column, ...] = (
     Column("amount", minimum=0.0, maximum=1e7),

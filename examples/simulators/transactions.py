@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from examples.fraud.transactions import DAY_MS, Transactions
 from scorer.learn.errors import DataError
-from scorer.learn.transactions import DAY_MS, Transactions
 
 DAY_SECONDS = 86_400
 

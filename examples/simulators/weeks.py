@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from examples.fraud.transactions import DAY_MS
 from examples.simulators.actions import FACTORS, codes
 from examples.simulators.payments import (
     ISSUER_NAMES,
@@ -29,7 +30,6 @@ from examples.simulators.payments import (
 )
 from examples.simulators.task import context_rows
 from scorer.learn.errors import DataError
-from scorer.learn.transactions import DAY_MS
 
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * DAY_MS

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from examples.routing_log import RoutingLog, read_routing
 from loadtests.figures import Figures
 from loadtests.learning.options import Options
 from scorer.learn import ope
-from scorer.learn.routing import RoutingLog, read_routing
 
 LOG = Path(__file__).parents[3] / "shared/data/psp_routing_2019-01.csv"
 _COMMAND = "make bench-learning ARGS=routing"

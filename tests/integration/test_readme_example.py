@@ -13,14 +13,15 @@ import pytest
 from servers import RunningServer, environment, settings, start_server
 from waiting import PATIENCE
 
+from examples.fraud.bundles import build_fraud
+from examples.fraud.features import features
+from examples.fraud.split import SplitPlan
+from examples.fraud.training import FraudPlan, train_fraud
+from examples.oracle import build_oracle, near_greedy, train_oracle
 from examples.simulators.payments import Payments, contexts, log_baseline
 from examples.simulators.task import authorise_task, choices
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
-from scorer.learn.bundles import build_fraud, build_oracle, near_greedy
-from scorer.learn.features import features
-from scorer.learn.fraud import FraudPlan, train_fraud
-from scorer.learn.oracle import OraclePlan, train_oracle
-from scorer.learn.split import SplitPlan
+from scorer.learn.oracle import OraclePlan
 from scorer.registry import Registry
 
 README = Path(__file__).resolve().parents[2] / "README.md"

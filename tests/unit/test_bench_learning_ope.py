@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from examples.routing_log import RoutingLog
 from loadtests.learning import digits, intervals, obp, peeking, routing
 from loadtests.learning.designs import RATES, design
 from loadtests.learning.options import Options
-from scorer.learn.routing import RoutingLog
 
 QUICK = Options(seeds=(1,), quick=True)
 

@@ -12,8 +12,8 @@ from examples.demo.narrate import Narrator
 from examples.demo.plan import DemoPlan, Places
 from examples.demo.process import ServerProcess, run_command
 from examples.demo.run import run_demo
+from examples.fraud.transactions import write_transactions
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
-from scorer.learn.transactions import write_transactions
 
 
 def fails(places: Places, plan: DemoPlan | None = None) -> str:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scorer.learn.features import FEATURES, WINDOWS, features
-from scorer.learn.transactions import DAY_MS, Transactions
+from examples.fraud.features import FEATURES, WINDOWS, features
+from examples.fraud.transactions import DAY_MS, Transactions
 
 
 def make(rows: list[tuple[int, int, int, float, int]]) -> Transactions:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scorer.learn.features import features
-from scorer.learn.metrics import ranking
-from scorer.learn.split import Days, without_known
-from scorer.learn.transactions import read_transactions
+from examples.fraud.features import features
+from examples.fraud.metrics import ranking
+from examples.fraud.split import Days, without_known
+from examples.fraud.transactions import read_transactions
 
 HANDBOOK = Path(__file__).parents[3] / "shared" / "data" / "handbook_transactions_2018-04_to_08.parquet"
 

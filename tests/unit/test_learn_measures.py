@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scorer.learn.calibration import fit_calibration
+from examples.fraud.calibration import fit_calibration
+from examples.fraud.metrics import card_precision, ranking
+from examples.fraud.split import Days, SplitPlan, without_known
+from examples.fraud.training import thresholds
+from examples.fraud.transactions import DAY_MS, Transactions
 from scorer.learn.errors import DataError
-from scorer.learn.fraud import thresholds
-from scorer.learn.metrics import card_precision, ranking
-from scorer.learn.split import Days, SplitPlan, without_known
-from scorer.learn.transactions import DAY_MS, Transactions
 
 
 def transactions(days, customers, frauds) -> Transactions:

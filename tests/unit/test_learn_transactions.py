@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from examples.fraud.transactions import read_transactions, write_transactions
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
 from scorer.learn.errors import DataError
-from scorer.learn.transactions import read_transactions, write_transactions
 
 
 def table(**changes: pa.Array | None) -> pa.Table:

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from examples.fraud.transactions import read_transactions
 from examples.simulators.__main__ import app
 from examples.simulators.actions import catalogue
 from scorer.learn import experience_files
 from scorer.learn.errors import DataError
 from scorer.learn.experience import State
-from scorer.learn.transactions import read_transactions
 
 
 def run(*arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Training an action oracle: P(reward | context, action), learned from logged choices.
+"""An action oracle: P(reward | context, action).
 
 A row of the oracle's input is a context followed by one action's own columns,
 so one model serves the whole catalogue and what it learns about an issuer on
@@ -6,15 +6,11 @@ one action carries over to the actions that share a factor with it. Training
 rows are the choices that were made; scoring explodes a context into one row
 per action.
 
-Rows are not weighted by the inverse of their propensity here: under a log-loss
-fit the weights buy nothing where the model can express the truth, and cost
-variance everywhere (docs/simulators.md, "Learning from the log").
-`scorer.learn.training` lets the log decide.
+`scorer.learn.training` trains one from logged decisions.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,14 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xgboost
-from sklearn.metrics import log_loss, roc_auc_score
 
 from scorer.learn.columns import Column, xgboost_types
-from scorer.learn.errors import DataError
 
 Rows32 = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -88,37 +81,17 @@ class OracleTask:
 
 
 @dataclass(frozen=True)
-class LoggedChoices:
-    """What was chosen, and what came of it.
+class OraclePlan:
+    """How to train an oracle.
 
     Attributes:
-        context: `[n, context columns]`.
-        action: `[n]` position in the catalogue.
-        reward: `[n]` 0 or 1.
+        trees: boosting rounds.
+        depth: of each tree.
+        learning_rate: of each round.
+        held_out: share of the rows, at the end of the log, that measure the oracle.
+        threads: of XGBoost.
+        seed: of row and column sampling.
     """
-
-    context: Rows32
-    action: Ints
-    reward: Ints
-
-    def __len__(self) -> int:
-        return len(self.action)
-
-    def digest(self) -> str:
-        """`sha256:<hex>` over the columns, for lineage."""
-        hasher = hashlib.sha256()
-        for column in (self.context, self.action, self.reward):
-            hasher.update(np.ascontiguousarray(column).data)
-        return f"sha256:{hasher.hexdigest()}"
-
-    def take(self, rows: slice | npt.NDArray[np.bool_]) -> LoggedChoices:
-        """The choices at `rows`."""
-        return LoggedChoices(self.context[rows], self.action[rows], self.reward[rows])
-
-
-@dataclass(frozen=True)
-class OraclePlan:
-    """How to train; the attributes are those of `FraudPlan`."""
 
     trees: int = 500
     depth: int = 6
@@ -166,55 +139,6 @@ class Oracle:
     def lineage(self) -> dict[str, Any]:
         """For the bundle: what it was made from, and how good it is."""
         return {"plan": asdict(self.plan), "test": dict(self.metrics)}
-
-
-def train_oracle(
-    task: OracleTask, choices: LoggedChoices, data_digest: str, plan: OraclePlan | None = None
-) -> Oracle:
-    """Trains on the choices in order of time; the last part is held out and judges.
-
-    Raises:
-        DataError: there are too few choices, or all ended alike.
-    """
-    plan = plan or OraclePlan()
-    rows = np.concatenate([choices.context, task.action_rows()[choices.action]], axis=1)
-    cut = len(rows) - int(len(rows) * plan.held_out)
-    for name, part in (("training", choices.reward[:cut]), ("held-out", choices.reward[cut:])):
-        if not 0 < int(part.sum()) < len(part):
-            raise DataError(f"{task.name}: the {len(part)} {name} choices all ended alike; log more of them")
-    booster = xgboost.train(
-        {
-            "objective": "binary:logistic",
-            "tree_method": "hist",
-            "max_depth": plan.depth,
-            "learning_rate": plan.learning_rate,
-            # Outcomes are close to coin tosses, so leaves of few rows would learn the tosses.
-            "min_child_weight": 20,
-            "subsample": 0.7,
-            "colsample_bytree": 0.7,
-            "nthread": plan.threads,
-            "seed": plan.seed,
-        },
-        task.matrix(rows[:cut], choices.reward[:cut]),
-        plan.trees,
-    )
-    predicted = np.asarray(booster.predict(task.matrix(rows[cut:])), dtype=np.float64)
-    reward = choices.reward[cut:]
-    return Oracle(
-        task=task,
-        booster=booster,
-        metrics={
-            "rows": float(len(reward)),
-            "auc": float(roc_auc_score(reward, predicted)),
-            "log_loss": float(log_loss(reward, predicted)),
-            "mean_reward": float(reward.mean()),
-            "mean_predicted": float(predicted.mean()),
-        },
-        training_contexts=choices.context[:cut],
-        reference_contexts=choices.context[cut:],
-        plan=plan,
-        data_digest=data_digest,
-    )
 
 
 def one_column_per_factor(

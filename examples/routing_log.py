@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from examples.oracle import LoggedChoices
 from scorer.learn.columns import Column
 from scorer.learn.errors import DataError
-from scorer.learn.oracle import LoggedChoices, OracleAction, OracleTask
+from scorer.learn.oracle import OracleAction, OracleTask
 
 COLUMNS = ("tmsp", "country", "amount", "success", "PSP", "3D_secured", "card")
 # An attempt that repeats country, amount, card and 3DS within this long is a retry.

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from scorer.learn.calibration import Calibration, fit_calibration
+from examples.fraud.calibration import Calibration, fit_calibration
+from examples.fraud.features import FEATURES
+from examples.fraud.metrics import Ranking, ranking
+from examples.fraud.split import Days, Split, without_known
+from examples.fraud.transactions import Transactions
 from scorer.learn.columns import Column
 from scorer.learn.errors import DataError
-from scorer.learn.features import FEATURES
-from scorer.learn.metrics import Ranking, ranking
-from scorer.learn.split import Days, Split, without_known
-from scorer.learn.transactions import Transactions
 
 Rows = npt.NDArray[np.intp]
 

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from examples.fraud.transactions import DAY_MS, Transactions
 from scorer.learn.errors import DataError
-from scorer.learn.transactions import DAY_MS, Transactions
 
 WINDOWS = (1, 7, 30)
 DELAY_DAYS = 7

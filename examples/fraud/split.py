@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from examples.fraud.transactions import Transactions
 from scorer.learn.errors import DataError
-from scorer.learn.transactions import Transactions
 
 Rows = npt.NDArray[np.intp]
 

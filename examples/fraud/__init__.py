@@ -1,0 +1,1 @@
+"""A fraud model on card transactions, after the Fraud Detection Handbook."""
