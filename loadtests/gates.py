@@ -18,13 +18,13 @@ import numpy as np
 from loadtests import windows
 from loadtests.figures import Figures
 from loadtests.runs import add_run_options, open_run
-from scorer.release.gates import distances
 from scorer.release.gates.defaults import SCORE
 from scorer.release.gates.evaluate import evaluate
 from scorer.release.gates.evidence import Evidence
 from scorer.release.gates.grammar import read_all
 from scorer.release.model import GateResult, GateSpec, Outcome
 from scorer.release.readout.canary import measure_canary
+from scorer.stats import distances
 
 SIZES: Final = (100, 300, 1_000, 3_000, 10_000, 100_000)
 WINDOWS: Final = 1_000
@@ -65,7 +65,7 @@ def by_thumb(evidence: Evidence) -> bool:
     """Whether the rule of thumb sees a shift."""
     assert evidence.reference is not None
     own = evidence.shadow.score[evidence.shadow.scored]
-    binned = distances.by_reference(evidence.reference, own)
+    binned = distances.by_reference(evidence.reference.counts, evidence.reference.edges, own)
     return distances.psi(binned.second, binned.first) > _THUMB
 
 

@@ -15,11 +15,10 @@ from examples.simulators.outcomes import as_of, decide
 from examples.simulators.payments import baseline_pmf
 from examples.simulators.task import authorise_task
 from examples.simulators.weeks import Market, WeeksPlan
-from scorer.learn.ab.ratio import RatioCheck, check_ratio
 from scorer.learn.ab.scores import differences
-from scorer.learn.ab.sequence import bounds
 from scorer.learn.experience import Experience, State, concatenate
-from scorer.learn.ope.sequences import tune
+from scorer.stats.sample_ratio import RatioCheck, check_ratio
+from scorer.stats.sequences import clustered_mean, tuned_rho2
 
 Floats = npt.NDArray[np.float64]
 DAY_MS = 86_400_000
@@ -162,14 +161,14 @@ def _days(log: Experience, begin_ms: int, days: int) -> tuple[tuple[Day, ...], R
     new = np.array([log.lanes[code] == ARMS[1] for code in log.lane]).astype(np.int64)
     shopper = np.unique(log.entity, return_inverse=True)[1]
     # Fixed before the first look: narrowest half-way, at the variance of authorisations near 0.8.
-    rho2 = tune(ALPHA, 4 * 0.16 * len(log) / 2)
+    rho2 = tuned_rho2(ALPHA, 4 * 0.16 * len(log) / 2)
     read = []
     for day in range(1, days + 1):
         settled = as_of(log, begin_ms + day * DAY_MS)
         known = settled.state == State.SETTLED
         rows = np.flatnonzero(known)
         score = differences(new[rows], log.reward[rows], np.zeros((len(rows), 2)), (0.5, 0.5), 1)
-        found = bounds(score, shopper[rows], ALPHA, rho2)
+        found = clustered_mean(score, shopper[rows], ALPHA, rho2)
         read.append(Day(day, len(rows), found.value, found.low, found.high))
     first = np.unique(shopper, return_index=True)[1]
     counts = np.bincount(new[first], minlength=2)

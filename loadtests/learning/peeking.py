@@ -10,6 +10,7 @@ from loadtests.figures import Figures
 from loadtests.learning.designs import design, sample
 from loadtests.learning.options import Options
 from scorer.learn import ope
+from scorer.stats import sequences
 
 _COMMAND = "make bench-learning ARGS=peeking"
 _LOOKS = 200
@@ -98,12 +99,12 @@ def _false_alarms(options: Options, tests: int) -> tuple[float, float, float]:
     ours, theirs, bernstein = [], [], []
     for arm, reward in _lanes(options, tests, 0.0, 1):
         scores = _scores(arm, reward)
-        found = ope.sequences.asymptotic(scores, best_at=_LOOKS * _STEP // 4)
+        found = sequences.asymptotic(scores, best_at=_LOOKS * _STEP // 4)
         ours.append(((found.low > 0) | (found.high < 0)).any(axis=1))
         theirs.append(_z_test(arm, reward, looks).any(axis=1))
         # Scores are within -2 to 2; half the error on each side.
-        up = ope.sequences.bernstein_lower((scores + 2) / 4, alpha=0.025)
-        down = ope.sequences.bernstein_lower((2 - scores) / 4, alpha=0.025)
+        up = sequences.bernstein_lower((scores + 2) / 4, alpha=0.025)
+        down = sequences.bernstein_lower((2 - scores) / 4, alpha=0.025)
         bernstein.append(((up > 0.5) | (down > 0.5)).any(axis=1))
     return tuple(100 * float(np.concatenate(alarms).mean()) for alarms in (ours, theirs, bernstein))
 
@@ -121,7 +122,7 @@ def _z_test(arm: np.ndarray, reward: np.ndarray, looks: np.ndarray) -> np.ndarra
 def _detection(options: Options, tests: int) -> tuple[float, int]:
     firsts = []
     for arm, reward in _lanes(options, tests, _UPLIFT, 2):
-        seen = ope.sequences.asymptotic(_scores(arm, reward), best_at=_LOOKS * _STEP // 4).low > 0
+        seen = sequences.asymptotic(_scores(arm, reward), best_at=_LOOKS * _STEP // 4).low > 0
         firsts.append(np.where(seen.any(axis=1), seen.argmax(axis=1) + 1, np.iinfo(np.int64).max))
     first = np.concatenate(firsts)
     decided = float((first < np.iinfo(np.int64).max).mean())
@@ -139,7 +140,7 @@ def _off_policy(options: Options, regime: str) -> tuple[float, float, int]:
             pseudo = ope.dr(target).pseudo
             effective = np.cumsum(target.weight) ** 2 / np.maximum(np.cumsum(target.weight**2), 1e-12)
             first = int(np.argmax(effective >= 500)) + 1 if (effective >= 500).any() else n
-            found = ope.sequences.asymptotic(pseudo, best_at=n // 2, first=first)
+            found = sequences.asymptotic(pseudo, best_at=n // 2, first=first)
             lost.append(bool(((found.low > made.value) | (found.high < made.value)).any()))
             read = looks[looks >= first - 1]
             mean = np.cumsum(pseudo)[read] / (read + 1)
@@ -155,6 +156,6 @@ def _bets(options: Options) -> tuple[float, int]:
         rng = np.random.default_rng([seed, 4])
         for _ in range(1 if options.quick else _BETS):
             target = sample(made, 5_000, rng, forward=True)
-            found = ope.sequences.value_bounds(target)
+            found = ope.value_bounds(target)
             lost.append(bool(((found.low > made.value) | (found.high < made.value)).any()))
     return 100 * float(np.mean(lost)), len(lost)

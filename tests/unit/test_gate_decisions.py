@@ -8,11 +8,11 @@ from gates import COUNTRIES, FEATURES, START_MS, K, greedy, judged, log, weighed
 
 from scorer.learn.errors import DataError
 from scorer.learn.experience import State
-from scorer.learn.gate.bounds import bounded
-from scorer.learn.gate.estimate import effective, mature_window
+from scorer.learn.gate.estimate import mature_window
 from scorer.learn.gate.judge import learned_until
 from scorer.learn.guardrails.audit import Finding
 from scorer.learn.guardrails.settings import CapSettings, GuardrailSettings
+from scorer.stats.sequences import anytime_mean
 
 FLAT = np.full((len(COUNTRIES), K), 0.7)
 
@@ -287,14 +287,8 @@ def test_the_bound_covers_at_every_look():
         values = (rng.random(5_000) < 0.1) * rng.exponential(5.0, 5_000) - 0.5
         missed += any(
             not found.low <= 0.0 <= found.high
-            for found in (bounded(values[:n], 0.05) for n in range(500, 5_001, 100))
+            for found in (anytime_mean(values[:n], 0.05) for n in range(500, 5_001, 100))
         )
     assert missed <= 0.05 * 300
-    half = bounded(values, 0.05).high - values.mean()
+    half = anytime_mean(values, 0.05).high - values.mean()
     assert half < 2.2 * 1.96 * values.std() / np.sqrt(5_000), "valid, and not by being endless"
-
-
-def test_effective_rows():
-    assert effective(np.ones(50)) == 50
-    assert effective(np.array([1.0, 0, 0, 0])) == 1
-    assert effective(np.zeros(3)) == 0

@@ -13,7 +13,7 @@ from loadtests import windows
 from scorer.release.gates.defaults import ACTION, SCORE
 from scorer.release.gates.evaluate import evaluate
 from scorer.release.gates.evidence import Counter, Evidence, Observed
-from scorer.release.gates.looks import between, prefixes
+from scorer.release.gates.interim import between, prefixes
 from scorer.release.gates.measured import Measured
 from scorer.release.model import GateResult, GateSpec, Outcome
 from scorer.release.readout.canary import measure_canary

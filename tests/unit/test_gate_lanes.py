@@ -9,7 +9,8 @@ import pytest
 from gates import COUNTRIES, K, bundle, greedy, log
 
 from scorer.learn.experience import Experience, concatenate
-from scorer.learn.gate.estimate import digests_of, effective, gather, lane_share
+from scorer.learn.gate.estimate import digests_of, gather, lane_share
+from scorer.stats.means import effective_sample_size
 
 TRUTH = np.full((len(COUNTRIES), K), 0.6)
 TRUTH[:, 1] = 0.7
@@ -47,7 +48,7 @@ def test_no_weight_is_above_one_over_the_share(bundles):
     alone = gathered(bundles, served(bundles, 0.1, 4_000, 1).take(slice(0, None)))
     naive = replace(alone, logging=alone.settled.pmf.astype(np.float64), lanes=None)
     assert naive.weights(naive.candidate).max() > 50
-    assert effective(weights) > 2 * effective(naive.weights(naive.candidate))
+    assert effective_sample_size(weights) > 2 * effective_sample_size(naive.weights(naive.candidate))
     assert found.difference().std() < 0.6 * naive.difference().std()
 
 

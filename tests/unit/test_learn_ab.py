@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from scorer.learn.ab.plan import Arm, Plan
-from scorer.learn.ab.ratio import check_ratio
 from scorer.learn.ab.readout import read
 from scorer.learn.ab.scores import differences
-from scorer.learn.ab.sequence import bounds
 from scorer.learn.ab.settings import AbSettings
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
-from scorer.learn.ope.sequences import tune
+from scorer.stats.sequences import clustered_mean, tuned_rho2
 
 CONTROL, VARIANT = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 START = 1_790_000_000_000
@@ -78,7 +76,7 @@ def alarms(seed: int, *, share: float, regulars: float, runs: int = 200, n: int 
     """In how many A/A runs the sequence, and a z-test per decision, ever excluded 0 in 200 readings."""
     random = np.random.default_rng(seed)
     shares = [1 - share, share]
-    rho2 = tune(0.05, 0.09 * (1 / shares[0] + 1 / shares[1]) * 5000)
+    rho2 = tuned_rho2(0.05, 0.09 * (1 / shares[0] + 1 / shares[1]) * 5000)
     ours = naive = 0
     for _ in range(runs):
         arm, reward, shopper = simulated(random, n, (0.9, 0.9), share=share, regulars=regulars)
@@ -86,7 +84,7 @@ def alarms(seed: int, *, share: float, regulars: float, runs: int = 200, n: int 
         hit = tested = False
         for look in np.linspace(600, n, 200).astype(int):
             if not hit and min(np.bincount(arm[:look], minlength=2)) >= 100:
-                found = bounds(scores[:look], shopper[:look], 0.05, rho2)
+                found = clustered_mean(scores[:look], shopper[:look], 0.05, rho2)
                 hit = found.low > 0 or found.high < 0
             if not tested:
                 a, b = reward[:look][arm[:look] == 0], reward[:look][arm[:look] == 1]
@@ -146,47 +144,6 @@ def test_a_score_knows_nothing_of_later_rewards_and_its_own_only_through_its_wei
         moved = differences(arm, other, expected, shares, 1) - base
         assert np.abs(moved[:at]).max(initial=0.0) == 0.0
         assert moved[at] == pytest.approx(0.25 / shares[1] if arm[at] else -0.25 / shares[0], rel=1e-9)
-
-
-def test_the_sequence_is_the_published_one_where_everybody_comes_once() -> None:
-    """Theorem 2.2: s sqrt(2 (n rho^2 + 1) / (n^2 rho^2) log(sqrt(n rho^2 + 1) / alpha)), with V = n s^2."""
-    x = np.random.default_rng(5).normal(0.3, 2.0, 5000)
-    rho2, alpha = 0.01, 0.05
-    found = bounds(x, np.arange(5000), alpha, rho2 / x.var())
-    inner = 5000 * rho2 + 1
-    width = x.std() * math.sqrt(2 * inner / (5000**2 * rho2) * math.log(math.sqrt(inner) / alpha))
-    assert found.high - found.value == pytest.approx(width, rel=1e-12)
-    assert found.value - found.low == pytest.approx(width, rel=1e-12)
-    # A shopper who comes twice with the same score is one piece of evidence: the width stays, per decision.
-    twice = bounds(np.repeat(x, 2), np.repeat(np.arange(5000), 2), alpha, rho2 / x.var())
-    assert twice.high - twice.low > 0.99 * (found.high - found.low)
-    narrowest = [bounds(x, np.arange(5000), alpha, tune(alpha, v * 5000 * x.var())) for v in (0.1, 1.0, 10.0)]
-    widths = [one.high - one.low for one in narrowest]
-    assert widths[1] == min(widths)
-
-
-def test_a_broken_assignment_is_found_and_a_sound_one_is_not() -> None:
-    random = np.random.default_rng(7)
-    alarms = 0
-    for _ in range(300):
-        ones = np.cumsum(random.random(20_000) < 0.1)
-        looks = np.linspace(100, 20_000, 200).astype(int)
-        alarms += any(
-            check_ratio([int(n - ones[n - 1]), int(ones[n - 1])], [0.9, 0.1], 0.01).mismatch for n in looks
-        )
-    assert alarms <= 3, "1 % of 300 runs, at 200 readings each"
-    assert check_ratio([8850, 1150], [0.9, 0.1], 0.01).mismatch
-    assert not check_ratio([8975, 1025], [0.9, 0.1], 0.01).mismatch
-    assert check_ratio([500, 500, 300], [1 / 3, 1 / 3, 1 / 3], 0.01).mismatch
-
-
-def test_the_ratio_check_is_a_martingale_of_mean_one() -> None:
-    """Summed over every sequence of 8 draws, each with its probability under the plan, the factor is 1."""
-    shares, total = [0.7, 0.3], 0.0
-    for ones in range(9):
-        factor = check_ratio([8 - ones, ones], shares, 0.01).evidence
-        total += math.comb(8, ones) * shares[0] ** (8 - ones) * shares[1] ** ones * factor
-    assert total == pytest.approx(1.0, rel=1e-9)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ from scorer.learn.training.policies import judging_spec, policy_spec
 from scorer.learn.training.progressive import choose_weights
 from scorer.learn.training.settings import PolicySettings, TrainSettings
 from scorer.learn.training.steps import steps
-from scorer.learn.training.weights import effective_rows, sample_weights
+from scorer.learn.training.weights import sample_weights
+from scorer.stats.means import effective_sample_size
 
 PLAN = TrainSettings(
     trees=30, depth=3, learning_rate=0.3, folds=2, judged_weeks=2, colsample=1.0, compare=False
@@ -34,9 +35,7 @@ def test_weights_are_the_clipped_power_at_mean_one():
     np.testing.assert_allclose(sample_weights(p, 1, 50), np.array([50, 4, 1]) * 3 / 55)
     np.testing.assert_allclose(sample_weights(p, 1, 1000), np.array([100, 4, 1]) * 3 / 105)
     np.testing.assert_allclose(sample_weights(p, 0.5, 50), np.array([10, 2, 1]) * 3 / 13)
-    assert effective_rows(np.ones(7)) == 7
-    assert effective_rows(np.array([1.0, 0.0, 0.0])) == 1
-    assert effective_rows(sample_weights(p, 1, 50)) == pytest.approx(55**2 / (2500 + 16 + 1))
+    assert effective_sample_size(sample_weights(p, 1, 50)) == pytest.approx(55**2 / (2500 + 16 + 1))
 
 
 def test_a_step_trains_on_what_was_known_and_judges_what_came_next():

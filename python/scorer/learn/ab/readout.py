@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from scorer.learn.ab.plan import Arm, Plan
-from scorer.learn.ab.ratio import RatioCheck, check_ratio
 from scorer.learn.ab.scores import Floats, Ints, differences, expectations
-from scorer.learn.ab.sequence import Bounds, bounds
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
-from scorer.learn.ope.sequences import tune
+from scorer.stats.sample_ratio import RatioCheck, check_ratio
+from scorer.stats.sequences import AnytimeMean, clustered_mean, tuned_rho2
 
 if TYPE_CHECKING:
     from scorer.learn.ab.scores import Shelf
@@ -47,7 +46,7 @@ class Difference:
     value: float
     low: float
     high: float
-    missing: Bounds
+    missing: AnytimeMean
     """Of the share of outcomes that never came; where it excludes 0, unlike decisions are compared."""
     verdict: Verdict
 
@@ -141,17 +140,17 @@ def _differences(
         # Both ends of every variant share alpha; what is missing is told, not judged.
         alpha = plan.settings.alpha / len(plan.variants)
         spread = _PLANNED_VARIANCE * (1 / shares[0] + 1 / shares[at]) * plan.settings.tuned_decisions
-        rho2 = tune(alpha, spread)
+        rho2 = tuned_rho2(alpha, spread)
         scores = differences(arm[known], settled.reward, expected, shares, at)
-        value = bounds(scores, shopper[known], alpha, rho2)
+        value = clustered_mean(scores, shopper[known], alpha, rho2)
         gone = differences(arm, (own.state == State.MISSING).astype(np.float64), blind, shares, at)
         verdict = _verdict(value, plan) if ready else "too early"
-        missing = bounds(gone, shopper, alpha, rho2)
+        missing = clustered_mean(gone, shopper, alpha, rho2)
         found.append(Difference(variant.lane, value.value, value.low, value.high, missing, verdict))
     return tuple(found)
 
 
-def _verdict(found: Bounds, plan: Plan) -> Verdict:
+def _verdict(found: AnytimeMean, plan: Plan) -> Verdict:
     if found.high < -plan.settings.harm:
         return "harm"
     if found.low > 0:

@@ -133,9 +133,3 @@ def mature_window(experience: Experience, days: float, after_ms: int) -> Experie
     in_flight = np.flatnonzero(experience.state == State.IN_FLIGHT)
     end = int(experience.time_ms[in_flight].min()) if len(in_flight) else int(experience.time_ms.max()) + 1
     return experience.between(max(end - round(days * 86_400_000), after_ms + 1), end)
-
-
-def effective(weights: Floats) -> float:
-    """(sum w)^2 / sum w^2: how many equally weighted decisions would say as much."""
-    square = float((weights**2).sum())
-    return float(weights.sum()) ** 2 / square if square else 0.0

@@ -15,9 +15,8 @@ from scorer.bundle import Action, Feature, inspect
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
 from scorer.learn.gate import figures
-from scorer.learn.gate.bounds import bounded
 from scorer.learn.gate.estimate import Evidence as Gathered
-from scorer.learn.gate.estimate import effective, gather, mature_window
+from scorer.learn.gate.estimate import gather, mature_window
 from scorer.learn.gate.segments import judge_segments
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.gate.verdict import (
@@ -35,6 +34,8 @@ from scorer.learn.guardrails.audit import Finding
 from scorer.learn.guardrails.bundles import audit
 from scorer.learn.guardrails.caps import attribute_table
 from scorer.learn.guardrails.settings import GuardrailSettings
+from scorer.stats.means import effective_sample_size
+from scorer.stats.sequences import anytime_mean
 
 Floats = npt.NDArray[np.float64]
 
@@ -119,7 +120,7 @@ def weigh(
         _value_check(difference, gate),
     )
     worst, worse = -found.distance(), False
-    if difference.low is not None and _trusted(checks, effective(weights), gate):
+    if difference.low is not None and _trusted(checks, effective_sample_size(weights), gate):
         worst = max(worst, difference.low)
         worse = difference.high is not None and difference.high < 0
     decision, share, reasons = decide(checks, gate, worst=worst, worse=worse)
@@ -133,7 +134,7 @@ def weigh(
         difference=difference,
         value=_interval(found.scores(found.candidate), gate),
         live_value=_interval(found.scores(found.live), gate),
-        effective_rows=effective(weights),
+        effective_rows=effective_sample_size(weights),
         mean_weight=float(weights.mean()) if enough else 0.0,
         largest_weight=float(weights.max(initial=0.0)),
         support=found.support() if enough else 0.0,
@@ -228,7 +229,7 @@ def learned_until(lineage: Any) -> int | None:
 
 
 def _interval(scores: Floats, gate: GateSettings) -> Interval:
-    found = bounded(scores, gate.alpha)
+    found = anytime_mean(scores, gate.alpha)
     return Interval(
         value=found.value,
         low=found.low if math.isfinite(found.low) else None,
@@ -281,7 +282,7 @@ def _weights(weights: Floats, gate: GateSettings) -> tuple[Check, Check]:
     mean = float(weights.mean()) if n else 0.0
     error = float(weights.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
     fits = abs(mean - 1) <= gate.weight_errors * error + 1e-6
-    size = effective(weights)
+    size = effective_sample_size(weights)
     return (
         Check(
             name="propensities",

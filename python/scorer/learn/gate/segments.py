@@ -9,10 +9,11 @@ import numpy as np
 
 from scorer.bundle import Feature
 from scorer.learn.errors import DataError
-from scorer.learn.gate.bounds import bounded
-from scorer.learn.gate.estimate import Evidence, effective
+from scorer.learn.gate.estimate import Evidence
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.gate.verdict import Interval, Segment
+from scorer.stats.means import effective_sample_size
+from scorer.stats.sequences import anytime_mean
 
 
 def judge_segments(found: Evidence, features: Sequence[Feature], gate: GateSettings) -> tuple[Segment, ...]:
@@ -39,7 +40,9 @@ def judge_segments(found: Evidence, features: Sequence[Feature], gate: GateSetti
         for code in np.unique(column):
             own = np.isnan(column) if math.isnan(code) else column == code
             # Few large weights, or none by luck, make a spread look small: such a bound accuses wrongly.
-            told = own.sum() >= gate.segment_rows and effective(weights[own]) >= gate.bound_effective
+            told = (
+                own.sum() >= gate.segment_rows and effective_sample_size(weights[own]) >= gate.bound_effective
+            )
             groups.append((name, _label(feature.categories, float(code)), difference[own], told))
     tested = sum(told for *_, told in groups)
     return tuple(
@@ -51,7 +54,7 @@ def _judge(column: str, value: str, values: np.ndarray, gate: GateSettings, test
     if not tested:
         interval = Interval(value=float(values.mean()), low=None, high=None, rows=len(values))
         return Segment(column=column, value=value, difference=interval, state="inconclusive")
-    found = bounded(values, gate.alpha / tested)
+    found = anytime_mean(values, gate.alpha / tested)
     interval = Interval(value=found.value, low=found.low, high=found.high, rows=found.rows)
     if found.high < 0 and found.value < -gate.segment_margin:
         return Segment(column=column, value=value, difference=interval, state="harmed")

@@ -7,12 +7,11 @@ what the propensities were computed from.
     target = Target(logged, pmf, model=cross_fit(...))
     found = dr(target)                                   # value, interval, pseudo-outcomes
     better = paired(dr(target), dr(logged_target(target)))
-    sequences.asymptotic(better.pseudo, side="lower")    # may be read at any time
+    sequences.asymptotic(better.pseudo, side="lower")    # scorer.stats; may be read at any time
 
 docs/off-policy.md says which to use when, with formulas and sources.
 """
 
-from scorer.learn.ope import intervals, sequences
 from scorer.learn.ope.crossfit import Trees, cross_fit, folds_by_name, folds_by_time
 from scorer.learn.ope.diagnostics import Diagnostics, diagnose
 from scorer.learn.ope.estimate import Estimate, share
@@ -32,6 +31,7 @@ from scorer.learn.ope.logged import Logged, Target
 from scorer.learn.ope.paired import paired, paired_difference
 from scorer.learn.ope.propensities import estimated_pmf, estimated_propensities
 from scorer.learn.ope.slope import Choice, slope
+from scorer.learn.ope.value_bounds import value_bounds
 from scorer.learn.ope.weighting import additive, balanced, marginal
 
 __all__ = [
@@ -52,13 +52,11 @@ __all__ = [
     "estimated_propensities",
     "folds_by_name",
     "folds_by_time",
-    "intervals",
     "ipw",
     "logged_target",
     "marginal",
     "paired",
     "paired_difference",
-    "sequences",
     "share",
     "slope",
     "sndr",
@@ -66,4 +64,5 @@ __all__ = [
     "sub_gaussian_dr",
     "sub_gaussian_ipw",
     "switch_dr",
+    "value_bounds",
 ]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from scorer.learn.ope.logged import Target
+from scorer.stats.means import effective_sample_size
 
 # Below, an interval's own coverage is in doubt (measured: docs/off-policy.md).
 FEWEST_EFFECTIVE_ROWS = 50
@@ -75,12 +76,11 @@ def diagnose(target: Target, limit: float = 10.0) -> Diagnostics:
     if logged.pmf is not None:
         unreachable = (target.pmf * (logged.pmf <= 0)).sum(axis=1)
         outside, outside_rows = float(unreachable.mean()), int((unreachable > 1e-6).sum())
-    square = float((weight**2).sum())
     return Diagnostics(
         rows=n,
         mean_weight=float(weight.mean()),
         mean_weight_error=float(weight.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf,
-        effective_rows=float(weight.sum()) ** 2 / square if square else 0.0,
+        effective_rows=effective_sample_size(weight),
         largest_weight=float(weight.max()),
         outside=outside,
         outside_rows=outside_rows,

@@ -28,6 +28,7 @@ from scorer.learn.ope import intervals
 from scorer.learn.ope.estimate import Estimate
 from scorer.learn.ope.logged import Target
 from scorer.learn.ope.moments import Design
+from scorer.stats.means import effective_sample_size
 
 Floats = npt.NDArray[np.float64]
 Shape = Callable[[Floats], Floats]
@@ -52,7 +53,7 @@ def dm(target: Target, *, alpha: float = 0.05) -> Estimate:
     """The model's word alone. The interval is for the mean over contexts; the model's error is not in it."""
     target.needs_model("DM")
     n = len(target.logged)
-    low, high = intervals.t(target.direct, n, alpha=alpha, clusters=target.logged.clusters)
+    low, high = intervals.student_by_size(target.direct, n, alpha=alpha, clusters=target.logged.clusters)
     return Estimate(
         float(target.direct.mean()),
         low,
@@ -158,7 +159,7 @@ def _normalised(target: Target, name: str, *, model: bool, alpha: float) -> Esti
 def _estimate(
     target: Target, name: str, pseudo: Floats, weight: Floats, design: Callable[[slice], Design], alpha: float
 ) -> Estimate:
-    effective = float(weight.sum() ** 2 / (weight**2).sum()) if weight.any() else 1.0
+    effective = effective_sample_size(weight) or 1.0
     clusters = target.logged.clusters
     known = clusters is None and target.logged.pmf is not None and target.model is not None
     if known:
@@ -166,7 +167,7 @@ def _estimate(
             pseudo, effective, design, alpha=alpha, bounded=float(target.direct.mean())
         )
     else:
-        low, high = intervals.t(pseudo, effective, alpha=alpha, clusters=clusters)
+        low, high = intervals.student_by_size(pseudo, effective, alpha=alpha, clusters=clusters)
     return Estimate(
         value=float(pseudo.mean()),
         low=low,

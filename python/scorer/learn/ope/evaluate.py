@@ -16,14 +16,16 @@ from scorer.bundle.check import Inspection
 from scorer.learn.columns import Column, xgboost_types
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience
-from scorer.learn.ope import estimators, sequences
+from scorer.learn.ope import estimators
 from scorer.learn.ope.crossfit import Trees, cross_fit, folds_by_name
 from scorer.learn.ope.diagnostics import Diagnostics, diagnose
 from scorer.learn.ope.estimate import Estimate, share
 from scorer.learn.ope.logged import Logged, Target
 from scorer.learn.ope.paired import paired
 from scorer.learn.ope.slope import slope
+from scorer.learn.ope.value_bounds import value_bounds
 from scorer.learn.ope.weighting import additive, balanced, marginal
+from scorer.stats.sequences import asymptotic
 
 Floats = npt.NDArray[np.float64]
 
@@ -252,7 +254,7 @@ def _judge(
         ]
     if choice.estimate.estimator not in {found.estimator for found in estimates}:
         estimates.append(choice.estimate)
-    bounds = sequences.value_bounds(Target(target.logged, target.pmf, name=target.name))
+    bounds = value_bounds(Target(target.logged, target.pmf, name=target.name))
     return Judged(
         digest=found.digest,
         estimates=tuple(estimates),
@@ -269,4 +271,4 @@ def _renamed(found: Estimate, name: str) -> Estimate:
 
 
 def _last(pseudo: Floats) -> tuple[float, float]:
-    return sequences.asymptotic(pseudo).at(len(pseudo))[1:]
+    return asymptotic(pseudo).at(len(pseudo))[1:]

@@ -1,4 +1,4 @@
-"""Intervals for one look at a log: score (the default), t, empirical Bernstein (docs/off-policy.md)."""
+"""Intervals of policy values for one reading of a log: score and Student's (docs/off-policy.md)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
 from scorer.learn.ope.moments import Design, Moments, moments
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from scorer.stats.arrays import Floats, Ints
+from scorer.stats.interval import Interval
+from scorer.stats.means import student
 
 # The Cornish-Fisher quantile is used up to this skewness of the mean; beyond it, it folds over.
 _SKEWEST = 1.0
@@ -22,27 +21,18 @@ _DOUBT = 20.0
 _EDGE = 1e-6
 
 
-def t(
+def student_by_size(
     pseudo: Floats, effective_rows: float, *, alpha: float = 0.05, clusters: Ints | None = None
-) -> tuple[float, float]:
-    """Student's interval of a mean.
+) -> Interval:
+    """Return Student's interval of an estimate with the degrees of freedom of its effective sample size.
 
     Args:
-        pseudo: `[n]` with the estimate as their mean. For a self-normalised estimate they are
-            linearised with the normaliser of this very sample, which is the delta method.
-        effective_rows: gives the degrees of freedom: few heavy rows know their spread badly.
-        alpha: one minus the confidence.
-        clusters: `[n]` rows that count as one draw.
+        pseudo: `[n]` with the estimate as their mean.
+        effective_rows: Effective sample size: a few heavy rows leave the spread badly known.
+        alpha: One minus the two-sided confidence.
+        clusters: `[n]` codes; rows of one code count as one draw.
     """
-    value = float(pseudo.mean())
-    influence = (pseudo - value) / len(pseudo)
-    if clusters is not None:
-        group = np.unique(clusters, return_inverse=True)[1]
-        influence = np.bincount(group, weights=influence).astype(np.float64)
-    n = len(influence)
-    error = math.sqrt(float((influence**2).sum()) * n / max(n - 1, 1))
-    half = _quantile(alpha, effective_rows) * error
-    return value - half, value + half
+    return student(pseudo, confidence=1 - alpha / 2, degrees=effective_rows - 1, clusters=clusters)
 
 
 def score(
@@ -52,7 +42,7 @@ def score(
     *,
     alpha: float = 0.05,
     bounded: float | None = None,
-) -> tuple[float, float]:
+) -> Interval:
     """All values that the estimate does not contradict, judged by the moments they imply.
 
     What Wilson's interval is to a share: the variance is taken at the value in question, not at the
@@ -74,28 +64,11 @@ def score(
     excess = _excess(float(pseudo.var(ddof=1)), implied, n)
     z = _quantile(alpha, effective_rows)
     if math.isinf(excess):
-        return t(pseudo, effective_rows, alpha=alpha)
+        return student_by_size(pseudo, effective_rows, alpha=alpha)
     if bounded is None:
         below, above = (_reach(sign * z, n, implied, excess, 1.0) for sign in (1.0, -1.0))
-        return value - below, value - above
+        return Interval(value - below, value - above)
     return _invert(value, z, n, implied, excess, bounded)
-
-
-def bernstein(pseudo: Floats, low: float, high: float, *, alpha: float = 0.05) -> tuple[float, float]:
-    """Maurer and Pontil's empirical Bernstein interval: holds for every n.
-
-    Args:
-        pseudo: `[n]`, none outside `low` to `high` by any chance, not just in this log.
-        low: least possible value.
-        high: greatest possible value.
-        alpha: one minus the confidence.
-    """
-    n = len(pseudo)
-    if n < 2:
-        return -math.inf, math.inf
-    value, level = float(pseudo.mean()), math.log(4.0 / alpha)
-    half = math.sqrt(2 * float(pseudo.var(ddof=1)) * level / n) + 7 * (high - low) * level / (3 * (n - 1))
-    return value - half, value + half
 
 
 def _quantile(alpha: float, effective_rows: float) -> float:
@@ -121,9 +94,7 @@ def _reach(z: float, n: int, implied: Moments, excess: float, scale: float) -> f
     return float((z + skew * (z * z - 1) / 6) * math.sqrt(variance / n))
 
 
-def _invert(
-    value: float, z: float, n: int, implied: Moments, excess: float, expected: float
-) -> tuple[float, float]:
+def _invert(value: float, z: float, n: int, implied: Moments, excess: float, expected: float) -> Interval:
     """Ends of the values between 0 and 1 that the estimate does not contradict."""
     toss = min(max(expected, _EDGE), 1 - _EDGE)
     toss *= 1 - toss
@@ -139,13 +110,13 @@ def _invert(
     agreed = next((float(at) for at in inner if above(at, 1.0) <= 0 <= above(at, -1.0)), None)
     if agreed is None:
         edge = min(max(value, 0.0), 1.0)
-        return edge, edge
+        return Interval(edge, edge)
     low, high = 0.0, 1.0
     if above(0.0, 1.0) > 0:
         low = _crossing(lambda at: above(at, 1.0) > 0, 0.0, agreed)
     if above(1.0, -1.0) < 0:
         high = 1.0 if value >= 1 else _crossing(lambda at: above(at, -1.0) < 0, 1.0, agreed)
-    return low, high
+    return Interval(low, high)
 
 
 def _crossing(contradicted: Callable[[float], bool], outer: float, inner: float) -> float:

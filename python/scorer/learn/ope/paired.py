@@ -9,6 +9,7 @@ from scorer.learn.errors import DataError
 from scorer.learn.ope import intervals
 from scorer.learn.ope.estimate import Estimate
 from scorer.learn.ope.moments import Design
+from scorer.stats.means import student
 
 
 def paired(candidate: Estimate, baseline: Estimate, *, alpha: float = 0.05) -> Estimate:
@@ -39,7 +40,7 @@ def paired(candidate: Estimate, baseline: Estimate, *, alpha: float = 0.05) -> E
         low, high = intervals.score(pseudo, effective, design, alpha=alpha)
         kind = "score"
     else:
-        low, high = intervals.t(pseudo, effective, alpha=alpha, clusters=candidate.clusters)
+        low, high = intervals.student_by_size(pseudo, effective, alpha=alpha, clusters=candidate.clusters)
         kind = "t"
     return Estimate(
         value=float(pseudo.mean()),
@@ -60,7 +61,7 @@ def paired_difference(ours: npt.ArrayLike, theirs: npt.ArrayLike, *, alpha: floa
     """The mean difference of two outcomes of the same payments, with Student's interval."""
     difference = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
     n = len(difference)
-    low, high = intervals.t(difference, n, alpha=alpha)
+    low, high = student(difference, confidence=1 - alpha / 2)
     return Estimate(
         float(difference.mean()),
         low,

@@ -29,7 +29,8 @@ from scorer.learn.training.boosting import boost, exploded
 from scorer.learn.training.preview import preview
 from scorer.learn.training.settings import TrainSettings
 from scorer.learn.training.steps import Step, steps
-from scorer.learn.training.weights import effective_rows, sample_weights
+from scorer.learn.training.weights import sample_weights
+from scorer.stats.means import effective_sample_size
 
 Floats = npt.NDArray[np.float64]
 _BLOCK = 8192
@@ -123,7 +124,7 @@ def choose_weights(
         return WeightChoice(
             tau=tau,
             clip=plan.clip,
-            effective_rows=effective_rows(weights),
+            effective_rows=effective_sample_size(weights),
             rows=len(weights),
             largest=float(weights.max()),
             reason=reason,
@@ -164,7 +165,7 @@ def _candidates(judged: _Judged, plan: TrainSettings, propensity: Floats) -> lis
             behind_error=float(error[at]),
             snipw=float(snipw[at]),
             log_loss=float(judged.loss[:, at].mean()),
-            effective_rows=effective_rows(sample_weights(propensity, tau, plan.clip)),
+            effective_rows=effective_sample_size(sample_weights(propensity, tau, plan.clip)),
         )
         for at, tau in enumerate(plan.tau)
     ]

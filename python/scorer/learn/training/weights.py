@@ -19,8 +19,3 @@ def sample_weights(propensity: Floats, tau: float, clip: float) -> Floats:
     """`[n]` weights of decisions taken with these probabilities, each above 0."""
     raw = np.minimum(np.asarray(propensity, dtype=np.float64) ** -tau, clip)
     return np.asarray(raw / raw.mean(), dtype=np.float64)
-
-
-def effective_rows(weights: Floats) -> float:
-    """(sum w)^2 / sum w^2: how many equally weighted rows would say as much."""
-    return float(weights.sum() ** 2 / (weights**2).sum())

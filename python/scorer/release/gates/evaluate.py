@@ -2,7 +2,7 @@
 
 Chance is kept in check for the whole set: all gates that a good model can fail by bad luck share one
 probability of doing so, `ALARM`, evenly (Bonferroni). A gate that is judged more than once shares its part
-among its looks (looks.py). To pass takes a confidence of its own, as written ("upper95").
+among its interim analyses (interim.py). To pass takes a confidence of its own, as written ("upper95").
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from scorer.release.gates import looks
+from scorer.release.gates import interim
 from scorer.release.gates.evidence import Evidence
 from scorer.release.gates.grammar import Gate, Limit, read_all
 from scorer.release.gates.measured import Measured
 from scorer.release.gates.metrics import measure, quantity
 from scorer.release.gates.words import say
 from scorer.release.model import GateResult, GateSpec, Outcome
+from scorer.stats.interim import alpha_share, interval_alpha
 
 ALARM = 0.02
 """How often the gates together may fail a bundle that is the live one."""
@@ -72,9 +73,9 @@ def _judge(gate: Gate, evidence: Evidence, part: float, repeated: bool, by: Meas
 def _by_interval(gate: Gate, evidence: Evidence, part: float, by: Measure) -> GateResult:
     """Intervals side by side have no row in common: that many may fail by chance as the limit allows."""
     spec = gate.spec
-    alpha = looks.per_interval(part, spec.count, spec.failure_limit)
+    alpha = interval_alpha(part, spec.count, spec.failure_limit)
     results = [
-        _look(gate, one, alpha, by) for one in looks.intervals(evidence, spec.interval_seconds, spec.count)
+        _look(gate, one, alpha, by) for one in interim.intervals(evidence, spec.interval_seconds, spec.count)
     ]
     failed = sum(one.outcome is Outcome.FAIL for one in results)
     unclear = sum(one.outcome is Outcome.INCONCLUSIVE for one in results)
@@ -95,10 +96,10 @@ def _by_interval(gate: Gate, evidence: Evidence, part: float, by: Measure) -> Ga
 
 
 def _repeatedly(gate: Gate, evidence: Evidence, part: float, by: Measure) -> GateResult:
-    """At growing numbers of rows, each look with its own part of the alarms: it may be called at any time."""
+    """Judge at growing numbers of rows, each interim analysis with its own share of the alarms."""
     last: GateResult | None = None
-    for at, prefix in enumerate(looks.prefixes(evidence, least=gate.spec.min_rows), start=1):
-        last = _look(gate, prefix, part * looks.spent(at), by)
+    for at, prefix in enumerate(interim.prefixes(evidence, least=gate.spec.min_rows), start=1):
+        last = _look(gate, prefix, part * alpha_share(at), by)
         if last.outcome is Outcome.FAIL:
             return last
     if last is not None:
@@ -106,8 +107,9 @@ def _repeatedly(gate: Gate, evidence: Evidence, part: float, by: Measure) -> Gat
     result = _look(gate, evidence, part, by)
     if result.outcome is Outcome.INCONCLUSIVE:
         return result
-    least = max(gate.spec.min_rows, looks.FIRST)
-    words = f"{gate.names.title} is not judged yet: {result.rows:,} rows, the first look takes {least:,}."
+    least = max(gate.spec.min_rows, interim.FIRST)
+    asked = f"{result.rows:,} rows, the first interim analysis takes {least:,}"
+    words = f"{gate.names.title} is not judged yet: {asked}."
     return replace(result, outcome=Outcome.INCONCLUSIVE, words=words)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
-from scorer.release.gates import distances, proportions, ranking
 from scorer.release.gates.evidence import Evidence, Floats, Ints, Observed
 from scorer.release.gates.measured import Measured, nothing
+from scorer.stats import distances, proportions, roc
+from scorer.stats.interval import Interval
+from scorer.stats.means import effective_sample_size, student
+from scorer.stats.quantiles import quantile, quantile_bounds
 
 Metric = Callable[[Evidence, str, bool], Measured]
 """Of evidence, what it is held against, and whether the A/A control is taken off."""
@@ -60,9 +63,9 @@ def _time(name: str, evidence: Evidence) -> Measured:
     if not len(times):
         return nothing(_NO_ROWS)
     return Measured(
-        ranking.quantile(times, q),
+        quantile(times, q),
         len(times),
-        bounds=lambda confidence: ranking.quantile_bounds(times, q, confidence),
+        bounds=lambda confidence: quantile_bounds(times, q, confidence),
     )
 
 
@@ -84,7 +87,7 @@ def _error_rate(evidence: Evidence, _against: str, _minus: bool) -> Measured:
     return Measured(
         failed / total,
         total,
-        bounds=lambda confidence: _pair(proportions.wilson(failed, total, confidence)),
+        bounds=lambda confidence: proportions.wilson(failed, total, confidence),
         remark="; ".join(filter(None, remarks)),
     )
 
@@ -115,12 +118,12 @@ def _feature_parity(evidence: Evidence, _against: str, _minus: bool) -> Measured
     return Measured(
         (total - bad) / total,
         total,
-        bounds=lambda confidence: _pair(proportions.wilson(total - bad, total, confidence)),
+        bounds=lambda confidence: proportions.wilson(total - bad, total, confidence),
         remark=remark,
     )
 
 
-def _binned(evidence: Evidence, against: str) -> tuple[distances.Binned | None, int, str]:
+def _binned(evidence: Evidence, against: str) -> tuple[distances.BinnedPair | None, int, str]:
     rows = evidence.shadow
     if against == "reference":
         own = rows.score[rows.scored]
@@ -128,7 +131,7 @@ def _binned(evidence: Evidence, against: str) -> tuple[distances.Binned | None, 
             return None, len(own), "the bundle brings no reference scores"
         if not len(own):
             return None, 0, _NO_ROWS
-        return distances.by_reference(evidence.reference, own), len(own), ""
+        return distances.by_reference(evidence.reference.counts, evidence.reference.edges, own), len(own), ""
     both = rows.comparable
     if not both.any():
         return None, 0, _NO_PAIRS
@@ -140,7 +143,7 @@ def _distance(of: Callable[[Floats, Floats], float]) -> Metric:
         binned, rows, why = _binned(evidence, against)
         if binned is None:
             return nothing(why, rows)
-        return Measured(of(binned.second, binned.first), rows, chance=binned.chance)
+        return Measured(of(binned.second, binned.first), rows, chance=binned.null_psi)
 
     return measured
 
@@ -155,7 +158,7 @@ def _flip_rate(evidence: Evidence, _against: str, minus: bool) -> Measured:
         return Measured(
             hits / len(rows),
             len(rows),
-            bounds=lambda confidence: _pair(proportions.wilson(hits, len(rows), confidence)),
+            bounds=lambda confidence: proportions.wilson(hits, len(rows), confidence),
         )
     own, control = together(rows, evidence.control)
     if not len(own):
@@ -190,7 +193,7 @@ def _auc(evidence: Evidence, against: str, _minus: bool) -> Measured:
             len(rows),
         )
     sides = [rows.score, rows.live_score] if against else [rows.score]
-    areas, covariance = ranking.auc(sides, labels)
+    areas, covariance = roc.auc(sides, labels)
     contrast = np.array([1.0, -1.0]) if against else np.array([1.0])
     error = math.sqrt(max(float(contrast @ covariance @ contrast), 0.0))
     remark = f"AUC {areas[0]:.4f}" + (f", live {areas[1]:.4f}" if against else "")
@@ -229,8 +232,8 @@ def _reward(evidence: Evidence, _against: str, _minus: bool) -> Measured:
     if len(rows) < 2:
         return nothing("no observation's outcome has matured")
     reward = _outcome(evidence, rows)
-    effective = float(rows.ratio.sum() ** 2 / max((rows.ratio**2).sum(), 1e-12))
-    found = _mean((rows.ratio - 1) * (reward - reward.mean()), free=max(effective - 1, 1))
+    effective = effective_sample_size(rows.ratio)
+    found = _mean((rows.ratio - 1) * (reward - reward.mean()), degrees=effective - 1)
     return Measured(
         found.value, found.rows, found.bounds, remark=f"{effective:,.0f} effective rows of {len(rows):,}"
     )
@@ -285,33 +288,25 @@ def _paired(own: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_], remark: st
     return Measured(
         (first - second) / len(own),
         len(own),
-        bounds=lambda confidence: _pair(proportions.paired(both, first, second, neither, confidence)),
+        bounds=lambda confidence: proportions.paired_difference(both, first, second, neither, confidence),
         remark=remark,
     )
 
 
-def _mean(values: Floats, *, free: float | None = None) -> Measured:
-    n = len(values)
-    error = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-    value, degrees = float(values.mean()), max(n - 1, 1) if free is None else free
-
-    def bounds(confidence: float) -> tuple[float, float]:
-        half = float(stats.t.ppf(confidence, degrees)) * error
-        return value - half, value + half
-
-    return Measured(value, n, bounds)
+def _mean(values: Floats, *, degrees: float | None = None) -> Measured:
+    return Measured(
+        float(values.mean()),
+        len(values),
+        bounds=lambda confidence: student(values, confidence=confidence, degrees=degrees),
+    )
 
 
 def _normal(value: float, error: float, rows: int, remark: str) -> Measured:
-    def bounds(confidence: float) -> tuple[float, float]:
-        half = float(stats.norm.ppf(confidence)) * error
-        return value - half, value + half
+    def bounds(confidence: float) -> Interval:
+        half = NormalDist().inv_cdf(confidence) * error
+        return Interval(value - half, value + half)
 
     return Measured(value, rows, bounds, remark=remark)
-
-
-def _pair(bounds: proportions.Bounds) -> tuple[float, float]:
-    return bounds.low, bounds.high
 
 
 def _counts(rows: Observed, codes: Ints, column: str) -> list[str]:

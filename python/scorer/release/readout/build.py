@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from scorer.release.answers import Figure, Readout
-from scorer.release.gates import distances
 from scorer.release.gates.evidence import Evidence, Observed
 from scorer.release.gates.metrics import hours_of_week
-from scorer.release.gates.ranking import quantile
 from scorer.release.model import GateResult, Outcome
 from scorer.release.readout.figures import choices, coverage, scores, times
+from scorer.stats import distances
+from scorer.stats.quantiles import quantile
 
 _EXAMPLES = 50
 _QUANTILES = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scorer.release.gates import distances, proportions
 from scorer.release.gates.evidence import Evidence, Observed, empty
 from scorer.release.gates.measured import Measured, nothing
 from scorer.release.gates.metrics import measure
 from scorer.release.readout import parts
 from scorer.release.readout.load import Names, Where
+from scorer.stats import distances
+from scorer.stats.proportions import independent_difference
 
 LANE = "canary"
 # What the model itself brought about; overload and the like are the server's.
@@ -49,7 +51,7 @@ def measure_canary(name: str, evidence: Evidence, against: str, minus: bool) -> 
     if not len(before) or not model.scored.any():
         return nothing(_NO_LIVE, len(model))
     binned = distances.by_samples(before.score, model.score[model.scored])
-    return Measured(_DISTANCES[name](binned.second, binned.first), len(model), chance=binned.chance)
+    return Measured(_DISTANCES[name](binned.second, binned.first), len(model), chance=binned.null_psi)
 
 
 def answers(where: Where, bundle: str, names: Names) -> tuple[Observed, Observed]:
@@ -74,13 +76,13 @@ def _approve(evidence: Evidence) -> Measured:
     code = names.index(evidence.approve)
     own, live = evidence.shadow.label == code, evidence.control.label == code
     first, second = (int(own.sum()), len(own)), (int(live.sum()), len(live))
-
-    def bounds(confidence: float) -> tuple[float, float]:
-        found = proportions.independent(first, second, confidence)
-        return found.low, found.high
-
     remark = f"live approves {100 * live.mean():.2f} %, the canary {100 * own.mean():.2f} %"
-    return Measured(float(own.mean() - live.mean()), len(own), bounds, remark=remark)
+    return Measured(
+        float(own.mean() - live.mean()),
+        len(own),
+        partial(independent_difference, first, second),
+        remark=remark,
+    )
 
 
 def _as_observed(table: Any, server: str, names: Names) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from scorer.bundle.models import Distribution
 from scorer.release.answers import Figure
-from scorer.release.gates import distances
 from scorer.release.gates.evidence import Evidence, Floats
 from scorer.release.readout.style import (
     COLOURS,
@@ -22,6 +21,7 @@ from scorer.release.readout.style import (
     percent,
     scatter,
 )
+from scorer.stats import distances
 
 _BINS = 40
 _GRID = 48
@@ -164,15 +164,17 @@ def apart(evidence: Evidence) -> str:
     return f"This bundle's scores {'; '.join(parts)}." if parts else "There are no scores yet."
 
 
-def compared(evidence: Evidence) -> dict[str, distances.Binned]:
+def compared(evidence: Evidence) -> dict[str, distances.BinnedPair]:
     """This bundle's scores over common bins with live's and with the reference's, where there are any."""
     shadow = evidence.shadow
     own, both = shadow.score[shadow.scored], shadow.comparable
-    found: dict[str, distances.Binned] = {}
+    found: dict[str, distances.BinnedPair] = {}
     if both.any():
         found["live"] = distances.by_samples(shadow.live_score[both], shadow.score[both])
     if len(own) and evidence.reference is not None:
-        found["the reference"] = distances.by_reference(evidence.reference, own)
+        found["the reference"] = distances.by_reference(
+            evidence.reference.counts, evidence.reference.edges, own
+        )
     return found
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Evidence, Floats, Ints, Observed
-from scorer.release.gates.ranking import quantile
 from scorer.release.readout.style import (
     BAD,
     COLOURS,
@@ -23,6 +22,7 @@ from scorer.release.readout.style import (
     micros,
     scatter,
 )
+from scorer.stats.quantiles import quantile
 
 BUCKETS = 60
 LEAST_ROWS = 20

@@ -1,4 +1,4 @@
-"""Looking more than once without more false alarms."""
+"""Evidence as it was at each interim analysis."""
 
 from __future__ import annotations
 
@@ -6,26 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from scipy import stats
 
 from scorer.release.gates.evidence import Evidence
 
 FIRST = 200
-"""Rows of the first look."""
+"""Rows of the first interim analysis."""
 GROWTH = 1.5
-"""By how much the rows of a look exceed those of the one before."""
-
-
-def per_interval(alpha: float, count: int, limit: int) -> float:
-    """How often one interval may fail, so that more than `limit` of `count` do with probability alpha.
-
-    They are independent: the a with P(Binomial(count, a) > limit) = alpha, a quantile of a beta distribution.
-    """
-    return float(stats.beta.ppf(alpha, limit + 1, count - limit))
+"""Factor from the rows of one analysis to those of the next."""
 
 
 def intervals(evidence: Evidence, seconds: int, count: int) -> Iterator[Evidence]:
-    """The first `count` complete intervals from the first observation on; later rows are of no interval."""
+    """Yield the first `count` complete intervals from the first observation on; later rows belong to none."""
     at = evidence.shadow.at
     if not len(at):
         return
@@ -37,7 +28,7 @@ def intervals(evidence: Evidence, seconds: int, count: int) -> Iterator[Evidence
 
 
 def between(evidence: Evidence, begin: int, end: int) -> Evidence:
-    """What was decided from one moment to another, microseconds."""
+    """Return what was decided from `begin` to before `end`, both in microseconds since 1970."""
     shadow, control = evidence.shadow, evidence.control
     return replace(
         evidence,
@@ -48,15 +39,17 @@ def between(evidence: Evidence, begin: int, end: int) -> Evidence:
 
 
 def prefixes(evidence: Evidence, *, least: int = 0) -> Iterator[Evidence]:
-    """The evidence as it was after 200, 300, 450, ... rows: what is known decides, not when one looks."""
+    """Yield the evidence as it was after 200, 300, 450, ... rows.
+
+    The sizes depend on the rows alone, not on when somebody asks, so every reading spends the same alarms.
+
+    Args:
+        evidence: All rows so far.
+        least: Rows of the first analysis, where more than 200 are needed.
+    """
     at = np.sort(evidence.shadow.at)
     rows = float(max(FIRST, least))
     begin = int(at[0]) if len(at) else 0
     while rows <= len(at):
         yield between(evidence, begin, int(at[round(rows) - 1]) + 1)
         rows = float(int(rows * GROWTH))
-
-
-def spent(look: int) -> float:
-    """The part of all alarms that look number 1, 2, ... may raise: 1/2, 1/6, 1/12, ..., in all 1."""
-    return 1 / (look * (look + 1))

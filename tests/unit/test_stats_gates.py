@@ -1,4 +1,4 @@
-"""The statistics of gates against closed forms, other libraries and what they promise."""
+"""Statistics against closed forms, other libraries and the error rates they are defined by."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from scipy.spatial.distance import jensenshannon
 from sklearn.metrics import roc_auc_score
 
 from scorer.bundle.statistics import distribution
-from scorer.release.gates import distances, looks, proportions, ranking
+from scorer.stats import distances, proportions
+from scorer.stats.interim import alpha_share, interval_alpha
+from scorer.stats.quantiles import quantile, quantile_bounds
+from scorer.stats.roc import auc
 
 counts = st.lists(st.integers(0, 500), min_size=2, max_size=12)
 
@@ -60,7 +63,7 @@ def test_the_references_own_scores_fall_into_its_own_counts(scores: list[float],
     values = np.round(np.array(scores), 3)
     reference = distribution(values)
     shuffled = np.random.default_rng(seed).permutation(values)
-    binned = distances.by_reference(reference, shuffled)
+    binned = distances.by_reference(reference.counts, reference.edges, shuffled)
     assert binned.first.tolist() == binned.second.tolist()
     assert binned.first.sum() == len(values)
     assert len(binned.first) <= 10
@@ -69,7 +72,7 @@ def test_the_references_own_scores_fall_into_its_own_counts(scores: list[float],
 
 def test_scores_outside_of_the_reference_are_in_its_outer_bins() -> None:
     reference = distribution(np.linspace(2, 3, 1000))
-    binned = distances.by_reference(reference, np.array([-5.0, 9.0, 9.0]))
+    binned = distances.by_reference(reference.counts, reference.edges, np.array([-5.0, 9.0, 9.0]))
     assert binned.second[0] == 1
     assert binned.second[-1] == 2
 
@@ -81,37 +84,49 @@ def test_chance_is_exceeded_as_often_as_it_says(n: int, m: int) -> None:
     found = []
     for _ in range(2_000):
         one, other = (random.multinomial(size, shares).astype(float) for size in (n, m))
-        binned = distances.Binned(np.empty(9), one, other)
-        found.append(distances.psi(one, other) > binned.chance(0.05))
+        binned = distances.BinnedPair(np.empty(9), one, other)
+        found.append(distances.psi(one, other) > binned.null_psi(0.05))
     assert np.mean(found) == pytest.approx(0.05, abs=0.02)
 
 
 @given(
     st.integers(1, 4000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.6, 0.999)
 )
-def test_wilson_is_scipys(both: tuple[int, int], confidence: float) -> None:
+def test_wilson_bounds_solve_the_score_equation(both: tuple[int, int], confidence: float) -> None:
     hits, rows = both
-    found = proportions.wilson(hits, rows, confidence)
-    wanted = stats.binomtest(hits, rows).proportion_ci(2 * confidence - 1, method="wilson")
-    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
+    low, high = proportions.wilson(hits, rows, confidence)
+    z = stats.norm.ppf(confidence)
+    for bound in {low, high} - {0.0, 1.0}:
+        assert abs(hits / rows - bound) == pytest.approx(z * math.sqrt(bound * (1 - bound) / rows), abs=1e-9)
+    assert (low == 0.0) == (hits == 0)
+    assert (high == 1.0) == (hits == rows)
+
+
+def test_without_rows_a_share_can_be_anything() -> None:
+    assert proportions.wilson(0, 0, 0.95) == (0.0, 1.0)
+    assert proportions.independent_difference((0, 0), (1, 2), 0.95) == (-1.0, 1.0)
+    assert proportions.paired_difference(0, 0, 0, 0, 0.95) == (-1.0, 1.0)
 
 
 def test_newcombes_published_examples() -> None:
     # Newcombe (1998), table II of the paper on independent samples: (a) and (d) by method 10.
-    found = proportions.independent((56, 70), (48, 80), 0.975)
+    found = proportions.independent_difference((56, 70), (48, 80), 0.975)
     assert (found.low, found.high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
-    found = proportions.independent((9, 10), (3, 10), 0.975)
+    found = proportions.independent_difference((9, 10), (3, 10), 0.975)
     assert (found.low, found.high) == pytest.approx((0.1705, 0.8090), abs=5e-5)
 
 
 def test_newcombes_published_pairs_and_what_correlation_does() -> None:
-    found = proportions.paired(36, 12, 2, 0, 0.975)
+    found = proportions.paired_difference(36, 12, 2, 0, 0.975)
     assert (found.low, found.high) == pytest.approx((0.0569, 0.3404), abs=5e-5)
-    found = proportions.paired(54, 0, 0, 0, 0.975)
+    found = proportions.paired_difference(54, 0, 0, 0, 0.975)
     assert (found.low, found.high) == pytest.approx((-0.0664, 0.0664), abs=5e-5)
     # The same shares: side by side, of two samples, one against the other.
-    agreeing, opposed = proportions.paired(500, 0, 0, 500, 0.95), proportions.paired(0, 500, 500, 0, 0.95)
-    apart = proportions.independent((500, 1000), (500, 1000), 0.95)
+    agreeing, opposed = (
+        proportions.paired_difference(500, 0, 0, 500, 0.95),
+        proportions.paired_difference(0, 500, 500, 0, 0.95),
+    )
+    apart = proportions.independent_difference((500, 1000), (500, 1000), 0.95)
     assert agreeing.high < apart.high / 10
     assert opposed.high > apart.high * 1.3
 
@@ -123,11 +138,14 @@ def test_a_paired_difference_is_within_its_bounds_and_turns_with_its_sides(
     n = a + b + c + d
     if not n:
         return
-    found, other = proportions.paired(a, b, c, d, 0.95), proportions.paired(a, c, b, d, 0.95)
+    found, other = (
+        proportions.paired_difference(a, b, c, d, 0.95),
+        proportions.paired_difference(a, c, b, d, 0.95),
+    )
     assert found.low - 1e-12 <= (b - c) / n <= found.high + 1e-12
     assert (found.low, found.high) == pytest.approx((-other.high, -other.low), abs=1e-12)
     # Wider at a higher confidence.
-    sure = proportions.paired(a, b, c, d, 0.99)
+    sure = proportions.paired_difference(a, b, c, d, 0.99)
     assert sure.low <= found.low + 1e-12
     assert sure.high >= found.high - 1e-12
 
@@ -140,7 +158,7 @@ def test_paired_bounds_cover_as_often_as_they_say(own: float, control: float, ro
         shared = random.random(rows)
         one, other = shared < own, shared < control
         counts = [int((x & y).sum()) for x, y in ((one, other), (one, ~other), (~one, other), (~one, ~other))]
-        found = proportions.paired(*counts, 0.95)
+        found = proportions.paired_difference(*counts, 0.95)
         low += found.low <= own - control
         high += found.high >= own - control
     assert low / 2_000 > 0.93
@@ -150,7 +168,7 @@ def test_paired_bounds_cover_as_often_as_they_say(own: float, control: float, ro
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=300), st.sampled_from([0.5, 0.9, 0.99]))
 def test_a_quantile_is_the_smallest_value_that_covers_its_share(values: list[int], q: float) -> None:
     array = np.array(values, dtype=float)
-    found = ranking.quantile(array, q)
+    found = quantile(array, q)
     assert (array <= found).mean() >= q - 1e-12
     assert (array < found).mean() < q
 
@@ -165,7 +183,7 @@ def test_quantile_bounds_hold_whatever_the_distribution(rows: int, tied: bool) -
     if tied:
         # The quantile of rounded values is the rounded quantile.
         draws, truth = np.ceil(draws), math.ceil(truth)
-    bounds = np.array([ranking.quantile_bounds(row, q, confidence) for row in draws])
+    bounds = np.array([quantile_bounds(row, q, confidence) for row in draws])
     assert (bounds[:, 0] <= truth).mean() > confidence - 0.012
     assert (bounds[:, 1] >= truth).mean() > confidence - 0.012
     if not tied and rows >= 1000:
@@ -175,9 +193,9 @@ def test_quantile_bounds_hold_whatever_the_distribution(rows: int, tied: bool) -
 
 def test_too_few_rows_bound_no_high_quantile() -> None:
     values = np.arange(298.0)
-    assert ranking.quantile_bounds(values, 0.99, 0.95)[1] == math.inf
-    assert ranking.quantile_bounds(np.arange(299.0), 0.99, 0.95)[1] == 298.0
-    assert ranking.quantile_bounds(np.empty(0), 0.5, 0.9) == (-math.inf, math.inf)
+    assert quantile_bounds(values, 0.99, 0.95)[1] == math.inf
+    assert quantile_bounds(np.arange(299.0), 0.99, 0.95)[1] == 298.0
+    assert quantile_bounds(np.empty(0), 0.5, 0.9) == (-math.inf, math.inf)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(20, 400))
@@ -188,7 +206,7 @@ def test_auc_is_scikit_learns(seed: int, rows: int) -> None:
     labels[:2] = [True, False]
     labels[2:4] = [True, False]
     scores = np.round(random.normal(size=rows) + labels, 1)
-    areas, _ = ranking.auc([scores], labels)
+    areas, _ = auc([scores], labels)
     assert areas[0] == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
 
 
@@ -197,7 +215,7 @@ def test_delongs_variance_is_that_of_resampling_and_of_pairs() -> None:
     labels = random.random(600) < 0.25
     one = random.normal(size=600) + 0.8 * labels
     scores = [one, one + random.normal(size=600) * 0.5]
-    areas, covariance = ranking.auc(scores, labels)
+    areas, covariance = auc(scores, labels)
     # By the definition, over all pairs.
     up = [
         (s[labels][:, None] > s[~labels][None, :]) + 0.5 * (s[labels][:, None] == s[~labels][None, :])
@@ -219,9 +237,9 @@ def test_delongs_variance_is_that_of_resampling_and_of_pairs() -> None:
 
 @pytest.mark.parametrize(("count", "limit"), [(1, 0), (12, 1), (12, 0), (24, 5)])
 def test_intervals_share_the_alarms_exactly(count: int, limit: int) -> None:
-    alpha = looks.per_interval(0.002, count, limit)
+    alpha = interval_alpha(0.002, count, limit)
     assert stats.binom.sf(limit, count, alpha) == pytest.approx(0.002, rel=1e-9)
 
 
 def test_looks_spend_no_more_than_all_alarms() -> None:
-    assert sum(looks.spent(look) for look in range(1, 10_000)) == pytest.approx(1, abs=1e-3)
+    assert sum(alpha_share(analysis) for analysis in range(1, 10_000)) == pytest.approx(1, abs=1e-3)

@@ -18,12 +18,12 @@ _CONCENTRATION = 100.0
 
 @dataclass(frozen=True, slots=True)
 class RatioCheck:
-    """What the check says.
+    """Result of a sample-ratio check.
 
     Attributes:
-        counts: shoppers per lane.
-        evidence: the Bayes factor against the plan, capped at 1e300.
-        mismatch: whether it has ever to be believed: the factor is above 1/alpha.
+        counts: Units (shoppers) per lane.
+        evidence: Bayes factor against the plan, capped at 1e300.
+        mismatch: Whether the factor is at least 1/alpha.
     """
 
     counts: tuple[int, ...]
@@ -32,12 +32,12 @@ class RatioCheck:
 
 
 def check_ratio(counts: Sequence[int], shares: Sequence[float], alpha: float) -> RatioCheck:
-    """Compares counts with the shares that were planned.
+    """Compare counts with the planned shares; may be called at any time and repeatedly.
 
     Args:
-        counts: shoppers per lane so far, each counted once.
-        shares: planned, adding up to 1, all above 0.
-        alpha: probability of ever finding a mismatch where there is none.
+        counts: Units (shoppers) per lane so far, each counted once.
+        shares: Planned share per lane, adding up to 1, all above 0.
+        alpha: Probability of ever finding a mismatch where there is none.
     """
     total = sum(counts)
     prior = [_CONCENTRATION * share for share in shares]

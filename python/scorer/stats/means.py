@@ -1,0 +1,70 @@
+"""Intervals of means for one reading, and the size of a weighted sample."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import stats
+
+from scorer.stats.arrays import Floats, Ints
+from scorer.stats.interval import Interval
+
+
+def effective_sample_size(weights: Floats) -> float:
+    """Return how many equally weighted rows carry as much information: `(sum w)^2 / sum w^2` (Kish, 1965).
+
+    Args:
+        weights: `[n]` weights.
+
+    Returns:
+        At most n; 0 where all weights are 0 or there are none.
+    """
+    square = float((weights**2).sum())
+    return float(weights.sum()) ** 2 / square if square else 0.0
+
+
+def student(
+    values: Floats, *, confidence: float, degrees: float | None = None, clusters: Ints | None = None
+) -> Interval:
+    """Return Student's bounds of a mean.
+
+    Args:
+        values: `[n]` whose mean is bounded, n >= 1. For a self-normalised estimate they are linearised with
+            the normaliser of the same sample, which is the delta method.
+        confidence: One-sided confidence of each bound.
+        degrees: Degrees of freedom; n - 1 unless given, at least 1.
+        clusters: `[n]` codes; rows of one code count as one draw.
+
+    Returns:
+        Infinite bounds where a single value leaves the spread unknown.
+    """
+    value = float(values.mean())
+    deviations = (values - value) / len(values)
+    if clusters is not None:
+        groups = np.unique(clusters, return_inverse=True)[1]
+        deviations = np.bincount(groups, weights=deviations).astype(np.float64)
+    n = len(deviations)
+    if n < 2:
+        return Interval(-math.inf, math.inf)
+    error = math.sqrt(float((deviations**2).sum()) * n / (n - 1))
+    free = n - 1 if degrees is None else degrees
+    half = float(stats.t.ppf(confidence, max(free, 1.0))) * error
+    return Interval(value - half, value + half)
+
+
+def empirical_bernstein(values: Floats, low: float, high: float, *, confidence: float) -> Interval:
+    """Return Maurer and Pontil's empirical Bernstein bounds of a mean (2009), which hold for every n.
+
+    Args:
+        values: `[n]`, all within `low` and `high` by construction, not only in this sample.
+        low: Least possible value.
+        high: Greatest possible value.
+        confidence: One-sided confidence of each bound.
+    """
+    n = len(values)
+    if n < 2:
+        return Interval(-math.inf, math.inf)
+    value, level = float(values.mean()), math.log(2.0 / (1 - confidence))
+    half = math.sqrt(2 * float(values.var(ddof=1)) * level / n) + 7 * (high - low) * level / (3 * (n - 1))
+    return Interval(value - half, value + half)

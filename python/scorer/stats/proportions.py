@@ -1,0 +1,87 @@
+"""One-sided bounds of shares and of differences of shares.
+
+Every function takes a one-sided confidence: each of the two bounds holds with that probability, so the
+interval between them holds with probability `2 * confidence - 1`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy import stats
+
+from scorer.stats.interval import Interval
+
+
+def wilson(hits: int, rows: int, confidence: float) -> Interval:
+    """Return Wilson's score bounds of a share (1927).
+
+    Args:
+        hits: Rows that count, at most `rows`.
+        rows: All rows; with none, the bounds are 0 and 1.
+        confidence: One-sided confidence, from 0.5 to below 1.
+    """
+    if not rows:
+        return Interval(0.0, 1.0)
+    found = stats.binomtest(hits, rows).proportion_ci(2 * confidence - 1, method="wilson")
+    return Interval(float(found.low), float(found.high))
+
+
+def independent_difference(first: tuple[int, int], second: tuple[int, int], confidence: float) -> Interval:
+    """Return Newcombe's hybrid score bounds of the difference of the shares of two samples (1998, method 10).
+
+    Args:
+        first: `(hits, rows)` of the first sample.
+        second: `(hits, rows)` of the second sample, whose share is subtracted.
+        confidence: One-sided confidence.
+
+    Returns:
+        Bounds within -1 and 1; exactly those where a sample has no rows.
+    """
+    (x1, n1), (x2, n2) = first, second
+    if not n1 or not n2:
+        return Interval(-1.0, 1.0)
+    p1, p2 = x1 / n1, x2 / n2
+    one, two = wilson(x1, n1, confidence), wilson(x2, n2, confidence)
+    low = p1 - p2 - math.hypot(p1 - one.low, two.high - p2)
+    high = p1 - p2 + math.hypot(one.high - p1, p2 - two.low)
+    return Interval(low, high)
+
+
+def paired_difference(both: int, first: int, second: int, neither: int, confidence: float) -> Interval:
+    """Return Newcombe's score bounds of the difference of two shares of the same rows (1998, method 10).
+
+    Args:
+        both: Rows that count on both sides.
+        first: Rows that count on the first side only.
+        second: Rows that count on the second side only; its share is subtracted.
+        neither: All other rows.
+        confidence: One-sided confidence.
+
+    Returns:
+        Bounds within -1 and 1; exactly those where there are no rows.
+    """
+    n = both + first + second + neither
+    if not n:
+        return Interval(-1.0, 1.0)
+    p1, p2 = (both + first) / n, (both + second) / n
+    one, two = wilson(both + first, n, confidence), wilson(both + second, n, confidence)
+    phi = _correlation(both, first, second, neither)
+    below = _side(p1 - one.low, two.high - p2, phi)
+    above = _side(one.high - p1, p2 - two.low, phi)
+    return Interval(p1 - p2 - below, p1 - p2 + above)
+
+
+def _side(a: float, b: float, phi: float) -> float:
+    return math.sqrt(max(a * a - 2 * phi * a * b + b * b, 0.0))
+
+
+def _correlation(a: int, b: int, c: int, d: int) -> float:
+    margins = (a + b) * (c + d) * (a + c) * (b + d)
+    if not margins:
+        return 0.0
+    product: float = a * d - b * c
+    if product > 0:
+        # Newcombe's continuity correction keeps a strong correlation from narrowing the bounds too far.
+        product = max(product - (a + b + c + d) / 2, 0)
+    return product / math.sqrt(margins)

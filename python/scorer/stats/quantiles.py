@@ -1,0 +1,53 @@
+"""Quantiles and their bounds by order statistics."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import stats
+
+from scorer.stats.arrays import Floats
+from scorer.stats.interval import Interval
+
+
+def quantile(values: Floats, q: float) -> float:
+    """Return the smallest value that at least a share `q` of all values does not exceed.
+
+    Args:
+        values: `[n]`; values that are not finite are left out.
+        q: Share, between 0 and 1.
+
+    Returns:
+        One of the values; NaN where there is none.
+    """
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return math.nan
+    rank = max(math.ceil(q * len(values)) - 1, 0)
+    return float(np.partition(values, rank)[rank])
+
+
+def quantile_bounds(values: Floats, q: float, confidence: float) -> Interval:
+    """Return distribution-free bounds of a quantile (David and Nagaraja, 2003, section 7.1).
+
+    The number of values that do not exceed the quantile is binomial, so an order statistic is below (above)
+    the quantile with a known probability. Ties make the bounds wider, never wrong.
+
+    Args:
+        values: `[n]` finite values, in any order.
+        q: Share, between 0 and 1.
+        confidence: One-sided confidence of each bound.
+
+    Returns:
+        Two of the values; infinite on a side where n is too small for the confidence.
+    """
+    n = len(values)
+    if not n:
+        return Interval(-math.inf, math.inf)
+    ordered = values if (values[:-1] <= values[1:]).all() else np.sort(values)
+    below = int(stats.binom.ppf(1 - confidence, n, q))
+    above = int(stats.binom.ppf(confidence, n, q)) + 1
+    low = float(ordered[below - 1]) if below >= 1 else -math.inf
+    high = float(ordered[above - 1]) if above <= n else math.inf
+    return Interval(low, high)
