@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "observe": ("scorer.commands.observe:observe", "Observe a checkpoint with other bundles."),
     "swap": ("scorer.commands.control:swap", "Send all traffic of a checkpoint to another bundle."),
     "rollback": ("scorer.commands.control:rollback", "Restore the lanes before the current ones."),
+    "unmanage": ("scorer.commands.control:unmanage", "End a platform's management of a checkpoint."),
     "config": ("scorer.commands.config:app", "Check settings, or print an example."),
     "registry": ("scorer.commands.registry:app", "Store bundles and point aliases to them."),
     "bundle": ("scorer.commands.bundle:app", "Build, verify and inspect bundles."),

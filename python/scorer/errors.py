@@ -20,6 +20,8 @@
     │   ├── UnknownCheckpointError  the settings define no such checkpoint
     │   ├── InvalidLanesError       lanes that cannot be served
     │   ├── NothingToRestoreError   no earlier lanes to roll back to
+    │   ├── StaleLaneTableError     decided on a lane table that has been replaced since
+    │   ├── ManagedCheckpointError  a platform manages the checkpoint
     │   └── ControlUnavailableError the control service does not answer, or is stopping
     ├── ClientError                 a request to a server that did not succeed
     └── ForkedProcessError          a native object used in a forked child
@@ -45,11 +47,13 @@ __all__ = [
     "InvalidReferenceError",
     "LoadError",
     "LogError",
+    "ManagedCheckpointError",
     "NothingToRestoreError",
     "RegistryError",
     "RegistryUnavailableError",
     "ScorerError",
     "ServerError",
+    "StaleLaneTableError",
     "SwapError",
     "UnknownCheckpointError",
     "UnknownReferenceError",
@@ -131,6 +135,14 @@ class InvalidLanesError(ControlError):
 
 class NothingToRestoreError(ControlError):
     """There are no earlier lanes to roll back to."""
+
+
+class StaleLaneTableError(ControlError):
+    """The lane table that a change was decided on has been replaced since."""
+
+
+class ManagedCheckpointError(ControlError):
+    """A platform manages the checkpoint; its answer lanes are changed by change requests."""
 
 
 class ControlUnavailableError(ControlError):

@@ -33,6 +33,8 @@ CODES = {
     "ControlUnavailableError": "UNAVAILABLE",
     "ServerError": "UNAVAILABLE",
     "NothingToRestoreError": "FAILED_PRECONDITION",
+    "ManagedCheckpointError": "FAILED_PRECONDITION",
+    "StaleLaneTableError": "ABORTED",
     "RegistryError": "FAILED_PRECONDITION",
     "BundleError": "FAILED_PRECONDITION",
     "LoadError": "FAILED_PRECONDITION",

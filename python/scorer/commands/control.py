@@ -32,6 +32,14 @@ Slower = Annotated[
     typer.Option("--allow-slower", help="Release a larger model: `warmup_max_ratio` is not asked this time."),
 ]
 Reason = Annotated[str, typer.Option("--reason", "-m", help="Why; kept in the server's log.")]
+BreakGlass = Annotated[
+    bool,
+    typer.Option(
+        "--break-glass",
+        help="Change a checkpoint that a platform manages, without a change request. Takes --reason; the "
+        "server logs it, and the platform records it, alerts the project and writes it to its audit log.",
+    ),
+]
 
 
 def status(address: Address = None, json: Json = False) -> None:
@@ -83,6 +91,18 @@ def status(address: Address = None, json: Json = False) -> None:
     print_table(
         ("bundle", "name", "state", "size", "loaded in", "decisions"), rows, empty="no bundles are loaded"
     )
+    for entry in found.checkpoints:
+        if entry.drift:
+            typer.echo(
+                f"DRIFT {entry.checkpoint}: its alias was moved to {short(entry.drift)}, which is not "
+                f"served: the checkpoint is managed by {entry.managed_by}"
+            )
+        if entry.HasField("break_glass"):
+            glass = entry.break_glass
+            typer.echo(
+                f"BREAK GLASS {when(glass.at_ms)} {entry.checkpoint}: by {glass.by or 'unknown'}, lane table "
+                f"{glass.lane_table}: {glass.reason}"
+            )
     for rejection in found.rejections:
         typer.echo(
             f"REFUSED {when(rejection.at_ms)} {rejection.checkpoint}: {_named(rejection.bundle)}: "
@@ -101,6 +121,7 @@ def lanes(
     address: Address = None,
     reason: Reason = "",
     allow_slower: Slower = False,
+    break_glass: BreakGlass = False,
     json: Json = False,
 ) -> None:
     """Show the lane table, or set the lanes that answer at a checkpoint.
@@ -120,6 +141,8 @@ def lanes(
                 lanes=map(parse_lane, settings),
                 reason=reason,
                 allow_slower=allow_slower,
+                break_glass=break_glass,
+                by=_user(),
             )
             client.call(stub.SetLanes, wanted, target)
         found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
@@ -139,6 +162,7 @@ def swap(
     address: Address = None,
     reason: Reason = "",
     allow_slower: Slower = False,
+    break_glass: BreakGlass = False,
     json: Json = False,
 ) -> None:
     """Send all traffic of a checkpoint to another bundle, now. The alias is not followed until it moves."""
@@ -148,7 +172,12 @@ def swap(
     target = control_address(address)
     with client.connected(target) as stub:
         wanted = pb.SwapRequest(
-            checkpoint=checkpoint, bundle=bundle, reason=reason, allow_slower=allow_slower
+            checkpoint=checkpoint,
+            bundle=bundle,
+            reason=reason,
+            allow_slower=allow_slower,
+            break_glass=break_glass,
+            by=_user(),
         )
         done = client.call(stub.Swap, wanted, target)
     if json:
@@ -168,6 +197,7 @@ def rollback(
     ] = "",
     address: Address = None,
     reason: Reason = "",
+    break_glass: BreakGlass = False,
     json: Json = False,
 ) -> None:
     """Restore the lanes before the current ones. The alias is not followed until it moves."""
@@ -176,13 +206,49 @@ def rollback(
 
     target = control_address(address)
     with client.connected(target) as stub:
-        done = client.call(stub.Rollback, pb.RollbackRequest(checkpoint=checkpoint, reason=reason), target)
+        wanted = pb.RollbackRequest(checkpoint=checkpoint, reason=reason, break_glass=break_glass, by=_user())
+        done = client.call(stub.Rollback, wanted, target)
         found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
     if json:
         print_message(done)
     else:
         shown = [entry for entry in found.checkpoints if checkpoint in ("", entry.checkpoint)]
         print_lanes(found.lane_table, shown)
+
+
+def unmanage(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help='For example "fraud.checkout".')],
+    address: Address = None,
+    reason: Reason = "",
+    break_glass: BreakGlass = False,
+) -> None:
+    """End a platform's management of a checkpoint at one server, when that platform is gone for good.
+
+    The registry alias is followed again from its next move on. A platform that still runs marks the
+    checkpoint again within a second.
+    """
+    from scorer.control import client
+    from scorer.v1 import control_pb2 as pb
+
+    target = control_address(address)
+    with client.connected(target) as stub:
+        wanted = pb.SetManagementRequest(
+            checkpoint=checkpoint, release=True, break_glass=break_glass, by=_user(), reason=reason
+        )
+        client.call(stub.SetManagement, wanted, target)
+        found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
+    one_checkpoint(found, checkpoint)
+    print_lanes(found.lane_table, list(found.checkpoints))
+
+
+def _user() -> str:
+    """The name of this process's user, for the server's log."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def control_address(given: str | None) -> str:
@@ -237,7 +303,7 @@ def print_lanes(version: int, checkpoints: list[pb.CheckpointLanes]) -> None:
             lane.name,
             short(lane.bundle),
             f"{lane.share:.4g}",
-            (f"follows {entry.following}" if entry.following else "pinned") if index == 0 else "",
+            _source(entry) if index == 0 else "",
         )
         for entry in checkpoints
         for index, lane in enumerate(entry.lanes)
@@ -262,6 +328,13 @@ def print_lanes(version: int, checkpoints: list[pb.CheckpointLanes]) -> None:
     ]
     if observing:
         print_table(("checkpoint", "observes", "bundle", "sample", "filter", "in"), observing, empty="")
+
+
+def _source(entry: pb.CheckpointLanes) -> str:
+    """Where the answer lanes of a checkpoint come from."""
+    if entry.managed_by:
+        return f"managed by {entry.managed_by}"
+    return f"follows {entry.following}" if entry.following else "pinned"
 
 
 def _named(bundle: str) -> str:

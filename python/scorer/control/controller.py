@@ -32,6 +32,7 @@ from scorer.control.lanes import (
     check_observers,
     only,
 )
+from scorer.control.management import NOBODY, BreakGlass, Caller, breaks_glass, record_of
 from scorer.control.state import Following, Remembered, StateDirectory, StateError
 from scorer.errors import (
     BundleError,
@@ -41,6 +42,7 @@ from scorer.errors import (
     NothingToRestoreError,
     RegistryUnavailableError,
     ScorerError,
+    StaleLaneTableError,
     UnknownCheckpointError,
 )
 from scorer.events import EventLog
@@ -48,7 +50,7 @@ from scorer.registry.base import BundleSource, Resolved
 from scorer.registry.reference import DigestReference, parse_reference, pick_digest
 
 # Observing makes no promise: nothing is measured from here on, and no speed refused.
-_NOBODY = LoadFor()
+_UNMEASURED = LoadFor()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,16 @@ class Controller:
         return self._now.following
 
     @property
+    def managed(self) -> Mapping[str, str]:
+        """By checkpoint: the platform that manages it."""
+        return self._now.managed
+
+    @property
+    def break_glass(self) -> Mapping[str, BreakGlass]:
+        """By checkpoint: the latest change that its platform did not make."""
+        return self._now.break_glass
+
+    @property
     def role(self) -> str:
         """`live`, or `shadow`: a server of the shadow pool, which observes and answers nobody."""
         return self.settings.server.role
@@ -136,6 +148,8 @@ class Controller:
                 pending={
                     name: lanes for name, lanes in observed.items() if name in self.settings.checkpoints
                 },
+                managed={k: v for k, v in last.managed.items() if k in self.settings.checkpoints},
+                break_glass={k: v for k, v in last.break_glass.items() if k in self.settings.checkpoints},
             )
             wanted = {
                 name: lanes
@@ -193,7 +207,7 @@ class Controller:
                 origin = await asyncio.to_thread(self.source.resolve, lane.bundle)
             except ScorerError:
                 origin = None  # the own copy has to do
-            await self._stage_and_load(lane.bundle, origin, _NOBODY)
+            await self._stage_and_load(lane.bundle, origin, _UNMEASURED)
         except (ScorerError, OSError) as error:
             self._leave_out(checkpoint, lane, error)
             return False
@@ -271,11 +285,24 @@ class Controller:
         reason: str,
         cause: str = "set lanes",
         allow_slower: bool = False,
+        expected: int | None = None,
+        caller: Caller = NOBODY,
     ) -> Changed:
-        """Serves these lanes. Every bundle is loaded first; on any failure nothing changes.
+        """Serve these lanes. Every bundle is loaded first; on any failure nothing changes.
 
-        With `allow_slower` a bundle that is slower than the live one by more than the checkpoint's
-        `warmup_max_ratio` is served all the same.
+        Args:
+            checkpoint: Where.
+            lanes: The answer lanes; their shares add up to 1.
+            reason: Kept in the log.
+            cause: Kept in the log.
+            allow_slower: Serve a bundle that is slower than the live one by more than the checkpoint's
+                `warmup_max_ratio`.
+            expected: The version of the lane table that the change was decided on; None: not compared.
+            caller: On whose behalf.
+
+        Raises:
+            StaleLaneTableError: Another table has been activated since `expected`.
+            ManagedCheckpointError: A platform manages the checkpoint, and the caller is another one.
         """
         asked_at_us = time.time_ns() // 1000
         self._check_checkpoint(checkpoint)
@@ -283,6 +310,8 @@ class Controller:
         check_lanes(checkpoint, lanes)
         async with self._lock:
             self._check_running()
+            self._check_expected(expected)
+            broken = breaks_glass(checkpoint, self.managed.get(checkpoint, ""), caller, reason)
             check_apart(checkpoint, lanes, self.table.observe.get(checkpoint, ()))
             wanted, origins = await self._resolved(lanes)
             if self.table.checkpoints[checkpoint] == wanted:
@@ -293,16 +322,21 @@ class Controller:
                 following = {checkpoint: Following(alias, wanted[0].bundle)}
             else:
                 following = {checkpoint: await self._pinned(checkpoint)}
-            return await self._change(
+            changed = await self._change(
                 origins,
                 answer={checkpoint: wanted},
                 following=following,
                 event={"cause": cause, "reason": reason},
                 wanted=LoadFor(noticed_at_us=asked_at_us, allow_slower=allow_slower),
             )
+            if broken:
+                await self._note_broken_glass([checkpoint], caller, reason, cause)
+            return changed
 
-    async def set_observers(self, checkpoint: str, lanes: Sequence[Lane], *, reason: str) -> Changed:
-        """Observes with these lanes; none of them ends observing. What answers is not touched.
+    async def set_observers(
+        self, checkpoint: str, lanes: Sequence[Lane], *, reason: str, expected: int | None = None
+    ) -> Changed:
+        """Observe with these lanes; none of them ends observing. What answers is not touched.
 
         Every bundle is loaded first; on any failure nothing changes. How fast it is does not matter
         here: observing is how that is found out.
@@ -311,6 +345,7 @@ class Controller:
         check_observers(checkpoint, lanes)
         async with self._lock:
             self._check_running()
+            self._check_expected(expected)
             answer = self.table.checkpoints[checkpoint]
             # A rollback must not be barred by a name either.
             check_apart(checkpoint, [*answer, *self._now.before.get(checkpoint, ())], lanes)
@@ -331,7 +366,9 @@ class Controller:
             )
             return replace(changed, previous=before)
 
-    async def rollback(self, checkpoint: str, *, reason: str) -> Changed:
+    async def rollback(
+        self, checkpoint: str, *, reason: str, expected: int | None = None, caller: Caller = NOBODY
+    ) -> Changed:
         """Restores the lanes before the current ones: of one checkpoint, or (empty name) of the last change.
 
         What was rolled back cannot come back by a second rollback: repeating a call that timed out is safe.
@@ -341,6 +378,7 @@ class Controller:
             self._check_answers(checkpoint)
         async with self._lock:
             self._check_running()
+            self._check_expected(expected)
             names = [checkpoint] if checkpoint else list(self._now.changed_last)
             restored = {name: self._now.before[name] for name in names if name in self._now.before}
             if not restored:
@@ -348,16 +386,57 @@ class Controller:
                 raise NothingToRestoreError(
                     f"{what} has no earlier lanes to go back to; name a bundle with `scorer swap`"
                 )
+            broken = [n for n in restored if breaks_glass(n, self.managed.get(n, ""), caller, reason)]
             following = {name: await self._pinned(name) for name in restored}
-            return await self._change(
+            changed = await self._change(
                 {},
                 answer=restored,
                 following=following,
                 event={"cause": "rollback", "reason": reason},
                 is_rollback=True,
-                # The way back is never barred by the speed of what is come back to.
+                # A rollback is never refused because the restored bundle is slower.
                 wanted=LoadFor(noticed_at_us=time.time_ns() // 1000, allow_slower=True),
             )
+            if broken:
+                await self._note_broken_glass(broken, caller, reason, "rollback")
+            return changed
+
+    async def manage(self, checkpoint: str, platform: str, *, caller: Caller, reason: str) -> int:
+        """Mark a checkpoint as managed by a platform; the version of the lane table, which stays.
+
+        Args:
+            checkpoint: Where.
+            platform: Its manager from now on; empty: none. The alias is then followed from its next move on.
+            caller: The platform itself, or a person who breaks the glass.
+            reason: Kept in the log.
+
+        Raises:
+            ManagedCheckpointError: Another platform manages it, and the caller does not break the glass.
+        """
+        self._check_checkpoint(checkpoint)
+        async with self._lock:
+            self._check_running()
+            before = self.managed.get(checkpoint, "")
+            if before == platform:
+                return self.table.version
+            broken = breaks_glass(checkpoint, before, caller, reason)
+            managed = {name: value for name, value in self.managed.items() if name != checkpoint}
+            if platform:
+                managed[checkpoint] = platform
+            pinned = await self._pinned(checkpoint)
+            self._now = replace(
+                self._now, managed=managed, following={**self._now.following, checkpoint: pinned}
+            )
+            await self._remember(self._now)
+            self.events.info(
+                "managed" if platform else "not_managed",
+                checkpoint=checkpoint,
+                platform=platform or before,
+                by=caller.by,
+            )
+            if broken:
+                await self._note_broken_glass([checkpoint], caller, reason, "management")
+            return self.table.version
 
     async def save_if_needed(self) -> None:
         """Tries again to write the state file where that failed (a full disk, for instance)."""
@@ -367,6 +446,32 @@ class Controller:
 
     # --- inside: everything below runs under the lock ---
 
+    def _check_expected(self, expected: int | None) -> None:
+        if expected is not None and expected != self.table.version:
+            raise StaleLaneTableError(
+                f"the lane table is {self.table.version} now, and the change was decided on {expected}; "
+                "read the status and decide again"
+            )
+
+    async def _note_broken_glass(
+        self, checkpoints: Sequence[str], caller: Caller, reason: str, cause: str
+    ) -> None:
+        record = record_of(caller, reason, at_ms=time.time_ns() // 1_000_000, lane_table=self.table.version)
+        self._now = replace(
+            self._now, break_glass={**self._now.break_glass, **dict.fromkeys(checkpoints, record)}
+        )
+        await self._remember(self._now)
+        for checkpoint in checkpoints:
+            self.events.error(
+                "break_glass",
+                checkpoint=checkpoint,
+                managed_by=self.managed.get(checkpoint, ""),
+                cause=cause,
+                by=record.by,
+                reason=record.reason,
+                lane_table=record.lane_table,
+            )
+
     async def _change(
         self,
         origins: Mapping[str, Resolved],
@@ -375,7 +480,7 @@ class Controller:
         observe: Mapping[str, Lanes] = MappingProxyType({}),
         following: Mapping[str, Following] = MappingProxyType({}),
         event: Mapping[str, Any],
-        wanted: LoadFor = _NOBODY,
+        wanted: LoadFor = _UNMEASURED,
         is_rollback: bool = False,
     ) -> Changed:
         """Makes a new table in which some checkpoints have other lanes."""
@@ -388,7 +493,7 @@ class Controller:
                         digest, origins.get(digest), replace(wanted, checkpoint=checkpoint)
                     )
             for digest in sorted(self._evaluating(observe)):
-                load_ms += await self._stage_and_load(digest, origins.get(digest), _NOBODY)
+                load_ms += await self._stage_and_load(digest, origins.get(digest), _UNMEASURED)
             old = self._now
             before = {name: old.table.checkpoints[name] for name in answer if old.table.checkpoints[name]}
             kept = {name: value for name, value in old.before.items() if name not in answer}
@@ -414,6 +519,8 @@ class Controller:
             following={**old.following, **following},
             reserved=version,
             pending={name: lanes for name, lanes in old.pending.items() if name not in observe},
+            managed=old.managed,
+            break_glass=old.break_glass,
         )
         self._tell_if_ready()
         await self._remember(self._now)

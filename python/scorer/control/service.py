@@ -15,6 +15,7 @@ from google.protobuf.json_format import ParseDict
 
 from scorer.control.controller import Controller
 from scorer.control.lanes import LIVE, Lane, Lanes
+from scorer.control.management import BreakGlass, Caller
 from scorer.control.watcher import Watcher
 from scorer.errors import (
     AmbiguousReferenceError,
@@ -23,11 +24,13 @@ from scorer.errors import (
     InvalidLanesError,
     InvalidReferenceError,
     LoadError,
+    ManagedCheckpointError,
     NothingToRestoreError,
     RegistryError,
     RegistryUnavailableError,
     ScorerError,
     ServerError,
+    StaleLaneTableError,
     SwapError,
     UnknownCheckpointError,
     UnknownReferenceError,
@@ -44,6 +47,8 @@ _STATUS: tuple[tuple[type[ScorerError], grpc.StatusCode], ...] = (
     (RegistryUnavailableError, grpc.StatusCode.UNAVAILABLE),
     (ControlUnavailableError, grpc.StatusCode.UNAVAILABLE),
     (NothingToRestoreError, grpc.StatusCode.FAILED_PRECONDITION),
+    (ManagedCheckpointError, grpc.StatusCode.FAILED_PRECONDITION),
+    (StaleLaneTableError, grpc.StatusCode.ABORTED),
     (RegistryError, grpc.StatusCode.FAILED_PRECONDITION),
     (BundleError, grpc.StatusCode.FAILED_PRECONDITION),
     (LoadError, grpc.StatusCode.FAILED_PRECONDITION),
@@ -165,6 +170,8 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             [*map(_lane, request.lanes)],
             reason=request.reason,
             allow_slower=request.allow_slower,
+            expected=_expected(request),
+            caller=Caller(request.platform, request.break_glass, request.by),
         )
         return pb.SetLanesResponse(lane_table=changed.version)
 
@@ -174,7 +181,10 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     ) -> pb.SetObserversResponse:
         """Replaces one checkpoint's observe lanes."""
         changed = await self.controller.set_observers(
-            request.checkpoint, [*map(_lane, request.lanes)], reason=request.reason
+            request.checkpoint,
+            [*map(_lane, request.lanes)],
+            reason=request.reason,
+            expected=_expected(request),
         )
         return pb.SetObserversResponse(lane_table=changed.version)
 
@@ -187,6 +197,8 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             reason=request.reason,
             cause="swap",
             allow_slower=request.allow_slower,
+            expected=_expected(request),
+            caller=Caller("", request.break_glass, request.by),
         )
         (lane,) = self.controller.table.checkpoints[request.checkpoint]
         return pb.SwapResponse(
@@ -199,8 +211,28 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     @_answered
     async def Rollback(self, request: pb.RollbackRequest, context: Any) -> pb.RollbackResponse:  # noqa: N802
         """Restores what was served before."""
-        changed = await self.controller.rollback(request.checkpoint, reason=request.reason)
+        changed = await self.controller.rollback(
+            request.checkpoint,
+            reason=request.reason,
+            expected=_expected(request),
+            caller=Caller("", request.break_glass, request.by),
+        )
         return pb.RollbackResponse(lane_table=changed.version)
+
+    @_answered
+    async def SetManagement(  # noqa: N802
+        self, request: pb.SetManagementRequest, context: Any
+    ) -> pb.SetManagementResponse:
+        """Mark a checkpoint as managed by a platform, or end that."""
+        if not request.platform and not request.release:
+            raise InvalidLanesError("platform is empty; name the platform, or set release")
+        version = await self.controller.manage(
+            request.checkpoint,
+            "" if request.release else request.platform,
+            caller=Caller(request.platform, request.break_glass, request.by),
+            reason=request.reason,
+        )
+        return pb.SetManagementResponse(lane_table=version)
 
     def _state(self) -> str:
         if self.controller.draining:
@@ -216,13 +248,21 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
                 lanes=_messages(lanes),
                 following=self._following(name),
                 observers=_messages(controller.table.observe.get(name, ())),
+                managed_by=controller.managed.get(name, ""),
+                drift=self.watcher.drifts.get(name, ""),
+                break_glass=_break_glass(controller.break_glass.get(name)),
             )
             for name, lanes in controller.table.checkpoints.items()
         ]
 
     def _following(self, checkpoint: str) -> str:
         following = self.controller.following[checkpoint]
-        return "" if following.pinned or self.controller.role == "shadow" else following.alias
+        is_followed = (
+            not following.pinned
+            and self.controller.role == "live"
+            and checkpoint not in self.controller.managed
+        )
+        return following.alias if is_followed else ""
 
     def _bundles(self, status: Mapping[str, Any]) -> list[pb.BundleStatus]:
         live = self.controller.table.bundles()
@@ -242,6 +282,18 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
 
 def _lane(lane: pb.Lane) -> Lane:
     return Lane(lane.name, lane.bundle, lane.share, lane.sample, lane.filter, lane.pool)
+
+
+def _expected(
+    request: pb.SetLanesRequest | pb.SetObserversRequest | pb.SwapRequest | pb.RollbackRequest,
+) -> int | None:
+    return request.expected_lane_table if request.HasField("expected_lane_table") else None
+
+
+def _break_glass(found: BreakGlass | None) -> pb.BreakGlass | None:
+    if found is None:
+        return None
+    return pb.BreakGlass(at_ms=found.at_ms, by=found.by, reason=found.reason, lane_table=found.lane_table)
 
 
 def _messages(lanes: Lanes) -> list[pb.Lane]:

@@ -29,6 +29,7 @@ from scorer.control.lanes import (
     observers_from_dict,
     observers_to_dict,
 )
+from scorer.control.management import BreakGlass, break_glass_from_dict, break_glass_to_dict
 from scorer.durable import write_atomically
 from scorer.errors import ScorerError
 from scorer.registry import files
@@ -66,6 +67,10 @@ class Remembered:
     """The highest table version ever attempted: a version never means two tables."""
     pending: Mapping[str, Lanes] = field(default_factory=dict)
     """Observe lanes that are wanted and, since the last start, not yet in the table."""
+    managed: Mapping[str, str] = field(default_factory=dict)
+    """By checkpoint: the platform that manages it."""
+    break_glass: Mapping[str, BreakGlass] = field(default_factory=dict)
+    """By checkpoint: the latest change that its platform did not make."""
 
 
 class StateDirectory:
@@ -192,6 +197,8 @@ def _to_dict(remembered: Remembered) -> dict[str, Any]:
         },
         "reserved": remembered.reserved,
         "pending": observers_to_dict(remembered.pending),
+        "managed": dict(remembered.managed),
+        "break_glass": break_glass_to_dict(remembered.break_glass),
     }
 
 
@@ -212,4 +219,7 @@ def _from_dict(body: Mapping[str, Any]) -> Remembered:
         },
         reserved=int(body["reserved"]),
         pending=observers_from_dict(body.get("pending", {})),
+        # Files from before platforms marked what they manage have neither.
+        managed={str(name): str(platform) for name, platform in body.get("managed", {}).items()},
+        break_glass=break_glass_from_dict(body.get("break_glass", {})),
     )

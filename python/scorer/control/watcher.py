@@ -43,6 +43,8 @@ class Watcher:
     ) -> None:
         self.rejections: dict[str, Rejection] = {}
         """By checkpoint: the candidate that its alias points to now, if it was refused."""
+        self.drifts: dict[str, str] = {}
+        """By managed checkpoint: the digest that its alias was moved to by others, which is not served."""
         self.reachable = False
         self.error = ""
         self.last_seen_ms = 0
@@ -90,7 +92,9 @@ class Watcher:
             version = await asyncio.to_thread(self._source.version)
             # The shadow pool answers nobody: aliases are nothing to it.
             is_live = self._controller.role == "live"
-            if is_live and (version != self._seen or await asyncio.to_thread(self._may_have_healed)):
+            # A drift ends by a release as well, which moves nothing in the registry.
+            is_due = version != self._seen or bool(self.drifts)
+            if is_live and (is_due or await asyncio.to_thread(self._may_have_healed)):
                 await self._follow_all(seen_at_us)
         except RegistryUnavailableError as error:
             self._lost(str(error))
@@ -112,6 +116,12 @@ class Watcher:
     async def _offer(self, checkpoint: str, target: Resolved, seen_at_us: int) -> None:
         """Has the controller serve a candidate, unless it does already or refused these very bytes."""
         following = self._controller.following[checkpoint]
+        answering = self._controller.table.checkpoints[checkpoint]
+        if checkpoint in self._controller.managed and answering:
+            # Without any lanes there is nothing to protect: serving what the alias names is better.
+            self._compare(checkpoint, target.digest)
+            return
+        self.drifts.pop(checkpoint, None)
         if following.pinned and following.digest == target.digest:
             self.rejections.pop(checkpoint, None)
             return
@@ -139,6 +149,25 @@ class Watcher:
             self._reject(Rejection(self._now_ms(), checkpoint, target.digest, reason, fingerprint, transient))
         else:
             self.rejections.pop(checkpoint, None)
+
+    def _compare(self, checkpoint: str, digest: str) -> None:
+        """Report the alias of a managed checkpoint where it was moved to something that does not answer."""
+        self.rejections.pop(checkpoint, None)
+        answering = self._controller.table.checkpoints[checkpoint]
+        moved = digest != self._controller.following[checkpoint].digest
+        if not moved or any(lane.bundle == digest for lane in answering):
+            self.drifts.pop(checkpoint, None)
+            return
+        if self.drifts.get(checkpoint) != digest:
+            self.drifts[checkpoint] = digest
+            self._controller.events.warning(
+                "alias_drift",
+                checkpoint=checkpoint,
+                alias=self._controller.settings.checkpoints[checkpoint].alias,
+                points_to=digest,
+                serving=[lane.bundle for lane in answering],
+                managed_by=self._controller.managed[checkpoint],
+            )
 
     def _may_have_healed(self) -> bool:
         """Whether some refused candidate is worth another look though no alias moved."""

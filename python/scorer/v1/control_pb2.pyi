@@ -72,17 +72,30 @@ class CheckpointLanes(_message.Message):
     LANES_FIELD_NUMBER: _builtins.int
     FOLLOWING_FIELD_NUMBER: _builtins.int
     OBSERVERS_FIELD_NUMBER: _builtins.int
+    MANAGED_BY_FIELD_NUMBER: _builtins.int
+    DRIFT_FIELD_NUMBER: _builtins.int
+    BREAK_GLASS_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     kind: _builtins.str
     following: _builtins.str
     """The registry alias that is followed; empty after a manual SetLanes, Swap or
     Rollback ("pinned") until the alias moves again.
     """
+    managed_by: _builtins.str
+    """The platform that manages this checkpoint; empty: none does."""
+    drift: _builtins.str
+    """Of a managed checkpoint: where its alias points, when that was moved by
+    others and is therefore not served; empty otherwise.
+    """
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]: ...
     @_builtins.property
     def observers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]:
         """The lanes above answer; these observe."""
+
+    @_builtins.property
+    def break_glass(self) -> Global___BreakGlass:
+        """The latest change with `break_glass`; absent: there was none."""
 
     def __init__(
         self,
@@ -92,14 +105,49 @@ class CheckpointLanes(_message.Message):
         lanes: _abc.Iterable[Global___Lane] | None = ...,
         following: _builtins.str = ...,
         observers: _abc.Iterable[Global___Lane] | None = ...,
+        managed_by: _builtins.str = ...,
+        drift: _builtins.str = ...,
+        break_glass: Global___BreakGlass | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["break_glass", b"break_glass"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "following", b"following", "kind", b"kind", "lanes", b"lanes", "observers", b"observers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["break_glass", b"break_glass", "checkpoint", b"checkpoint", "drift", b"drift", "following", b"following", "kind", b"kind", "lanes", b"lanes", "managed_by", b"managed_by", "observers", b"observers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckpointLanes: _TypeAlias = CheckpointLanes  # noqa: Y015
+
+@_typing.final
+class BreakGlass(_message.Message):
+    """A change of the answer lanes of a managed checkpoint that its platform did not make."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_MS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    LANE_TABLE_FIELD_NUMBER: _builtins.int
+    at_ms: _builtins.int
+    by: _builtins.str
+    """As the caller gave them: the control service authenticates nobody."""
+    reason: _builtins.str
+    lane_table: _builtins.int
+    """The first lane table with that change."""
+    def __init__(
+        self,
+        *,
+        at_ms: _builtins.int = ...,
+        by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        lane_table: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "by", b"by", "lane_table", b"lane_table", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BreakGlass: _TypeAlias = BreakGlass  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
@@ -516,11 +564,27 @@ class SetLanesRequest(_message.Message):
     LANES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     ALLOW_SLOWER_FIELD_NUMBER: _builtins.int
+    EXPECTED_LANE_TABLE_FIELD_NUMBER: _builtins.int
+    PLATFORM_FIELD_NUMBER: _builtins.int
+    BREAK_GLASS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     reason: _builtins.str
     """Who asks, and why: kept in the log."""
     allow_slower: _builtins.bool
-    """As in SwapRequest; for whoever has measured its execution under traffic."""
+    """As in SwapRequest; for callers that have measured its execution under traffic."""
+    expected_lane_table: _builtins.int
+    """Refuse with ABORTED unless this is the present lane table: a change that was
+    decided on an older table never replaces a newer one. Absent: not compared.
+    """
+    platform: _builtins.str
+    """The platform that makes the change; empty: none."""
+    break_glass: _builtins.bool
+    """Change a checkpoint although a platform manages it; takes a reason. The server
+    logs it, reports it in its status, and the platform records it.
+    """
+    by: _builtins.str
+    """Who makes the change, for the log."""
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]: ...
     def __init__(
@@ -530,12 +594,18 @@ class SetLanesRequest(_message.Message):
         lanes: _abc.Iterable[Global___Lane] | None = ...,
         reason: _builtins.str = ...,
         allow_slower: _builtins.bool = ...,
+        expected_lane_table: _builtins.int | None = ...,
+        platform: _builtins.str = ...,
+        break_glass: _builtins.bool = ...,
+        by: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "expected_lane_table", b"expected_lane_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_slower", b"allow_slower", "checkpoint", b"checkpoint", "lanes", b"lanes", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "allow_slower", b"allow_slower", "break_glass", b"break_glass", "by", b"by", "checkpoint", b"checkpoint", "expected_lane_table", b"expected_lane_table", "lanes", b"lanes", "platform", b"platform", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_lane_table: _TypeAlias = _typing.Literal["expected_lane_table"]  # noqa: Y015
+    _WhichOneofArgType__expected_lane_table: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_lane_table) -> _WhichOneofReturnType__expected_lane_table | None: ...
 
 Global___SetLanesRequest: _TypeAlias = SetLanesRequest  # noqa: Y015
 
@@ -565,8 +635,11 @@ class SetObserversRequest(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    EXPECTED_LANE_TABLE_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     reason: _builtins.str
+    expected_lane_table: _builtins.int
+    """As in SetLanesRequest."""
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]: ...
     def __init__(
@@ -575,12 +648,15 @@ class SetObserversRequest(_message.Message):
         checkpoint: _builtins.str = ...,
         lanes: _abc.Iterable[Global___Lane] | None = ...,
         reason: _builtins.str = ...,
+        expected_lane_table: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "expected_lane_table", b"expected_lane_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "lanes", b"lanes", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "checkpoint", b"checkpoint", "expected_lane_table", b"expected_lane_table", "lanes", b"lanes", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_lane_table: _TypeAlias = _typing.Literal["expected_lane_table"]  # noqa: Y015
+    _WhichOneofArgType__expected_lane_table: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_lane_table) -> _WhichOneofReturnType__expected_lane_table | None: ...
 
 Global___SetObserversRequest: _TypeAlias = SetObserversRequest  # noqa: Y015
 
@@ -611,11 +687,18 @@ class SwapRequest(_message.Message):
     BUNDLE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     ALLOW_SLOWER_FIELD_NUMBER: _builtins.int
+    EXPECTED_LANE_TABLE_FIELD_NUMBER: _builtins.int
+    BREAK_GLASS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     bundle: _builtins.str
     reason: _builtins.str
     allow_slower: _builtins.bool
     """Serve it although its warm-up takes longer than the live bundle's by more than the checkpoint allows."""
+    expected_lane_table: _builtins.int
+    """As in SetLanesRequest."""
+    break_glass: _builtins.bool
+    by: _builtins.str
     def __init__(
         self,
         *,
@@ -623,12 +706,17 @@ class SwapRequest(_message.Message):
         bundle: _builtins.str = ...,
         reason: _builtins.str = ...,
         allow_slower: _builtins.bool = ...,
+        expected_lane_table: _builtins.int | None = ...,
+        break_glass: _builtins.bool = ...,
+        by: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "expected_lane_table", b"expected_lane_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_slower", b"allow_slower", "bundle", b"bundle", "checkpoint", b"checkpoint", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "allow_slower", b"allow_slower", "break_glass", b"break_glass", "bundle", b"bundle", "by", b"by", "checkpoint", b"checkpoint", "expected_lane_table", b"expected_lane_table", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_lane_table: _TypeAlias = _typing.Literal["expected_lane_table"]  # noqa: Y015
+    _WhichOneofArgType__expected_lane_table: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_lane_table) -> _WhichOneofReturnType__expected_lane_table | None: ...
 
 Global___SwapRequest: _TypeAlias = SwapRequest  # noqa: Y015
 
@@ -666,20 +754,32 @@ class RollbackRequest(_message.Message):
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    EXPECTED_LANE_TABLE_FIELD_NUMBER: _builtins.int
+    BREAK_GLASS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     """Empty: the whole table."""
     reason: _builtins.str
+    expected_lane_table: _builtins.int
+    """As in SetLanesRequest."""
+    break_glass: _builtins.bool
+    by: _builtins.str
     def __init__(
         self,
         *,
         checkpoint: _builtins.str = ...,
         reason: _builtins.str = ...,
+        expected_lane_table: _builtins.int | None = ...,
+        break_glass: _builtins.bool = ...,
+        by: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "expected_lane_table", b"expected_lane_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "break_glass", b"break_glass", "by", b"by", "checkpoint", b"checkpoint", "expected_lane_table", b"expected_lane_table", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_lane_table: _TypeAlias = _typing.Literal["expected_lane_table"]  # noqa: Y015
+    _WhichOneofArgType__expected_lane_table: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_lane_table) -> _WhichOneofReturnType__expected_lane_table | None: ...
 
 Global___RollbackRequest: _TypeAlias = RollbackRequest  # noqa: Y015
 
@@ -701,3 +801,62 @@ class RollbackResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RollbackResponse: _TypeAlias = RollbackResponse  # noqa: Y015
+
+@_typing.final
+class SetManagementRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    PLATFORM_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    BREAK_GLASS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    checkpoint: _builtins.str
+    platform: _builtins.str
+    """The platform that manages it from now on. A checkpoint that another platform
+    manages is taken over with `break_glass` alone.
+    """
+    release: _builtins.bool
+    """End it instead: the alias is followed again from its next move on. Of the
+    platform itself, or with `break_glass`.
+    """
+    break_glass: _builtins.bool
+    by: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        checkpoint: _builtins.str = ...,
+        platform: _builtins.str = ...,
+        release: _builtins.bool = ...,
+        break_glass: _builtins.bool = ...,
+        by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["break_glass", b"break_glass", "by", b"by", "checkpoint", b"checkpoint", "platform", b"platform", "reason", b"reason", "release", b"release"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetManagementRequest: _TypeAlias = SetManagementRequest  # noqa: Y015
+
+@_typing.final
+class SetManagementResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_TABLE_FIELD_NUMBER: _builtins.int
+    lane_table: _builtins.int
+    def __init__(
+        self,
+        *,
+        lane_table: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane_table", b"lane_table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetManagementResponse: _TypeAlias = SetManagementResponse  # noqa: Y015

@@ -47,6 +47,11 @@ class ControlServiceStub:
     """
     Rollback: _grpc.UnaryUnaryMultiCallable[_control_pb2.RollbackRequest, _control_pb2.RollbackResponse]
     """Restores the answer lanes before the current ones."""
+    SetManagement: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetManagementRequest, _control_pb2.SetManagementResponse]
+    """Marks a checkpoint as managed by a platform, or ends that. While a platform
+    manages a checkpoint, the registry alias is not followed and answer lanes are
+    changed by that platform alone, or with `break_glass`. Kept across restarts.
+    """
 
 @_typing.type_check_only
 class ControlServiceAsyncStub(ControlServiceStub):
@@ -65,6 +70,11 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """
     Rollback: _aio.UnaryUnaryMultiCallable[_control_pb2.RollbackRequest, _control_pb2.RollbackResponse]  # type: ignore[assignment]
     """Restores the answer lanes before the current ones."""
+    SetManagement: _aio.UnaryUnaryMultiCallable[_control_pb2.SetManagementRequest, _control_pb2.SetManagementResponse]  # type: ignore[assignment]
+    """Marks a checkpoint as managed by a platform, or ends that. While a platform
+    manages a checkpoint, the registry alias is not followed and answer lanes are
+    changed by that platform alone, or with `break_glass`. Kept across restarts.
+    """
 
 class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -116,5 +126,16 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.RollbackResponse, _abc.Awaitable[_control_pb2.RollbackResponse]]:
         """Restores the answer lanes before the current ones."""
+
+    @_abc_1.abstractmethod
+    def SetManagement(
+        self,
+        request: _control_pb2.SetManagementRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.SetManagementResponse, _abc.Awaitable[_control_pb2.SetManagementResponse]]:
+        """Marks a checkpoint as managed by a platform, or ends that. While a platform
+        manages a checkpoint, the registry alias is not followed and answer lanes are
+        changed by that platform alone, or with `break_glass`. Kept across restarts.
+        """
 
 def add_ControlServiceServicer_to_server(servicer: ControlServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
