@@ -135,6 +135,8 @@ lint-python: build
 	$(call say,'Python types')
 	@'$(BIN)/mypy'
 	@'$(RUN)' -m mypy.stubtest --concise --mypy-config-file pyproject.toml scorer._scorer
+	$(call say,'Python layers')
+	@'$(BIN)/lint-imports' --no-cache
 	$(call say,'Generated code')
 	@'$(RUN)' scripts/gen_protos.py --check
 
