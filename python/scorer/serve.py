@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from scorer.config import Settings
     from scorer.control.controller import Controller
     from scorer.control.dataplane import DataPlane
-    from scorer.control.learning import Learning
     from scorer.control.service import ControlService
     from scorer.control.watcher import Watcher
     from scorer.control.webhook import Listener
+    from scorer.learn.schedule.in_server import ServerSchedule
 
 _EVENT_SECONDS = 0.1
 
@@ -131,7 +131,7 @@ class _Serving:
         )
         server, address = await control.start(service, self._settings.server.control_listen)
         webhooks: Listener | None = None
-        learning: Learning | None = None
+        learning: ServerSchedule | None = None
         try:
             webhooks = await self._hear_webhooks(watcher)
             await controller.restore()
@@ -149,13 +149,13 @@ class _Serving:
             await server.stop(grace=0.5)
             state.release()
 
-    def _learn(self) -> Learning | None:
+    def _learn(self) -> ServerSchedule | None:
         settings = self._settings.learning
         if settings.workspace is None or self._is_shadow:
             return None
-        from scorer.control.learning import Learning
+        from scorer.learn.schedule.in_server import ServerSchedule
 
-        return Learning(settings.workspace, settings.config, self._events)
+        return ServerSchedule(settings.workspace, settings.config, self._events)
 
     async def _hear_webhooks(self, watcher: Watcher) -> Listener | None:
         settings = self._settings.server

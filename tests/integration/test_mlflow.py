@@ -251,7 +251,7 @@ def test_training_is_tracked_and_a_server_that_is_away_costs_a_warning(
     mlflow: MlflowServer, tmp_path: Path
 ) -> None:
     from scorer.learn.schedule.runner import Done
-    from scorer.learn.schedule.running import Ran
+    from scorer.learn.schedule.running import RunReport
     from scorer.learn.tracking import Tracking, TrackingSettings
 
     (tmp_path / "evaluation.json").write_text('{"rows": 7}')
@@ -262,7 +262,7 @@ def test_training_is_tracked_and_a_server_that_is_away_costs_a_warning(
         "low": float("nan"),
         "ok": True,
     }
-    ran = Ran(tmp_path, (Done("evaluate", "done", 1.5, says), Done("gate", "kept", 0.0, {})))
+    ran = RunReport(tmp_path, (Done("evaluate", "done", 1.5, says), Done("gate", "kept", 0.0, {})))
     assert Tracking(TrackingSettings(url=mlflow.url, experiment="learning")).steps(ran) == []
     experiment = mlflow.ask("GET", "experiments/get-by-name?experiment_name=learning")["experiment"]
     (run,) = mlflow.ask("POST", "runs/search", {"experiment_ids": [experiment["experiment_id"]]})["runs"]

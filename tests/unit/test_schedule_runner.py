@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from servers import environment
 from waiting import wait_until
 
 from scorer.learn.errors import DataError
+from scorer.learn.schedule.overlay import run_overlay
 from scorer.learn.schedule.runner import Step, is_done, run
 from scorer.learn.schedule.workspace import Workspace, as_of_ms, digest
+from scorer.learn.settings import LearnSettings
 
 # In a child too: a loop of three steps, the middle one with two outputs of which one is a directory.
 PROGRAM = """
@@ -147,6 +150,12 @@ def test_a_lying_step_is_a_defect(tmp_path: Path) -> None:
 
 
 def test_two_at_once_are_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path) -> None:
+    waited: list[str] = []
+
+    def wait_for_the_lock() -> None:
+        with Workspace(tmp_path).locked(wait_seconds=30):
+            waited.append("free")
+
     holder = subprocess.Popen(
         [
             sys.executable,
@@ -166,6 +175,12 @@ def test_two_at_once_are_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(DataError, match=rf"process {holder.pid}\b"), Workspace(tmp_path).locked():
             pass
+        waiter = threading.Thread(target=wait_for_the_lock)
+        waiter.start()
+        assert not waited
+        skipped = run_overlay(Workspace(tmp_path), LearnSettings(), tmp_path).steps
+        assert [one.step for one in skipped] == ["overlay"]
+        assert f"process {holder.pid}" in skipped[0].says["waits"]
     finally:
         holder.kill()
         holder.wait(30)
@@ -176,6 +191,8 @@ def test_two_at_once_are_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path
         with Workspace(tmp_path).locked():
             return (tmp_path / "lock").read_text() == str(os.getpid())
 
+    waiter.join(30)
+    assert waited == ["free"], "a run that waits begins when the other one ends"
     assert wait_until(free)
 
 

@@ -1,24 +1,31 @@
-"""When jobs run: next times, coalescing, one at a time, what was missed while nobody was there."""
+"""Times of jobs: next times, missed runs, one job at a time."""
 
 from __future__ import annotations
 
 import json
+import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from apscheduler.schedulers.background import BackgroundScheduler
-from freezer import Clock, frozen
+from typer.testing import CliRunner
 from waiting import wait_until
 
+from scorer.commands.learn import app
 from scorer.config.problems import InvalidSettingsError
 from scorer.learn import settings as learn_settings
-from scorer.learn.errors import DataError
-from scorer.learn.schedule import scheduler
-from scorer.learn.schedule.scheduler import Ran, Schedule, last_missed, next_times, read_state, run_due
+from scorer.learn.schedule.jobs import (
+    JobProcesses,
+    JobResult,
+    Schedule,
+    last_missed,
+    next_times,
+    read_state,
+)
 from scorer.learn.schedule.settings import ScheduleSettings
 
 # A Friday.
@@ -34,12 +41,20 @@ def test_next_times() -> None:
     # The clocks go back on the 25th: three in the morning stays three in the morning.
     local = ScheduleSettings(timezone="Europe/Amsterdam", jobs={"generation": "0 3 * * *"})
     zone = ZoneInfo("Europe/Amsterdam")
-    found, when = [], NOW
+    times, now = [], NOW
     for _ in range(4):
-        when = next_times(local, when)["generation"] + timedelta(seconds=1)
-        found.append(when - timedelta(seconds=1))
-    assert [one.astimezone(UTC) for one in found] == [at(24, 1), at(25, 2), at(26, 2), at(27, 2)]
-    assert {one.astimezone(zone).hour for one in found} == {3}
+        now = next_times(local, now)["generation"]
+        times.append(now)
+    assert times == [at(24, 1), at(25, 2), at(26, 2), at(27, 2)]
+    assert {one.astimezone(zone).hour for one in times} == {3}
+
+
+@pytest.mark.parametrize(
+    ("weekday", "day"), [("0", 25), ("7", 25), ("1", 26), ("5", 30), ("6", 24), ("sun", 25), ("fri", 30)]
+)
+def test_weekdays_are_those_of_crontab(weekday: str, day: int) -> None:
+    settings = ScheduleSettings(jobs={"generation": f"0 3 * * {weekday}"})
+    assert next_times(settings, NOW) == {"generation": at(day, 3)}
 
 
 def test_missed_runs() -> None:
@@ -61,119 +76,129 @@ def test_missed_runs() -> None:
     )
 
 
-def test_once_does_what_is_due_each_job_once(tmp_path: Path) -> None:
-    settings, ran = ScheduleSettings(), []
+class Clock:
+    """A time that the test sets; `jobs` records what ran, and `during` may change the time meanwhile."""
 
-    def run(job: str) -> Ran:
-        ran.append(job)
-        return Ran(0 if job == "overlay" else 3, f"{job} says")
+    def __init__(self) -> None:
+        self.now = NOW
+        self.jobs: list[str] = []
+        self.during: Callable[[str], None] = lambda job: None
+        self.codes = {"generation": 3}
 
-    assert run_due(settings, tmp_path, run, NOW) == {}, "the first time only begins to count"
-    later = NOW + timedelta(hours=2)
-    assert list(run_due(settings, tmp_path, run, later)) == ["overlay"]
-    assert run_due(settings, tmp_path, run, later + timedelta(seconds=20)) == {}
-    monday = at(26, 3, 10)
-    done = run_due(settings, tmp_path, run, monday)
+    def run(self, job: str) -> JobResult:
+        self.jobs.append(job)
+        self.during(job)
+        return JobResult(self.codes.get(job, 0), f"{job} says")
+
+    def schedule(self, settings: ScheduleSettings, workspace: Path) -> Schedule:
+        return Schedule(settings, workspace, self.run, clock=lambda: self.now)
+
+
+def test_what_is_due_runs_once(tmp_path: Path) -> None:
+    clock = Clock()
+    schedule = clock.schedule(ScheduleSettings(), tmp_path)
+    assert schedule.run_due() == {}, "the first call only notes the beginning"
+    clock.now = NOW + timedelta(hours=2)
+    assert list(schedule.run_due()) == ["overlay"]
+    clock.now += timedelta(seconds=20)
+    assert schedule.run_due() == {}
+    clock.now = at(26, 3, 10)
+    done = clock.schedule(ScheduleSettings(), tmp_path).run_due()
     assert {job: one.code for job, one in done.items()} == {"generation": 3, "overlay": 0}
-    assert ran == ["overlay", "generation", "overlay"]
+    assert clock.jobs == ["overlay", "generation", "overlay"]
     state = read_state(tmp_path)
     assert state["generation"]["state"] == "failed"
     assert state["generation"]["due"] == at(26, 3).isoformat()
+    assert state["overlay"]["next"] == str(at(26, 3, 15))
 
 
-class Jobs:
-    """Runs that a test lets end."""
+def test_times_that_pass_while_a_job_runs_become_one_run(tmp_path: Path) -> None:
+    clock = Clock()
+    schedule = clock.schedule(ScheduleSettings(), tmp_path)
+    schedule.run_due()
 
-    def __init__(self) -> None:
-        self.started: list[str] = []
-        self.may_end = threading.Event()
-        self.may_end.set()
+    def take_two_hours(job: str) -> None:
+        assert read_state(tmp_path)[job]["state"] == "running"
+        clock.now += timedelta(hours=2) if job == "generation" else timedelta()
 
-    def __call__(self, job: str) -> Ran:
-        self.started.append(job)
-        assert self.may_end.wait(30)
-        return Ran(0, f"run {len(self.started)}")
-
-
-@pytest.fixture
-def clock() -> Any:
-    with frozen(NOW) as clock:
-        yield clock
+    clock.during = take_two_hours
+    clock.now = at(26, 3)
+    schedule.run_due()
+    assert clock.jobs == ["generation", "overlay"], "one after the other: they share a workspace"
+    assert read_state(tmp_path)["overlay"]["due"] == at(26, 5).isoformat()
 
 
-def test_a_busy_job_is_not_started_twice_and_missed_runs_become_one(tmp_path: Path, clock: Clock) -> None:
-    jobs = Jobs()
-    settings = ScheduleSettings(jobs={"overlay": "*/5 * * * *"})
-    schedule = Schedule(settings, tmp_path, jobs, scheduler=BackgroundScheduler())
-    schedule.start()
-    try:
-        jobs.may_end.clear()
-        clock.go(schedule, at(23, 12, 5))
-        wait_until(lambda: read_state(tmp_path)["overlay"].get("state") == "running")
-        wait_until(lambda: jobs.started == ["overlay"])
-        clock.go(schedule, at(23, 12, 10))
-        wait_until(lambda: read_state(tmp_path)["overlay"].get("left_out") == 1)
-        assert jobs.started == ["overlay"], "one at a time"
-        jobs.may_end.set()
-        wait_until(lambda: read_state(tmp_path)["overlay"]["state"] == "done")
-        # The machine sleeps for half an hour: six runs are missed and made up for by one.
-        clock.go(schedule, at(23, 12, 41))
-        wait_until(lambda: len(jobs.started) == 2)
-        wait_until(lambda: read_state(tmp_path)["overlay"].get("says") == "run 2")
-        state = read_state(tmp_path)["overlay"]
-        assert state["due"] == at(23, 12, 40).isoformat()
-        assert state["next"] == str(at(23, 12, 45))
-    finally:
-        schedule.stop()
+def test_a_run_that_was_cut_off_counts_as_missed(tmp_path: Path) -> None:
+    clock = Clock()
+    schedule = clock.schedule(ScheduleSettings(), tmp_path)
+    schedule.run_due()
+    clock.now = at(23, 12, 5)
+
+    def die(job: str) -> None:
+        raise KeyboardInterrupt
+
+    clock.during = die
+    with pytest.raises(KeyboardInterrupt):
+        schedule.run_due()
+    clock.during = lambda job: None
+    assert list(clock.schedule(ScheduleSettings(), tmp_path).run_due()) == ["overlay"]
 
 
-def test_what_was_missed_while_nobody_was_there_is_made_up_for(tmp_path: Path, clock: Clock) -> None:
+def test_the_loop_runs_jobs_until_it_is_stopped(tmp_path: Path) -> None:
+    clock = Clock()
+    schedule = clock.schedule(ScheduleSettings(), tmp_path)
     (tmp_path / "schedule.json").write_text(
         json.dumps(
             {"overlay": {"due": at(23, 11, 40).isoformat()}, "generation": {"due": at(12, 3).isoformat()}}
         )
     )
-    jobs = Jobs()
-    schedule = Schedule(ScheduleSettings(), tmp_path, jobs, scheduler=BackgroundScheduler())
-    schedule.start()
-    try:
-        wait_until(lambda: read_state(tmp_path)["overlay"].get("state") == "done")
-        assert jobs.started == ["overlay"]
-    finally:
-        schedule.stop()
+    clock.during = lambda job: schedule.stop()
+    thread = threading.Thread(target=schedule.run)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert clock.jobs == ["overlay"], "the generation was missed days ago"
 
 
-def test_a_job_is_a_process_and_says_its_last_line(tmp_path: Path) -> None:
-    import sys
-
+def test_a_job_is_a_process_and_its_last_line_is_the_message(tmp_path: Path) -> None:
     program = [sys.executable, "-c", "import sys; print('first'); print(*sys.argv[1:])"]
-    ran = scheduler.Processes(tmp_path, Path("/x/learn.toml"), program=program)("overlay")
-    assert ran == Ran(0, f"learn run {tmp_path} --config /x/learn.toml --step overlay")
-    ran = scheduler.Processes(tmp_path, None, program=program)("generation")
-    assert ran.says == f"learn run {tmp_path}"
+    ran = JobProcesses(tmp_path, Path("/x/learn.toml"), program=program)("overlay")
+    assert ran == JobResult(0, f"learn run {tmp_path} --config /x/learn.toml --step overlay")
+    ran = JobProcesses(tmp_path, None, program=program)("generation")
+    assert ran.message == f"learn run {tmp_path}"
     failing = [sys.executable, "-c", "import sys; sys.exit('error: no')"]
-    assert scheduler.Processes(tmp_path, None, program=failing)("train") == Ran(1, "error: no")
+    assert JobProcesses(tmp_path, None, program=failing)("train") == JobResult(1, "error: no")
 
 
 def test_stopping_ends_what_runs(tmp_path: Path) -> None:
-    import sys
-
-    processes = scheduler.Processes(
-        tmp_path, None, program=[sys.executable, "-c", "import signal; signal.pause()"]
-    )
-    ended: list[Ran] = []
+    processes = JobProcesses(tmp_path, None, program=[sys.executable, "-c", "import signal; signal.pause()"])
+    ended: list[JobResult] = []
     thread = threading.Thread(target=lambda: ended.append(processes("generation")))
     thread.start()
-    wait_until(lambda: processes._running)
+    wait_until(lambda: processes._running is not None)
     processes.stop()
     thread.join(30)
     assert [one.code for one in ended] == [-15]
-    assert processes("overlay").code == -15, "nothing starts any more"
+    assert processes("overlay").code == -15, "no further job runs"
 
 
-def test_bad_times(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no time"):
-        next_times(ScheduleSettings(jobs={"overlay": "often"}), NOW)
-    for text in ('jobs = { often = "0 3 * * *" }', 'timezone = "Europe/Nowhere"', "keep = 1"):
-        with pytest.raises(InvalidSettingsError, match="schedule"):
+def test_the_command_runs_what_is_due_and_shows_it(tmp_path: Path) -> None:
+    config = tmp_path / "learn.toml"
+    config.write_text('[schedule.jobs]\noverlay = "* * * * *"\n')
+    arguments = ["schedule", str(tmp_path / "work"), "--config", str(config)]
+    once = CliRunner().invoke(app, [*arguments, "--once"])
+    assert (once.exit_code, once.stdout) == (0, "nothing is due\n")
+    status = CliRunner().invoke(app, [*arguments, "--status", "--json"])
+    assert json.loads(status.stdout)["overlay"]["since"]
+
+
+def test_bad_times() -> None:
+    for text, named in (
+        ('jobs = { often = "0 3 * * *" }', "schedule"),
+        ('jobs = { overlay = "often" }', "five"),
+        ('jobs = { overlay = "0 3 * * 8" }', "day-of-week"),
+        ('timezone = "Europe/Nowhere"', "schedule"),
+        ("keep = 1", "schedule"),
+    ):
+        with pytest.raises(InvalidSettingsError, match=named):
             learn_settings.parse(f"[schedule]\n{text}\n")

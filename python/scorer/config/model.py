@@ -346,7 +346,7 @@ class LogSettings(Section):
 
 
 class LearningSettings(Section):
-    """The learning loop, run by this server at its times (`scorer learn schedule` does the same alone)."""
+    """The learning loop, run by this server at the times of learn.toml."""
 
     workspace: OptionalPath = Field(
         default=None,

@@ -16,7 +16,7 @@ from scorer.errors import ScorerError
 from scorer.learn.section import Section
 
 if TYPE_CHECKING:
-    from scorer.learn.schedule.running import Ran
+    from scorer.learn.schedule.running import RunReport
 
 ARTIFACTS = ("evaluation.json", "published.json", "verdict/verdict.json", "verdict/report.html")
 _OF_STEP = {"evaluate": ARTIFACTS[:1], "publish": ARTIFACTS[1:2], "gate": ARTIFACTS[2:]}
@@ -40,7 +40,7 @@ class Tracking:
     def __init__(self, settings: TrackingSettings) -> None:
         self._settings = settings
 
-    def steps(self, ran: Ran) -> list[str]:
+    def steps(self, ran: RunReport) -> list[str]:
         """Records every step that was done just now; returns what went wrong, in words."""
         warnings = []
         for done in ran.steps:

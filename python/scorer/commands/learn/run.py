@@ -13,30 +13,35 @@ from scorer.commands.output import print_json
 
 def run(
     workspace: Annotated[
-        Path, typer.Argument(metavar="WORKSPACE", help="Directory to work in; made if needed.")
+        Path, typer.Argument(metavar="WORKSPACE", help="Directory of the loop; created if needed.")
     ],
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="learn.toml; default: every default."),
+        typer.Option("--config", "-c", metavar="FILE", help="Settings file (learn.toml); default: defaults."),
     ] = None,
     step: Annotated[
         str | None,
         typer.Option(
-            help="Only this: join, train, evaluate, gate, publish, or overlay. Default: all but overlay."
+            help="Run one step: join, train, evaluate, gate, publish or overlay. Default: all but overlay."
         ),
     ] = None,
     as_of: Annotated[
         str | None,
         typer.Option(
-            help="The moment that names the generation: 2026-11-02T03:00; the same again is the same one. "
-            "Default: the unfinished generation, else a new one from now."
+            help="Moment that names the generation, such as 2026-11-02T03:00; the same moment is the same "
+            "generation. Default: the unfinished generation, else a new one from now."
         ),
     ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="Wait so long for another run in the workspace to end."),
+    ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Join, train, evaluate, gate and publish one generation; what is done already is kept.
 
-    Killed at any moment, it goes on where it was when run again. Two at once are refused.
+    A run that was killed continues there when it is started again, so cron, a systemd timer or a Kubernetes
+    CronJob can call this command. Two runs at once in a workspace are refused.
     """
     from scorer.learn import settings
     from scorer.learn.schedule.overlay import run_overlay
@@ -52,7 +57,7 @@ def run(
     if step == "overlay":
         done = run_overlay(Workspace(workspace), chosen, base, as_of_ms=at)
     else:
-        done = run_generation(Workspace(workspace), chosen, base, step=step, as_of_ms=at)
+        done = run_generation(Workspace(workspace), chosen, base, step=step, as_of_ms=at, wait_seconds=wait)
     warnings = tracking.steps(done)
     if json:
         print_json(

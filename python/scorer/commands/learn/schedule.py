@@ -1,81 +1,79 @@
-"""``scorer learn schedule``: the loop at its times."""
+"""``scorer learn schedule``: the jobs of `[schedule]` at their times."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scorer.commands.output import print_json, print_table
 
+if TYPE_CHECKING:
+    from scorer.learn.schedule.settings import Job
+
 
 def schedule(
     workspace: Annotated[
-        Path, typer.Argument(metavar="WORKSPACE", help="Directory to work in; made if needed.")
+        Path, typer.Argument(metavar="WORKSPACE", help="Directory of the loop; created if needed.")
     ],
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="learn.toml; default: every default."),
+        typer.Option("--config", "-c", metavar="FILE", help="Settings file (learn.toml); default: defaults."),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Do what is due, each job once, and end: for a cron of your own.")
+        bool, typer.Option("--once", help="Run the jobs that are due, each once, and exit.")
     ] = False,
     status: Annotated[
-        bool, typer.Option("--status", help="Show every job's last and next run, and end.")
+        bool, typer.Option("--status", help="Show the last and the next run of each job, and exit.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run each job of `[schedule]` at its time, as a process of its own, until SIGTERM or SIGINT.
+    """Run each job of `[schedule]` at its time, as a process, until SIGTERM or SIGINT.
 
-    A job never runs twice at once; runs that were missed are made up for once. What was done is known
-    from the workspace, so the schedule may be stopped and started at any time.
+    For machines without a scheduler; cron, a systemd timer or a Kubernetes CronJob can call
+    `scorer learn run` instead. One job runs at a time; missed runs are made up for once. The schedule
+    may be stopped and started at any time.
     """
     from scorer.learn import settings
-    from scorer.learn.schedule import scheduler
+    from scorer.learn.schedule.jobs import JobProcesses, Schedule, next_times, read_state
 
     chosen = settings.load(config).schedule
-    run = scheduler.Processes(workspace, None if config is None else config.resolve())
     if status:
-        _show(scheduler.read_state(workspace), scheduler.next_times(chosen, datetime.now(UTC)), json=json)
+        _show(read_state(workspace), next_times(chosen, datetime.now(UTC)), json=json)
         return
-    if once:
-        done = scheduler.run_due(chosen, workspace, run, datetime.now(UTC))
-        if json:
-            print_json({job: {"code": ran.code, "says": ran.says} for job, ran in done.items()})
-        else:
-            typer.echo(
-                "\n".join(f"{job}: exit code {r.code}: {r.says}" for job, r in done.items())
-                or "nothing is due"
-            )
-        raise typer.Exit(max((ran.code for ran in done.values()), default=0))
-    plan = scheduler.Schedule(chosen, workspace, run)
+    processes = JobProcesses(workspace, None if config is None else config.resolve())
+    plan = Schedule(chosen, workspace, processes)
 
     def stop(*_: object) -> None:
         plan.stop()
-        run.stop()
+        processes.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    for job, when in scheduler.next_times(chosen, datetime.now(UTC)).items():
-        typer.echo(f"{job}: {chosen.jobs[job]}, next {when}")
-    plan.start()
+    if once:
+        results = plan.run_due()
+        if json:
+            print_json({job: {"code": one.code, "says": one.message} for job, one in results.items()})
+        else:
+            lines = [f"{job}: exit code {one.code}: {one.message}" for job, one in results.items()]
+            typer.echo("\n".join(lines) or "nothing is due")
+        raise typer.Exit(max((one.code for one in results.values()), default=0))
+    for job, at in next_times(chosen, datetime.now(UTC)).items():
+        typer.echo(f"{job}: {chosen.jobs[job]}, next {at}")
+    plan.run()
 
 
-def _show(state: Any, upcoming: Any, *, json: bool) -> None:
+def _show(state: Mapping[str, Mapping[str, Any]], upcoming: Mapping[Job, datetime], *, json: bool) -> None:
+    jobs = {job: {**state.get(job, {}), "next": str(at)} for job, at in upcoming.items()}
     if json:
-        print_json({job: {**state.get(job, {}), "next": str(when)} for job, when in upcoming.items()})
+        print_json(jobs)
         return
     rows = [
-        (
-            job,
-            state.get(job, {}).get("state", "never ran"),
-            state.get(job, {}).get("ended", "-"),
-            str(when),
-            state.get(job, {}).get("says", ""),
-        )
-        for job, when in upcoming.items()
+        (job, one.get("state", "never ran"), one.get("ended", "-"), one["next"], one.get("says", ""))
+        for job, one in jobs.items()
     ]
-    print_table(("job", "state", "ended", "next", "says"), rows, empty="no jobs")
+    print_table(("job", "state", "ended", "next", "last message"), rows, empty="no jobs")

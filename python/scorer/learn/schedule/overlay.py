@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from scorer.learn.schedule.generation import EXPERIENCE, LIVE, Places, join_step
 from scorer.learn.schedule.runner import Boundary, Done, Step, run
-from scorer.learn.schedule.running import Ran, is_under_way
-from scorer.learn.schedule.workspace import Workspace
+from scorer.learn.schedule.running import RunReport, is_under_way
+from scorer.learn.schedule.workspace import BusyError, Workspace
 from scorer.learn.settings import LearnSettings
 
 OVERLAY = "overlay.json"
@@ -32,8 +33,8 @@ def run_overlay(
     as_of_ms: int | None = None,
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     at: Boundary = lambda _: None,
-) -> Ran:
-    """Fits and publishes once.
+) -> RunReport:
+    """Fits and publishes once, unless another run uses the workspace or a generation is under way.
 
     Args:
         workspace: where.
@@ -41,25 +42,39 @@ def run_overlay(
         base: the folder of that file.
         as_of_ms: the moment to look from; None: now.
         clock_ms: Unix time.
-        at: told every boundary.
+        at: called at every boundary.
 
     Raises:
-        DataError: another run is at work, or there is nothing to fit on.
+        DataError: there is nothing to fit on.
     """
     places = Places(settings, base)
     folder = workspace.path / FOLDER
-    with workspace.locked():
+    with _lock_or_busy(workspace) as busy:
+        if busy is not None:
+            return RunReport(folder, (Done("overlay", "kept", 0.0, {"waits": busy}),))
         known = workspace.generations()
         moment = clock_ms() if as_of_ms is None else as_of_ms
         if known and is_under_way(settings, places, known[-1], moment):
             says = {"waits": f"generation {known[-1].name} is under way"}
-            return Ran(folder, (Done("overlay", "kept", 0.0, says),))
+            return RunReport(folder, (Done("overlay", "kept", 0.0, says),))
         steps = [
             join_step(settings, places, moment, known[-2:]),
             Step("fit", (EXPERIENCE, LIVE), (FITTED, REVISION), lambda a, b: _fit(settings, a, b, moment)),
             Step("revise", (LIVE, FITTED, REVISION), (REVISED,), lambda a, b: _publish(places, a, b)),
         ]
-        return Ran(folder, tuple(run(steps, folder, at=at)))
+        return RunReport(folder, tuple(run(steps, folder, at=at)))
+
+
+@contextmanager
+def _lock_or_busy(workspace: Workspace) -> Iterator[str | None]:
+    """Holds the lock, or gives the reason why not: the next run of the overlay is minutes away."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(workspace.locked())
+        except BusyError as error:
+            yield str(error)
+        else:
+            yield None
 
 
 def _fit(settings: LearnSettings, there: Path, out: Path, moment: int) -> Mapping[str, Any]:

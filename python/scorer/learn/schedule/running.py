@@ -18,8 +18,13 @@ STEPS = ("join", "train", "evaluate", "gate", "publish")
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What a run did."""
+class RunReport:
+    """What a run did.
+
+    Attributes:
+        folder: the generation's, or the overlay's.
+        steps: in their order.
+    """
 
     folder: Path
     steps: tuple[Done, ...]
@@ -32,9 +37,10 @@ def run_generation(
     *,
     step: str | None = None,
     as_of_ms: int | None = None,
+    wait_seconds: float = 0.0,
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     at: Boundary = lambda _: None,
-) -> Ran:
+) -> RunReport:
     """Does all steps of a generation, or one of them.
 
     Args:
@@ -45,22 +51,24 @@ def run_generation(
         as_of_ms: the moment that names the generation: runs of the same moment do the same, once. None: the
             newest generation if it is under way, else a new one that looks from now; a single step but the
             first belongs to the newest.
-        clock_ms: Unix time.
-        at: told every boundary.
+        wait_seconds: how long to wait for another run in the workspace to end.
+        clock_ms: Unix time in milliseconds.
+        at: called at every boundary.
 
     Raises:
-        DataError: another run is at work, or a step cannot be done.
+        BusyError: another run uses the workspace.
+        DataError: a step cannot be done.
     """
     if step is not None and step not in STEPS:
         raise DataError(f'no step "{step}"; there are {", ".join(STEPS)}')
     places = Places(settings, base)
-    with workspace.locked():
+    with workspace.locked(wait_seconds):
         known = workspace.generations()
         folder = _folder(workspace, settings, places, known, step, as_of_ms, clock_ms)
         earlier = [one for one in known if one.name < folder.name]
         done = run(generation_steps(settings, places, folder, earlier), folder, only=step, at=at)
         workspace.prune(settings.schedule.keep)
-    return Ran(folder, tuple(done))
+    return RunReport(folder, tuple(done))
 
 
 def is_under_way(settings: LearnSettings, places: Places, folder: Path, now_ms: int) -> bool:

@@ -12,35 +12,45 @@ Job = Literal["generation", "join", "train", "evaluate", "gate", "publish", "ove
 
 
 class ScheduleSettings(Section):
-    """The loop: decisions in, a better bundle out."""
+    """What the learning loop works on, and the times of its jobs."""
 
     log: str = Field(default="decisions", description="The decision log; relative to this file.")
     registry: str = Field(
         default="registry", description="Where bundles and aliases are: a directory, or mlflow:http://..."
     )
-    checkpoint: str = Field(default="action.authorise", description="Whose decisions.")
-    alias: str = Field(default="action-authorise@live", description="What serves, and what publishing moves.")
+    checkpoint: str = Field(default="action.authorise", description="Checkpoint to learn from.")
+    alias: str = Field(default="action-authorise@live", description="Alias of the live bundle.")
     jobs: dict[Job, str] = Field(
         default={"generation": "0 3 * * mon", "overlay": "*/5 * * * *"},
-        description="When each job runs: minute, hour, day, month, day of the week. `generation` is all "
-        "steps, continued where the last run ended; a step's own name is that step of the newest generation.",
+        description="When each job runs, as a crontab line: minute, hour, day of the month, month, day of "
+        "the week (0 and 7 are Sunday). `generation` is all steps, continued where the last run ended; the "
+        "name of a step is that step of the newest generation.",
     )
-    timezone: str = Field(default="UTC", description="Of the times above.")
+    timezone: str = Field(default="UTC", description="Time zone of the times above.")
     late_seconds: int = Field(
         default=3600,
         ge=1,
         le=7 * 86_400,
-        description="A run that could not start (machine off, the one before still busy) is made up for "
-        "within so long, once however many were missed; later it is left out until its next time.",
+        description="Seconds within which a run that could not start (machine off, another job running) "
+        "is made up for, once however many were missed. An older one is left out until its next time.",
     )
     abandon_hours: float = Field(
         default=24.0,
         gt=0,
         le=24 * 365,
-        description="An unfinished generation is continued for so long after its moment; then the next run "
-        "begins a new one, and the overlay waits no longer.",
+        description="Hours after its moment during which an unfinished generation is continued. Then the "
+        "next run begins a new one, and the overlay no longer waits for it.",
     )
     keep: int = Field(default=8, ge=2, le=1000, description="Generations kept in the workspace.")
+
+    @field_validator("jobs")
+    @classmethod
+    def _lines_are_crontab(cls, value: dict[Job, str]) -> dict[Job, str]:
+        from scorer.cron import check
+
+        for line in value.values():
+            check(line)
+        return value
 
     @field_validator("timezone")
     @classmethod

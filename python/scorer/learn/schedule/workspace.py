@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,6 +28,11 @@ from scorer.learn.errors import DataError
 
 _NAME = re.compile(r"\d{8}T\d{6}Z")
 _FORM = "%Y%m%dT%H%M%SZ"
+_RETRY_SECONDS = 0.2
+
+
+class BusyError(DataError):
+    """Another run uses the workspace."""
 
 
 class Workspace:
@@ -36,23 +42,27 @@ class Workspace:
         self.path = path
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nobody else works here meanwhile. The system lets go of the lock when a process dies.
+    def locked(self, wait_seconds: float = 0.0) -> Iterator[None]:
+        """Holds the lock of the workspace. The system releases it when the process ends, however it ends.
+
+        Args:
+            wait_seconds: how long to wait for another run to end.
 
         Raises:
-            DataError: another run is at work.
+            BusyError: another run has the lock.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.pread(descriptor, 32, 0).decode().strip() or "unknown"
-                raise DataError(
-                    f'workspace "{self.path}" is used by another run (process {holder}); wait for it, or use '
-                    "another workspace"
-                ) from None
+            deadline = time.monotonic() + wait_seconds
+            while not _try_lock(descriptor):
+                if time.monotonic() >= deadline:
+                    holder = os.pread(descriptor, 32, 0).decode().strip() or "unknown"
+                    raise BusyError(
+                        f'workspace "{self.path}" is used by another run (process {holder}); wait for it '
+                        "(`--wait`), or use another workspace"
+                    )
+                time.sleep(_RETRY_SECONDS)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
             yield
@@ -79,6 +89,14 @@ class Workspace:
             gone = old.with_name(f".gone-{old.name}")
             old.rename(gone)
             shutil.rmtree(gone)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def as_of_ms(generation: Path) -> int:

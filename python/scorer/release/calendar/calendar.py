@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, insert, select, update
 
+from scorer.cron import check as check_line
 from scorer.release.answers import Free, Page, Slot
-from scorer.release.calendar import bookings, cron, frozen
+from scorer.release.calendar import bookings, frozen
 from scorer.release.calendar.free import next_free
 from scorer.release.errors import ConflictError, FrozenError, InvalidError, NotAllowedError, NotFoundError
 from scorer.release.model import Actor, Booking, ChangeKind, Freeze, FreezeWindow
@@ -355,4 +356,7 @@ def _check_freeze(
         raise InvalidError(f"a freeze's window takes 1 to {_MAX_FREEZE} minutes, not {minutes}; give such")
     if not checkpoints or not all(checkpoints):
         raise InvalidError('a freeze names no checkpoints; give patterns, "*" for every one')
-    cron.trigger(line, timezone)
+    try:
+        check_line(line, timezone)
+    except ValueError as error:
+        raise InvalidError(f"the freeze's times: {error}") from None

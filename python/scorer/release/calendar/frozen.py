@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
-from scorer.release.calendar import cron
+from scorer import cron
 from scorer.release.model import Freeze, FreezeWindow
 
 DENY, ALLOW = "deny", "allow"
@@ -33,7 +33,7 @@ def forbids(freezes: Sequence[Freeze], checkpoint: str, at: datetime) -> FreezeW
     allows = [freeze for freeze in mine if freeze.kind == ALLOW]
     if not allows or any(_open(freeze, at) for freeze in allows):
         return None
-    nexts = [(next(cron.begins(f.cron, f.timezone, at), at + _FOREVER), f) for f in allows]
+    nexts = [(next(cron.occurrences(f.cron, f.timezone, at), at + _FOREVER), f) for f in allows]
     end, freeze = min(nexts, key=lambda found: found[0])
     return FreezeWindow(freeze, at, end)
 
@@ -42,7 +42,7 @@ def windows(freeze: Freeze, start: datetime, end: datetime, *, limit: int = 2000
     """Its windows that touch `[start, end)`; those that overlap are one. At most `limit` begin in it."""
     length = timedelta(minutes=freeze.minutes)
     held: FreezeWindow | None = None
-    for count, begin in enumerate(cron.begins(freeze.cron, freeze.timezone, start - length)):
+    for count, begin in enumerate(cron.occurrences(freeze.cron, freeze.timezone, start - length)):
         if begin >= end or count >= limit:
             break
         if begin + length <= start:
