@@ -149,14 +149,16 @@ def test_a_taken_slot_keeps_the_draft_and_names_the_next(world: World, visit: Vi
     }
     assert _said(_post(modeler, "/changes", **fields)) == "submit"
     refused = _post(modeler, "/changes", **{**fields, "title": "Second"})
-    assert refused.status_code == 409
-    alert = re.search(r'role="alert">(.*?)</div>', refused.text, re.S)
-    assert alert and "next free" in alert[1]
+    # The draft is saved, and its page follows by GET: reloading the answer to a POST would make another.
+    assert refused.status_code == 303
     kept = world.service.changes.list(world.actor("modeler"), state=ChangeState.DRAFT)
     assert [one.title for one in kept] == ["Second"]
-    # The draft's own page: the form for a new one would make a second draft of it.
-    assert f"/changes/{kept[0].id}/submit" in refused.text
-    assert "Keep as a draft" not in refused.text
+    assert refused.headers["location"] == f"/changes/{kept[0].id}"
+    page = modeler.get(refused.headers["location"])
+    alert = re.search(r'role="alert">(.*?)</div>', page.text, re.S)
+    assert alert and "next free" in alert[1]
+    assert f"/changes/{kept[0].id}/submit" in page.text
+    assert 'role="alert"' not in modeler.get(refused.headers["location"]).text
 
 
 def test_uploads_are_verified_and_what_is_wrong_is_named(world: World, visit: Visit) -> None:
@@ -234,7 +236,8 @@ def test_admins_make_projects_freezes_and_tokens(world: World, visit: Visit) -> 
     assert "Freeze at" not in admin.get("/").text
 
     token = _post(admin, "/tokens", label="CI", user="modeler", role="modeler", project="fraud", days="30")
-    secret = re.search(r'id="secret">([^<]+)<', token.text)
+    assert (token.status_code, token.headers["location"]) == (303, "/tokens")
+    secret = re.search(r'id="secret">([^<]+)<', admin.get("/tokens").text)
     assert secret
     assert world.service.access.authenticate(secret[1]).user == "modeler"
     assert secret[1] not in admin.get("/tokens").text

@@ -287,7 +287,7 @@ def test_text_of_people_stays_text(world: Any, client: Client) -> None:
         "kind": "test",
         "project": "fraud",
         "checkpoint": "fraud.checkout",
-        "bundle": "x",
+        "bundle": "5a1f",
         "minutes": "10",
         "description": nasty,
         "then": "draft",
@@ -383,7 +383,7 @@ def test_a_refusal_of_the_service_is_told_where_it_was_asked(world: Any, client:
     form = {"csrf": field(site.get("/").text), "percent": "0"}
     answer = site.post("/checkpoints/fraud.checkout/sampling", data=form)
     assert answer.status_code == 422
-    assert "not above 0" in answer.text and "Sampling of the shadow" in answer.text
+    assert "sample: Input should be greater than 0" in answer.text and "Sampling of the shadow" in answer.text
     unsure = site.post("/checkpoints/fraud.checkout/rollback", data={**form, "reason": "slow"})
     assert unsure.status_code == 422
     assert "takes effect at once" in unsure.text

@@ -1,6 +1,6 @@
 """What operations answer, besides what model.py speaks of: plain values, never changed.
 
-They import nothing, so that the SDK answers with the very same.
+They import no other part of the service layer, so that the SDK returns the same types.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from pydantic import ConfigDict, Field
+
+from scorer.release.fields import Flag, Line, Minutes, Name, Number, Reference, Share, Text
 from scorer.release.model import (
     Actor,
     Booking,
@@ -184,22 +187,28 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What somebody asks for."""
+    """A change request before it is submitted. Constraints hold where it is read from JSON or a form."""
 
-    project: str
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    project: Annotated[Name, Field(examples=["fraud"])]
     kind: ChangeKind
-    checkpoint: str
-    bundle: str
-    """A digest, a prefix or name@alias."""
-    title: str
-    description: str = ""
-    minutes: float = 60.0
-    stages: tuple[Stage, ...] = ()
+    checkpoint: Annotated[Name, Field(examples=["fraud.checkout"])]
+    bundle: Reference
+    title: Annotated[Line, Field(min_length=1, examples=["Deeper trees"])]
+    description: Text = ""
+    minutes: Minutes = 60.0
+    """Length of the observation in the shadow."""
+    stages: Annotated[tuple[Stage, ...], Field(max_length=20)] = ()
+    """Canary stages of a RELEASE; empty: the checkpoint's."""
+    holdout: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    """Share that stays with the previous bundle, for comparison, until the change is done."""
+    gates: Annotated[tuple[GateSpec, ...], Field(max_length=50)] = ()
     """Empty: the checkpoint's."""
-    holdout: float = 0.0
-    gates: tuple[GateSpec, ...] = ()
-    sample: float | None = None
-    pool: bool | None = None
+    sample: Share | None = None
+    """Share of requests that are observed; null: the checkpoint's."""
+    pool: Flag | None = None
+    """In the shadow pool rather than in the live servers; null: the checkpoint's."""
 
 
 @dataclass(frozen=True, slots=True)

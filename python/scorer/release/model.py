@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from scorer.release.fields import Count, Flag, Line, Minutes, Number
 
 
 class Role(StrEnum):
@@ -195,22 +199,24 @@ class FreezeWindow:
 class GateSpec:
     """One line of the gates; docs/gates.md has the grammar."""
 
-    metric: str
-    success: str
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    metric: Annotated[Line, Field(min_length=1, examples=["flip_rate"])]
+    success: Annotated[Line, Field(min_length=1, examples=["<= 0.02 upper95"])]
     """For instance `<= 5000`, `<= 0.02 upper95` or `< threshold(alpha=0.01, floor=0.1)`."""
-    against: str = ""
+    against: Line = ""
     """`sla`, `live`, `reference` or nothing."""
-    minus: str = ""
+    minus: Line = ""
     """`aa_control` or nothing."""
-    when: str = ""
+    when: Line = ""
     """For instance `labels_matured >= 0.8`; otherwise the gate does not apply yet."""
-    min_rows: int = 0
-    interval_seconds: int = 0
+    min_rows: Count = 0
+    interval_seconds: Count = 0
     """0: judged once, over everything."""
-    count: int = 0
-    failure_limit: int = 0
-    inconclusive_limit: int = 0
-    dry_run: bool = False
+    count: Count = 0
+    failure_limit: Count = 0
+    inconclusive_limit: Count = 0
+    dry_run: Flag = False
     """Shown, never decides."""
 
 
@@ -243,9 +249,11 @@ class GateResult:
 class Stage:
     """One step of a canary."""
 
-    share: float
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    share: Annotated[Number, Field(gt=0, lt=1)]
     """Of the answers, above 0, below 1."""
-    minutes: float
+    minutes: Minutes
     """How long at least, and until its gates pass."""
 
 

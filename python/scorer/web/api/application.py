@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from scorer.release import access, audit, bundles, calendar, changes, checkpoints, model, notify, readout
+from scorer.release import answers, model
 from scorer.web.api import audit as audit_api
 from scorer.web.api import bundles as bundles_api
 from scorer.web.api import calendar as calendar_api
@@ -46,6 +46,7 @@ def create(platform: PlatformServices, *, sessions: Sessions | None) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json",
         redirect_slashes=False,
+        separate_input_output_schemas=False,
         servers=[{"url": "/api/v1"}],
         root_path_in_servers=False,
         generate_unique_id_function=lambda route: route.name,
@@ -91,20 +92,20 @@ def _described(app: FastAPI) -> dict[str, Any]:
     schemas = schema["components"]["schemas"]
     for leftover in ("HTTPValidationError", "ValidationError"):
         schemas.pop(leftover, None)
-    words.describe(schemas, access, audit, bundles, calendar, changes, checkpoints, model, notify, readout)
+    words.describe(schemas, answers, model)
     schemas["Problem"] = problems.Problem.model_json_schema()
     problem = {problems.MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for path, operations in schema["paths"].items():
         for operation in operations.values():
-            answers = operation["responses"]
+            responses = operation["responses"]
             for status, said in _ALWAYS.items():
                 if path == "/health" and status in (401, 403, 404, 422, 413):
                     continue
-                answers[str(status)] = {"description": said}
-            for status, response in answers.items():
+                responses[str(status)] = {"description": said}
+            for status, response in responses.items():
                 if int(status) >= 400:
                     response["content"] = problem
-            operation["responses"] = dict(sorted(answers.items()))
+            operation["responses"] = dict(sorted(responses.items()))
             if operation.get("security"):
                 # Either of them: a token, or a session with its header.
                 operation["security"] = [{"token": []}, {"session": []}]

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Query
 
 from scorer.release.answers import Verified
 from scorer.release.errors import InvalidError, NotAllowedError
+from scorer.release.fields import Line, Name
 from scorer.release.model import AuditEntry
 from scorer.web.api.security import By
-from scorer.web.api.values import Limit, Line, Name, Page
+from scorer.web.api.values import Limit, Page
 
 router = APIRouter(tags=["audit"])
 

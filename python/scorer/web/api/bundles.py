@@ -10,10 +10,12 @@ from fastapi.concurrency import run_in_threadpool
 
 from scorer.release.answers import BundleDetail, BundleInfo
 from scorer.release.errors import InvalidError
+from scorer.release.fields import Name
 from scorer.release.model import Role
+from scorer.release.requests import Adopt
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import Body, BundlePath, Cursor, Limit, Name, Page, ProjectPath, Reference
+from scorer.web.api.values import BundlePath, Cursor, Limit, Page, ProjectPath
 
 router = APIRouter(tags=["bundles"])
 
@@ -27,12 +29,6 @@ _ARCHIVE: dict[str, Any] = {
         },
     }
 }
-
-
-class AdoptIn(Body):
-    """A bundle that is in the registry already."""
-
-    bundle: Reference
 
 
 @router.post(
@@ -63,7 +59,7 @@ async def upload_bundle(by: By, project: ProjectPath, request: Request) -> Bundl
 
 
 @router.post("/projects/{project}/bundles/adopt", status_code=201, responses=refusals(429))
-def adopt_bundle(by: By, project: ProjectPath, body: AdoptIn) -> BundleInfo:
+def adopt_bundle(by: By, project: ProjectPath, body: Adopt) -> BundleInfo:
     """Modelers: takes in a bundle that is in the registry already."""
     return by.service.bundles.adopt(by.actor, project, body.bundle)
 

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
 
 from scorer.release.calendar import Page as CalendarPage
+from scorer.release.fields import Moment, Name
 from scorer.release.model import Freeze
+from scorer.release.requests import NewFreeze
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import Body, Identity, Line, Moment, Name, Whole
+from scorer.web.api.values import Identity
 
 router = APIRouter(tags=["calendar"])
-
-
-class FreezeIn(Body):
-    """When nothing may be changed (`deny`), or the only times when it may (`allow`); a deny wins."""
-
-    name: Line = Field(min_length=1, examples=["weekend"])
-    kind: Literal["deny", "allow"]
-    cron: Line = Field(min_length=9, examples=["0 18 * * 5"])
-    """Five fields: when a window begins."""
-    timezone: Line = Field(min_length=1, examples=["Europe/Stockholm"])
-    minutes: Annotated[Whole, Field(ge=1, le=527_040)]
-    """How long a window is."""
-    checkpoints: list[Annotated[str, Field(pattern=r"^[a-z0-9.*?_\[\]!-]{1,64}$")]] = Field(
-        default=["*"], min_length=1, max_length=100
-    )
-    """Patterns as of a shell."""
-    reason: Line = ""
 
 
 @router.get("/calendar")
@@ -51,9 +35,9 @@ def list_freezes(by: By) -> list[Freeze]:
 
 
 @router.post("/freezes", status_code=201, responses=refusals(409))
-def add_freeze(by: By, body: FreezeIn) -> Freeze:
+def add_freeze(by: By, body: NewFreeze) -> Freeze:
     """Admins: a new one, in force from now on."""
-    return by.service.calendar.add_freeze(by.actor, **body.model_dump())
+    return by.service.calendar.add_freeze(by.actor, **dict(body))
 
 
 @router.delete("/freezes/{id}", status_code=204)

@@ -7,36 +7,20 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel
 
 from scorer.release.answers import CheckpointView
 from scorer.release.calendar import Free
+from scorer.release.fields import Moment, Name
 from scorer.release.model import FreezeWindow, RecordedTable
-from scorer.release.settings import check_filter
+from scorer.release.requests import Sampling, WithReason
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import Body, CheckpointPath, Flag, Limit, Moment, Name, Number, Reason
+from scorer.web.api.values import CheckpointPath, Limit
 
 router = APIRouter(tags=["checkpoints"])
 
 DecisionPath = Annotated[str, Path(alias="decision", min_length=1, max_length=200, pattern=r"^[!-.0-~]+$")]
-
-
-class SamplingIn(Body):
-    """What the shadow is fed with."""
-
-    sample: Annotated[Number, Field(gt=0, le=1)]
-    """Share of the checkpoint's requests."""
-    filter: Annotated[str, Field(max_length=10_000), AfterValidator(check_filter)] = ""
-    """JSON list of conditions on features, all of which must hold; empty: every request."""
-    pool: Flag | None = None
-    """In the shadow pool rather than in the live servers; null: as it is."""
-
-
-class RollbackIn(Body):
-    """Why."""
-
-    reason: Reason
 
 
 class RolledBack(BaseModel):
@@ -65,15 +49,13 @@ def list_tables(by: By, checkpoint: CheckpointPath, limit: Limit = 100) -> list[
 
 
 @router.put("/checkpoints/{checkpoint}/sampling", responses=refusals(409, 423))
-def set_sampling(by: By, checkpoint: CheckpointPath, body: SamplingIn) -> CheckpointView:
+def set_sampling(by: By, checkpoint: CheckpointPath, body: Sampling) -> CheckpointView:
     """Owners: what the shadow is fed with from now on, running lanes included."""
-    return by.service.checkpoints.set_sampling(
-        by.actor, checkpoint, sample=body.sample, filter=body.filter, pool=body.pool
-    )
+    return by.service.checkpoints.set_sampling(by.actor, checkpoint, **dict(body))
 
 
 @router.post("/checkpoints/{checkpoint}/rollback", responses=refusals(409))
-def rollback_checkpoint(by: By, checkpoint: CheckpointPath, body: RollbackIn) -> RecordedTable:
+def rollback_checkpoint(by: By, checkpoint: CheckpointPath, body: WithReason) -> RecordedTable:
     """One call, always: the answer lanes before these; a release under way ends rolled back."""
     return by.service.checkpoints.rollback(by.actor, checkpoint, reason=body.reason)
 

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from fastapi import APIRouter, Response
-from pydantic import Field
 
 from scorer.release.answers import Channel, Delivery
-from scorer.release.model import Severity
+from scorer.release.requests import NewChannel
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import Body, Identity, Limit, Name, ProjectPath
+from scorer.web.api.values import Identity, Limit, ProjectPath
 
 router = APIRouter(tags=["notifications"])
-
-
-class ChannelIn(Body):
-    """Where to tell."""
-
-    url: str = Field(
-        min_length=1, max_length=2000, pattern=r"^[!-~]+$", examples=["mailto://user:password@example.com"]
-    )
-    """An apprise URL, or `https://...` of a webhook."""
-    severity: Severity = Severity.INFO
-    """Nothing below it."""
-    checkpoints: list[Name] = Field(default=[], max_length=100)
-    """Empty: all."""
-    secret: Annotated[str, Field(min_length=8, max_length=500, pattern=r"^[!-~]+$")] | None = None
-    """What a webhook's deliveries are signed with (HMAC-SHA256)."""
 
 
 @router.get("/projects/{project}/channels")
@@ -38,16 +20,9 @@ def list_channels(by: By, project: ProjectPath) -> list[Channel]:
 
 
 @router.post("/projects/{project}/channels", status_code=201, responses=refusals(409))
-def add_channel(by: By, project: ProjectPath, body: ChannelIn) -> Channel:
+def add_channel(by: By, project: ProjectPath, body: NewChannel) -> Channel:
     """Owners: one more."""
-    return by.service.notifications.add_channel(
-        by.actor,
-        project,
-        body.url,
-        severity=body.severity,
-        checkpoints=body.checkpoints,
-        secret=body.secret,
-    )
+    return by.service.notifications.add_channel(by.actor, project, **dict(body))
 
 
 @router.delete("/channels/{id}", status_code=204)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from scorer.errors import ScorerError
+from scorer.release.fields import violations
 from scorer.release.problems import INTERNAL, KINDS, PREFIX, kind_of
 
 MEDIA = "application/problem+json"
@@ -76,12 +77,7 @@ def _refused(request: Request, error: Exception) -> Response:
 def _unreadable(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - as registered
     invalid = _TITLES[422]
-    return answer(request, invalid.type, invalid.title, 422, "; ".join(map(_words, error.errors()[:5])))
-
-
-def _words(found: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in found["loc"] if part != "body") or "the body"
-    return f"{where}: {found['msg'].removeprefix('Value error, ')}"
+    return answer(request, invalid.type, invalid.title, 422, violations(error.errors()))
 
 
 def _http(request: Request, error: Exception) -> Response:

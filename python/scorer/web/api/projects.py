@@ -2,91 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
 from scorer.release.access import Member, Token
 from scorer.release.access import User as Person
-from scorer.release.model import Actor, Project, Quotas, Role
+from scorer.release.fields import USER
+from scorer.release.model import Actor, Project, Quotas
+from scorer.release.requests import AdminChange, NewProject, NewRole, NewToken, NewUser, ProjectChange
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import PROJECT, Body, Flag, Line, Moment, Name, ProjectPath, User, Whole
+from scorer.web.api.values import ProjectPath
 
 router = APIRouter()
 
-UserPath = Annotated[str, Path(alias="user", pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$")]
+UserPath = Annotated[str, Path(alias="user", pattern=USER)]
 TokenPath = Annotated[str, Path(alias="token", pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-_Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
 
 
-class QuotasIn(Body):
-    """What a project may take; what is left out stays as it is."""
-
-    open_changes: _Count | None = None
-    slot_minutes_per_week: _Count | None = None
-    bundles: _Count | None = None
-
-    def over(self, before: Quotas) -> Quotas:
-        """Laid over what there is."""
-        return replace(before, **self.model_dump(exclude_none=True))
-
-
-class ProjectIn(Body):
-    """A project to be."""
-
-    name: Annotated[str, Field(pattern=PROJECT)] = Field(examples=["fraud"])
-    title: Line = Field(min_length=1, examples=["Fraud at the checkout"])
-    quotas: QuotasIn | None = None
-    checkpoints: list[Name] = Field(default=[], max_length=100)
-    """Which it may bring models to; empty: all."""
-
-
-class ProjectChange(Body):
-    """What of a project changes."""
-
-    title: Annotated[Line, Field(min_length=1)] | None = None
-    quotas: QuotasIn | None = None
-    checkpoints: Annotated[list[Name], Field(max_length=100)] | None = None
-
-
-class RoleIn(Body):
-    """What somebody may do."""
-
-    role: Role
-
-
-class TokenIn(Body):
-    """A token to be; never more than who makes it may himself."""
-
-    label: Line = Field(min_length=1, examples=["laptop"])
-    role: Role
-    """The most that it may do."""
-    user: User | None = None
-    """Null: who asks."""
-    project: Name | None = None
-    """Null: every project of its user."""
-    expires_at: Moment | None = None
-    """Null: never."""
-
-
-class UserIn(Body):
-    """Somebody new; adding him again is fine, and brings back one that was removed."""
-
-    name: User
-    admin: Flag = False
-
-
-class AdminIn(Body):
-    """Whether he is an admin."""
-
-    admin: Flag
-
-
-class NewToken(BaseModel):
+class MadeToken(BaseModel):
     """The token and, this once, its secret."""
 
     token: Token
@@ -106,7 +42,7 @@ def list_projects(by: By) -> list[Project]:
 
 
 @router.post("/projects", status_code=201, tags=["projects"], responses=refusals(409))
-def create_project(by: By, body: ProjectIn) -> Project:
+def create_project(by: By, body: NewProject) -> Project:
     """Admins: a new project."""
     quotas = body.quotas.over(Quotas()) if body.quotas else None
     return by.service.access.create_project(
@@ -137,7 +73,7 @@ def list_members(by: By, project: ProjectPath) -> list[Member]:
 
 
 @router.put("/projects/{project}/members/{user}", tags=["projects"], responses=refusals(409))
-def set_member(by: By, project: ProjectPath, user: UserPath, body: RoleIn) -> Member:
+def set_member(by: By, project: ProjectPath, user: UserPath, body: NewRole) -> Member:
     """Owners: adds somebody, or changes what he may do."""
     by.service.access.set_member(by.actor, project, user, body.role)
     return Member(user, project, body.role)
@@ -159,13 +95,13 @@ def list_users(by: By) -> list[Person]:
 
 
 @router.post("/users", status_code=201, tags=["access"], responses=refusals(409))
-def add_user(by: By, body: UserIn) -> Person:
+def add_user(by: By, body: NewUser) -> Person:
     """Admins: somebody who may be given roles and tokens."""
     return by.service.access.add_user(by.actor, body.name, admin=body.admin)
 
 
 @router.patch("/users/{user}", tags=["access"], responses=refusals(409))
-def set_admin(by: By, user: UserPath, body: AdminIn) -> Person:
+def set_admin(by: By, user: UserPath, body: AdminChange) -> Person:
     """Admins: makes somebody an admin, or no longer one; the last one stays."""
     access = by.service.access
     access.set_admin(by.actor, user, admin=body.admin)
@@ -186,12 +122,10 @@ def list_tokens(by: By) -> list[Token]:
 
 
 @router.post("/tokens", status_code=201, tags=["access"], responses=refusals(409))
-def create_token(by: By, body: TokenIn) -> NewToken:
+def create_token(by: By, body: NewToken) -> MadeToken:
     """A new token; its secret is in this answer and nowhere else."""
-    fields: dict[str, Any] = body.model_dump()
-    expires_at: datetime | None = fields.pop("expires_at")
-    token, secret = by.service.access.create_token(by.actor, **fields, expires_at=expires_at)
-    return NewToken(token=token, secret=secret)
+    token, secret = by.service.access.create_token(by.actor, **dict(body))
+    return MadeToken(token=token, secret=secret)
 
 
 @router.delete("/tokens/{token}", status_code=204, tags=["access"])

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
+from scorer.release.fields import Line, Moment
 from scorer.release.readout import Figure, Readout
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import ChangePath, Line, Moment
+from scorer.web.api.values import ChangePath
 
 router = APIRouter(tags=["read-outs"])
 

@@ -12,8 +12,9 @@ from fastapi.responses import Response
 from scorer.release.calendar import Page, Slot
 from scorer.release.errors import PlatformError
 from scorer.release.model import Booking, FreezeWindow
+from scorer.release.requests import NewFreeze, Rebook
 from scorer.web import words
-from scorer.web.pages.visit import Form, Here, Posted, Visit, moment
+from scorer.web.pages.visit import Form, Here, Posted, Visit
 
 router = APIRouter()
 
@@ -152,36 +153,21 @@ def _movable(here: Visit, bookings: Sequence[Booking]) -> list[Booking]:
 
 @router.post("/calendar/move")
 def move(here: Here, form: Posted) -> Response:
-    """Moves a booking."""
+    """Move a booking."""
     try:
         change = form.text("change", what="the change request")
-        start = form.moment("start", what="the start")
-        here.service.changes.rebook(
-            here.actor,
-            change,
-            start=start or moment("", "the start"),
-            minutes=form.number("minutes", what="the length", default=0.0) or None,
-            slot=form.integer("slot", what="the slot") if form.text("slot") else None,
-        )
+        here.service.changes.rebook(here.actor, change, **dict(form.read(Rebook)))
     except PlatformError as error:
         return _show(here, form=form, error=error)
-    return here.go("/calendar", "rebook", **{name: here.ask(name) for name in ("from", "days", "checkpoint")})
+    shown = {name: here.ask(name) for name in ("from", "days", "checkpoint")}
+    return here.go("/calendar", "rebook", parameters=shown)
 
 
 @router.post("/calendar/freezes")
 def add_freeze(here: Here, form: Posted) -> Response:
-    """Forbids changes at times."""
+    """Add a freeze."""
     try:
-        here.service.calendar.add_freeze(
-            here.actor,
-            name=form.text("name", what="the name", most=80),
-            kind=form.text("kind", what="the kind"),
-            cron=form.text("cron", what="the beginning (five fields of cron)", most=100),
-            timezone=form.text("timezone", most=60) or "UTC",
-            minutes=form.integer("minutes", what="the length"),
-            checkpoints=form.text("checkpoints").replace(",", " ").split() or ("*",),
-            reason=form.text("reason", most=400),
-        )
+        here.service.calendar.add_freeze(here.actor, **dict(form.read(NewFreeze)))
     except PlatformError as error:
         return _show(here, form=form, error=error)
     return here.go("/calendar", "freeze")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from dataclasses import asdict
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from scorer.release.changes import Draft
+from scorer.release.answers import Draft
 from scorer.release.errors import InvalidError, PlatformError
 from scorer.release.gates.defaults import default_gates
-from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, GateSpec, Role, Stage
+from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, GateSpec, Role
+from scorer.release.requests import Edit, Submit
 from scorer.web.pages.visit import Form, Here, Posted, Visit
+
+D = TypeVar("D", bound=Draft)
 
 router = APIRouter()
 
@@ -50,19 +53,16 @@ def create(here: Here, form: Posted) -> Response:
     """Keeps the draft; submits it too where asked."""
     kept: ChangeRequest | None = None
     try:
-        draft = read_draft(form)
-        start, slot = when_and_where(form)
+        draft, booking = _draft(form, Draft), form.read(Submit)
         kept = here.service.changes.draft(here.actor, draft)
         if form.text("then") == "submit":
-            here.service.changes.submit(here.actor, kept.id, start=start, slot=slot)
+            here.service.changes.submit(here.actor, kept.id, **dict(booking))
             return here.go(f"/changes/{kept.id}", "submit")
     except PlatformError as error:
         if kept is None:
             return _form(here, form.values(), error=error)
-        # The draft is there: going back to an empty form would make a second one.
-        from scorer.web.pages.change import show
-
-        return show(here, kept.id, error=error, form=form)
+        # The draft is saved: its own page follows by GET, so that reloading makes no second one.
+        return here.go(f"/changes/{kept.id}", error=error)
     return here.go(f"/changes/{kept.id}", "drafted")
 
 
@@ -76,8 +76,10 @@ def edit(here: Here, change: str) -> Response:
 def keep(here: Here, change: str, form: Posted) -> Response:
     """Changes a draft."""
     try:
-        version = form.integer("version", what="the version")
-        here.service.changes.edit(here.actor, change, read_draft(form), version=version)
+        draft = _draft(form, Edit)
+        if draft.version is None:
+            raise InvalidError("the form has no version; open the page again")
+        here.service.changes.edit(here.actor, change, draft, version=draft.version)
     except PlatformError as error:
         return _form(here, form.values(), editing=change, error=error)
     return here.go(f"/changes/{change}", "edited")
@@ -118,36 +120,18 @@ def gates_of(here: Visit, checkpoint: str) -> tuple[GateSpec, ...]:
     return default_gates(kind)
 
 
-def read_draft(form: Form) -> Draft:
-    """What the form asks for. Raises InvalidError."""
-    kind = form.text("kind", what="the kind")
-    if kind not in list(ChangeKind):
-        raise InvalidError(f'the kind "{kind[:20]}" is neither TEST nor RELEASE; choose one')
-    pool = form.text("pool")
-    sample = form.text("sample")
-    return Draft(
-        project=form.text("project", what="the project"),
-        kind=ChangeKind(kind),
-        checkpoint=form.text("checkpoint", what="the checkpoint"),
-        bundle=form.text("bundle", what="the bundle", most=200),
-        title=form.text("title", what="the title", most=200),
-        description=form.text("description", most=10_000),
-        minutes=form.number("minutes", what="the time in the shadow"),
+def _draft(form: Form, kind: type[D]) -> D:
+    return form.read(
+        kind,
         stages=_stages(form.text("stages")),
-        holdout=form.number("holdout", what="the holdout", default=0.0) / 100,
+        holdout=form.share("holdout"),
         gates=_gates(form.text("gates", most=20_000)),
-        sample=form.number("sample", what="the share of requests") / 100 if sample else None,
-        pool={"pool": True, "server": False}.get(pool),
+        sample=form.share("sample"),
+        pool={"pool": True, "server": False}.get(form.text("pool")),
     )
 
 
-def when_and_where(form: Form) -> tuple[datetime | None, int | None]:
-    """Start and slot; None: the next free one."""
-    slot = form.integer("slot", what="the slot") if form.text("slot") else None
-    return form.moment("start", what="the start"), slot
-
-
-def _stages(text: str) -> tuple[Stage, ...]:
+def _stages(text: str) -> list[dict[str, float]]:
     """Reads `5 % 15 min, 25 % 15 min`."""
     stages = []
     for part in text.replace("%", " ").replace("min", " ").replace(";", ",").split(","):
@@ -159,24 +143,21 @@ def _stages(text: str) -> tuple[Stage, ...]:
             raise InvalidError(
                 f'the stage "{part.strip()[:40]}" is not a share and minutes; write 5 % 15 min, 25 % 15 min'
             ) from None
-        stages.append(Stage(share / 100, minutes))
-    return tuple(stages)
+        stages.append({"share": share / 100, "minutes": minutes})
+    return stages
 
 
-def _gates(text: str) -> tuple[GateSpec, ...]:
-    if not text:
-        return ()
-    form = 'write a JSON list such as [{"metric": "exec_p99_us", "against": "sla", "success": "<= 5000"}]'
+def _gates(text: str) -> Any:
     try:
-        lines: Any = json.loads(text)
-        return tuple(GateSpec(**line) for line in lines)
-    except (ValueError, TypeError, RecursionError):
-        raise InvalidError(f"the gates cannot be read; {form}") from None
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        raise InvalidError(
+            "the gates are not JSON; write a list such as "
+            '[{"metric": "exec_p99_us", "against": "sla", "success": "<= 5000"}]'
+        ) from None
 
 
 def _values(change: ChangeRequest) -> dict[str, str]:
-    from dataclasses import asdict
-
     where = {True: "pool", False: "server", None: ""}[change.pool]
     return {
         "project": change.project,

@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from scorer.release.errors import InvalidError, PlatformError
 from scorer.release.model import Role
+from scorer.release.requests import Sampling, WithReason
 from scorer.web.pages.visit import Form, Here, Posted, Visit
 
 router = APIRouter()
@@ -56,16 +57,11 @@ def _names(here: Visit) -> dict[str, str]:
 
 
 @router.post("/checkpoints/{name}/sampling")
-def sampling(here: Here, name: str, form: Posted) -> Response:
+def set_sampling(here: Here, name: str, form: Posted) -> Response:
     """What the shadow is fed with from now on."""
     try:
-        here.service.checkpoints.set_sampling(
-            here.actor,
-            name,
-            sample=form.number("percent", what="the share of requests") / 100,
-            filter=form.text("filter"),
-            pool=form.on("pool"),
-        )
+        sampling = form.read(Sampling, sample=form.share("percent"), pool=form.on("pool"))
+        here.service.checkpoints.set_sampling(here.actor, name, **dict(sampling))
     except PlatformError as error:
         return _show(here, name, form=form, error=error)
     return here.go(f"/checkpoints/{name}", "sampling")
@@ -76,10 +72,8 @@ def rollback(here: Here, name: str, form: Posted) -> Response:
     """Back to the lanes before these."""
     try:
         if not form.on("sure"):
-            raise InvalidError(
-                "a rollback takes effect at once; tick the box that says so, and send it again"
-            )
-        here.service.checkpoints.rollback(here.actor, name, reason=form.text("reason", what="the reason"))
+            raise InvalidError("a rollback takes effect at once; tick the box that confirms it")
+        here.service.checkpoints.rollback(here.actor, name, reason=form.read(WithReason).reason)
     except PlatformError as error:
         return _show(here, name, form=form, error=error)
     return here.go(f"/checkpoints/{name}", "rollback")

@@ -6,8 +6,9 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from scorer.release.answers import Delivery
-from scorer.release.errors import InvalidError, PlatformError
+from scorer.release.errors import PlatformError
 from scorer.release.model import Role, Severity
+from scorer.release.requests import NewChannel
 from scorer.web.pages.visit import Here, Posted, Visit
 
 router = APIRouter()
@@ -40,20 +41,11 @@ def _show(here: Visit, *, error: PlatformError | None = None, tested: Delivery |
 def add(here: Here, form: Posted) -> Response:
     """One channel more."""
     try:
-        severity = form.text("severity", what="the severity")
-        if severity not in list(Severity):
-            raise InvalidError(f'the severity "{severity[:20]}" is none of {", ".join(Severity)}; choose one')
-        here.service.notifications.add_channel(
-            here.actor,
-            form.text("project", what="the project"),
-            form.text("url", what="the address", most=2000),
-            severity=Severity(severity),
-            checkpoints=form.text("checkpoints").replace(",", " ").split(),
-            secret=form.text("secret", most=200) or None,
-        )
+        project = form.text("project", what="the project")
+        here.service.notifications.add_channel(here.actor, project, **dict(form.read(NewChannel)))
     except PlatformError as error:
         return _show(here, error=error)
-    return here.go("/notifications", "channel", project=form.text("project"))
+    return here.go("/notifications", "channel", parameters={"project": project})
 
 
 @router.post("/notifications/{channel}/test")
@@ -72,4 +64,4 @@ def remove(here: Here, channel: int, form: Posted) -> Response:
         here.service.notifications.remove_channel(here.actor, channel)
     except PlatformError as error:
         return _show(here, error=error)
-    return here.go("/notifications", "channel-removed", project=here.ask("project"))
+    return here.go("/notifications", "channel-removed", parameters={"project": here.ask("project")})

@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from scorer.release.errors import InvalidError, PlatformError
+from scorer.release.errors import PlatformError
 from scorer.release.model import Quotas, Role
+from scorer.release.requests import NewProject, NewRole, ProjectChange, QuotaChange
 from scorer.web.pages.visit import Form, Here, Posted, Visit
 
 router = APIRouter()
@@ -32,17 +33,13 @@ def _list(here: Visit, *, error: PlatformError | None = None, form: Form | None 
 def create(here: Here, form: Posted) -> Response:
     """One more."""
     try:
-        name = form.text("name", what="the name", most=60)
+        new = form.read(NewProject, title=form.text("title") or form.text("name"))
         here.service.access.create_project(
-            here.actor,
-            name,
-            form.text("title", most=200) or name,
-            quotas=_quotas(form),
-            checkpoints=form.text("checkpoints").replace(",", " ").split(),
+            here.actor, new.name, new.title, quotas=_quotas(form), checkpoints=new.checkpoints
         )
     except PlatformError as error:
         return _list(here, error=error, form=form)
-    return here.go(f"/projects/{name}", "project")
+    return here.go(f"/projects/{new.name}", "project")
 
 
 @router.get("/projects/{name}")
@@ -72,12 +69,13 @@ def _show(here: Visit, name: str, *, error: PlatformError | None = None) -> Resp
 def update(here: Here, name: str, form: Posted) -> Response:
     """Its title and quotas."""
     try:
+        change = form.read(ProjectChange)
         here.service.access.update_project(
             here.actor,
             name,
-            title=form.text("title", what="the title", most=200),
+            title=change.title,
             quotas=_quotas(form),
-            checkpoints=form.text("checkpoints").replace(",", " ").split(),
+            checkpoints=change.checkpoints or (),
         )
     except PlatformError as error:
         return _show(here, name, error=error)
@@ -88,24 +86,13 @@ def update(here: Here, name: str, form: Posted) -> Response:
 def members(here: Here, name: str, form: Posted) -> Response:
     """Gives somebody a role, or takes it away."""
     try:
-        role = form.text("role", what="the role")
-        if role not in [*Role, "none"]:
-            raise InvalidError(f'there is no role "{role[:20]}"; choose one of {", ".join(Role)}')
         user = form.text("user", what="the user", most=100)
-        here.service.access.set_member(here.actor, name, user, None if role == "none" else Role(role))
+        role = None if form.text("role") == "none" else form.read(NewRole).role
+        here.service.access.set_member(here.actor, name, user, role)
     except PlatformError as error:
         return _show(here, name, error=error)
     return here.go(f"/projects/{name}", "member")
 
 
 def _quotas(form: Form) -> Quotas:
-    plain = Quotas()
-    found = {
-        key: int(form.number(key, what=what, default=getattr(plain, key)))
-        for key, what in (
-            ("open_changes", "the number of open changes"),
-            ("slot_minutes_per_week", "the minutes per week"),
-            ("bundles", "the number of bundles"),
-        )
-    }
-    return Quotas(**found)
+    return form.read(QuotaChange).over(Quotas())

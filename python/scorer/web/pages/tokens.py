@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from scorer.release.errors import InvalidError, PlatformError
 from scorer.release.model import Role
+from scorer.release.requests import NewToken
 from scorer.web.pages.visit import Here, Posted, Visit
 
 router = APIRouter()
@@ -20,11 +21,11 @@ def tokens(here: Here) -> Response:
     return _show(here)
 
 
-def _show(here: Visit, *, error: PlatformError | None = None, secret: str = "") -> Response:
+def _show(here: Visit, *, error: PlatformError | None = None) -> Response:
     return here.page(
         "tokens.html",
         error=error,
-        secret=secret,
+        secret=here.passed_on().get("secret", ""),
         tokens=here.service.access.tokens(here.actor),
         projects=here.projects(),
         roles=list(Role) if here.actor.admin else [role for role in Role if role is not Role.ADMIN],
@@ -35,23 +36,14 @@ def _show(here: Visit, *, error: PlatformError | None = None, secret: str = "") 
 def create(here: Here, form: Posted) -> Response:
     """One more; its secret is shown this once."""
     try:
-        role = form.text("role", what="the role")
-        if role not in list(Role):
-            raise InvalidError(f'there is no role "{role[:20]}"; choose one of {", ".join(Role)}')
         days = form.number("days", what="the days", default=90.0)
         if not 0 < days <= 3660:
             raise InvalidError("a token lasts from a part of a day to 3,660 days; write for instance 90")
-        _, secret = here.service.access.create_token(
-            here.actor,
-            user=form.text("user", most=100) or None,
-            label=form.text("label", what="the label", most=100),
-            project=form.text("project") or None,
-            role=Role(role),
-            expires_at=here.now + timedelta(days=days),
-        )
+        new = form.read(NewToken, expires_at=here.now + timedelta(days=days))
+        _, secret = here.service.access.create_token(here.actor, **dict(new))
     except PlatformError as error:
         return _show(here, error=error)
-    return _show(here, secret=secret)
+    return here.go("/tokens", secret=secret)
 
 
 @router.post("/tokens/{token}/revoke")

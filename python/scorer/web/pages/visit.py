@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+import json
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -15,13 +19,18 @@ from starlette.datastructures import FormData, UploadFile
 from scorer.release.errors import InvalidError, NotFoundError, PlatformError
 from scorer.release.model import Actor, Project, Role
 from scorer.release.problems import kind_of
+from scorer.release.requests import read_form
 from scorer.web import words
 from scorer.web.identity import FIELD, check_form
+from scorer.web.rendering import query
 
 if TYPE_CHECKING:
     from scorer.release.service import Service
     from scorer.release.settings import Settings
     from scorer.web.app import Web
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -88,8 +97,15 @@ class Visit:
     def page(
         self, template: str, *, status: int = 200, error: PlatformError | None = None, **values: Any
     ) -> HTMLResponse:
-        """A page. With an error it says so at the top, and answers with the error's status."""
-        said = words.SAID.get(self.ask("said"), "") if error is None else ""
+        """Render a page.
+
+        Args:
+            template: File name below templates/.
+            status: HTTP status of a page without an error.
+            error: What was refused: shown at the top, and its status is answered.
+            values: Names that the template uses.
+        """
+        passed = self.passed_on()
         content = self.web.render(
             template,
             request=self.request,
@@ -97,17 +113,62 @@ class Visit:
             actor=self.actor,
             csrf=self.csrf,
             now=self.now,
-            said=said,
-            error=error,
+            said=words.SAID.get(self.ask("said"), "") if error is None and not passed else "",
+            error=error or passed.get("error", ""),
             **values,
         )
-        return HTMLResponse(content, kind_of(error).status if error else status)
+        response = HTMLResponse(content, kind_of(error).status if error else status)
+        if passed:
+            response.delete_cookie(self._passing, path="/", secure=self.web.identity.secure, httponly=True)
+        return response
 
-    def go(self, path: str, said: str = "", **parameters: Any) -> Response:
-        """To another page of ours, by GET, with a word of what was done."""
-        from scorer.web.rendering import query
+    def go(
+        self,
+        path: str,
+        said: str = "",
+        *,
+        error: PlatformError | None = None,
+        secret: str = "",
+        parameters: Mapping[str, str] = MappingProxyType({}),
+    ) -> Response:
+        """Redirect to another page by GET, so that reloading it repeats nothing.
 
-        return RedirectResponse(path + query(**parameters, said=said), 303)
+        Args:
+            path: Of a page of ours.
+            said: Key of `words.SAID`: what was done.
+            error: What was refused, shown by that page once.
+            secret: A token's secret, shown by that page once.
+            parameters: Of the address.
+        """
+        response = RedirectResponse(path + query(**{**parameters, "said": said}), 303)
+        if error is not None or secret:
+            text = json.dumps({"error": str(error or "")[:2000], "secret": secret})
+            payload = base64.urlsafe_b64encode(text.encode()).decode()
+            response.set_cookie(
+                self._passing,
+                f"{payload}.{self._signature(payload)}",
+                max_age=60,
+                path="/",
+                httponly=True,
+                samesite="strict",
+                secure=self.web.identity.secure,
+            )
+        return response
+
+    def passed_on(self) -> Mapping[str, str]:
+        """What the page before passed on by `go`: `error` and `secret`; empty: nothing."""
+        payload, _, signature = self.request.cookies.get(self._passing, "").partition(".")
+        if not payload or not hmac.compare_digest(signature.encode(), self._signature(payload).encode()):
+            return {}
+        passed: dict[str, str] = json.loads(base64.urlsafe_b64decode(payload))
+        return passed
+
+    @property
+    def _passing(self) -> str:
+        return f"{self.web.identity.cookie}-passing"
+
+    def _signature(self, payload: str) -> str:
+        return self.web.identity.sign(f"passing:{self.csrf}:{payload}")
 
 
 class Form:
@@ -137,17 +198,23 @@ class Form:
             raise InvalidError(f'{what} "{text[:40]}" is not a number; write one such as 60 or 0.5')
         return value
 
-    def integer(self, name: str, *, what: str) -> int:
-        """A whole number."""
-        value = self.number(name, what=what)
-        if value != int(value) or abs(value) > 2**53:
-            raise InvalidError(f"{what} is not a whole number; write one such as 2")
-        return int(value)
+    def read(self, kind: type[T], **given: Any) -> T:
+        """Read the form as a request of the service layer.
 
-    def moment(self, name: str, *, what: str) -> datetime | None:
-        """UTC; None where it is empty."""
-        text = self.text(name)
-        return moment(text, what) if text else None
+        Args:
+            kind: The request.
+            given: Values of fields that the page converts itself, in place of the form's; None: not given.
+
+        Raises:
+            InvalidError: Names the fields and their rules.
+        """
+        values = {name: text for name in _field_names(kind) if (text := self.text(name, most=20_000))}
+        values |= given
+        return read_form(kind, {name: value for name, value in values.items() if value is not None})
+
+    def share(self, name: str) -> float | None:
+        """A percentage as a share; None where the field is empty."""
+        return self.number(name, what=name) / 100 if self.text(name) else None
 
     def on(self, name: str) -> bool:
         """Whether a box is ticked."""
@@ -163,6 +230,11 @@ class Form:
     def values(self) -> Mapping[str, str]:
         """As sent, to show again beside what was wrong."""
         return {name: value for name, value in self._data.items() if isinstance(value, str) and name != FIELD}
+
+
+def _field_names(kind: type) -> Iterable[str]:
+    names: Iterable[str] = getattr(kind, "model_fields", getattr(kind, "__dataclass_fields__", ()))
+    return names
 
 
 def moment(text: str, what: str = "the time") -> datetime:

@@ -1,0 +1,246 @@
+"""Requests to the platform: the bodies of REST, the fields of the pages' forms, what the SDK sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from scorer.release.answers import Draft
+from scorer.release.errors import InvalidError
+from scorer.release.fields import (
+    FORM,
+    PROJECT,
+    Flag,
+    Line,
+    Minutes,
+    Moment,
+    Name,
+    Names,
+    Patterns,
+    Reason,
+    Reference,
+    Share,
+    SlotNumber,
+    Text,
+    UserName,
+    Version,
+    Whole,
+    violations,
+)
+from scorer.release.model import Quotas, Role, Severity
+from scorer.release.settings import check_filter
+
+T = TypeVar("T")
+
+
+def read_form(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Validate the text of a form.
+
+    Args:
+        kind: A request, or `Draft`.
+        values: By field; text, or values that the page has converted itself.
+
+    Raises:
+        InvalidError: Names the fields and their rules.
+    """
+    try:
+        read: T = TypeAdapter(kind).validate_python(dict(values), context=FORM)
+    except ValidationError as error:
+        raise InvalidError(violations(error.errors(include_url=False))) from None
+    return read
+
+
+class Request(BaseModel):
+    """Base of all requests: fields that are not documented are rejected."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+# --- change requests; Draft itself is in answers.py ---
+
+
+@dataclass(frozen=True, slots=True)
+class Edit(Draft):
+    """A draft that replaces an earlier version of itself."""
+
+    version: Version | None = None
+    """Version of the draft that was read; REST takes it as If-Match as well."""
+
+
+class Submit(Request):
+    """When the shadow slot begins."""
+
+    start: Moment | None = None
+    """Null: the next free slot."""
+    slot: SlotNumber | None = None
+    """Null: any."""
+
+
+class Rebook(Request):
+    """When the shadow slot begins instead."""
+
+    start: Moment
+    minutes: Minutes | None = None
+    """Null: as before."""
+    slot: SlotNumber | None = None
+    """Null: as before."""
+
+
+class Finish(Request):
+    """The end of the observation before the end of its booking."""
+
+
+class Approve(Request):
+    """The approval of a RELEASE."""
+
+    comment: Annotated[Text, Field(max_length=2000)] = ""
+    """Recorded with the approval."""
+    version: Version | None = None
+    """Version of the change request that was reviewed; REST takes it as If-Match as well."""
+
+
+class WithReason(Request):
+    """An operation that is recorded with its reason."""
+
+    reason: Reason
+
+
+class Waive(WithReason):
+    """The waiver of a gate for one change request."""
+
+    metric: Line = Field(min_length=1, examples=["covered_hours_of_week"])
+
+
+OPERATIONS: Mapping[str, type[Request]] = {
+    "submit": Submit,
+    "rebook": Rebook,
+    "finish": Finish,
+    "approve": Approve,
+    "reject": WithReason,
+    "waive": Waive,
+    "withdraw": WithReason,
+    "rollback": WithReason,
+}
+"""Operations on a change request: each is a method of the service layer that takes these fields."""
+
+
+# --- checkpoints and calendar ---
+
+
+class Sampling(Request):
+    """Which requests the shadow receives."""
+
+    sample: Share
+    """Share of the checkpoint's requests."""
+    filter: Annotated[str, Field(max_length=10_000), AfterValidator(check_filter)] = ""
+    """JSON list of conditions on features, all of which must hold; empty: every request."""
+    pool: Flag | None = None
+    """In the shadow pool rather than in the live servers; null: unchanged."""
+
+
+class NewFreeze(Request):
+    """When changes are forbidden (`deny`), or the only times when they are allowed (`allow`); deny wins."""
+
+    name: Line = Field(min_length=1, examples=["weekend"])
+    kind: Literal["deny", "allow"]
+    cron: Line = Field(min_length=9, examples=["0 18 * * 5"])
+    """Five fields: when a window begins."""
+    timezone: Line = Field(default="UTC", min_length=1, examples=["Europe/Stockholm"])
+    minutes: Annotated[Whole, Field(ge=1, le=527_040)]
+    """Length of a window."""
+    checkpoints: Patterns = Field(default=["*"])
+    """Shell patterns of checkpoint names."""
+    reason: Line = ""
+
+
+# --- bundles, notifications ---
+
+
+class Adopt(Request):
+    """A bundle that the registry already has."""
+
+    bundle: Reference
+
+
+class NewChannel(Request):
+    """Where a project's notifications are sent."""
+
+    url: str = Field(
+        min_length=1, max_length=2000, pattern=r"^[!-~]+$", examples=["mailto://user:password@example.com"]
+    )
+    """An apprise URL, or `https://...` of a webhook."""
+    severity: Severity = Severity.INFO
+    """Events below this severity are not sent."""
+    checkpoints: Names = Field(default=[])
+    """Empty: all."""
+    secret: Annotated[str, Field(min_length=8, max_length=500, pattern=r"^[\x20-~]+$")] | None = None
+    """Signs a webhook's deliveries (HMAC-SHA256)."""
+
+
+# --- projects, users, tokens ---
+
+
+class QuotaChange(Request):
+    """Limits of a project; what is left out stays as it is."""
+
+    open_changes: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = None
+    slot_minutes_per_week: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = None
+    bundles: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = None
+
+    def over(self, before: Quotas) -> Quotas:
+        """Return `before` with the given limits replaced."""
+        return replace(before, **self.model_dump(exclude_none=True))
+
+
+class NewProject(Request):
+    """A project to create."""
+
+    name: Annotated[str, Field(pattern=PROJECT)] = Field(examples=["fraud"])
+    title: Line = Field(min_length=1, examples=["Fraud at the checkout"])
+    quotas: QuotaChange | None = None
+    checkpoints: Names = Field(default=[])
+    """Checkpoints that it may bring models to; empty: all."""
+
+
+class ProjectChange(Request):
+    """Fields of a project to change."""
+
+    title: Annotated[Line, Field(min_length=1)] | None = None
+    quotas: QuotaChange | None = None
+    checkpoints: Names | None = None
+
+
+class NewRole(Request):
+    """Role of a member."""
+
+    role: Role
+
+
+class NewToken(Request):
+    """A token to create, with at most the rights of the user who creates it."""
+
+    label: Line = Field(min_length=1, examples=["laptop"])
+    role: Role
+    """The highest role that the token grants."""
+    user: UserName | None = None
+    """Null: the caller."""
+    project: Name | None = None
+    """Null: every project of its user."""
+    expires_at: Moment | None = None
+    """Null: never."""
+
+
+class NewUser(Request):
+    """A user to add, or to restore after removal."""
+
+    name: UserName
+    admin: Flag = False
+
+
+class AdminChange(Request):
+    """Whether a user is an admin."""
+
+    admin: Flag
