@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from scorer.cli import app
 from scorer.errors import LogError, ScorerError
-from scorer.log import LogReader, OutcomeJoin, export, summarise
+from scorer.log import LogReader, OutcomeJoin, export, scan, summarise
 from scorer.v1.log_pb2 import DecisionRecord, LaneTableRecord, LogRecord, OutcomeRecord, RecoveryRecord
 
 
@@ -120,6 +120,30 @@ def test_a_documented_log_is_read_in_order(log: Path) -> None:
     assert records[1][1].decision.decision_id == "a"
     assert reader.findings == []
     assert [segment.sealed for segment in reader.segments] == [True, False]
+
+
+def test_a_scan_returns_records_by_kind_checkpoint_and_sequence(log: Path) -> None:
+    entries = scan(log)
+    kinds = [kind for _, kind, _ in entries]
+    assert kinds[:2] == ["lane_table", "decision"]
+    assert (kinds.count("decision"), kinds.count("outcome")) == (4, 7)
+    assert [segment.records for segment in entries.segments] == [6, 6]
+    assert entries.findings == []
+    decisions = list(scan(log, kinds={"decision"}))
+    assert [entry.decision_id for entry in decisions] == ["a", "x", "b", "a"]
+    (only,) = scan(log, kinds={"decision"}, checkpoint=decisions[1].checkpoint)
+    assert only.decision_id == "x"
+    assert [entry.sequence for entry in scan(log, start_sequence=9)] == [9, 10, 11, 12]
+    (table,) = scan(log, kinds={"lane_table"}, checkpoint="another")
+    assert (table.checkpoint, table.decision_id) == (None, None)
+
+
+def test_a_scan_names_a_record_of_another_program_and_passes_on_a_newer_kind(tmp_path: Path) -> None:
+    write_segment(tmp_path / "newer", 1, 1, [b"\xf2\x07\x02hi"])
+    assert list(scan(tmp_path / "newer")) == [(1, "unknown", None)]
+    write_segment(tmp_path / "foreign", 1, 1, [b"\xff\xff"])
+    with pytest.raises(LogError, match="record 1 is intact"):
+        list(scan(tmp_path / "foreign"))
 
 
 @pytest.mark.parametrize("harm", ["none", "no seals", "header", "torn", "gap"])

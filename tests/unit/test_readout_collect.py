@@ -226,13 +226,13 @@ def test_outcomes_join_by_decision_the_highest_revision_counts(world: World) -> 
     )
     world.readouts.collect()
     found = load.outcomes(world.readouts._parts, world.checkpoint)["fraud"]
-    from scorer.release.readout.rows import key_of
+    from scorer.ids import decision_key
 
     known = dict(zip(found[0].tolist(), found[1].tolist(), strict=True))
     assert known == {
-        key_of("payment-000003"): 0.0,
-        key_of("payment-000004"): 1.0,
-        key_of("payment-000005"): 1.0,
+        decision_key("payment-000003"): 0.0,
+        decision_key("payment-000004"): 1.0,
+        decision_key("payment-000005"): 1.0,
     }
 
 

@@ -16,9 +16,9 @@ from logs import write_segment
 
 from scorer.errors import RegistryError
 from scorer.log import BundleShelf
+from scorer.log.index import DecisionIndex
+from scorer.log.segments import entries_at, segment_files
 from scorer.release.decisions import Decisions
-from scorer.release.decisions.index import DecisionIndex
-from scorer.release.decisions.segments import records_at, segment_files
 from scorer.release.decisions.shapes import features_shape
 from scorer.release.errors import NotFoundError, UnreachableError
 from scorer.release.fleet import Fleet, Member
@@ -185,9 +185,9 @@ def test_everything_about_a_decision_is_found_over_all_logs(filled: Here) -> Non
 def test_another_id_with_the_same_hash_is_another_decision(
     filled: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from scorer.release.decisions import index
+    from scorer.log import index
 
-    monkeypatch.setattr(index, "_hash", lambda decision_id: 7)
+    monkeypatch.setattr(index, "decision_key", lambda decision_id, *, signed: 7)
     service = filled.service()
     found = service.find(ACTOR, "b")
     assert (found["decision"]["decision_id"], found["observations"], found["also"]) == ("b", [], [])
@@ -361,15 +361,15 @@ def test_an_index_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     index.close()
     started: list[int] = []
 
-    from scorer.release.decisions import index as module
+    from scorer.log import index as module
 
-    original = module.LogReader
+    original = module.scan
 
-    def reader(directory: Path, start_sequence: int = 0) -> Any:
+    def scan(directory: Path, *, start_sequence: int) -> Any:
         started.append(start_sequence)
-        return original(directory, start_sequence)
+        return original(directory, start_sequence=start_sequence)
 
-    monkeypatch.setattr(module, "LogReader", reader)
+    monkeypatch.setattr(module, "scan", scan)
     index = DecisionIndex(path)
     assert index.update(log, seconds=60)
     assert started == [52], "the finished segment is not read again"
@@ -402,7 +402,7 @@ def test_segments_that_are_deleted_leave_the_index(tmp_path: Path) -> None:
     index = DecisionIndex(tmp_path / "index.sqlite")
     index.update(log, seconds=60)
     oldest.unlink()
-    assert list(records_at(log, places(index, "a"))) == [], "gone before the index knows"
+    assert list(entries_at(log, places(index, "a"))) == [], "gone before the index knows"
     index.update(log, seconds=60)
     assert (places(index, "a"), places(index, "b")) == ([], [2])
     index.close()
@@ -433,7 +433,7 @@ def test_records_are_read_one_by_one_and_in_stretches(tmp_path: Path) -> None:
     write_segment(log, 1, 1, [decision(f"a{at}") for at in range(100)])
     write_segment(log, 2, 101, [decision(f"b{at}") for at in range(25_000)])
     wanted = [1, 2, 50, 100, 101, 103, 25_100, 99_999]
-    found = {sequence: record.decision.decision_id for sequence, record in records_at(log, reversed(wanted))}
+    found = {entry.sequence: entry.decision_id for entry in entries_at(log, reversed(wanted))}
     assert found == {1: "a0", 2: "a1", 50: "a49", 100: "a99", 101: "b0", 103: "b2", 25_100: "b24999"}
 
 

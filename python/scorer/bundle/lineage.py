@@ -14,6 +14,7 @@ from typing import Any
 
 from scorer.bundle.models import Lineage
 from scorer.errors import BundleError
+from scorer.ids import SCHEME
 
 _LIBRARIES = ("scorer", "xgboost", "lightgbm", "scikit-learn", "treelite", "numpy", "pyarrow")
 
@@ -51,7 +52,7 @@ def digest_of(*paths: str | PathLike[str]) -> str:
     for path in paths:
         with Path(path).open("rb") as file:
             whole.update(hashlib.file_digest(file, "sha256").digest())
-    return f"sha256:{whole.hexdigest()}"
+    return SCHEME + whole.hexdigest()
 
 
 def library_versions() -> dict[str, str]:

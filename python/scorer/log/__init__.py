@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scorer.log.bundles import BundleShelf
 from scorer.log.outcomes import Conflict, OutcomeJoin, Reported
 from scorer.log.reading import Finding, LogReader, Segment
+from scorer.log.scanning import Entry, LogScan, scan
 from scorer.log.summary import Summary, summarise
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ _HOMES = {
 __all__ = [
     "BundleShelf",
     "Conflict",
+    "Entry",
     "Exported",
     "Finding",
     "LogReader",
+    "LogScan",
     "Mismatch",
     "OutcomeJoin",
     "Reported",
@@ -39,6 +42,7 @@ __all__ = [
     "Summary",
     "Verification",
     "export",
+    "scan",
     "summarise",
     "verify",
 ]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from scorer.log.reading import Advance, LogReader
+from scorer.log.reading import Advance
+from scorer.log.scanning import scan
 
 if TYPE_CHECKING:
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
@@ -40,15 +41,13 @@ class Links:
         if not self._answers:
             return
         found: set[tuple[str, str]] = set()
-        for _, record in LogReader(directory).records(advance):
-            if record.WhichOneof("record") != "decision":
-                continue
-            key = (record.decision.checkpoint, record.decision.decision_id)
+        for _, _, decision in scan(directory, kinds={"decision"}, advance=advance):
+            key = (decision.checkpoint, decision.decision_id)
             answers = self._answers.get(key)
             if answers is not None:
                 found.add(key)
                 # An id may have been decided about twice; each observation is of one of them.
-                answers.pop(_given(record.decision), None)
+                answers.pop(_given(decision), None)
         for key, answers in self._answers.items():
             if key not in found:
                 self.orphans += 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from scorer.ids import digest_text
 from scorer.log.tables import NAMES, TIME, Layout, batch_of, is_action, own_values
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def observations_batch(rows: Sequence[tuple[int, ObservationRecord]], layout: La
         "error": [record.error or None for record in records],
         "absent_features": [list(record.absent_features) for record in records],
         "live_lane": [record.live_lane for record in records],
-        "live_bundle": [f"sha256:{record.live_bundle.hex()}" for record in records],
+        "live_bundle": [digest_text(record.live_bundle) for record in records],
         "live_fallback_reason": [record.live_fallback_reason or None for record in records],
         "live_data_load_us": [record.live_data_load_us for record in records],
         "live_exec_us": [record.live_exec_us for record in records],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scorer.errors import LogError
+from scorer.ids import record_key
 from scorer.log.bundles import BundleShelf
 from scorer.log.observations import observations_batch, observations_schema
 from scorer.log.outcomes import Conflict, OutcomeJoin
-from scorer.log.reading import Advance, Finding, LogReader
+from scorer.log.reading import Advance, Finding
+from scorer.log.scanning import LogScan, scan
 from scorer.log.tables import OUTCOMES, Layout, decisions_batch, outcomes_batch
 
 if TYPE_CHECKING:
@@ -91,11 +92,11 @@ def export(
         directory, window, bundles, layout, observed, outcomes, _part(advance, 0, passes)
     )
     layout.kinds = outcomes.kinds
-    reader = LogReader(directory)
+    entries = scan(directory, kinds={"decision"}, advance=_part(advance, 1, passes))
     rows = _Decisions(window)
     joined = 0
     with _writing(Path(to), layout.schema) as writer:
-        for chunk in _chunks(rows.of(reader, _part(advance, 1, passes)), _ROW_GROUP):
+        for chunk in _chunks(rows.of(entries), _ROW_GROUP):
             writer.write_batch(decisions_batch(chunk, layout, outcomes), row_group_size=_ROW_GROUP)
             joined += sum(bool(outcomes.of(one.checkpoint, one.decision_id)) for _, one in chunk)
     if outcomes_to is not None:
@@ -106,7 +107,7 @@ def export(
     if observations_to is not None:
         unwritten = 0
         with _writing(Path(observations_to), observations_schema(observed)) as writer:
-            again = observations.of(LogReader(directory), _part(advance, 2, passes))
+            again = observations.of(scan(directory, kinds={"observation"}, advance=_part(advance, 2, passes)))
             for seen in _chunks(again, _ROW_GROUP):
                 writer.write_batch(observations_batch(seen, observed), row_group_size=_ROW_GROUP)
     return Exported(
@@ -120,7 +121,7 @@ def export(
         orphans=len(outcomes) - joined,
         conflicts=tuple(outcomes.conflicts),
         unnamed=tuple(unnamed),
-        findings=tuple(reader.findings),
+        findings=tuple(entries.findings),
         observations=observations.written,
         observations_repeated=observations.repeated,
         observations_unwritten=unwritten,
@@ -148,15 +149,12 @@ class _Decisions:
         self.repeated = 0
         self.outside = 0
 
-    def of(self, reader: LogReader, advance: Advance | None) -> Iterator[tuple[int, DecisionRecord]]:
-        for sequence, record in reader.records(advance):
-            if record.WhichOneof("record") != "decision":
-                continue
-            decision = record.decision
+    def of(self, entries: LogScan) -> Iterator[tuple[int, DecisionRecord]]:
+        for sequence, _, decision in entries:
             if not self._window.holds(decision.decided_at_us):
                 self.outside += 1
                 continue
-            key = _key(decision.checkpoint, decision.decision_id)
+            key = record_key(decision.checkpoint, decision.decision_id)
             if key in self._seen:
                 self.repeated += 1
                 continue
@@ -174,24 +172,18 @@ class _Observations:
         self.written = 0
         self.repeated = 0
 
-    def of(self, reader: LogReader, advance: Advance | None) -> Iterator[tuple[int, ObservationRecord]]:
-        for sequence, record in reader.records(advance):
-            if record.WhichOneof("record") != "observation":
-                continue
-            observation, decision = record.observation, record.observation.decision
+    def of(self, entries: LogScan) -> Iterator[tuple[int, ObservationRecord]]:
+        for sequence, _, observation in entries:
+            decision = observation.decision
             if not self._window.holds(observation.answered_at_us):
                 continue
-            key = _key(decision.checkpoint, decision.decision_id, decision.lane, decision.bundle.hex())
+            key = record_key(decision.checkpoint, decision.decision_id, decision.lane, decision.bundle.hex())
             if key in self._seen:
                 self.repeated += 1
                 continue
             self._seen.add(key)
             self.written += 1
             yield sequence, observation
-
-
-def _key(*parts: str) -> bytes:
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).digest()
 
 
 def _gather(
@@ -206,16 +198,15 @@ def _gather(
     """The first pass; returns the digests whose bundle is not known, and how many observations there are."""
     unnamed: dict[str, None] = {}
     observations = 0
-    for sequence, record in LogReader(directory).records(advance):
-        kind = record.WhichOneof("record")
+    for sequence, kind, record in scan(directory, advance=advance):
         unknown: str | None = None
         if kind == "outcome":
-            outcomes.add(sequence, record.outcome)
-        elif kind == "decision" and window.holds(record.decision.decided_at_us):
-            unknown = layout.add(record.decision, bundles)
-        elif kind == "observation" and window.holds(record.observation.answered_at_us):
+            outcomes.add(sequence, record)
+        elif kind == "decision" and window.holds(record.decided_at_us):
+            unknown = layout.add(record, bundles)
+        elif kind == "observation" and window.holds(record.answered_at_us):
             observations += 1
-            unknown = observed.add(record.observation.decision, bundles)
+            unknown = observed.add(record.decision, bundles)
         if unknown is not None:
             unnamed[unknown] = None
     return list(unnamed), observations

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scorer.v1.log_pb2 import LogRecord
 
 Advance: TypeAlias = Callable[[int, int], None]
-"""Told the bytes read so far and the bytes in all."""
+"""Called with the bytes read so far and the bytes in all."""
 
 _RECORDS = 4096
 _BYTES = 8 << 20
@@ -22,11 +22,11 @@ _BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about the log that is worth telling."""
+    """A fault or peculiarity of a log's bytes."""
 
     kind: str
     severity: str
-    """``info``, ``warning`` (nothing that was promised is lost) or ``error``."""
+    """``info``, ``warning`` (no acknowledged record is lost) or ``error``."""
     segment: str
     offset: int
     bytes: int
@@ -51,7 +51,7 @@ class Segment:
 
 
 class LogReader:
-    """One pass over a log directory. Takes no lock and writes nothing.
+    """One pass over a log directory; takes no lock and writes nothing.
 
     Args:
         directory: The log.
@@ -69,30 +69,20 @@ class LogReader:
         self._raw = bridge.LogReader(fspath(directory), start_sequence)
 
     def payloads(self, advance: Advance | None = None) -> Iterator[tuple[int, bytes]]:
-        """Sequences and encoded records."""
+        """Yield sequences and encoded records."""
         while (batch := self._raw.next_batch(_RECORDS, _BYTES)) is not None:
             yield from zip(*batch, strict=True)
             if advance is not None:
                 advance(self._raw.bytes_read, self._raw.total_bytes)
 
     def records(self, advance: Advance | None = None) -> Iterator[tuple[int, LogRecord]]:
-        """Sequences and records."""
-        from google.protobuf.message import DecodeError
-
-        from scorer.v1.log_pb2 import LogRecord
-
+        """Yield sequences and whole records; `scorer.log.scan` yields them by their kind."""
         for sequence, payload in self.payloads(advance):
-            try:
-                yield sequence, LogRecord.FromString(payload)
-            except DecodeError:
-                raise LogError(
-                    f"record {sequence} is intact but no scorer.v1.LogRecord: another program wrote it; "
-                    "give the directory of a scorer server"
-                ) from None
+            yield sequence, decode(sequence, payload)
 
     @property
     def findings(self) -> list[Finding]:
-        """What was found so far; complete after the last record."""
+        """What is wrong with the log as far as it was read; complete after the last record."""
         found = json.loads(self._raw.findings())
         return [Finding(**{**one, "lost": one["lost"] and tuple(one["lost"])}) for one in found]
 
@@ -104,6 +94,25 @@ class LogReader:
         return [Segment(**{**one, "sequences": one["sequences"] and tuple(one["sequences"])}) for one in kept]
 
 
+def decode(sequence: int, payload: bytes) -> LogRecord:
+    """Decode a record.
+
+    Raises:
+        LogError: The bytes are intact but no record of a scorer log.
+    """
+    from google.protobuf.message import DecodeError
+
+    from scorer.v1.log_pb2 import LogRecord
+
+    try:
+        return LogRecord.FromString(payload)
+    except DecodeError:
+        raise LogError(
+            f"record {sequence} is intact but no scorer.v1.LogRecord: another program wrote it; "
+            "give the directory of a scorer server"
+        ) from None
+
+
 def is_serious(finding: Finding) -> bool:
-    """Whether a finding makes the log not what it should be."""
+    """Return whether a finding means that records are lost or damaged."""
     return finding.severity == "error"

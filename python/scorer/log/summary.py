@@ -1,4 +1,4 @@
-"""What is in a log, in numbers."""
+"""Counts of what a log holds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from os import PathLike
 
+from scorer.ids import digest_text
 from scorer.log.outcomes import OutcomeJoin
-from scorer.log.reading import Advance, Finding, LogReader, Segment
+from scorer.log.reading import Advance, Finding, Segment
+from scorer.log.scanning import scan
 
 
 @dataclass
 class Summary:
-    """A log in numbers."""
+    """Counts of a log's records, by kind, checkpoint, bundle and lane."""
 
     segments: list[Segment] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -23,7 +25,7 @@ class Summary:
     bundles: Counter[str] = field(default_factory=Counter)
     """Decisions by digest."""
     fallbacks: Counter[str] = field(default_factory=Counter)
-    """Decisions that the model's policy did not make, by "source (reason)"."""
+    """Fallback decisions, by "source (reason)"."""
     observations: Counter[str] = field(default_factory=Counter)
     """Observations by "checkpoint lane"."""
     unscored: Counter[str] = field(default_factory=Counter)
@@ -40,35 +42,32 @@ class Summary:
 
 
 def summarise(directory: str | PathLike[str], advance: Advance | None = None) -> Summary:
-    """Reads a whole log and counts.
+    """Read a whole log and count its records.
 
     Raises:
         LogError: The directory is no log or cannot be read.
     """
-    reader = LogReader(directory)
+    entries = scan(directory, advance=advance)
     summary = Summary()
-    for sequence, record in reader.records(advance):
-        kind = record.WhichOneof("record") or "unknown"
+    for sequence, kind, record in entries:
         summary.records[kind] += 1
         first = summary.sequences[0] if summary.sequences else sequence
         summary.sequences = (first, sequence)
         if kind == "outcome":
-            summary.outcomes.add(sequence, record.outcome)
+            summary.outcomes.add(sequence, record)
         elif kind == "observation":
-            seen = record.observation
-            lane = f"{seen.decision.checkpoint} {seen.decision.lane}"
+            lane = f"{record.decision.checkpoint} {record.decision.lane}"
             summary.observations[lane] += 1
-            if seen.error:
-                summary.unscored[f"{lane} ({seen.error})"] += 1
+            if record.error:
+                summary.unscored[f"{lane} ({record.error})"] += 1
         elif kind == "decision":
-            decision = record.decision
-            summary.checkpoints[decision.checkpoint] += 1
-            summary.bundles[f"sha256:{decision.bundle.hex()}"] += 1
-            if decision.fallback_source:
-                summary.fallbacks[f"{decision.fallback_source} ({decision.fallback_reason})"] += 1
-            at = decision.decided_at_us
+            summary.checkpoints[record.checkpoint] += 1
+            summary.bundles[digest_text(record.bundle)] += 1
+            if record.fallback_source:
+                summary.fallbacks[f"{record.fallback_source} ({record.fallback_reason})"] += 1
+            at = record.decided_at_us
             low, high = summary.decided_us or (at, at)
             summary.decided_us = (min(low, at), max(high, at))
-    summary.segments = reader.segments
-    summary.findings = reader.findings
+    summary.segments = entries.segments
+    summary.findings = entries.findings
     return summary

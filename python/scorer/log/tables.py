@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from scorer.ids import digest_text, eligible_actions
 from scorer.log.outcomes import OutcomeJoin, Reported
 
 if TYPE_CHECKING:
@@ -189,16 +190,12 @@ def is_action(decision: DecisionRecord) -> bool:
 
 def digest_of(decision: DecisionRecord) -> str:
     """``sha256:`` and 64 hexadecimal digits."""
-    return f"sha256:{decision.bundle.hex()}"
+    return digest_text(decision.bundle)
 
 
 def eligible(decision: DecisionRecord) -> list[bool]:
     """The eligible actions over the catalogue; no mask in the record means all of them."""
-    count = len(decision.pmf)
-    if not decision.eligible_mask:
-        return [True] * count
-    mask = np.frombuffer(decision.eligible_mask, np.uint8)
-    bits: list[bool] = np.unpackbits(mask, count=count, bitorder="little").astype(bool).tolist()
+    bits: list[bool] = eligible_actions(decision.eligible_mask, len(decision.pmf)).tolist()
     return bits
 
 

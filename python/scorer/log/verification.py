@@ -14,7 +14,8 @@ from scorer.errors import BundleError
 from scorer.log.bundles import BundleShelf
 from scorer.log.links import Links
 from scorer.log.outcomes import OutcomeJoin
-from scorer.log.reading import Advance, Finding, LogReader, Segment, is_serious
+from scorer.log.reading import Advance, Finding, Segment, is_serious
+from scorer.log.scanning import scan
 from scorer.log.tables import digest_of, is_action
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def verify(
     Raises:
         LogError: The directory is no log or cannot be read.
     """
-    reader = LogReader(directory)
+    entries = scan(directory, advance=advance)
     report = Verification()
     waiting: dict[tuple[str, _Check], list[tuple[int, DecisionRecord]]] = {}
     links = Links()
@@ -114,19 +115,18 @@ def verify(
         if len(rows) >= _CHUNK:
             check(digest, waiting.pop((digest, check)), bundles, report)
 
-    for sequence, record in reader.records(advance):
-        kind = record.WhichOneof("record") or "unknown"
+    for sequence, kind, record in entries:
         report.records[kind] += 1
         if kind == "outcome":
-            report.outcomes.add(sequence, record.outcome)
+            report.outcomes.add(sequence, record)
         elif kind == "decision":
-            take(sequence, record.decision, _check)
+            take(sequence, record, _check)
         elif kind == "observation":
-            links.add(sequence, record.observation)
-            if record.observation.error:
+            links.add(sequence, record)
+            if record.error:
                 report.unscored += 1
             else:
-                take(sequence, record.observation.decision, _check_observed)
+                take(sequence, record.decision, _check_observed)
     for (digest, check), rows in waiting.items():
         check(digest, rows, bundles, report)
     _note(
@@ -137,8 +137,8 @@ def verify(
         ],
     )
     report.orphans = links.orphans
-    report.segments = reader.segments
-    report.findings = reader.findings
+    report.segments = entries.segments
+    report.findings = entries.findings
     report.mismatches.sort(key=lambda one: one.sequence)
     return report
 

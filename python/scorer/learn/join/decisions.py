@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scorer.errors import BundleError
+from scorer.ids import eligible_actions, record_key
 from scorer.learn.join.catalogue import Layout
 from scorer.learn.join.findings import LATER, Findings
 from scorer.log.tables import digest_of, is_action
@@ -71,7 +71,7 @@ class Decisions:
     def add(self, sequence: int, decision: DecisionRecord) -> None:
         """Takes the next decision of the checkpoint."""
         note, name = self._findings.add, decision.decision_id
-        key = key_of(name)
+        key = record_key(name)
         if key in self._seen:
             note("repeated decision", name)
             return
@@ -103,7 +103,7 @@ class Decisions:
 
     def knows(self, decision_id: str) -> bool:
         """Whether the checkpoint has this decision, left out or not."""
-        return key_of(decision_id) in self._seen
+        return record_key(decision_id) in self._seen
 
     @property
     def newest(self) -> Layout | None:
@@ -188,11 +188,6 @@ class Decisions:
         return sound
 
 
-def key_of(decision_id: str) -> bytes:
-    """Sixteen bytes that stand for an id: a set of them is small enough for long logs."""
-    return hashlib.blake2b(decision_id.encode(), digest_size=16).digest()
-
-
 def _block(rows: Sequence[tuple[int, DecisionRecord]], layout: Layout) -> Block:
     decisions = [decision for _, decision in rows]
     count, width = len(rows), len(layout.actions)
@@ -204,21 +199,11 @@ def _block(rows: Sequence[tuple[int, DecisionRecord]], layout: Layout) -> Block:
         lane=[one.lane for one in decisions],
         time_us=np.array([one.decided_at_us for one in decisions], dtype=np.int64),
         context=np.array([list(one.features) for one in decisions], dtype=np.float32).reshape(count, -1),
-        eligible=np.stack([_mask(one.eligible_mask, width) for one in decisions]),
+        eligible=np.stack([eligible_actions(one.eligible_mask, width) for one in decisions]),
         pmf=np.array([list(one.pmf) for one in decisions], dtype=np.float64),
         action=np.array([one.action_index for one in decisions], dtype=np.int64),
         propensity=np.array([one.propensity for one in decisions], dtype=np.float64),
     )
-
-
-def _mask(packed: bytes, width: int) -> Bools:
-    """A record's eligible actions; no mask means all of them."""
-    if not packed:
-        return np.ones(width, dtype=bool)
-    bits = np.zeros(width, dtype=bool)
-    found = np.unpackbits(np.frombuffer(packed, np.uint8), count=width, bitorder="little")
-    bits[: len(found)] = found
-    return bits
 
 
 def _take(block: Block, at: npt.NDArray[np.intp]) -> Block:

@@ -21,7 +21,8 @@ from scorer.learn.join.findings import LATER, Finding, Findings
 from scorer.learn.join.maturity import windows
 from scorer.learn.join.rates import Dependence, Rate, dependence, rates, windows_passed
 from scorer.learn.join.settings import JoinSettings
-from scorer.log import LogReader, OutcomeJoin
+from scorer.log import LogScan, OutcomeJoin, scan
+from scorer.log.scanning import UNKNOWN
 from scorer.log.tables import is_action
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def join(
     settings = settings or JoinSettings()
     findings = Findings()
     since = 0 if settings.days is None else as_of_ms * 1000 - round(settings.days * 86_400e6)
-    reader = LogReader(directory)
+    entries = scan(directory, checkpoint=checkpoint, advance=advance)
     points: dict[str, _Point] = {}
 
     def point_of(name: str) -> _Point:
@@ -119,17 +120,14 @@ def join(
             points[name] = _Point(shelf, settings, as_of_ms, since)
         return points[name]
 
-    for sequence, record in reader.records(advance):
-        kind = record.WhichOneof("record")
-        if kind is None:
+    for sequence, kind, record in entries:
+        if kind == "decision":
+            point_of(record.checkpoint).decision(sequence, record)
+        elif kind == "outcome":
+            point_of(record.checkpoint).outcome(sequence, record)
+        elif kind == UNKNOWN:
             findings.add("unknown record", f"sequence {sequence}")
-        elif kind == "decision":
-            one = record.decision
-            if checkpoint in {None, one.checkpoint}:
-                point_of(one.checkpoint).decision(sequence, one)
-        elif kind == "outcome" and checkpoint in {None, record.outcome.checkpoint}:
-            point_of(record.outcome.checkpoint).outcome(sequence, record.outcome)
-    _note_damage(reader, findings)
+    _note_damage(entries, findings)
     name, point = _chosen(points, checkpoint)
     point.decisions.finish()
     return _joined(name, point, settings, as_of_ms, findings)
@@ -247,8 +245,8 @@ def _note_weeks(experience: Experience, findings: Findings) -> None:
             )
 
 
-def _note_damage(reader: LogReader, findings: Findings) -> None:
-    for one in reader.findings:
+def _note_damage(entries: LogScan, findings: Findings) -> None:
+    for one in entries.findings:
         name = _DAMAGE.get(one.kind)
         if name is not None:
             lost = one.lost[1] - one.lost[0] + 1 if one.lost else 1

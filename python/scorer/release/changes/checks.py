@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scorer.ids import file_digest, hex_of
 from scorer.release.changes import fit
 from scorer.release.model import PLATFORM, ChangeRequest
 
@@ -51,7 +52,7 @@ def verify(about: About) -> Checked:
     """Compares every file with the manifest, and the manifest with the digest."""
     path = about.bundles.local(about.change.bundle)
     manifest = (path / "manifest.json").read_bytes()
-    digits = about.change.bundle.removeprefix("sha256:")
+    digits = hex_of(about.change.bundle)
     if hashlib.sha256(manifest.replace(digits.encode(), b"0" * 64)).hexdigest() != digits:
         return Checked(False, "manifest.json is not the one that the digest names; upload the bundle again")
     listed = json.loads(manifest)["files"]
@@ -62,7 +63,7 @@ def verify(about: About) -> Checked:
             False, f"{', '.join(other)}: listed and not there, or there and not listed; build it again"
         )
     for name, entry in sorted(listed.items()):
-        if f"sha256:{_sha256(path / name)}" != entry["sha256"]:
+        if file_digest(path / name) != entry["sha256"]:
             return Checked(False, f"{name} is not what the manifest lists; upload the bundle again")
     return Checked(True, f"{len(listed)} files as listed")
 
@@ -153,14 +154,6 @@ def _column(feature: dict[str, Any], random: Any) -> Any:
     if low is not None:
         return low + values
     return values if high is None else high - values
-
-
-def _sha256(file: Path) -> str:
-    found = hashlib.sha256()
-    with file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
 
 
 RUN: dict[str, Callable[[About], Checked]] = {

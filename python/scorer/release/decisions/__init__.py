@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scorer.errors import LogError, ScorerError
+from scorer.ids import digest_text
 from scorer.log.bundles import BundleShelf
+from scorer.log.index import DecisionIndex
 from scorer.log.outcomes import OutcomeJoin
+from scorer.log.scanning import Entry
+from scorer.log.segments import entries_at
+from scorer.log.tail import KEPT, Tail
 from scorer.release.decisions import shapes
-from scorer.release.decisions.index import DecisionIndex
-from scorer.release.decisions.segments import records_at
-from scorer.release.decisions.tail import KEPT, Tail
 from scorer.release.errors import NotFoundError, UnreachableError
 from scorer.release.model import Actor
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from scorer.release.bundles import Bundles
     from scorer.release.fleet import Fleet
     from scorer.release.settings import Settings
-    from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord
+    from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
 
 _PATIENCE = 5.0
 """Seconds that a search may spend on what the index does not have yet."""
@@ -72,30 +74,29 @@ class Decisions:
             complete, problems = self._update()
             places = self._index.places(decision_id)
         found = [
-            (log, sequence, record)
-            for log, sequence, record in self._records(places)
-            if _about(record, decision_id) in wanted
+            (log, entry)
+            for log, entry in self._entries(places)
+            if entry.decision_id == decision_id and entry.checkpoint in wanted
         ]
-        decided = [one for one in found if one[2].WhichOneof("record") == "decision"]
+        decided = [one for one in found if one[1].kind == "decision"]
         if not decided:
             raise self._not_found(decision_id, complete, problems)
-        decided.sort(key=lambda one: (one[2].decision.decided_at_us, one[1]))
+        decided.sort(key=lambda one: (one[1].record.decided_at_us, one[1].sequence))
         # Of one id and checkpoint the first record wins; of several checkpoints the newest decision is shown.
-        firsts: dict[str, tuple[Path, int, LogRecord]] = {}
-        for one in decided:
-            firsts.setdefault(one[2].decision.checkpoint, one)
-        log, sequence, record = list(firsts.values())[-1]
-        decision = record.decision
-        same = [one for one in found if _about(one[2], decision_id) == decision.checkpoint]
+        firsts: dict[str, tuple[Path, Entry]] = {}
+        for log, entry in decided:
+            firsts.setdefault(entry.record.checkpoint, (log, entry))
+        log, (sequence, _, decision) = list(firsts.values())[-1]
+        same = [one for one in found if one[1].checkpoint == decision.checkpoint]
         join, servers = _joined(same, self._logs)
         return {
             "decision": {**shapes.decision_shape(decision, self._logs[log]), "sequence": sequence},
             "features": self._features(decision),
             "choices": self._choices(decision),
             "observations": [
-                self._observation(one.observation, self._logs[where])
-                for where, _, one in same
-                if one.WhichOneof("record") == "observation"
+                self._observation(entry.record, self._logs[where])
+                for where, entry in same
+                if entry.kind == "observation"
             ],
             "outcomes": shapes.outcomes_shape(join, servers),
             "conflicts": [
@@ -104,9 +105,9 @@ class Decisions:
                 for one in join.conflicts
             ],
             "also": [
-                shapes.decision_shape(one.decision, self._logs[where])
-                for where, number, one in decided
-                if (where, number) != (log, sequence)
+                shapes.decision_shape(entry.record, self._logs[where])
+                for where, entry in decided
+                if (where, entry.sequence) != (log, sequence)
             ],
         }
 
@@ -152,11 +153,11 @@ class Decisions:
                 problems.append(f'server "{server}": {error}')
         return complete, problems
 
-    def _records(self, places: Mapping[Path, Sequence[int]]) -> Iterator[tuple[Path, int, LogRecord]]:
+    def _entries(self, places: Mapping[Path, Sequence[int]]) -> Iterator[tuple[Path, Entry]]:
         for log, sequences in places.items():
             if log in self._logs:
-                for sequence, record in records_at(log, sequences):
-                    yield log, sequence, record
+                for entry in entries_at(log, sequences):
+                    yield log, entry
 
     def _not_found(self, decision_id: str, complete: bool, problems: Sequence[str]) -> ScorerError:
         what = f'decision "{decision_id}"'
@@ -185,13 +186,13 @@ class Decisions:
         return shelf
 
     def _features(self, decision: DecisionRecord, absent: Sequence[int] = ()) -> list[dict[str, Any]]:
-        digest = f"sha256:{decision.bundle.hex()}"
+        digest = digest_text(decision.bundle)
         shelf = self._bundle(digest)
         schema = None if shelf is None else shelf.schema(digest)
         return shapes.features_shape(decision, schema, absent)
 
     def _choices(self, decision: DecisionRecord) -> list[dict[str, Any]]:
-        digest = f"sha256:{decision.bundle.hex()}"
+        digest = digest_text(decision.bundle)
         shelf = self._bundle(digest)
         return shapes.choices_shape(decision, () if shelf is None else shelf.catalogue(digest))
 
@@ -203,28 +204,16 @@ class Decisions:
         }
 
 
-def _about(record: LogRecord, decision_id: str) -> str | None:
-    """The checkpoint that a record is of, if it speaks of this very decision."""
-    kind = record.WhichOneof("record")
-    if kind == "observation":
-        about: Any = record.observation.decision
-    elif kind in ("decision", "outcome"):
-        about = getattr(record, kind)
-    else:
-        return None
-    return str(about.checkpoint) if about.decision_id == decision_id else None
-
-
 def _joined(
-    found: Sequence[tuple[Path, int, LogRecord]], logs: Mapping[Path, str]
+    found: Sequence[tuple[Path, Entry]], logs: Mapping[Path, str]
 ) -> tuple[OutcomeJoin, dict[int, str]]:
     """Outcomes in the order in which they were received, whichever server was told."""
     join = OutcomeJoin()
     servers: dict[int, str] = {}
     reports = [
-        (one.outcome.received_at_us, sequence, log, one.outcome)
-        for log, sequence, one in found
-        if one.WhichOneof("record") == "outcome"
+        (entry.record.received_at_us, entry.sequence, log, entry.record)
+        for log, entry in found
+        if entry.kind == "outcome"
     ]
     for at, (_, _, log, outcome) in enumerate(sorted(reports, key=lambda report: report[:2])):
         # The place in this order stands for the sequence: two logs may have the same.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scorer.ids import digest_text
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.tables import digest_of, eligible, is_action
 
@@ -49,7 +50,7 @@ def observation_shape(record: ObservationRecord, server: str) -> dict[str, Any]:
         "error": record.error,
         "flipped": not record.error and own != told,
         "live_lane": record.live_lane,
-        "live_bundle": f"sha256:{record.live_bundle.hex()}",
+        "live_bundle": digest_text(record.live_bundle),
         **{name: _number(getattr(record, name)) for name in live},
     }
 

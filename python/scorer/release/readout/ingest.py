@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from scorer.errors import LogError
+from scorer.log import Entry, scan
+from scorer.log.segments import log_identity
 from scorer.release.fleet import Fleet, Member
 from scorer.release.model import ChangeState
 from scorer.release.readout import parts, rows
@@ -115,8 +117,6 @@ class Collector:
         return found
 
     def _read(self, member: Member, watched: Collection[str], until: float) -> int:
-        from scorer.log import LogReader
-
         assert member.log is not None  # noqa: S101 - the caller looked
         progress, known = self._progress(member), log_identity(member.log)
         if known is None:
@@ -131,9 +131,9 @@ class Collector:
         parts.drop_from(folder, progress.next)
         done = 0
         try:
-            reader = LogReader(member.log, progress.next)
-            records = (one for one in reader.payloads() if one[0] >= progress.next)
-            while batch := list(islice(records, self._batch)):
+            entries = scan(member.log, start_sequence=progress.next)
+            following = iter(entries)
+            while batch := list(islice(following, self._batch)):
                 progress = self._take(member, folder, progress, batch, watched)
                 done += len(batch)
                 if time.monotonic() > until:
@@ -141,7 +141,7 @@ class Collector:
         except (LogError, OSError) as error:
             self._keep(member, _noted(progress, f"the log of {member.name} cannot be read: {error}"))
             return done
-        for finding in reader.findings:
+        for finding in entries.findings:
             if finding.severity == "error":
                 lost = "" if finding.lost is None else f", records {finding.lost[0]} to {finding.lost[1]}"
                 progress = _noted(progress, f"the log of {member.name} is damaged ({finding.kind}{lost})")
@@ -153,37 +153,31 @@ class Collector:
         member: Member,
         folder: Path,
         progress: Progress,
-        batch: Sequence[tuple[int, bytes]],
+        batch: Sequence[Entry],
         watched: Collection[str],
     ) -> Progress:
         """Writes the parts of a batch, then the cursor, in this order: a kill between repeats them."""
-        from scorer.v1.log_pb2 import LogRecord
-
-        first, last = batch[0][0], batch[-1][0]
+        first, last = batch[0].sequence, batch[-1].sequence
         if progress.next and first > progress.next:
             gone = f"records {progress.next} to {first - 1} of {member.name}'s log"
             progress = _noted(progress, f"{gone} were gone before they were read")
         kept: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         schemas: dict[tuple[str, str], pa.Schema] = {}
-        for sequence, payload in batch:
-            record = LogRecord.FromString(payload)
-            kind = record.WhichOneof("record")
+        for sequence, kind, record in batch:
             if kind == "decision":
-                decision = record.decision
-                self._remembered.add(decision)
-                if decision.checkpoint in watched:
-                    place = decision.checkpoint, parts.ANSWERS
-                    kept[place].append(rows.answer_row(sequence, decision))
+                self._remembered.add(record)
+                if record.checkpoint in watched:
+                    place = record.checkpoint, parts.ANSWERS
+                    kept[place].append(rows.answer_row(sequence, record))
                     schemas[place] = parts.ANSWERED
             elif kind == "observation":
-                seen = record.observation.decision
-                place = seen.checkpoint, seen.lane
-                row = rows.observation_row(sequence, record.observation, self._remembered, self._schemas)
+                place = record.decision.checkpoint, record.decision.lane
+                row = rows.observation_row(sequence, record, self._remembered, self._schemas)
                 kept[place].append(row)
                 schemas[place] = parts.OBSERVATIONS
             elif kind == "outcome":
-                place = record.outcome.checkpoint, parts.OUTCOMES
-                kept[place].append(rows.outcome_row(sequence, record.outcome))
+                place = record.checkpoint, parts.OUTCOMES
+                kept[place].append(rows.outcome_row(sequence, record))
                 schemas[place] = parts.OUTCOME
         for (checkpoint, lane), own in kept.items():
             target = folder / checkpoint / lane
@@ -247,23 +241,6 @@ def counter(status: Any) -> dict[str, Any]:
     own["failed"] = sum(int(count) for count in failed.values())
     own["stuck"] = bool(status.get("stuck", False))
     return own
-
-
-def log_identity(directory: Path) -> str | None:
-    """Which log a directory holds: its id, as in the header of every segment; None where there is none."""
-    try:
-        segments = sorted(directory.glob("*.seg"))
-    except OSError:
-        return None
-    for segment in segments:
-        try:
-            with segment.open("rb") as file:
-                header = file.read(32)
-        except OSError:
-            continue
-        if len(header) == 32 and header.startswith(b"scorerDL"):
-            return header[16:32].hex()
-    return None
 
 
 def _noted(progress: Progress, note: str) -> Progress:

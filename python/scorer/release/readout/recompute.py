@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from scorer.bundle import Bundle
+from scorer.ids import eligible_actions
 
 SAMPLE = 2_000
 
@@ -31,7 +32,7 @@ def parity(bundle: Bundle, rows: Sequence[dict[str, Any]]) -> tuple[int, float] 
     chosen = [place.get(row["label"]) for row in rows]
     if any(one is None for one in chosen):
         return len(rows), math.inf
-    masks = np.stack([_mask(row["eligible"], len(place)) for row in rows])
+    masks = np.stack([eligible_actions(row["eligible"], len(place)) for row in rows])
     pmf, rewards = bundle.evaluate(matrix, eligible=masks)
     at = np.arange(len(rows)), np.array(chosen)
     drawn = np.array([row["propensity"] for row in rows])
@@ -41,9 +42,3 @@ def parity(bundle: Bundle, rows: Sequence[dict[str, Any]]) -> tuple[int, float] 
 def _apart(offline: Any, served: Any) -> float:
     apart = np.abs(offline - served)
     return float(apart.max()) if np.isfinite(apart).all() else math.inf
-
-
-def _mask(packed: bytes | None, count: int) -> Any:
-    if not packed:
-        return np.ones(count, dtype=bool)
-    return np.unpackbits(np.frombuffer(packed, np.uint8), count=count, bitorder="little").astype(bool)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scorer.ids import decision_key, digest_text, eligible_actions
 from scorer.release.gates.evidence import DIFFERENT, EQUAL, UNKNOWN
 from scorer.release.readout.schemas import Schemas
 
@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord, OutcomeRecord
 
 _REMEMBERED = 50_000
-
-
-def key_of(decision_id: str) -> int:
-    """What lanes and outcomes are joined by: 64 bits of a hash of the id."""
-    return int.from_bytes(hashlib.blake2b(decision_id.encode(), digest_size=8).digest(), "little")
-
-
-def digest_of(raw: bytes) -> str:
-    """A bundle's digest; empty of nothing."""
-    return f"sha256:{raw.hex()}" if raw else ""
 
 
 class Remembered:
@@ -47,7 +37,7 @@ class Remembered:
         if found is None:
             return None
         pmf = np.array(found.pmf) if found.pmf else None
-        return digest_of(found.bundle), np.array(found.features, dtype=np.float32), pmf
+        return digest_text(found.bundle), np.array(found.features, dtype=np.float32), pmf
 
 
 def observation_row(
@@ -55,14 +45,14 @@ def observation_row(
 ) -> dict[str, Any]:
     """An observation with what the answer tells of it."""
     own = record.decision
-    digest, live_digest = digest_of(own.bundle), digest_of(record.live_bundle)
+    digest, live_digest = digest_text(own.bundle), digest_text(record.live_bundle)
     is_action = bool(own.pmf or own.action or record.live_action)
     found = remembered.of(own.checkpoint, own.decision_id)
     features = np.array(own.features, dtype=np.float32)
     row: dict[str, Any] = {
         "sequence": sequence,
         "decision_id": own.decision_id,
-        "key": key_of(own.decision_id),
+        "key": decision_key(own.decision_id),
         "at": record.answered_at_us or own.decided_at_us,
         "bundle": digest,
         "live_lane": record.live_lane,
@@ -98,10 +88,10 @@ def answer_row(sequence: int, decision: DecisionRecord) -> dict[str, Any]:
     is_action = bool(decision.pmf or decision.action)
     return {
         "sequence": sequence,
-        "key": key_of(decision.decision_id),
+        "key": decision_key(decision.decision_id),
         "at": decision.decided_at_us,
         "lane": decision.lane,
-        "bundle": digest_of(decision.bundle),
+        "bundle": digest_text(decision.bundle),
         "score": decision.expected_reward if is_action else decision.score,
         "label": decision.action if is_action else decision.decision,
         "fallback": decision.fallback_reason,
@@ -114,7 +104,7 @@ def outcome_row(sequence: int, outcome: OutcomeRecord) -> dict[str, Any]:
     """What became known."""
     return {
         "sequence": sequence,
-        "key": key_of(outcome.decision_id),
+        "key": decision_key(outcome.decision_id),
         "kind": outcome.kind,
         "value": outcome.value,
         "revision": outcome.revision,
@@ -142,11 +132,11 @@ def _action(
 ) -> dict[str, Any]:
     own = record.decision
     pmf = np.array(own.pmf)
-    actions = schemas.actions(digest_of(own.bundle))
+    actions = schemas.actions(digest_text(own.bundle))
     row: dict[str, Any] = {"propensity": own.propensity, "live_propensity": record.live_propensity}
     if len(pmf) != len(actions) or not len(pmf):
         return row
-    eligible = _eligible(own.eligible_mask, len(pmf))
+    eligible = eligible_actions(own.eligible_mask, len(pmf))
     row["least"] = float(pmf[eligible].min()) if eligible.any() else None
     row["top"] = actions[int(pmf.argmax())]
     place = {action: at for at, action in enumerate(actions)}
@@ -163,9 +153,3 @@ def _action(
             row["distance"] = sum(abs(live.get(one, 0.0) - ours.get(one, 0.0)) for one in both) / 2
             row["live_top"] = names[int(found[2].argmax())]
     return row
-
-
-def _eligible(mask: bytes, count: int) -> Any:
-    if not mask:
-        return np.ones(count, dtype=bool)
-    return np.unpackbits(np.frombuffer(mask, np.uint8), count=count, bitorder="little").astype(bool)

@@ -6,9 +6,10 @@ from collections import deque
 from pathlib import Path
 from threading import Lock
 
-from scorer.log import LogReader
-from scorer.release.decisions.segments import segment_files
-from scorer.v1.log_pb2 import DecisionRecord, LogRecord
+from scorer.log.reading import LogReader
+from scorer.log.scanning import entry_of
+from scorer.log.segments import segment_files
+from scorer.v1.log_pb2 import DecisionRecord
 
 KEPT = 500
 """Decisions per checkpoint."""
@@ -44,10 +45,9 @@ class Tail:
             self._next = segments[:2][-1].first if segments else 0
             self._identity = segments[0].log if segments else b""
         payloads = deque(LogReader(self._log, self._next).payloads(), maxlen=_LOOKED_AT)
-        for _, payload in payloads:
-            record = LogRecord.FromString(payload)
-            if record.WhichOneof("record") == "decision":
-                decision = record.decision
-                self._newest.setdefault(decision.checkpoint, deque(maxlen=KEPT)).append(decision)
+        for sequence, payload in payloads:
+            _, kind, record = entry_of(sequence, payload)
+            if kind == "decision":
+                self._newest.setdefault(record.checkpoint, deque(maxlen=KEPT)).append(record)
         if payloads:
             self._next = payloads[-1][0] + 1

@@ -7,17 +7,16 @@ milliseconds for what came since; finding one is a look-up and the reading of a 
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
-import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
-from scorer.log import LogReader
-from scorer.release.decisions.segments import SegmentFile, segment_files
-from scorer.v1.log_pb2 import LogRecord
+from scorer.ids import decision_key
+from scorer.log.reading import LogReader
+from scorer.log.scanning import scan
+from scorer.log.segments import SegmentFile, segment_files
 
 _CHUNK = 20_000
 
@@ -69,7 +68,7 @@ class DecisionIndex:
             rows = self._open().execute(
                 "SELECT logs.path, sequence FROM entries JOIN logs ON logs.id = log WHERE entries.id = ? "
                 "ORDER BY logs.path, sequence",
-                (_hash(decision_id),),
+                (decision_key(decision_id, signed=True),),
             )
             found: dict[Path, list[int]] = {}
             for path, sequence in rows:
@@ -91,7 +90,7 @@ class DecisionIndex:
     def _update(self, log: Path, deadline: float) -> bool:
         segments = segment_files(log)
         if not segments:
-            LogReader(log)  # says so where it is no log
+            LogReader(log)  # raises where it is no log
             return True
         log_id = self._log(log, segments)
         rows = self._open().execute("SELECT number, upto, done FROM segments WHERE log = ?", (log_id,))
@@ -109,13 +108,12 @@ class DecisionIndex:
     ) -> bool:
         """Takes in one segment from `upto` on, up to where the next one begins; False if time ran out."""
         rows: list[tuple[int, int, int]] = []
-        for sequence, payload in LogReader(log, upto).payloads():
-            if following is not None and sequence >= following:
+        for entry in scan(log, start_sequence=upto):
+            if following is not None and entry.sequence >= following:
                 break
-            upto = sequence + 1
-            decision_id = _decision_id(payload)
-            if decision_id is not None:
-                rows.append((_hash(decision_id), log_id, sequence))
+            upto = entry.sequence + 1
+            if entry.decision_id is not None:
+                rows.append((decision_key(entry.decision_id, signed=True), log_id, entry.sequence))
             if len(rows) >= _CHUNK:
                 self._keep(rows, log_id, segment.number, upto, done=False)
                 rows = []
@@ -181,19 +179,3 @@ class DecisionIndex:
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         self._connection = self._connected()
         return self._connection
-
-
-def _hash(decision_id: str) -> int:
-    digest = hashlib.blake2b(decision_id.encode(), digest_size=8).digest()
-    number: int = struct.unpack("<q", digest)[0]
-    return number
-
-
-def _decision_id(payload: bytes) -> str | None:
-    record = LogRecord.FromString(payload)
-    kind = record.WhichOneof("record")
-    if kind == "decision":
-        return record.decision.decision_id
-    if kind == "observation":
-        return record.observation.decision.decision_id
-    return record.outcome.decision_id if kind == "outcome" else None

@@ -6,12 +6,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from scorer.log import LogReader
-
-if TYPE_CHECKING:
-    from scorer.v1.log_pb2 import LogRecord
+from scorer.log.reading import LogReader
+from scorer.log.scanning import Entry, entry_of
 
 # Passing over so many records costs less than opening a reader, which begins at a segment's start.
 _NEAR = 20_000
@@ -30,7 +27,7 @@ class SegmentFile:
 
 
 def segment_files(directory: Path) -> list[SegmentFile]:
-    """The segments whose headers can be read, newest first. One without is read with the one before it."""
+    """Return the segments whose headers can be read, newest first; others are read with their predecessor."""
     found = []
     for path in directory.glob("*.seg"):
         try:
@@ -44,13 +41,20 @@ def segment_files(directory: Path) -> list[SegmentFile]:
     return sorted(found, key=lambda one: one.number, reverse=True)
 
 
-def records_at(directory: Path, sequences: Iterable[int]) -> Iterator[tuple[int, LogRecord]]:
-    """The records of some sequences, in order; those that are gone are left out.
+def log_identity(directory: Path) -> str | None:
+    """Return the id of the log in a directory as 32 hexadecimal digits, None where there is no log yet."""
+    try:
+        segments = segment_files(directory)
+    except OSError:
+        return None
+    return segments[-1].log.hex() if segments else None
+
+
+def entries_at(directory: Path, sequences: Iterable[int]) -> Iterator[Entry]:
+    """Yield the entries of some sequences, in order; those that are gone are left out.
 
     Costs at most one segment's bytes for each stretch of sequences that are near one another.
     """
-    from scorer.v1.log_pb2 import LogRecord
-
     payloads: Iterator[tuple[int, bytes]] = iter(())
     at, payload = -_NEAR - 1, b""
     for wanted in sorted(set(sequences)):
@@ -62,4 +66,4 @@ def records_at(directory: Path, sequences: Iterable[int]) -> Iterator[tuple[int,
                 return
             at, payload = following
         if at == wanted:
-            yield at, LogRecord.FromString(payload)
+            yield entry_of(at, payload)

@@ -1,0 +1,119 @@
+"""One pass over a log: the records of some kinds, of some checkpoint, in sequence order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from os import PathLike
+from typing import Any, NamedTuple
+
+from scorer.log.reading import Advance, Finding, LogReader, Segment, decode
+
+UNKNOWN = "unknown"
+"""Kind of a record that this version has no message for."""
+
+
+class Entry(NamedTuple):
+    """One record of a log.
+
+    Attributes:
+        sequence: Its number in the log, without gaps.
+        kind: `decision`, `observation`, `outcome`, `lane_table`, `recovery`, or `unknown` for one of a newer
+            version.
+        record: The `DecisionRecord`, `ObservationRecord`, ... of that kind; None if unknown.
+    """
+
+    sequence: int
+    kind: str
+    record: Any
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Name of the checkpoint; None for a record that is of no checkpoint."""
+        about = self._about()
+        return None if about is None else str(about.checkpoint)
+
+    @property
+    def decision_id(self) -> str | None:
+        """Id of the decision that the record is about; None for a record that is about no decision."""
+        about = self._about()
+        return None if about is None else str(about.decision_id)
+
+    def _about(self) -> Any:
+        if self.kind == "observation":
+            return self.record.decision
+        return self.record if self.kind in {"decision", "outcome"} else None
+
+
+class LogScan:
+    """Iterates over the entries of a log; see `scan`."""
+
+    def __init__(
+        self,
+        directory: str | PathLike[str],
+        kinds: Collection[str],
+        checkpoint: str | None,
+        start_sequence: int,
+        advance: Advance | None,
+    ) -> None:
+        self._reader = LogReader(directory, start_sequence)
+        self._kinds, self._checkpoint = kinds, checkpoint
+        self._start, self._advance = start_sequence, advance
+
+    def __iter__(self) -> Iterator[Entry]:
+        for sequence, payload in self._reader.payloads(self._advance):
+            if sequence < self._start:
+                # The reader starts at the beginning of a segment.
+                continue
+            entry = entry_of(sequence, payload)
+            if self._kinds and entry.kind not in self._kinds:
+                continue
+            if self._checkpoint is not None and entry.checkpoint not in {None, self._checkpoint}:
+                continue
+            yield entry
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is wrong with the log's bytes as far as they were read; complete after the last entry."""
+        return self._reader.findings
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments read so far."""
+        return self._reader.segments
+
+
+def scan(
+    directory: str | PathLike[str],
+    *,
+    kinds: Collection[str] = (),
+    checkpoint: str | None = None,
+    start_sequence: int = 0,
+    advance: Advance | None = None,
+) -> LogScan:
+    """Read a log once, from its first record or from a sequence on.
+
+    Args:
+        directory: The log; a server may be writing it meanwhile.
+        kinds: Kinds of records to return; all unless given.
+        checkpoint: Return the records of this checkpoint and those that are of none; all unless given.
+        start_sequence: First record of interest. Segments that end before it are not read.
+        advance: Called with the bytes read so far and the bytes in all.
+
+    Returns:
+        Entries in sequence order, to be iterated over once; then `findings` and `segments`.
+
+    Raises:
+        LogError: The directory is no log, cannot be read, or holds another program's records.
+    """
+    return LogScan(directory, kinds, checkpoint, start_sequence, advance)
+
+
+def entry_of(sequence: int, payload: bytes) -> Entry:
+    """Decode a record and return it by its kind.
+
+    Raises:
+        LogError: The bytes are no record of a scorer log.
+    """
+    record = decode(sequence, payload)
+    kind = record.WhichOneof("record")
+    return Entry(sequence, UNKNOWN, None) if kind is None else Entry(sequence, kind, getattr(record, kind))
