@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fleet import FakeFleet
+from fleet import FakeFleet, one_by_one
 from sqlalchemy import Connection, event, insert, select
 
 from scorer.errors import RegistryUnavailableError
@@ -41,6 +41,7 @@ from scorer.release.checkpoints import Checkpoints
 from scorer.release.errors import NotFoundError
 from scorer.release.fleet import Member
 from scorer.release.lanes import recorded
+from scorer.release.lanes.alerts import Alerts
 from scorer.release.lanes.reconcile import Reconciler
 from scorer.release.model import (
     Actor,
@@ -289,7 +290,16 @@ class World:
         self.access = Access(store, self.audit, now=now)
         self.told = Told()
         self.calendar = Calendar(store, settings, self.audit, now=now)
-        self.reconciler = Reconciler(store, settings, self.fleet, self.registry, self.audit, now=now)  # type: ignore[arg-type]
+        self.reconciler = Reconciler(
+            store,
+            settings,
+            self.fleet,
+            self.registry,  # type: ignore[arg-type]
+            self.audit,
+            now=now,
+            alerts=Alerts(self.audit, self.told, now=now),
+            spread=one_by_one,
+        )
         self.changes = Changes(
             store,
             settings,

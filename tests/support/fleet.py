@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from scorer.control.lanes import Lane, check_apart, check_lanes, check_observers
 from scorer.errors import ScorerError
-from scorer.release.errors import NotFoundError, RefusedError, UnreachableError
-from scorer.release.fleet import CheckpointStatus, Fleet, Member, MemberStatus
+from scorer.release.errors import NotFoundError, RefusedError, StaleError, UnreachableError
+from scorer.release.fleet import BrokenGlass, CheckpointStatus, Fleet, Member, MemberStatus
 from scorer.release.model import LaneSpec
 
 
@@ -74,6 +75,8 @@ class FakeFleet(Fleet):
         answer: Mapping[str, str] | None = None,
     ) -> None:
         self._members = tuple(members)
+        self._status_seconds = 2.0
+        self.platform = "platform"
         self.refuse: dict[str, str] = {}
         """Digest to reason: what no member loads."""
         self.known: set[str] | None = None
@@ -145,6 +148,22 @@ class FakeFleet(Fleet):
             status = replace(status, observe=tuple(observe))
         self._held[name].put(checkpoint, status)
 
+    def break_glass(
+        self, name: str, checkpoint: str, answer: Sequence[LaneSpec], *, by: str, reason: str, at: datetime
+    ) -> None:
+        """Somebody changes a managed checkpoint at the command line with --break-glass."""
+        held = self._held[name]
+        glass = BrokenGlass(at, by, reason, held.version + 1)
+        held.put(checkpoint, replace(held.checkpoints[checkpoint], answer=tuple(answer), break_glass=glass))
+
+    def drift(self, name: str, checkpoint: str, digest: str) -> None:
+        """The server reports that its alias was moved to this digest, which it does not serve."""
+        held = self._held[name]
+        held.checkpoints = {
+            **held.checkpoints,
+            checkpoint: replace(held.checkpoints[checkpoint], drift=digest),
+        }
+
     def count(self, name: str, checkpoint: str, lane: str, **counters: Any) -> None:
         """What the member's status says of an observe lane from now on."""
         self._held[name].counters.setdefault((checkpoint, lane), {}).update(counters)
@@ -179,9 +198,17 @@ class FakeFleet(Fleet):
             role=held.role,
         )
 
-    def set_answer(self, member: Member, checkpoint: str, lanes: Sequence[LaneSpec], *, reason: str) -> None:
+    def set_answer(
+        self,
+        member: Member,
+        checkpoint: str,
+        lanes: Sequence[LaneSpec],
+        *,
+        reason: str,
+        expected: int | None = None,
+    ) -> int:
         held = self._held[member.name]
-        status = self._asked(member, "set_answer", checkpoint, lanes, reason)
+        status = self._asked(member, "set_answer", checkpoint, lanes, reason, expected)
         if held.role == "shadow":
             raise RefusedError(f'server "{member.name}" refuses: it is of the shadow pool and answers nobody')
         wanted = [Lane(lane.name, lane.bundle, lane.share) for lane in lanes]
@@ -191,13 +218,19 @@ class FakeFleet(Fleet):
         if answer != status.answer:
             self._load(member, lanes)
             status = replace(status, answer=answer, following="")
-        self._done(member, "set_answer", checkpoint, status)
+        return self._done(member, "set_answer", checkpoint, status)
 
     def set_observers(
-        self, member: Member, checkpoint: str, lanes: Sequence[LaneSpec], *, reason: str
-    ) -> None:
+        self,
+        member: Member,
+        checkpoint: str,
+        lanes: Sequence[LaneSpec],
+        *,
+        reason: str,
+        expected: int | None = None,
+    ) -> int:
         held = self._held[member.name]
-        status = self._asked(member, "set_observers", checkpoint, lanes, reason)
+        status = self._asked(member, "set_observers", checkpoint, lanes, reason, expected)
         wanted = _lanes(lanes)
         self._check(member, lambda: check_observers(checkpoint, wanted))
         self._check(member, lambda: check_apart(checkpoint, _lanes(status.answer), wanted))
@@ -208,7 +241,20 @@ class FakeFleet(Fleet):
             )
             for lane in lanes
         )
-        self._done(member, "set_observers", checkpoint, replace(status, observe=observe))
+        return self._done(member, "set_observers", checkpoint, replace(status, observe=observe))
+
+    def manage(self, member: Member, checkpoint: str) -> None:
+        self._arrive(member, "manage", checkpoint)
+        held = self._held[member.name]
+        status = held.checkpoints[checkpoint]
+        if status.managed_by not in ("", self.platform):
+            raise RefusedError(f'server "{member.name}" refuses: it is managed by "{status.managed_by}"')
+        # The mark is kept beside the table, which stays.
+        held.checkpoints = {
+            **held.checkpoints,
+            checkpoint: replace(status, managed_by=self.platform, following=""),
+        }
+        held.tables[-1] = held.checkpoints
 
     def close(self) -> None:
         pass
@@ -222,13 +268,22 @@ class FakeFleet(Fleet):
             )
 
     def _asked(
-        self, member: Member, method: str, checkpoint: str, lanes: Sequence[LaneSpec], reason: str
+        self,
+        member: Member,
+        method: str,
+        checkpoint: str,
+        lanes: Sequence[LaneSpec],
+        reason: str,
+        expected: int | None,
     ) -> CheckpointStatus:
         self._arrive(member, method, checkpoint)
         self.calls.append(Call(member.name, method, checkpoint, tuple(lanes), reason))
         found = self._held[member.name].checkpoints.get(checkpoint)
         if found is None:
             raise NotFoundError(f'server "{member.name}": no checkpoint "{checkpoint}"')
+        version = self._held[member.name].version
+        if expected not in (None, version):
+            raise StaleError(f'server "{member.name}": the lane table is {version} now, not {expected}')
         return found
 
     def _check(self, member: Member, check: Callable[[], None]) -> None:
@@ -244,7 +299,7 @@ class FakeFleet(Fleet):
             if lane.bundle in self.refuse:
                 raise RefusedError(f'server "{member.name}" refuses: {self.refuse[lane.bundle]}')
 
-    def _done(self, member: Member, method: str, checkpoint: str, status: CheckpointStatus) -> None:
+    def _done(self, member: Member, method: str, checkpoint: str, status: CheckpointStatus) -> int:
         held = self._held[member.name]
         held.put(checkpoint, status)
         if self.after_call is not None:
@@ -252,6 +307,7 @@ class FakeFleet(Fleet):
         if held.answers_to_lose:
             held.answers_to_lose -= 1
             raise UnreachableError(f'server "{member.name}" has not answered within 60 s')
+        return held.version
 
 
 def _lanes(specs: Sequence[LaneSpec]) -> list[Lane]:
@@ -279,3 +335,10 @@ _ZERO: Mapping[str, Any] = {
     "exec_p999_us": 0.0,
     "cpu_seconds": 0.0,
 }
+
+
+def one_by_one(
+    work: Callable[[Member], Any], members: Sequence[Member], *, seconds: float | None = None
+) -> dict[str, Any]:
+    """In place of `Parallel`, for tests that count statements."""
+    return {member.name: work(member) for member in members}

@@ -177,8 +177,8 @@ class Checkpoints:
 
     # --- inside ---
 
-    def _statuses(self) -> dict[str, MemberStatus]:
-        return {member.name: self._fleet.status(member) for member in self._fleet.members}
+    def _statuses(self) -> Mapping[str, MemberStatus]:
+        return self._reconciler.statuses.recent()
 
     def _view(self, name: str, statuses: Mapping[str, MemberStatus]) -> CheckpointView:
         settings = self._settings.checkpoints[name]

@@ -43,3 +43,7 @@ class RefusedError(InvalidError):
 
 class UnreachableError(PlatformError):
     """A server of the fleet, or the registry, does not answer; worth another try."""
+
+
+class StaleError(UnreachableError):
+    """A server's lane table has been replaced since its status was read; read it again and decide anew."""

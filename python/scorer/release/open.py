@@ -22,7 +22,8 @@ from scorer.release.changes.pipeline import Pipeline
 from scorer.release.changes.runner import Runner
 from scorer.release.checkpoints import Checkpoints
 from scorer.release.decisions import Decisions
-from scorer.release.fleet import Fleet, Member
+from scorer.release.fleet import Fleet, Member, Statuses
+from scorer.release.lanes.alerts import Alerts
 from scorer.release.lanes.reconcile import Reconciler
 from scorer.release.notify import Notifications
 from scorer.release.readout import Readouts
@@ -196,7 +197,9 @@ def open_service(
     registry = open_registry(own.registry)
     store = Store(own.database)
     events = events or EventLog()
-    fleet = fleet or Fleet([Member(one.name, one.control, one.role, one.log) for one in settings.fleet])
+    fleet = fleet or Fleet(
+        [Member(one.name, one.control, one.role, one.log) for one in settings.fleet], platform=own.name
+    )
     audit = Audit(store, now=now)
     access = Access(store, audit, now=now, session_hours=own.session_hours)
     notifications = Notifications(store, access, audit, now=now)
@@ -210,8 +213,13 @@ def open_service(
         now=now,
     )
     calendar = Calendar(store, settings, audit, now=now)
-    readouts = Readouts(settings, store, access, fleet, bundles, now=now)
-    reconciler = Reconciler(store, settings, fleet, registry, audit, now=now)
+    # Pages that look within a tick or two of the pipeline show what it saw.
+    statuses = Statuses(fleet, max_age=4 * own.tick_ms / 1000)
+    readouts = Readouts(settings, store, access, fleet, bundles, statuses=statuses, now=now)
+    alerts = Alerts(audit, notifications, events, now=now)
+    reconciler = Reconciler(
+        store, settings, fleet, registry, audit, now=now, statuses=statuses, alerts=alerts
+    )
     changes = Changes(store, settings, access, audit, notifications, bundles, calendar, reconciler, now=now)
     pipeline = Pipeline(store, settings, changes, bundles, calendar, readouts, reconciler, now=now)
     service = Service(

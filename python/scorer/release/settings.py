@@ -238,6 +238,19 @@ class PlatformSettings(Section):
         "mlflow:http://host:port. The "
         "servers follow the same one.",
     )
+    name: str = Field(
+        default="platform",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="What servers name as the manager of their checkpoints; the same for all processes on "
+        "one database, and another one for every other platform.",
+    )
+    reach_seconds: float = Field(
+        default=5.0,
+        gt=0,
+        le=60,
+        description="Longest time that a rollback, or a round of the pipeline, waits for one server; one "
+        "that takes longer is retried.",
+    )
     tick_ms: int = Field(
         default=500, ge=10, le=60_000, description="How often change requests are moved along."
     )

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from scorer.release.fleet.calls import Fleet
-from scorer.release.fleet.members import CheckpointStatus, Member, MemberStatus
+from scorer.release.fleet.members import BrokenGlass, CheckpointStatus, Member, MemberStatus
+from scorer.release.fleet.statuses import Parallel, Spread, Statuses
 
-__all__ = ["CheckpointStatus", "Fleet", "Member", "MemberStatus"]
+__all__ = [
+    "BrokenGlass",
+    "CheckpointStatus",
+    "Fleet",
+    "Member",
+    "MemberStatus",
+    "Parallel",
+    "Spread",
+    "Statuses",
+]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from threading import Lock
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from scorer.release.errors import NotFoundError, PlatformError, RefusedError, UnreachableError
-from scorer.release.fleet.members import CheckpointStatus, Member, MemberStatus
+from scorer.release.errors import NotFoundError, PlatformError, RefusedError, StaleError, UnreachableError
+from scorer.release.fleet.members import BrokenGlass, CheckpointStatus, Member, MemberStatus
 from scorer.release.model import LaneSpec
 from scorer.v1 import control_pb2 as pb
 from scorer.v1 import control_pb2_grpc
@@ -29,6 +30,10 @@ _CHANNEL = [
 ]
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
+_AS_SAID: Mapping[grpc.StatusCode, type[PlatformError]] = {
+    grpc.StatusCode.ABORTED: StaleError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+}
 
 Response = TypeVar("Response")
 
@@ -41,6 +46,7 @@ class Fleet:
         status_seconds: Longest wait for a status.
         change_seconds: Longest wait for new lanes. One that took longer may have been made all the
             same: every call here may be repeated.
+        platform: The name that checkpoints are marked with as managed.
     """
 
     def __init__(
@@ -49,7 +55,9 @@ class Fleet:
         *,
         status_seconds: float = STATUS_SECONDS,
         change_seconds: float = CHANGE_SECONDS,
+        platform: str = "platform",
     ) -> None:
+        self.platform = platform
         self._members = tuple(members)
         self._status_seconds = status_seconds
         self._change_seconds = change_seconds
@@ -61,6 +69,11 @@ class Fleet:
         """All of them."""
         return self._members
 
+    @property
+    def status_seconds(self) -> float:
+        """The longest wait for a status."""
+        return self._status_seconds
+
     def status(self, member: Member) -> MemberStatus:
         """Never raises: a server that is away says so."""
         try:
@@ -71,28 +84,71 @@ class Fleet:
             return MemberStatus(reachable=False, error=str(error))
         return member_status(found)
 
-    def set_answer(self, member: Member, checkpoint: str, lanes: Sequence[LaneSpec], *, reason: str) -> None:
-        """Replaces answer lanes. Raises UnreachableError, or PlatformError with the server's refusal.
+    def set_answer(
+        self,
+        member: Member,
+        checkpoint: str,
+        lanes: Sequence[LaneSpec],
+        *,
+        reason: str,
+        expected: int | None = None,
+    ) -> int:
+        """Replace the answer lanes of a checkpoint.
 
-        A server compares the warm-up of a new bundle with its live one's; here that is not asked, since
-        gates have judged its execution under traffic.
+        A server compares the warm-up of a new bundle with its live one's; the platform does not ask for
+        that, since gates have judged the bundle's execution under traffic.
+
+        Args:
+            member: The server.
+            checkpoint: Where.
+            lanes: In place of those there are.
+            reason: Kept in the server's log.
+            expected: The lane table that this was decided on; None: not compared.
+
+        Returns:
+            The server's version of the new table.
+
+        Raises:
+            StaleError: The server has another table than `expected` by now.
+            UnreachableError: It does not answer.
+            PlatformError: It refuses; with its message.
         """
         wanted = [pb.Lane(name=lane.name, bundle=lane.bundle, share=lane.share) for lane in lanes]
-        request = pb.SetLanesRequest(checkpoint=checkpoint, lanes=wanted, reason=reason, allow_slower=True)
-        self._call(member, lambda stub: stub.SetLanes, request, self._change_seconds)
+        request = pb.SetLanesRequest(
+            checkpoint=checkpoint,
+            lanes=wanted,
+            reason=reason,
+            allow_slower=True,
+            expected_lane_table=expected,
+            platform=self.platform,
+        )
+        return self._call(member, lambda stub: stub.SetLanes, request, self._change_seconds).lane_table
 
     def set_observers(
-        self, member: Member, checkpoint: str, lanes: Sequence[LaneSpec], *, reason: str
-    ) -> None:
-        """Replaces observe lanes. Raises as `set_answer` does."""
+        self,
+        member: Member,
+        checkpoint: str,
+        lanes: Sequence[LaneSpec],
+        *,
+        reason: str,
+        expected: int | None = None,
+    ) -> int:
+        """Replace the observe lanes of a checkpoint; arguments, result and errors as of `set_answer`."""
         wanted = [
             pb.Lane(
                 name=lane.name, bundle=lane.bundle, sample=lane.sample, filter=lane.filter, pool=lane.pool
             )
             for lane in lanes
         ]
-        request = pb.SetObserversRequest(checkpoint=checkpoint, lanes=wanted, reason=reason)
-        self._call(member, lambda stub: stub.SetObservers, request, self._change_seconds)
+        request = pb.SetObserversRequest(
+            checkpoint=checkpoint, lanes=wanted, reason=reason, expected_lane_table=expected
+        )
+        return self._call(member, lambda stub: stub.SetObservers, request, self._change_seconds).lane_table
+
+    def manage(self, member: Member, checkpoint: str) -> None:
+        """Mark a checkpoint of a server as managed by this platform; errors as of `set_answer`."""
+        request = pb.SetManagementRequest(checkpoint=checkpoint, platform=self.platform)
+        self._call(member, lambda stub: stub.SetManagement, request, self._status_seconds)
 
     def close(self) -> None:
         """Closes the channels. A later call opens its own."""
@@ -133,8 +189,8 @@ def _failure(member: Member, code: grpc.StatusCode, details: str, seconds: float
         return RefusedError(f"{where} does not know this call; it is of an older version: upgrade it")
     if code in _REFUSED:
         return RefusedError(f"{where} refuses: {details}")
-    if code is grpc.StatusCode.NOT_FOUND:
-        return NotFoundError(f"{where}: {details}")
+    if code in _AS_SAID:
+        return _AS_SAID[code](f"{where}: {details}")
     if code in _AWAY:
         # The server itself says so when it stops, or when its registry is away; else gRPC tells of sockets.
         is_own = "registry" in details or "stopping" in details
@@ -167,6 +223,9 @@ def member_status(found: pb.GetStatusResponse) -> MemberStatus:
                     )
                     for lane in entry.observers
                 ),
+                entry.managed_by,
+                entry.drift,
+                _broken_glass(entry),
             )
             for entry in found.checkpoints
         },
@@ -175,6 +234,15 @@ def member_status(found: pb.GetStatusResponse) -> MemberStatus:
         raw=raw,
         role=found.role or "live",
         pool=raw["pool"],
+    )
+
+
+def _broken_glass(entry: pb.CheckpointLanes) -> BrokenGlass | None:
+    if not entry.HasField("break_glass"):
+        return None
+    found = entry.break_glass
+    return BrokenGlass(
+        datetime.fromtimestamp(found.at_ms / 1000, UTC), found.by, found.reason, found.lane_table
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,18 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokenGlass:
+    """A change of a managed checkpoint that was made at the server with `--break-glass`."""
+
+    at: datetime
+    by: str
+    """As the caller gave it: the control service authenticates nobody."""
+    reason: str
+    lane_table: int
+    """The server's first table with it."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointStatus:
     """A checkpoint at one server."""
 
@@ -31,6 +44,11 @@ class CheckpointStatus:
     following: str
     answer: tuple[LaneSpec, ...]
     observe: tuple[LaneSpec, ...]
+    managed_by: str = ""
+    """The platform that the server takes lanes from; empty: none."""
+    drift: str = ""
+    """Where the alias of a managed checkpoint points, when that is not served."""
+    break_glass: BrokenGlass | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,19 @@
-"""Makes every server follow the newest recorded tables.
+"""Brings every server to the newest recorded tables.
 
-A server that has a table of its own is one of three: *behind* (it was away, or lost its state): it is told;
-*new*, where nothing is recorded yet: its lanes are recorded as found; *changed outside* (somebody swapped by
-hand, an alias moved): its answer lanes are recorded as found, and the others follow. What tells the last from
-the first is what the server was last known to have: its own number of the table is higher than then, and the
-lanes are none that were recorded since.
+A server whose lanes differ from the newest recorded table is one of three. *Out of sync*: it was away, or
+lost its state, and is sent the newest table. *New*: nothing is recorded yet, and its lanes are recorded as
+found. *Changed outside*: its answer lanes were changed by others; they are recorded (as found, or as a broken
+glass), and the other servers follow. The last differs from the first in that the server's own number of the
+table is higher than when the platform last knew it, and the lanes are none that were recorded since.
+
+Every change names the lane table that it was decided on, and a status is read before the newest recorded
+table is: a pass that stalls in between is refused by the server (`StaleError`) and decides anew. So passes
+of several threads and processes need no lock between them.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,8 +21,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select, update
 
 from scorer.errors import ScorerError
-from scorer.release.errors import PlatformError, UnreachableError
+from scorer.release.errors import PlatformError, StaleError, UnreachableError
+from scorer.release.fleet import Parallel, Spread, Statuses
 from scorer.release.lanes import recorded
+from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.model import PLATFORM, LaneSpec, RecordedTable
 from scorer.release.store import Store
 from scorer.release.store import tables as t
@@ -31,12 +36,14 @@ if TYPE_CHECKING:
     from scorer.release.settings import Settings
 
 _LONGEST_PAUSE = timedelta(minutes=5)
-_NOTHING = "has not been asked yet"
+_NOT_ASKED = "has not been asked yet"
+_TRIES = 3
+"""Decisions on one server in a pass, where others change its lane table meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a server was last known to have, and what it said when it was told something else."""
+    """What a server was last known to have, and its answer to the latest refused table."""
 
     revision: int
     lane_table: int
@@ -47,15 +54,18 @@ class Known:
 
 
 class Reconciler:
-    """One pass after another over the fleet. Everything that it needs to know is in the database.
+    """One pass after another over the fleet. Everything that decides is in the database.
 
     Args:
-        store: the recorded tables.
-        settings: checkpoints, and their aliases.
-        fleet: the servers.
-        registry: whose aliases a release moves.
-        audit: for what was found.
-        now: the time.
+        store: The recorded tables.
+        settings: The checkpoints and their aliases, and how long a pass waits for a server.
+        fleet: The servers.
+        registry: Whose aliases a release moves.
+        audit: For what was found.
+        now: The time.
+        statuses: The servers' latest statuses; shared with whoever shows or counts them.
+        alerts: Reports changes that others made.
+        spread: Works on all servers at once.
     """
 
     def __init__(
@@ -67,6 +77,9 @@ class Reconciler:
         audit: Audit,
         *,
         now: Callable[[], datetime],
+        statuses: Statuses | None = None,
+        alerts: Alerts | None = None,
+        spread: Spread | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -74,19 +87,41 @@ class Reconciler:
         self._registry = registry
         self._audit = audit
         self._now = now
-        # Two passes at once could tell a server an older table after a newer one.
-        self._turn = threading.Lock()
+        self._alerts = alerts or Alerts(audit, now=now)
+        self._spread = spread or Parallel()
+        self.statuses = statuses or Statuses(fleet, spread=self._spread)
         self._seen: dict[tuple[str, str], tuple[int, str]] = {}
         self._alias_errors: dict[str, str] = {}
+        self._reachable: dict[str, bool] = {}
+        self._pools: dict[str, bool] = {}
 
     def round(self, checkpoints: Sequence[str] | None = None) -> None:
-        """Looks at every server once and tells those that are not in step."""
-        names = list(self._settings.checkpoints) if checkpoints is None else checkpoints
-        with self._turn:
-            for member in self._fleet.members:
-                status = self._fleet.status(member)
-                for name in names:
-                    self._bring(member, name, status)
+        """Read every server's status once, all at the same time, and bring those that differ in sync.
+
+        A server that takes longer than `reach_seconds` is not waited for: the call goes on, and the next
+        pass looks at it again.
+        """
+        names = list(self._settings.checkpoints) if checkpoints is None else list(checkpoints)
+        seconds = self._settings.platform.reach_seconds
+        if checkpoints is None:
+            found = self.statuses.look()
+            self._watch(found)
+            done = self._spread(
+                lambda member: self._bring_all(member, names, found[member.name]),
+                self._fleet.members,
+                seconds=seconds,
+            )
+        else:
+            # A rollback: each server is sent its lanes as soon as its own status is there.
+            done = self._spread(
+                lambda member: self._bring_all(member, names, self._fleet.status(member)),
+                self._fleet.members,
+                seconds=seconds,
+            )
+        for member in self._fleet.members:
+            if member.name not in done:
+                late = f'server "{member.name}" has not taken its lanes within {seconds:g} s; retried'
+                self._seen.update({(member.name, name): (0, late) for name in names})
         for name in names:
             self._move_alias(name)
 
@@ -94,7 +129,7 @@ class Reconciler:
         """By server: why it does not have at least this revision, as of the last pass."""
         found = {}
         for member in self._fleet.members:
-            has, why = self._seen.get((member.name, checkpoint), (0, _NOTHING))
+            has, why = self._seen.get((member.name, checkpoint), (0, _NOT_ASKED))
             if has < revision:
                 found[member.name] = why or f"has table {has}"
         return found
@@ -116,48 +151,108 @@ class Reconciler:
         names = {member.name for member in self._fleet.members}
         return {row.member: (row.failures, row.error) for row in rows if row.member in names}
 
+    # --- what the statuses tell beside lanes ---
+
+    def _watch(self, statuses: Mapping[str, MemberStatus]) -> None:
+        """Report servers and pools that were lost or are back, and aliases that others moved."""
+        for name, status in statuses.items():
+            if self._reachable.get(name, True) != status.reachable:
+                self._alerts.reachable(name, is_reachable=status.reachable, error=status.error)
+            self._reachable[name] = status.reachable
+            if status.reachable and status.pool is not None:
+                connected = bool(status.pool.get("connected"))
+                if self._pools.get(name, True) != connected:
+                    error = str(status.pool.get("error") or "")
+                    self._alerts.pool(name, is_connected=connected, error=error)
+                self._pools[name] = connected
+        for checkpoint in self._settings.checkpoints:
+            drifts = {
+                name: own.drift
+                for name, status in statuses.items()
+                if status.reachable and (own := (status.checkpoints or {}).get(checkpoint)) and own.managed_by
+            }
+            if not drifts:
+                continue
+            digest = next((digest for digest in drifts.values() if digest), "")
+            with self._store.read() as connection:
+                known = drift_of(connection, checkpoint)
+            if known != digest:
+                servers = sorted(name for name, own in drifts.items() if own)
+                with self._store.write() as connection:
+                    self._alerts.drift(connection, checkpoint, digest, servers)
+
     # --- one server, one checkpoint ---
 
-    def _bring(self, member: Member, checkpoint: str, status: MemberStatus) -> None:
-        found = (0, status.error)
-        if status.reachable:
-            try:
-                found = self._step(member, checkpoint, status)
-            except UnreachableError as error:
-                found = (0, str(error))
-        self._seen[member.name, checkpoint] = found
+    def _bring_all(self, member: Member, checkpoints: Sequence[str], status: MemberStatus) -> None:
+        for number, checkpoint in enumerate(checkpoints):
+            # Telling one checkpoint makes a new table: the next decision takes a status of its own.
+            lane_table = status.lane_table
+            self._seen[member.name, checkpoint], status = self._bring(member, checkpoint, status)
+            if status.lane_table != lane_table and number + 1 < len(checkpoints):
+                status = self._fleet.status(member)
 
-    def _step(self, member: Member, checkpoint: str, status: MemberStatus) -> tuple[int, str]:
-        """The revision that the server is known to have now, and otherwise why not."""
+    def _bring(
+        self, member: Member, checkpoint: str, status: MemberStatus
+    ) -> tuple[tuple[int, str], MemberStatus]:
+        """The revision that a server has now and why not the newest, and its latest status."""
+        for _ in range(_TRIES):
+            if not status.reachable:
+                return (0, status.error), status
+            try:
+                return self._step(member, checkpoint, status)
+            except StaleError as error:
+                found = (0, str(error))
+                status = self._fleet.status(member)
+            except UnreachableError as error:
+                return (0, str(error)), status
+        return found, status
+
+    def _step(
+        self, member: Member, checkpoint: str, status: MemberStatus
+    ) -> tuple[tuple[int, str], MemberStatus]:
+        """One decision about a server, on a status that was read before the recorded tables are."""
         mine = (status.checkpoints or {}).get(checkpoint)
         is_live = member.role == "live"
         with self._store.read() as connection:
             newest = recorded.newest(connection, checkpoint)
             known = _known(connection, member.name, checkpoint)
         if is_live and mine and mine.answer and self._is_its_own(checkpoint, mine, status, newest, known):
-            newest = self._found(member, checkpoint, mine, newest)
+            newest = self._found(member, checkpoint, mine, newest, known)
         if newest is None:
-            return 0, "nothing answers there yet"
+            return (0, "nothing answers there yet"), status
         if mine is None and is_live:
-            return 0, f'it has no checkpoint "{checkpoint}"; add it to its settings'
+            return (0, f'it has no checkpoint "{checkpoint}"; add it to its settings'), status
+        refusal = self._manage(member, checkpoint, mine) if is_live and mine else ""
         wanted = newest.observe if is_live else tuple(lane for lane in newest.observe if lane.pool)
         answers = not is_live or recorded.same_answer(mine.answer if mine else (), newest.answer)
         observes = recorded.same_observe(mine.observe if mine else (), wanted)
-        lane_table = status.lane_table
         if not (answers and observes):
             if known and self._is_resting(known, newest.revision):
-                return 0, known.error
+                return (0, known.error), status
             try:
-                self._tell(member, checkpoint, newest, wanted, answers=answers, observes=observes)
+                self._send(member, checkpoint, newest, wanted, status, answers=answers, observes=observes)
             except UnreachableError:
                 raise
             except PlatformError as error:
                 self._refused(member, checkpoint, newest.revision, known, str(error))
-                return 0, str(error)
-            # Only what the server says itself counts as done.
-            return self._confirm(member, checkpoint, newest, wanted)
-        self._note(member, checkpoint, known, Known(newest.revision, lane_table))
-        return newest.revision, ""
+                return (0, str(error)), status
+            # Only what the server reports itself counts as done.
+            status = self._fleet.status(member)
+            return self._confirm(member, checkpoint, newest, wanted, status), status
+        self._note(member, checkpoint, known, Known(newest.revision, status.lane_table, refusal))
+        return (newest.revision, ""), status
+
+    def _manage(self, member: Member, checkpoint: str, mine: CheckpointStatus) -> str:
+        """Mark the checkpoint as managed by this platform; why the server refuses that, or nothing."""
+        if mine.managed_by == self._fleet.platform:
+            return ""
+        try:
+            self._fleet.manage(member, checkpoint)
+        except UnreachableError:
+            raise
+        except PlatformError as error:
+            return str(error)
+        return ""
 
     def _is_resting(self, known: Known, revision: int) -> bool:
         """Whether a server that refused this table is not to be told again yet."""
@@ -180,14 +275,22 @@ class Reconciler:
             return False
         if recorded.same_answer(mine.answer, newest.answer):
             return False
+        if _glass_since(mine, known):
+            return True
         with self._store.read() as connection:
             since = recorded.history(connection, checkpoint, since=known.revision)
         return not any(recorded.same_answer(mine.answer, each.answer) for each in since)
 
     def _found(
-        self, member: Member, checkpoint: str, mine: CheckpointStatus, newest: RecordedTable | None
+        self,
+        member: Member,
+        checkpoint: str,
+        mine: CheckpointStatus,
+        newest: RecordedTable | None,
+        known: Known | None,
     ) -> RecordedTable | None:
-        """Records what a server has; None where another pass, or a person, recorded something meanwhile."""
+        """Record what a server has; the newest table where another pass recorded one meanwhile."""
+        glass = mine.break_glass if _glass_since(mine, known) else None
         with self._store.write() as connection:
             last = recorded.newest(connection, checkpoint)
             if (last and last.revision) != (newest and newest.revision):
@@ -197,43 +300,43 @@ class Reconciler:
                 self._settings,
                 checkpoint,
                 at=self._now(),
-                actor=PLATFORM.user,
-                cause=recorded.FOUND,
+                actor=glass.by or PLATFORM.user if glass else PLATFORM.user,
+                cause=recorded.BREAK_GLASS if glass else recorded.FOUND,
                 answer=[LaneSpec(lane.name, lane.bundle, share=lane.share) for lane in mine.answer],
             )
-            self._audit.append(
-                connection,
-                PLATFORM,
-                "lanes.found",
-                checkpoint,
-                details={
-                    "server": member.name,
-                    "revision": made.revision if made else None,
-                    "answer": {lane.name: f"{lane.share:g} {lane.bundle}" for lane in mine.answer},
-                },
-            )
+            answer = {lane.name: f"{lane.share:g} {lane.bundle}" for lane in mine.answer}
+            self._alerts.changed_outside(connection, checkpoint, member.name, made, answer, glass)
             return made
 
-    def _tell(
+    def _send(
         self,
         member: Member,
         checkpoint: str,
         newest: RecordedTable,
         observe: Sequence[LaneSpec],
+        status: MemberStatus,
         *,
         answers: bool,
         observes: bool,
     ) -> None:
+        """Send the lanes that differ, on condition that the server still has the table of its status."""
         reason = f"{newest.change or newest.cause} table {newest.revision}"
+        expected = status.lane_table
         if not answers:
-            self._fleet.set_answer(member, checkpoint, newest.answer, reason=reason)
+            expected = self._fleet.set_answer(
+                member, checkpoint, newest.answer, reason=reason, expected=expected
+            )
         if not observes:
-            self._fleet.set_observers(member, checkpoint, observe, reason=reason)
+            self._fleet.set_observers(member, checkpoint, observe, reason=reason, expected=expected)
 
     def _confirm(
-        self, member: Member, checkpoint: str, newest: RecordedTable, observe: Sequence[LaneSpec]
+        self,
+        member: Member,
+        checkpoint: str,
+        newest: RecordedTable,
+        observe: Sequence[LaneSpec],
+        status: MemberStatus,
     ) -> tuple[int, str]:
-        status = self._fleet.status(member)
         if not status.reachable:
             return 0, status.error
         mine = (status.checkpoints or {}).get(checkpoint)
@@ -241,9 +344,9 @@ class Reconciler:
             # A pool's server names a checkpoint once it has lanes of it.
             return (newest.revision, "") if not observe and member.role != "live" else (0, "has no lanes yet")
         if member.role == "live" and not recorded.same_answer(mine.answer, newest.answer):
-            return 0, "was told, and has other lanes"
+            return 0, "was sent the newest table, and has other answer lanes"
         if not recorded.same_observe(mine.observe, observe):
-            return 0, "was told, and has other observe lanes"
+            return 0, "was sent the newest table, and has other observe lanes"
         with self._store.read() as connection:
             known = _known(connection, member.name, checkpoint)
         self._note(member, checkpoint, known, Known(newest.revision, status.lane_table))
@@ -294,7 +397,7 @@ class Reconciler:
             newest = recorded.newest(connection, checkpoint)
         if row is None or newest is None:
             return
-        if not recorded.same_answer(newest.answer, [LaneSpec(**lane) for lane in row.answer]):
+        if all(lane.bundle != row.alias for lane in newest.answer):
             self._alias_done(row, {"superseded_by": newest.revision})
             return
         if row.alias_from is None and self.behind(checkpoint, row.revision):
@@ -324,6 +427,11 @@ class Reconciler:
                 alias = self._settings.checkpoints[row.checkpoint].alias
                 about = {"change": row.change, "revision": row.revision, **details}
                 self._audit.append(connection, PLATFORM, "alias.move", alias, details=about)
+
+
+def _glass_since(mine: CheckpointStatus, known: Known | None) -> bool:
+    """Whether the glass was broken at a server since the platform last knew its table."""
+    return bool(mine.break_glass and known and mine.break_glass.lane_table > known.lane_table)
 
 
 def _known(connection: Any, member: str, checkpoint: str) -> Known | None:

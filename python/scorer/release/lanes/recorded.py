@@ -20,15 +20,21 @@ if TYPE_CHECKING:
     from scorer.release.settings import Settings
 
 LIVE, CANARY, HOLDOUT, CONTROL = "live", "canary", "holdout", "aa"
-FOUND, SHADOW, STAGE, RELEASE, ROLLBACK, SAMPLING = (
+FOUND, BREAK_GLASS, SHADOW, STAGE, RELEASE, OVERLAY, ROLLBACK, SAMPLING = (
     "found",
+    "break glass",
     "shadow",
     "stage",
     "release",
+    "overlay",
     "rollback",
     "sampling",
 )
-"""Causes: found at a server; a change's shadow; a stage of its canary; all of the answers; back; sampling."""
+"""Causes of a table: lanes found at a server, or changed there with `--break-glass`; the observe lanes of a
+change; a stage of its canary; all of the answers; a revision of the overlay; a rollback; the sampling."""
+
+DECIDING = (FOUND, BREAK_GLASS, STAGE, RELEASE, ROLLBACK)
+"""Causes that decide which release answers: a revision of its overlay does not."""
 
 _TINY = 1e-9
 
@@ -225,7 +231,7 @@ def deciding(connection: Connection, checkpoint: str) -> RecordedTable | None:
     r = t.recorded_tables.c
     row = connection.execute(
         select(t.recorded_tables)
-        .where(r.checkpoint == checkpoint, r.cause.in_([FOUND, STAGE, RELEASE, ROLLBACK]))
+        .where(r.checkpoint == checkpoint, r.cause.in_(DECIDING))
         .order_by(r.revision.desc())
         .limit(1)
     ).first()
@@ -244,7 +250,7 @@ def earlier(connection: Connection, checkpoint: str) -> RecordedTable | None:
                 stack.pop()
         elif stack and each.cause == RELEASE and each.change == stack[-1].change:
             stack[-1] = each
-        elif each.cause in (FOUND, STAGE, RELEASE) and not (
+        elif each.cause in (FOUND, BREAK_GLASS, STAGE, RELEASE) and not (
             stack
             and (
                 same_answer(stack[-1].answer, each.answer)

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from scorer.errors import LogError
 from scorer.log import Entry, scan
 from scorer.log.segments import log_identity
-from scorer.release.fleet import Fleet, Member
+from scorer.release.fleet import Fleet, Member, Statuses
 from scorer.release.model import ChangeState
 from scorer.release.readout import parts, rows
 from scorer.release.readout.schemas import Schemas
@@ -54,6 +54,7 @@ class Collector:
         fleet: Whose logs and counters.
         schemas: Of the bundles that the logs speak of.
         now: Aware UTC.
+        statuses: Where counters are read from: the pipeline's own pass over the fleet.
         batch: Records between two cursors.
         seconds: A call ends after about so long; the next one goes on.
     """
@@ -66,11 +67,13 @@ class Collector:
         schemas: Schemas,
         *,
         now: Callable[[], datetime],
+        statuses: Statuses | None = None,
         batch: int = _BATCH,
         seconds: float = _SECONDS,
     ) -> None:
         self._root, self._store, self._fleet = root, store, fleet
         self._schemas, self._now = schemas, now
+        self._statuses = statuses or Statuses(fleet)
         self._batch, self._seconds = batch, seconds
         self._remembered = rows.Remembered()
         self._expired_at = 0.0
@@ -215,8 +218,9 @@ class Collector:
     def _count(self, members: Sequence[Member]) -> None:
         """Appends what changes' lanes have counted, where that is new and the last reading is not fresh."""
         at = micros(self._now())
+        statuses = self._statuses.recent()
         for member in members:
-            for one in self._fleet.status(member).observers:
+            for one in statuses[member.name].observers:
                 if not str(one.get("lane", "")).startswith("cr-"):
                     continue
                 own = counter(one)

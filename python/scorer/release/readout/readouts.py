@@ -40,7 +40,7 @@ from scorer.release.store.tables import readouts as table
 if TYPE_CHECKING:
     from scorer.release.access import Access
     from scorer.release.bundles import Bundles
-    from scorer.release.fleet import Fleet
+    from scorer.release.fleet import Fleet, Statuses
     from scorer.release.settings import Settings
 
 CONTROL = "aa"
@@ -60,6 +60,7 @@ class Readouts:
         fleet: Whose logs.
         bundles: Schemas, references, and what is computed again.
         now: Aware UTC.
+        statuses: The servers' latest statuses; None: asked for here.
     """
 
     def __init__(
@@ -71,12 +72,14 @@ class Readouts:
         bundles: Bundles,
         *,
         now: Callable[[], datetime],
+        statuses: Statuses | None = None,
     ) -> None:
         self._settings, self._store, self._access = settings, store, access
         self._bundles, self._now = bundles, now
         self._parts = settings.platform.data_dir / "observations"
         self._final = settings.platform.data_dir / "readouts"
-        self._collector = Collector(self._parts, store, fleet, Schemas(bundles.local), now=now)
+        schemas = Schemas(bundles.local)
+        self._collector = Collector(self._parts, store, fleet, schemas, now=now, statuses=statuses)
         self._collecting = threading.Lock()
         self._at_hand: OrderedDict[str, tuple[Any, Evidence]] = OrderedDict()
         self._lock = threading.Lock()

@@ -1,0 +1,151 @@
+"""What is recorded and reported when a checkpoint is changed by others than the platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import delete, insert, select, update
+
+from scorer.release.model import PLATFORM, RecordedTable, Severity
+from scorer.release.store import tables as t
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from scorer.events import EventLog
+    from scorer.release.audit import Audit
+    from scorer.release.fleet import BrokenGlass
+    from scorer.release.notify import Notifications
+
+_DRIFT = "drift:"
+
+
+class Alerts:
+    """Audit entries, messages to the projects of a checkpoint, and lines of the platform's log.
+
+    Args:
+        audit: Where entries are appended.
+        notifications: The projects' channels; None: no messages.
+        events: The platform's log; None: no lines.
+        now: The time.
+    """
+
+    def __init__(
+        self,
+        audit: Audit,
+        notifications: Notifications | None = None,
+        events: EventLog | None = None,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._audit = audit
+        self._notifications = notifications
+        self._events = events
+        self._now = now
+
+    def changed_outside(
+        self,
+        connection: Connection,
+        checkpoint: str,
+        server: str,
+        made: RecordedTable | None,
+        answer: Mapping[str, str],
+        glass: BrokenGlass | None,
+    ) -> None:
+        """Lanes were found at a server that the platform had not recorded."""
+        details: dict[str, Any] = {
+            "server": server,
+            "revision": made.revision if made else None,
+            "answer": dict(answer),
+        }
+        if glass is None:
+            self._audit.append(connection, PLATFORM, "lanes.found", checkpoint, details=details)
+            self._log("warning", "lanes_found", checkpoint=checkpoint, server=server)
+            return
+        details |= {"by": glass.by, "reason": glass.reason, "at": glass.at.isoformat()}
+        self._audit.append(connection, PLATFORM, "lanes.break-glass", checkpoint, details=details)
+        self._log(
+            "error", "break_glass", checkpoint=checkpoint, server=server, by=glass.by, reason=glass.reason
+        )
+        self._tell(
+            connection,
+            checkpoint,
+            Severity.ERROR,
+            f"break glass at {checkpoint}",
+            f"the answer lanes of {checkpoint} were changed at server {server} with --break-glass by "
+            f"{glass.by or 'an unknown user'}: {glass.reason}",
+            {"checkpoint": checkpoint, **details},
+        )
+
+    def drift(self, connection: Connection, checkpoint: str, digest: str, servers: list[str]) -> None:
+        """Report once that others moved a managed checkpoint's alias to a digest; empty: that is over."""
+        name, c = f"{_DRIFT}{checkpoint}", t.cursors.c
+        known = connection.execute(select(c.position).where(c.name == name)).scalar()
+        if (known or {}).get("digest", "") == digest:
+            return
+        if not digest:
+            connection.execute(delete(t.cursors).where(c.name == name))
+            self._audit.append(connection, PLATFORM, "alias.drift-ended", checkpoint, details=known)
+            return
+        position = {"digest": digest, "servers": servers}
+        if known is None:
+            connection.execute(insert(t.cursors).values(name=name, position=position, at=self._now()))
+        else:
+            connection.execute(
+                update(t.cursors).where(c.name == name).values(position=position, at=self._now())
+            )
+        self._audit.append(connection, PLATFORM, "alias.drift", checkpoint, details=position)
+        self._log("warning", "alias_drift", checkpoint=checkpoint, points_to=digest, servers=servers)
+        self._tell(
+            connection,
+            checkpoint,
+            Severity.WARNING,
+            f"the alias of {checkpoint} was moved outside the platform",
+            f"the registry's alias of {checkpoint} points to {digest[:19]}, which no change request "
+            "released: the servers do not serve it; draft a change request, or move the alias back",
+            {"checkpoint": checkpoint, **position},
+        )
+
+    def reachable(self, server: str, *, is_reachable: bool, error: str) -> None:
+        """A server stopped answering, or answers again."""
+        if is_reachable:
+            self._log("info", "server_back", server=server)
+        else:
+            self._log("warning", "server_lost", server=server, error=error)
+
+    def pool(self, server: str, *, is_connected: bool, error: str) -> None:
+        """A live server lost its shadow pool, or reaches it again."""
+        if is_connected:
+            self._log("info", "pool_back", server=server)
+        else:
+            self._log("warning", "pool_lost", server=server, error=error)
+
+    def _log(self, level: str, event: str, **fields: Any) -> None:
+        if self._events is not None:
+            getattr(self._events, level)(event, **fields)
+
+    def _tell(
+        self,
+        connection: Connection,
+        checkpoint: str,
+        severity: Severity,
+        subject: str,
+        body: str,
+        payload: Mapping[str, Any],
+    ) -> None:
+        if self._notifications is None:
+            return
+        for row in connection.execute(select(t.projects.c.name, t.projects.c.checkpoints)).all():
+            if not row.checkpoints or checkpoint in row.checkpoints:
+                self._notifications.tell(
+                    connection, row.name, severity, subject, body, checkpoint=checkpoint, payload=payload
+                )
+
+
+def drift_of(connection: Connection, checkpoint: str) -> str:
+    """Where the alias of a managed checkpoint was moved by others; empty: it was not."""
+    c = t.cursors.c
+    found = connection.execute(select(c.position).where(c.name == f"{_DRIFT}{checkpoint}")).scalar()
+    return str((found or {}).get("digest", ""))
