@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from scorer import config
 from scorer.cli import app
 from scorer.config.environment import variable_of
-from scorer.config.example import example
+from scorer.config.example import server_example
 from scorer.config.model import Settings
 from scorer.control.dataplane import server_config
 
@@ -463,7 +463,7 @@ def test_a_variable_that_fits_two_checkpoints_is_refused() -> None:
 
 
 def test_example_is_complete_and_at_its_defaults() -> None:
-    text = example()
+    text = server_example()
     settings = parse(text)
     bare = parse(CHECKPOINT)
     assert (settings.server, settings.registry, settings.log) == (bare.server, bare.registry, bare.log)
@@ -494,7 +494,7 @@ def test_command_line(tmp_path: Path) -> None:
     result = runner.invoke(app, ["config", "check", str(bad)])
     assert isinstance(result.exception, config.InvalidSettingsError)
     assert len(result.exception.problems) == 3
-    assert runner.invoke(app, ["config", "example"]).output == example()
+    assert runner.invoke(app, ["config", "example"]).output == server_example()
 
 
 # --- the shadow pool ---

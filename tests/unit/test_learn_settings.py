@@ -36,7 +36,7 @@ def test_the_printed_example_is_every_default():
         ("[train]\ntau = [2]", "learn.toml:1: train: tau: each must be from 0"),
         ('[train.policy]\nrule = "bagging"', "learn.toml:1: train: members: the bagging rule needs"),
         ("[train.policy]\ngamma_growth = 5", "learn.toml:2: train.policy.gamma_growth: 5 is out of range"),
-        ("[train", "learn.toml: not valid TOML"),
+        ("[train", "learn.toml:1:7: not valid TOML"),
     ],
 )
 def test_mistakes_are_named_with_their_line(text, said):

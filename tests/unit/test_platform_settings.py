@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from scorer.config.problems import InvalidSettingsError
-from scorer.release.example import example
 from scorer.release.model import GateSpec, Stage
-from scorer.release.settings import Settings
+from scorer.release.settings import Settings, example
 
 MINIMAL = '[checkpoints."fraud.checkout"]\nalias = "fraud-checkout@live"\n'
 
@@ -94,7 +93,7 @@ def test_stages_and_gates_are_the_models_own() -> None:
     ("text", "said"),
     [
         ("", "platform.toml: checkpoints: no checkpoint is defined"),
-        ("[platform", "platform.toml: not valid TOML"),
+        ("[platform", "platform.toml:1:10: not valid TOML"),
         (
             MINIMAL + "slot = 3\n",
             'platform.toml:3: checkpoints."fraud.checkout".slot: unknown key; did you mean "slots"?',

@@ -40,6 +40,6 @@ def check(
 @app.command()
 def example() -> None:
     """Print a complete, commented settings file."""
-    from scorer.config.example import example as text
+    from scorer.config.example import server_example as text
 
     typer.echo(text(), nl=False)

@@ -82,8 +82,7 @@ def config_(
     ] = None,
 ) -> None:
     """Print a complete, commented platform.toml, or check one: exit 64 with every mistake listed."""
-    from scorer.release.example import example
-    from scorer.release.settings import Settings
+    from scorer.release.settings import Settings, example
 
     if file is None:
         typer.echo(example(), nl=False)

@@ -18,20 +18,20 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from scorer.config.model import CheckpointSettings, Settings
-from scorer.config.problems import Path, Problem, nearest
+from scorer.config.problems import KeyPath, Problem, nearest
 
 PREFIX = "SCORER_"
 
 
 def overlay(
     document: dict[str, Any], environment: Mapping[str, str]
-) -> tuple[dict[Path, str], list[Problem]]:
+) -> tuple[dict[KeyPath, str], list[Problem]]:
     """Writes the variables into `document`.
 
     Returns:
         Which variable set which key path, and what was wrong with the others.
     """
-    origins: dict[Path, str] = {}
+    origins: dict[KeyPath, str] = {}
     problems: list[Problem] = []
     for variable in sorted(environment):
         if not variable.startswith(PREFIX) or "__" not in variable:
@@ -49,12 +49,12 @@ def overlay(
     return origins, problems
 
 
-def variable_of(path: Path) -> str:
+def variable_of(path: KeyPath) -> str:
     """The variable that sets a key path."""
     return PREFIX + "__".join(_shape(str(key)) for key in path)
 
 
-def _find(names: list[str], document: Mapping[str, Any]) -> tuple[Path, Any] | str:
+def _find(names: list[str], document: Mapping[str, Any]) -> tuple[KeyPath, Any] | str:
     """The key path and type that a variable's names mean, or what is wrong with them."""
     every = list(_every_setting(document))
     matches = [
@@ -68,7 +68,7 @@ def _find(names: list[str], document: Mapping[str, Any]) -> tuple[Path, Any] | s
     return matches[0]
 
 
-def _hint(names: list[str], paths: list[Path]) -> str:
+def _hint(names: list[str], paths: list[KeyPath]) -> str:
     is_checkpoint = names[0] == "CHECKPOINTS"
     depth = 2 if is_checkpoint else 1
     siblings = [path for path in paths if [_shape(str(key)) for key in path[:depth]] == names[:depth]]
@@ -80,7 +80,7 @@ def _hint(names: list[str], paths: list[Path]) -> str:
     return "`scorer config example` lists the keys"
 
 
-def _every_setting(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+def _every_setting(document: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
     for section, field in Settings.model_fields.items():
         if section == "checkpoints":
             continue
@@ -90,7 +90,7 @@ def _every_setting(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
         yield from _fields_of(CheckpointSettings, ("checkpoints", name))
 
 
-def _fields_of(model: Any, prefix: Path) -> Iterable[tuple[Path, Any]]:
+def _fields_of(model: Any, prefix: KeyPath) -> Iterable[tuple[KeyPath, Any]]:
     if isinstance(model, type) and issubclass(model, BaseModel):
         for name, field in model.model_fields.items():
             yield (*prefix, name), field.annotation
@@ -120,7 +120,7 @@ def _is_model(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
-def _put(document: dict[str, Any], path: Path, value: Any) -> bool:
+def _put(document: dict[str, Any], path: KeyPath, value: Any) -> bool:
     at: Any = document
     for key in path[:-1]:
         at = at.setdefault(key, {})

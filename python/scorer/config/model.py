@@ -468,6 +468,7 @@ class CheckpointSettings(Section):
     )
     fallback: Fallback | None = Field(
         default=None,
+        examples=[{"action": "<an action's id>"}],
         description="The answer when the model has none, always flagged as such. Score: { decision, score }. "
         "Action: { action }. Without it such a request fails.",
     )

@@ -1,4 +1,4 @@
-"""Turns what pydantic found into one line per mistake: where, which key, what to do."""
+"""Turns the faults that pydantic found into one line each: where, which key, what to do."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from pydantic import BaseModel
 
 from scorer.errors import ConfigError
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
+"""Keys and indices from the top of a file to a value."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One mistake in the settings."""
+    """One fault in the settings."""
 
     line: int
     """Line in the file, from 1; 0 where the file has no line for it."""
@@ -32,15 +33,15 @@ class Problem:
 
 
 class InvalidSettingsError(ConfigError):
-    """Settings with at least one mistake; ``problems`` holds all of them."""
+    """Settings with at least one fault; ``problems`` holds all of them."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(problems))
         super().__init__("\n".join(map(str, self.problems)))
 
 
-def dotted(path: Path) -> str:
-    """Writes a key path as TOML would: ``checkpoints."fraud.checkout".kind``."""
+def dotted(path: KeyPath) -> str:
+    """Return a key path as TOML writes it: ``checkpoints."fraud.checkout".kind``."""
     text = ""
     for key in path:
         if isinstance(key, int):
@@ -52,7 +53,7 @@ def dotted(path: Path) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A "did you mean" clause, or the list of what is known, or nothing."""
+    """Return a "did you mean" clause, the list of known names, or nothing where there are none."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
@@ -63,15 +64,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"known are: {shown}" + (", ..." if len(names) > 12 else "")
 
 
-def describe(error: Mapping[str, Any], root: type[BaseModel]) -> tuple[Path, str]:
-    """Returns the key path of a pydantic error and a message in the user's words."""
-    location: Path = tuple(error["loc"])
+def describe(error: Mapping[str, Any], root: type[BaseModel]) -> tuple[KeyPath, str]:
+    """Return the key path of a pydantic error and a message with the rule and the remedy."""
+    location: KeyPath = tuple(error["loc"])
     if location and location[-1] == "[key]":
         location = location[:-1]
     return location, _message(error, location, root)
 
 
-def _message(error: Mapping[str, Any], location: Path, root: type[BaseModel]) -> str:
+def _message(error: Mapping[str, Any], location: KeyPath, root: type[BaseModel]) -> str:
     kind: str = error["type"]
     context: Mapping[str, Any] = error.get("ctx") or {}
     value = _shown(error.get("input"))
@@ -92,7 +93,7 @@ def _message(error: Mapping[str, Any], location: Path, root: type[BaseModel]) ->
     return messages[kind]() if kind in messages else str(error["msg"])
 
 
-def _known(root: type[BaseModel], location: Path) -> str:
+def _known(root: type[BaseModel], location: KeyPath) -> str:
     return nearest(str(location[-1]), _keys_at(root, location[:-1])) or "remove it"
 
 
@@ -132,7 +133,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _keys_at(root: type[BaseModel], path: Path) -> list[str]:
+def _keys_at(root: type[BaseModel], path: KeyPath) -> list[str]:
     """The keys that the model knows at a path."""
     at: Any = root
     for key in path:

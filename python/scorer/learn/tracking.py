@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from scorer.errors import ScorerError
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 if TYPE_CHECKING:
     from scorer.learn.schedule.running import RunReport
@@ -22,7 +22,7 @@ ARTIFACTS = ("evaluation.json", "published.json", "verdict/verdict.json", "verdi
 _OF_STEP = {"evaluate": ARTIFACTS[:1], "publish": ARTIFACTS[1:2], "gate": ARTIFACTS[2:]}
 
 
-class TrackingSettings(Section):
+class TrackingSettings(LearnSection):
     """Where runs are recorded."""
 
     url: str | None = Field(

@@ -10,7 +10,6 @@ import ipaddress
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,13 +18,12 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from scorer.config.lines import key_lines
+from scorer.config.example import example as example_text
 from scorer.config.model import (
     NAME,
     Address,
@@ -35,7 +33,7 @@ from scorer.config.model import (
     Section,
     is_loopback,
 )
-from scorer.config.problems import InvalidSettingsError, Problem, describe, dotted
+from scorer.config.source import SettingsSource
 from scorer.release.errors import InvalidError
 from scorer.release.gates.grammar import duration, read_all
 from scorer.release.model import GateSpec, Stage
@@ -434,25 +432,13 @@ class Settings(Section):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> Settings:
-        """Reads a settings file.
+        """Read a settings file.
 
         Raises:
-            InvalidSettingsError: With every mistake found, each with its key and line.
+            InvalidSettingsError: With every fault found, each with its key and line.
         """
-        path = Path(path)
-        try:
-            text = path.read_bytes().decode("utf-8")
-        except FileNotFoundError:
-            raise _whole(
-                str(path), "no such file; `scorer platform config` prints one to start from"
-            ) from None
-        except IsADirectoryError:
-            raise _whole(str(path), "is a directory; name the TOML file in it") from None
-        except UnicodeDecodeError as error:
-            raise _whole(str(path), f"byte {error.start} is not UTF-8; TOML is UTF-8 text") from None
-        except OSError as error:
-            raise _whole(str(path), f"cannot be read: {error.strerror}") from None
-        return cls.parse(text, where=str(path), base=path.resolve().parent, environment=environment)
+        source = SettingsSource.read(path, example="scorer platform config")
+        return cls._validated(source, environment)
 
     @classmethod
     def parse(
@@ -463,29 +449,33 @@ class Settings(Section):
         base: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Settings:
-        """Reads settings from text; `where` names it in messages, relative paths start from `base`."""
-        try:
-            document = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise _whole(where, f"not valid TOML: {error}") from None
-        # An absent table still needs the base directory for its default paths.
-        document.setdefault("platform", {})
-        document.setdefault("checkpoints", {})
-        context = {
-            "base": base or Path.cwd(),
-            "environment": os.environ if environment is None else environment,
-        }
-        try:
-            return cls.model_validate(document, context=context)
-        except ValidationError as error:
-            lines = key_lines(text)
-            problems = []
-            for detail in error.errors(include_url=False):
-                at, message = describe(detail, cls)
-                line = next((lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in lines), 0)
-                problems.append(Problem(line, f"{where}:{line}" if line else where, dotted(at), message))
-            raise InvalidSettingsError(problems) from None
+        """Read settings from text; `where` names it in messages, relative paths start from `base`."""
+        return cls._validated(SettingsSource(text, where=where, base=base), environment)
+
+    @classmethod
+    def _validated(cls, source: SettingsSource, environment: Mapping[str, str] | None) -> Settings:
+        for section in ("platform", "checkpoints"):
+            # An absent table still needs the base directory for its default paths.
+            source.document.setdefault(section, {})
+        return source.validate(
+            cls, context={"environment": os.environ if environment is None else environment}
+        )
 
 
-def _whole(where: str, message: str) -> InvalidSettingsError:
-    return InvalidSettingsError([Problem(0, where, "", message)])
+_HEAD = """\
+# Settings of `scorer platform serve --config platform.toml`.
+# Every key is at its default; what is commented out is an example.
+# Relative paths start from this file's folder.
+"""
+
+
+def example() -> str:
+    """Return a complete, commented `platform.toml`."""
+    samples = {
+        "fleet": {"name": "scorer-1", "control": "127.0.0.1:7701", "log": "decisions"},
+        "checkpoints": {
+            "fraud.checkout": {"alias": "fraud-checkout@live"},
+            "action.authorise": {"alias": "action-authorise@live"},
+        },
+    }
+    return example_text(Settings, _HEAD, samples)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 
-class AbSettings(Section):
+class AbSettings(LearnSection):
     """Comparing bundles on live traffic."""
 
     alpha: float = Field(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 
-class GateSettings(Section):
+class GateSettings(LearnSection):
     """When a candidate replaces the live policy, takes a share, or waits."""
 
     margin: float = Field(

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from scorer.learn.experience import Experience
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 _TRIPPED = 1.05
 
 
-class ControllerSettings(Section):
+class ControllerSettings(LearnSection):
     """How prices of caps follow what is used of them."""
 
     window_minutes: float = Field(default=15.0, gt=0, description="Time between two steps.")

@@ -24,13 +24,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-class AttemptLimit(Section):
+class AttemptLimit(LearnSection):
     """At most so many within a window."""
 
     count: int = Field(ge=1)
@@ -44,7 +44,7 @@ class AttemptLimit(Section):
         return round(self.hours * HOUR_MS)
 
 
-class SchemeLimits(Section):
+class SchemeLimits(LearnSection):
     """One scheme's rules."""
 
     scheme: str
@@ -58,7 +58,7 @@ class SchemeLimits(Section):
     source: str
 
 
-class RetrySettings(Section):
+class RetrySettings(LearnSection):
     """How often card schemes let a declined payment be tried again."""
 
     schemes: tuple[SchemeLimits, ...] = Field(

@@ -9,17 +9,17 @@ from pydantic import Field
 from scorer.learn.guardrails.controller import ControllerSettings
 from scorer.learn.guardrails.retries import RetrySettings
 from scorer.learn.guardrails.tra import TraSettings
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 
-class CapSettings(Section):
+class CapSettings(LearnSection):
     """One cap."""
 
     attribute: str
     limit: float = Field(gt=0)
 
 
-class GuardrailSettings(Section):
+class GuardrailSettings(LearnSection):
     """What no policy may do, whatever it would earn."""
 
     rules: Path | None = Field(

@@ -23,10 +23,10 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from scorer.learn.errors import DataError
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 
-class TraBand(Section):
+class TraBand(LearnSection):
     """Payments up to this amount need a fraud rate at or below this one."""
 
     up_to: float = Field(gt=0, description="EUR.")
@@ -45,7 +45,7 @@ TRANSFERS = (
 )
 
 
-class TraSettings(Section):
+class TraSettings(LearnSection):
     """Fraud rates up to which transaction risk analysis may exempt: RTS (EU) 2018/389, Articles 18 to 20."""
 
     bands: tuple[TraBand, ...] = Field(

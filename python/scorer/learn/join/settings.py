@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field, FiniteFloat
 
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 DEFAULT_FAMILY = "default"
 
 
-class Family(Section):
+class Family(LearnSection):
     """Actions whose outcomes take alike long."""
 
     name: str = Field(min_length=1)
@@ -20,7 +20,7 @@ class Family(Section):
     early: Literal["count", "wait"] = "count"
 
 
-class JoinSettings(Section):
+class JoinSettings(LearnSection):
     """Decisions with their outcomes."""
 
     outcome: str = Field(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field, FiniteFloat
 
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 
-class OverlaySettings(Section):
+class OverlaySettings(LearnSection):
     """The overlay between two generations; see docs/overlay.md."""
 
     segment: str = Field(default="issuer", description="The context's category that offsets are kept for.")

@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 Job = Literal["generation", "join", "train", "evaluate", "gate", "publish", "overlay"]
 
 
-class ScheduleSettings(Section):
+class ScheduleSettings(LearnSection):
     """What the learning loop works on, and the times of its jobs."""
 
     log: str = Field(default="decisions", description="The decision log; relative to this file.")

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from scorer.learn.section import Section
+from scorer.learn.section import LearnSection
 
 
-class PolicySettings(Section):
+class PolicySettings(LearnSection):
     """The exploration rule on top of the oracle; see docs/bundle-format.md, "The policy"."""
 
     rule: Literal["uniform", "epsilon_greedy", "softmax", "squarecb", "fastcb", "loss_ratio", "bagging"] = (
@@ -35,7 +35,7 @@ class PolicySettings(Section):
     )
 
 
-class TrainSettings(Section):
+class TrainSettings(LearnSection):
     """One generation: oracle, weights, calibration, ensemble, policy."""
 
     trees: int = Field(default=250, ge=1, le=10_000, description="Boosted trees.")
