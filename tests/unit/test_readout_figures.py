@@ -17,6 +17,7 @@ from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Counter, Evidence, empty
 from scorer.release.readout import build
 from scorer.release.readout.figures import choices, coverage, scores, times
+from scorer.release.readout.style import log_axis, steps
 
 
 def rows(figure: Figure, **where: Any) -> list[dict[str, Any]]:
@@ -65,7 +66,12 @@ def test_execution_over_time_is_numpys_quantiles_by_bucket(evidence: Evidence) -
         own = shadow.exec_us[[start(int(one)) == row["time"] for one in bucket]]
         assert row["p50_us"] == np.quantile(own, 0.5, method="inverted_cdf")
         assert row["p99_us"] == np.quantile(own, 0.99, method="inverted_cdf")
-    assert any(shape["y0"] == 5.0 for shape in figure.plotly["layout"]["shapes"])
+    traces = {trace["name"]: trace for trace in figure.plotly["data"]}
+    assert traces["SLA 5 ms"]["y"] == [5.0, 5.0]
+    assert figure.plotly["layout"]["yaxis"]["type"] == "log"
+    shown = {name for name, trace in traces.items() if trace.get("visible", True) is True}
+    assert {"live p50", "live p99", "this bundle p50", "this bundle p99", "A/A control p99"} <= shown
+    assert not {"live p99.9", "this bundle p99.9"} & shown
 
 
 def test_errors_have_no_execution(evidence: Evidence) -> None:
@@ -184,3 +190,31 @@ def test_the_summary_tells_times_apart_from_errors(evidence: Evidence) -> None:
     assert summary["errors"] == {"panic": 30}
     assert summary["execution"]["shadow"]["p999"] < 1e6
     assert summary["approve"]["live"] == pytest.approx((evidence.shadow.live_label[30:] == 1).mean())
+
+
+def test_a_histogram_is_drawn_as_steps_with_gaps_where_bins_are_empty() -> None:
+    x, y = steps([0.0, 0.1, 0.2, 0.3, 0.4, 0.5], [0.5, 0.25, 0.0, 0.0, 0.25])
+    assert x == [0.0, 0.1, 0.1, 0.2, None, 0.4, 0.5]
+    assert y == [0.5, 0.5, 0.25, 0.25, None, 0.25, 0.25]
+    assert steps([0.0, 1.0], [0.0]) == ([], [])
+
+
+def test_bands_are_always_in_the_same_order(evidence: Evidence) -> None:
+    """The order does not follow how often a band occurs, which differs from change to change."""
+    for kept in (slice(None), slice(0, 400), slice(400, 900)):
+        shadow = evidence.shadow.take(np.arange(len(evidence.shadow))[kept])
+        (heat,) = choices.flips(replace(evidence, shadow=shadow)).plotly["data"]
+        order = ["approve", "review", "decline"]
+        assert heat["x"] == heat["y"] == [name for name in order if name in heat["x"]]
+        few = shadow.take(np.flatnonzero(shadow.live_label == shadow.labels().index("decline")))
+        if len(few):
+            (heat,) = choices.flips(replace(evidence, shadow=few)).plotly["data"]
+            assert heat["x"][-1] == "decline"
+
+
+@pytest.mark.parametrize("values", [[0.01, 0.011], [0.001, 5.0], [1e-7, 10.0], [None, 0.0], [3.0]])
+def test_ticks_of_a_log_axis_are_few_enough_not_to_overlap(values: list[float | None]) -> None:
+    found = log_axis("x", values)
+    assert 1 <= len(found["tickvals"]) <= 8
+    assert found["tickvals"] == sorted(set(found["tickvals"]))
+    assert [float(text.replace(",", "")) for text in found["ticktext"]] == pytest.approx(found["tickvals"])

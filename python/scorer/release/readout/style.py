@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 LIVE, SHADOW, CONTROL, TRAINING, BAD = "#0072B2", "#D55E00", "#6B7280", "#009E73", "#9D174D"
@@ -51,28 +51,49 @@ def layout(x: Mapping[str, Any], y: Mapping[str, Any], **more: Any) -> dict[str,
     }
 
 
-def level(value: float, words: str, *, colour: str = INK) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A horizontal line with its words, as a shape and an annotation."""
-    shape = {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": value,
-        "y1": value,
-        "line": {"color": colour, "width": 1.5, "dash": "dash"},
-    }
-    note = {
-        "xref": "paper",
-        "x": 1,
-        "y": value,
-        "xanchor": "right",
-        "yanchor": "bottom",
-        "text": words,
-        "showarrow": False,
-        "font": {"size": 12, "color": colour},
-    }
-    return shape, note
+def steps(edges: Sequence[float], shares: Sequence[float]) -> tuple[list[float | None], list[float | None]]:
+    """Return a histogram's outline as `(x, y)` of a line: a step for each bin, a gap where bins are empty.
+
+    Args:
+        edges: `[bins + 1]`.
+        shares: `[bins]`. On a log axis an empty bin has no place, so the line is interrupted there.
+    """
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for low, high, share in zip(edges, edges[1:], shares, strict=False):
+        if share > 0:
+            x += [low, high]
+            y += [share, share]
+        elif x and x[-1] is not None:
+            x.append(None)
+            y.append(None)
+    return x, y
+
+
+_MOST_TICKS = 8
+
+
+def log_axis(title: str, values: Iterable[float | None], *, unit: str = "", **more: Any) -> dict[str, Any]:
+    """A logarithmic axis whose ticks are written out and far enough apart not to overlap.
+
+    Args:
+        title: Of the axis.
+        values: Everything drawn; what is not positive has no place on the axis.
+        unit: `%` writes shares as percentages.
+        more: Other properties of the axis.
+    """
+    shown = [value for value in values if value is not None and value > 0] or [1.0]
+    low, high = math.log10(min(shown)), math.log10(max(shown))
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    for every, factors in ((1, (1, 2, 5)), (1, (1, 3)), (1, (1,)), (2, (1,)), (3, (1,))):
+        ticks = [
+            factor * 10.0**power for power in powers if power % every == 0 for factor in factors
+            if low - 0.5 <= math.log10(factor) + power <= high + 0.5
+        ]  # fmt: skip
+        if len(ticks) <= _MOST_TICKS:
+            break
+    texts = [f"{100 * tick:,.6g} %" if unit == "%" else f"{tick:,.6g}" for tick in ticks]
+    return axis(title, type="log", tickvals=ticks, ticktext=texts, minor={"ticks": ""}, **more)
 
 
 def scatter(x: Iterable[Any], y: Iterable[Any], name: str, **more: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@
   const axis = (given) => ({
     automargin: true,
     tickangle: 0,
-    ...(given?.type === "date" ? { nticks: narrow() ? 4 : 6 } : {}),
+    ...(given?.type === "date" ? { nticks: narrow() ? 3 : 4 } : {}),
     ...given,
     gridcolor: style("--line"),
     linecolor: style("--line"),

@@ -9,19 +9,34 @@ import numpy as np
 
 from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Evidence, Floats, Observed
-from scorer.release.readout.style import COLOURS, NAMES, SEQUENTIAL, axis, layout, line, percent, scatter
+from scorer.release.readout.style import (
+    COLOURS,
+    NAMES,
+    SEQUENTIAL,
+    axis,
+    layout,
+    line,
+    log_axis,
+    percent,
+    scatter,
+    steps,
+)
 
 _MOST = 20
+_BANDS = {"approve": 0, "review": 1, "decline": 2}
+"""The order of bands in every figure and table; other labels follow, the commonest first."""
 
 
 def flips(evidence: Evidence) -> Figure:
-    """Label by label: what live said, what this bundle would have said."""
+    """Count requests by live's decision and this bundle's."""
     shadow = evidence.shadow
     rows_of = shadow.take(shadow.comparable)
     is_action = evidence.kind == "action"
     live, own = (rows_of.live_top, rows_of.top) if is_action else (rows_of.live_label, rows_of.label)
     names = shadow.labels()
     codes = _by_use(np.concatenate([live, own]))
+    if not is_action:
+        codes.sort(key=lambda code: _BANDS.get(names[code], len(_BANDS)))
     kept = codes[:_MOST]
     place = {code: at for at, code in enumerate(kept)}
     shown = [names[code] for code in kept] + (["others"] if len(codes) > _MOST else [])
@@ -57,7 +72,7 @@ def flips(evidence: Evidence) -> Figure:
     ]
     return Figure(
         "flips",
-        "Flips",
+        "Decision changes",
         _flip_words(evidence, rows_of),
         {"data": [heat], "layout": plot},
         ("live", "this bundle", "requests"),
@@ -144,7 +159,6 @@ def propensities(evidence: Evidence) -> Figure:
 
 
 def _histograms(both: dict[str, Floats], edges: Floats, name: str, title: str, x: str, words: str) -> Figure:
-    middles = ((edges[:-1] + edges[1:]) / 2).tolist()
     data, table = [], []
     for side, values in both.items():
         counts = np.histogram(values[np.isfinite(values)], edges)[0]
@@ -152,15 +166,14 @@ def _histograms(both: dict[str, Floats], edges: Floats, name: str, title: str, x
         table.append(part.tolist())
         data.append(
             scatter(
-                middles,
-                [float(y) or None for y in part],
+                *steps(edges.tolist(), part.tolist()),
                 NAMES[side],
-                line=line(side) | {"shape": "hvh"},
+                line=line(side),
                 hovertemplate="%{y:.3%}",
             )
         )
-    plot = layout(axis(x), axis("share of requests (log)", type="log", exponentformat="none", dtick=1))
-    plot["yaxis"]["tickformat"] = "~%"
+    shown = [y for trace in data for y in trace["y"]]
+    plot = layout(axis(x), log_axis("share of requests (log)", shown, unit="%"))
     rows = list(zip(edges[:-1].tolist(), edges[1:].tolist(), *table, strict=True))
     return Figure(name, title, words, {"data": data, "layout": plot}, ("from", "to", *both), rows)
 
@@ -169,14 +182,12 @@ def _flip_words(evidence: Evidence, rows: Observed) -> str:
     if not len(rows):
         return "There are no pairs of decisions yet."
     own = float(rows.flipped.mean())
-    said = (
-        f"{int(rows.flipped.sum()):,} of {len(rows):,} decisions ({percent(own)}) would have been otherwise"
-    )
+    said = f"{int(rows.flipped.sum()):,} of {len(rows):,} decisions ({percent(own)}) differ from live"
     control = evidence.control
     if len(control) and control.comparable.any():
         share = float(control.flipped[control.comparable].mean())
-        return f"{said}; the A/A control, which is the live bundle, flips {percent(share)}."
-    return f"{said}; there is no A/A control to hold that against."
+        return f"{said}; the A/A control, which is the live bundle, differs in {percent(share)}."
+    return f"{said}; there is no A/A control to compare with."
 
 
 def _by_use(codes: Any) -> list[int]:

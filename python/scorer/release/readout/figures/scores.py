@@ -18,8 +18,10 @@ from scorer.release.readout.style import (
     axis,
     layout,
     line,
+    log_axis,
     percent,
     scatter,
+    steps,
 )
 from scorer.stats import distances
 
@@ -53,25 +55,19 @@ def histogram(evidence: Evidence) -> Figure:
         shares[side] = counts / max(counts.sum(), 1)
     if evidence.training is not None:
         shares[_TRAINING] = np.diff(cumulative(evidence.training, edges))
-    middles = (edges[:-1] + edges[1:]) / 2
     data = [
         scatter(
-            middles,
-            [float(y) or None for y in values],
+            *steps(edges.tolist(), values.tolist()),
             NAMES[side],
-            line=line(side) | {"shape": "hvh"},
-            connectgaps=False,
+            line=line(side, width=2.5 if side == "shadow" else 2.0),
             hovertemplate="%{y:.3%}",
-            **({"fill": "tozeroy", "fillcolor": "rgba(213,94,0,0.12)"} if side == "shadow" else {}),
         )
         for side, values in shares.items()
     ]
     columns = ("from", "to", *shares)
     table = zip(edges[:-1].tolist(), edges[1:].tolist(), *(v.tolist() for v in shares.values()), strict=True)
-    plot = layout(
-        axis(what(evidence)), axis("share of requests (log)", type="log", exponentformat="none", dtick=1)
-    )
-    plot["yaxis"]["tickformat"] = "~%"
+    shown = [y for trace in data for y in trace["y"]]
+    plot = layout(axis(what(evidence)), log_axis("share of requests (log)", shown, unit="%"))
     return Figure(
         "scores", "Score histogram", apart(evidence), {"data": data, "layout": plot}, columns, list(table)
     )

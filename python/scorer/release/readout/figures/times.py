@@ -17,8 +17,8 @@ from scorer.release.readout.style import (
     NAMES,
     axis,
     layout,
-    level,
     line,
+    log_axis,
     micros,
     scatter,
 )
@@ -62,7 +62,6 @@ def execution(evidence: Evidence) -> Figure:
     columns = ("time", "side", "rows", "p50_us", "p99_us", "p999_us")
     rows: list[tuple[Any, ...]] = []
     data: list[dict[str, Any]] = []
-    highest = evidence.sla_us
     for side, at, times in sides(evidence, lambda one: one.exec_us, lambda one: one.live_exec_us):
         points = []
         bucket, _ = buckets(at, most=min(max(len(at) // _ENOUGH, 1), BUCKETS))
@@ -83,21 +82,18 @@ def execution(evidence: Evidence) -> Figure:
                     f"{NAMES[side]} {name}",
                     mode="lines+markers" if len(points) < 3 else "lines",
                     line=line(side, width=2.5 if name == "p99" else 1.2, dash=dash),
-                    legendgroup=side,
                     hovertemplate="%{y:.3g} ms",
-                    # A line for each would bury the two that matter; the legend brings them back.
-                    visible=True if name == "p99" or side == "shadow" else "legendonly",
+                    # Six lines on top of each other hide the four that matter; the legend brings them back.
+                    visible="legendonly" if name == "p99.9" else True,
                 )
             )
-    shape, note = level(evidence.sla_us / 1000, f"SLA {micros(evidence.sla_us)}", colour=BAD)
-    shown = [y for trace in data if trace["visible"] is True for y in trace["y"] if y is not None]
-    top = max([highest / 1000, *shown]) * 1.1
-    plot = layout(
-        axis("time (UTC)", type="date"),
-        axis("execution, ms", range=[0, top]),
-        shapes=[shape],
-        annotations=[note],
-    )
+    # The control is drawn first: it is the background that the other two are compared with.
+    data.sort(key=lambda trace: not str(trace["name"]).startswith(NAMES["control"]))
+    ends = [point["x"][end] for point in data if point["x"] for end in (0, -1)]
+    if ends:
+        data.append(_sla(evidence, [min(ends), max(ends)], [evidence.sla_us / 1000] * 2))
+    shown = [y for trace in data for y in trace["y"]]
+    plot = layout(axis("time (UTC)", type="date"), log_axis("execution, ms (log)", shown))
     shadow = evidence.shadow.take(evidence.shadow.error == 0)
     own, live = quantile(shadow.exec_us, 0.99), quantile(evidence.shadow.live_exec_us, 0.99)
     words = (
@@ -119,15 +115,15 @@ def data_load(evidence: Evidence) -> Figure:
     x = [[NAMES[row[0]] for row in rows], [row[1] for row in rows]]
     data: list[dict[str, Any]] = [
         {"type": "bar", "x": x, "y": [_ms(row[2]) for row in rows], "name": "data-load"}
-        | {"marker": {"color": COLOURS["training"], "pattern": {"shape": "/", "fgopacity": 0.4}}},
+        | {"marker": {"color": COLOURS["training"]}},
         {"type": "bar", "x": x, "y": [_ms(row[3]) for row in rows], "name": "execution"}
         | {"marker": {"color": COLOURS["live"]}},
     ]
     plot = layout(axis("", type="multicategory"), axis("ms"), barmode="stack")
     words = (
         f"Features take {micros(quantile(loads['shadow'], 0.99))} at p99 for this bundle and "
-        f"{micros(quantile(loads['live'], 0.99))} for live; each quantile stands for itself, so a "
-        "stack is no quantile of the sum."
+        f"{micros(quantile(loads['live'], 0.99))} for live; each part is a quantile of its own, so "
+        "the height of a bar is not a quantile of the sum."
     )
     return Figure("data-load", "Data-load beside execution", words, _plot(data, plot), columns, rows)
 
@@ -135,7 +131,7 @@ def data_load(evidence: Evidence) -> Figure:
 def latency(evidence: Evidence) -> Figure:
     """The share of requests that took at most so long."""
     columns = ("side", "share", "exec_us")
-    # Dense where the promise is: towards 1.
+    # Dense where the SLA is: towards 1.
     shares = np.unique(np.concatenate([np.linspace(0, 0.99, _POINTS), 1 - np.logspace(-2, -4, 41)]))
     rows: list[tuple[Any, ...]] = []
     data: list[dict[str, Any]] = []
@@ -156,28 +152,22 @@ def latency(evidence: Evidence) -> Figure:
             )
         )
     sla = evidence.sla_us / 1000
-    data.append(
-        scatter([sla, sla], [0, 1], f"SLA {micros(evidence.sla_us)}", mode="lines")
-        | {"line": {"color": BAD, "dash": "dash", "width": 1.5}, "hoverinfo": "skip"}
-    )
+    data.append(_sla(evidence, [sla, sla], [0, 1]))
     own = _within(evidence.shadow.exec_us[evidence.shadow.error == 0], evidence.sla_us)
     live = _within(evidence.shadow.live_exec_us, evidence.sla_us)
     words = f"{own} of this bundle's evaluations and {live} of live's were within the SLA."
     plot = layout(
-        axis("execution, ms (log)", type="log", tickangle=0, **_ticks(data)),
+        log_axis("execution, ms (log)", [x for trace in data for x in trace["x"]]),
         axis("share of requests", tickformat=".0%", range=[0, 1.02]),
         hovermode="closest",
     )
     return Figure("latency", "Latency distribution", words, _plot(data, plot), columns, rows)
 
 
-def _ticks(data: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """1, 2, 5 of each power of ten that is in sight, written out."""
-    shown = [x for trace in data for x in trace["x"] if x and x > 0]
-    low, high = (min(shown), max(shown)) if shown else (1.0, 1.0)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    values = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
-    return {"tickvals": values, "ticktext": [f"{value:g}" for value in values]}
+def _sla(evidence: Evidence, x: list[Any], y: list[Any]) -> dict[str, Any]:
+    """The checkpoint's SLA as a dashed line."""
+    dashed = {"color": BAD, "dash": "dash", "width": 1.5}
+    return scatter(x, y, f"SLA {micros(evidence.sla_us)}", line=dashed, hoverinfo="skip")
 
 
 def _within(times: Floats, limit: float) -> str:
