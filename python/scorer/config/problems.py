@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -83,6 +83,7 @@ def _message(error: Mapping[str, Any], location: KeyPath, root: type[BaseModel])
         return f"{value} is not {_TYPES[kind]}"
     messages: dict[str, Callable[[], str]] = {
         "extra_forbidden": lambda: f"unknown key; {_known(root, location)}",
+        "unexpected_keyword_argument": lambda: f"unknown key; {_known(root, location)}",
         "missing": lambda: f"required, but not set; add {location[-1]}",
         "value_error": lambda: str(context.get("error", error["msg"])),
         "literal_error": lambda: f"{value} is not one of {context['expected']}",
@@ -113,6 +114,7 @@ _TYPES = {
     "dict_type": "a table",
     "model_type": "a table",
     "model_attributes_type": "a table",
+    "dataclass_type": "a table",
     "path_type": 'a path; write it in "quotes"',
     "is_instance_of": 'a path; write it in "quotes"',
 }
@@ -137,15 +139,22 @@ def _keys_at(root: type[BaseModel], path: KeyPath) -> list[str]:
     """The keys that the model knows at a path."""
     at: Any = root
     for key in path:
-        if isinstance(at, type) and issubclass(at, BaseModel) and key in at.model_fields:
-            at = _model_of(at.model_fields[str(key)].annotation)
-        # Otherwise the level is a mapping whose values share one model: a checkpoint's name was passed.
-    return list(at.model_fields) if isinstance(at, type) and issubclass(at, BaseModel) else []
+        if key in _fields_of(at):
+            at = _model_of(_fields_of(at)[str(key)])
+        # Otherwise the key is a name or an index in a collection whose values share one model.
+    return list(_fields_of(at))
+
+
+def _fields_of(model: Any) -> Mapping[str, Any]:
+    """The fields of a section with their types; none of anything else."""
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return {name: field.annotation for name, field in model.model_fields.items()}
+    return {field.name: field.type for field in fields(model)} if is_dataclass(model) else {}
 
 
 def _model_of(annotation: Any) -> Any:
     """The section model inside ``X``, ``X | None`` or ``dict[str, X]``."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
         return annotation
     for argument in get_args(annotation):
         found = _model_of(argument)

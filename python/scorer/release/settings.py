@@ -34,9 +34,8 @@ from scorer.config.model import (
     is_loopback,
 )
 from scorer.config.source import SettingsSource
-from scorer.release.errors import InvalidError
-from scorer.release.gates.grammar import duration, read_all
-from scorer.release.model import GateSpec, Stage
+from scorer.release.gates.grammar import Gates
+from scorer.release.model import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,34 +142,6 @@ class StageSettings(Section):
     minutes: float = Field(gt=0, le=100_000, description="How long at least, and until its gates pass.")
 
 
-class GateSettings(Section):
-    """One line of the gates; docs/gates.md has the grammar."""
-
-    metric: str = Field(min_length=1)
-    success: str = Field(min_length=1)
-    against: str = ""
-    minus: str = ""
-    when: str = ""
-    min_rows: int = Field(default=0, ge=0)
-    interval_seconds: int = Field(default=0, ge=0)
-    count: int = Field(default=0, ge=0)
-    failure_limit: int = Field(default=0, ge=0)
-    inconclusive_limit: int = Field(default=0, ge=0)
-    dry_run: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _interval_in_words(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or "interval" not in values:
-            return values
-        own = dict(values)
-        try:
-            own["interval_seconds"] = duration(own.pop("interval"))
-        except InvalidError as error:
-            raise ValueError(str(error)) from None
-        return own
-
-
 def _stages(value: Sequence[StageSettings]) -> tuple[Stage, ...]:
     shares = [stage.share for stage in value]
     if shares != sorted(set(shares)):
@@ -180,25 +151,14 @@ def _stages(value: Sequence[StageSettings]) -> tuple[Stage, ...]:
     return tuple(Stage(stage.share, stage.minutes) for stage in value)
 
 
-def _gates(value: Sequence[GateSettings]) -> tuple[GateSpec, ...]:
-    specs = tuple(GateSpec(**gate.model_dump()) for gate in value)
-    try:
-        read_all(specs)
-    except InvalidError as error:
-        raise ValueError(str(error)) from None
-    return specs
-
-
 if TYPE_CHECKING:
     # What a reader of the settings gets; the file's tables are checked as sections first.
     Endpoint = str
     Stages = tuple[Stage, ...]
-    Gates = tuple[GateSpec, ...]
     Members = tuple["FleetMember", ...]
 else:
     Endpoint = Annotated[str, BeforeValidator(_endpoint)]
     Stages = Annotated[tuple[StageSettings, ...], BeforeValidator(_as_tuple), AfterValidator(_stages)]
-    Gates = Annotated[tuple[GateSettings, ...], BeforeValidator(_as_tuple), AfterValidator(_gates)]
     Members = Annotated[tuple["FleetMember", ...], BeforeValidator(_as_tuple)]
 
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from scorer.release.gates.defaults import default_gates
-from scorer.release.gates.grammar import Gate, parse, read, read_all
+from scorer.release.gates.grammar import Gate, Gates, read, read_all
 
-__all__ = ["Gate", "default_gates", "parse", "read", "read_all"]
+__all__ = ["Gate", "Gates", "default_gates", "read", "read_all"]

@@ -6,8 +6,10 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator
 
 from scorer.release.errors import InvalidError
 from scorer.release.gates.names import METRICS, QUANTITIES, Names
@@ -27,14 +29,15 @@ UNITS: Final = {
     "number": {"": 1.0},
     "distance": {"": 1.0},
 }
+_OP = r"(?P<op><=|>=|==|!=|<|>)"
 _SUCCESS = re.compile(
-    r"(?P<abs>abs\s+)?(?P<op><=|>=|==|!=|<|>)\s*(?P<limit>.+?)(?:\s+(?P<side>upper|lower)(?P<level>\d{2}(?:\.\d+)?))?"
+    rf"(?P<abs>abs\s+)?{_OP}\s*(?P<limit>.+?)(?:\s+(?P<side>upper|lower)(?P<level>\d{{2}}(?:\.\d+)?))?"
 )
 _NUMBER = r"[-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _LIMIT = re.compile(rf"(?P<number>{_NUMBER})?\s*(?P<unit>[a-zµ%]*)")
 _THRESHOLD = re.compile(r"threshold\(\s*(?P<arguments>[^()]*)\)")
 _ARGUMENT = re.compile(rf"(?P<name>alpha|floor)\s*=\s*(?P<value>{_NUMBER})")
-_WHEN = re.compile(rf"(?P<quantity>[a-z_]+)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<number>{_NUMBER})\s*(?P<unit>%?)")
+_WHEN = re.compile(rf"(?P<quantity>[a-z_]+)\s*{_OP}\s*(?P<number>{_NUMBER})\s*(?P<unit>%?)")
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -116,7 +119,7 @@ def read(spec: GateSpec, *, where: str = "gate") -> Gate:
         remedy = f'write "{names.minus}" or nothing' if names.minus else "leave it out"
         raise _wrong(where, "minus", f'"{spec.minus}" cannot be taken off {spec.metric}; {remedy}')
     gate = Gate(spec, names, against, _success(spec, names, where), _when(spec.when, where))
-    _check_looks(spec, names, where)
+    _check_intervals(spec, names, where)
     return gate
 
 
@@ -131,32 +134,39 @@ def read_all(specs: Sequence[GateSpec], *, where: str = "gates") -> tuple[Gate, 
     return gates
 
 
-def parse(entries: Sequence[Mapping[str, Any]], *, where: str = "gates") -> tuple[GateSpec, ...]:
-    """Gates from tables of YAML, TOML or JSON; `interval` may be written as "5m" or in seconds.
+def _interval_in_words(entry: Any) -> Any:
+    """Replace `interval`, which may be written as "5m", by `interval_seconds`."""
+    if not isinstance(entry, Mapping) or "interval" not in entry:
+        return entry
+    own = dict(entry)
+    try:
+        own["interval_seconds"] = duration(own.pop("interval"))
+    except InvalidError as error:
+        raise ValueError(str(error)) from None
+    return own
 
-    Raises:
-        InvalidError: one line that names the entry, the field and what to write.
-    """
-    known = {field.name for field in fields(GateSpec)}
-    specs = []
-    for at, entry in enumerate(entries):
-        place = f"{where}[{at}]"
-        if not isinstance(entry, Mapping):
-            raise _wrong(place, "", 'a gate is a table such as {metric = "error_rate", success = "== 0"}')
-        own = dict(entry)
-        if "interval" in own:
-            own["interval_seconds"] = duration(own.pop("interval"), where=place)
-        if unknown := sorted(set(map(str, own)) - known):
-            allowed = ", ".join(sorted({*known, "interval"}))
-            raise _wrong(place, unknown[0], f"there is no such field; there are {allowed}")
-        for needed in ("metric", "success"):
-            if needed not in own:
-                raise _wrong(place, needed, "is missing; every gate names its metric and its success")
-        for one in fields(GateSpec):
-            _check_type(own, one.name, str(one.type), place)
-        specs.append(GateSpec(**own))
-    read_all(specs, where=where)
-    return tuple(specs)
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _understood(specs: tuple[GateSpec, ...]) -> tuple[GateSpec, ...]:
+    try:
+        read_all(specs)
+    except InvalidError as error:
+        raise ValueError(str(error)) from None
+    return specs
+
+
+if TYPE_CHECKING:
+    Gates = tuple[GateSpec, ...]
+else:
+    Gates = Annotated[
+        tuple[Annotated[GateSpec, BeforeValidator(_interval_in_words)], ...],
+        BeforeValidator(_as_tuple),
+        AfterValidator(_understood),
+    ]
+    """Gates as a settings file has them: tables, checked against the grammar when they are read."""
 
 
 def _success(spec: GateSpec, names: Names, where: str) -> Success:
@@ -255,10 +265,7 @@ def _when(text: str, where: str) -> When | None:
     return When(found["quantity"], found["op"], number)
 
 
-def _check_looks(spec: GateSpec, names: Names, where: str) -> None:
-    for field in ("min_rows", "interval_seconds", "count", "failure_limit", "inconclusive_limit"):
-        if getattr(spec, field) < 0:
-            raise _wrong(where, field, f"{getattr(spec, field)} is negative; write 0 or more")
+def _check_intervals(spec: GateSpec, names: Names, where: str) -> None:
     if (spec.interval_seconds > 0) != (spec.count > 0):
         missing = "count" if spec.interval_seconds else "interval"
         raise _wrong(where, missing, 'interval and count go together; write interval = "5m" and count = 12')
@@ -270,16 +277,6 @@ def _check_looks(spec: GateSpec, names: Names, where: str) -> None:
         raise _wrong(where, "failure_limit", "limits count intervals; write interval and count too")
     if spec.count and max(spec.failure_limit, spec.inconclusive_limit) >= spec.count:
         raise _wrong(where, "failure_limit", f"limits must be below count = {spec.count}")
-
-
-def _check_type(own: Mapping[str, Any], name: str, kind: str, where: str) -> None:
-    if name not in own:
-        return
-    value = own[name]
-    wanted = {"str": str, "int": int, "bool": bool}[kind]
-    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        said = {"str": "text", "int": "a whole number", "bool": "true or false"}[kind]
-        raise _wrong(where, name, f"{value!r} is not {said}")
 
 
 def duration(value: Any, *, where: str = "gate") -> int:
