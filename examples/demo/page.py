@@ -13,13 +13,13 @@ from examples.demo.judge import Findings
 from examples.demo.results import latencies
 from examples.simulators.actions import catalogue
 from scorer.durable import write_atomically
-from scorer.learn.report.html import Page
+from scorer.report import ReportPage
 
 
 def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> None:
     """The page with everything, plots included."""
     data, server, found = summary["data"], summary["server"], findings.authorisation
-    page = Page(
+    page = ReportPage(
         "scorer: demo report",
         f"{data['transactions']:,} transactions ({data['source']}), {data['first_day']} to"
         f" {data['last_day']}, {data['fraud_rate']:.2%} fraud."
@@ -126,7 +126,7 @@ def write_report(path: Path, findings: Findings, summary: Mapping[str, Any]) -> 
     write_atomically(path, page.text().encode())
 
 
-def _report_routing(page: Page, findings: Findings) -> None:
+def _report_routing(page: ReportPage, findings: Findings) -> None:
     value = findings.routing
     if value is None:
         return

@@ -24,9 +24,9 @@ from scorer.learn.gate.verdict import read_verdict
 from scorer.learn.gate.write import write_verdict
 from scorer.learn.guardrails.settings import CapSettings, GuardrailSettings
 from scorer.learn.report.history import history_page, read_runs
-from scorer.learn.report.html import Page
 from scorer.learn.report.page import gate_page
 from scorer.registry import Registry
+from scorer.report import ReportPage
 
 TRUTH = np.full((len(COUNTRIES), K), 0.6)
 TRUTH[:, 1] = 0.8
@@ -353,7 +353,7 @@ def test_text_in_reports_is_escaped(place, judged):
     for page in (gate_page(verdict), history_page([(evil, verdict)])):
         assert "<script" not in page
         assert "&lt;script&gt;" in page
-    page = Page(evil, evil)
+    page = ReportPage(evil, evil)
     page.tiles([(evil, evil)])
     page.section(evil, evil)
     page.table((evil,), [(evil,)])

@@ -7,8 +7,8 @@ from pathlib import Path
 from scorer.learn.errors import DataError
 from scorer.learn.gate.verdict import Verdict, read_verdict
 from scorer.learn.report import plots
-from scorer.learn.report.html import GOOD, PART, STOP, Mark, Page
 from scorer.learn.report.page import day, points
+from scorer.report import GOOD, PART, STOP, Mark, ReportPage
 
 _TONES = {"promote": GOOD, "mix": PART, "wait": STOP}
 
@@ -32,7 +32,7 @@ def history_page(runs: list[tuple[str, Verdict]]) -> str:
     name, latest = runs[-1]
     one = latest.evidence
     decided = [verdict.evidence.decision for _, verdict in runs]
-    page = Page(
+    page = ReportPage(
         f"{one.candidate.name}: generations",
         f"{len(runs)} verdicts: {decided.count('promote')} promoted, {decided.count('mix')} mixed in,"
         f" {decided.count('wait')} waiting.",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from scorer.learn.gate.verdict import Evidence, Interval, Judged, Segment, Verdict
 from scorer.learn.report import plots
-from scorer.learn.report.html import GOOD, PART, STOP, Mark, Page
+from scorer.report import GOOD, PART, STOP, Mark, ReportPage
 
 _TONES = {"promote": GOOD, "mix": PART, "wait": STOP}
 _STATES = {"safe": GOOD, "inconclusive": PART, "harmed": STOP}
@@ -16,7 +16,7 @@ _MOST_PLOTTED = 24
 def gate_page(verdict: Verdict) -> str:
     """One self-contained HTML page: the verdict in words first, then all that it rests on."""
     one = verdict.evidence
-    page = Page(f"{one.candidate.name}: may the candidate go live?", _lead(one))
+    page = ReportPage(f"{one.candidate.name}: may the candidate go live?", _lead(one))
     page.verdict(verdict.headline + ".", one.reasons, _TONES[one.decision])
     page.tiles(
         [
@@ -67,7 +67,7 @@ def _lead(one: Evidence) -> str:
     )
 
 
-def _caps(page: Page, one: Evidence) -> None:
+def _caps(page: ReportPage, one: Evidence) -> None:
     page.section(
         "Caps",
         "Use per decision by each policy's own probabilities; the upper bound is held to limit and band.",
@@ -88,7 +88,7 @@ def _caps(page: Page, one: Evidence) -> None:
     )
 
 
-def _segments(page: Page, one: Evidence) -> None:
+def _segments(page: ReportPage, one: Evidence) -> None:
     gate = one.settings["gate"]
     page.section(
         "Segments",
@@ -127,7 +127,7 @@ def _bounded(segments: tuple[Segment, ...]) -> list[tuple[str, float, float, flo
     ][:_MOST_PLOTTED]
 
 
-def _figures(page: Page, verdict: Verdict) -> None:
+def _figures(page: ReportPage, verdict: Verdict) -> None:
     one, figures = verdict.evidence, verdict.figures
     if not figures:
         return
@@ -180,7 +180,7 @@ def _figures(page: Page, verdict: Verdict) -> None:
     )
 
 
-def _provenance(page: Page, verdict: Verdict) -> None:
+def _provenance(page: ReportPage, verdict: Verdict) -> None:
     one = verdict.evidence
     page.section("Provenance")
     rows = [

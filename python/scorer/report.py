@@ -1,9 +1,14 @@
-"""A page that needs nothing else: its own style, plots inside it, every text escaped."""
+"""Builds a report as one HTML page that loads nothing: style, plots and scripts are inside it.
+
+The reports of learning and the reports that the SDK saves are such pages. All text is escaped. Plots are SVG,
+or Plotly figures drawn by the script of the installed plotly package.
+"""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,16 +43,30 @@ td.long { min-width: 11rem; overflow-wrap: anywhere; }
 .plots { display: grid; gap: 1.2rem 2rem; }
 .plots { grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); }
 figure { margin: .6rem 0; } figure svg { width: 100%; height: auto; max-width: 36rem; display: block; }
+.plotly { min-height: 340px; } details { margin: .3rem 0 1rem; }
 code { background: #f3f4f6; padding: .1rem .3rem; border-radius: .25rem; overflow-wrap: anywhere; }
 @media print { body { max-width: none; } .verdict { break-inside: avoid; } }
 """
 
+_SCRIPT = """
+for (const node of document.querySelectorAll(".plotly")) {
+  const figure = JSON.parse(document.getElementById(node.dataset.from).textContent);
+  Plotly.newPlot(node, figure.data, figure.layout, {responsive: true, displaylogo: false});
+}
+"""
+
 GOOD, PART, STOP = "good", "part", "stop"
+"""Tones: met or promoted; partly or not known yet; not met or stopped."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A cell that stands out: its text, and `GOOD`, `PART` or `STOP`."""
+    """A table cell with a tone.
+
+    Attributes:
+        text: The cell's text.
+        tone: `GOOD`, `PART` or `STOP`.
+    """
 
     text: str
     tone: str
@@ -56,20 +75,26 @@ class Mark:
         return self.text
 
 
-class Page:
-    """Collects sections. Text is escaped; SVG, which is ours, is taken as it is."""
+class ReportPage:
+    """A page that is built from top to bottom; `text` returns it.
+
+    Args:
+        title: Heading, and the title of the browser's tab.
+        lead: First sentence, below the heading.
+    """
 
     def __init__(self, title: str, lead: str) -> None:
         self._title = title
         self._parts = [f"<h1>{_text(title)}</h1>", f'<p class="lead">{_text(lead)}</p>']
+        self._is_plotly = False
 
     def verdict(self, sentence: str, reasons: Sequence[str], tone: str) -> None:
-        """What was decided, before anything else."""
+        """Add the verdict in a box: one sentence, a list of reasons, and a tone."""
         items = "".join(f"<li>{_text(reason)}</li>" for reason in reasons)
         self._parts.append(f'<div class="verdict {tone}"><b>{_text(sentence)}</b><ul>{items}</ul></div>')
 
     def tiles(self, entries: Sequence[tuple[str, str]]) -> None:
-        """The figures that matter most: (value, what it is)."""
+        """Add the most important figures as tiles: pairs of a value and what it is."""
         cells = "".join(
             f'<div class="tile"><b>{_text(value)}</b><span>{_text(what)}</span></div>'
             for value, what in entries
@@ -77,50 +102,93 @@ class Page:
         self._parts.append(f'<div class="tiles">{cells}</div>')
 
     def section(self, title: str, note: str = "") -> None:
-        """A heading, with what one should know to read what follows."""
+        """Add a heading, and a note below it where one is given."""
         self._parts.append(f"<h2>{_text(title)}</h2>")
         if note:
             self.note(note)
 
     def note(self, text: str) -> None:
-        """A sentence in small print."""
+        """Add a paragraph in small print."""
         self._parts.append(f'<p class="note">{_text(text)}</p>')
 
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, texts: Sequence[int] = (0,)
     ) -> None:
-        """A table that scrolls where it is wider than the page; columns at `texts` are words."""
-        if not rows:
-            self._parts.append('<p class="note">none</p>')
-            return
-        head = "".join(
-            f'<th class="text">{_text(name)}</th>' if at in texts else f"<th>{_text(name)}</th>"
-            for at, name in enumerate(columns)
-        )
-        body = "".join(
-            "<tr>" + "".join(_cell(cell, at in texts) for at, cell in enumerate(row)) + "</tr>"
-            for row in rows
-        )
-        self._parts.append(
-            f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        )
+        """Add a table that scrolls sideways where it is wider than the page.
+
+        Args:
+            columns: Headings.
+            rows: Cells as long as `columns`: text, numbers, `Mark`, or JSON values.
+            texts: Positions of the columns that hold words; the others are aligned as numbers.
+        """
+        self._parts.append(_table(columns, rows, texts))
 
     def plots(self, figures: Sequence[tuple[str, str]]) -> None:
-        """Plots side by side where there is room: (SVG, caption)."""
+        """Add plots side by side where there is room: pairs of SVG, which is trusted, and a caption."""
         cells = "".join(
             f"<figure>{svg}<figcaption>{_text(caption)}</figcaption></figure>" for svg, caption in figures
         )
         self._parts.append(f'<div class="plots">{cells}</div>')
 
+    def plotly(
+        self,
+        name: str,
+        title: str,
+        note: str,
+        figure: Mapping[str, Any],
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+    ) -> None:
+        """Add an interactive figure under a heading of its own, with its numbers in a table that opens.
+
+        Args:
+            name: Unique on the page; the heading's anchor.
+            title: Heading.
+            note: What the figure shows, in words.
+            figure: `data` and `layout` of Plotly, plain JSON.
+            columns: Headings of the table of numbers.
+            rows: Its cells.
+        """
+        self._is_plotly = True
+        # Inside a script element only "</" could end it.
+        data = json.dumps(figure, default=str).replace("</", "<\\/")
+        name = _text(name)
+        self._parts.append(
+            f'<h2 id="{name}">{_text(title)}</h2><p>{_text(note)}</p>'
+            f'<script type="application/json" id="data-{name}">{data}</script>'
+            f'<div class="plotly" data-from="data-{name}"></div>'
+            f"<details><summary>numbers</summary>{_table(columns, rows, range(len(columns)))}</details>"
+        )
+
     def text(self) -> str:
-        """The whole page."""
+        """Return the whole page."""
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{_text(self._title)}</title><style>{_STYLE}</style></head>\n<body>\n"
             + "\n".join(self._parts)
+            + (_plotly_scripts() if self._is_plotly else "")
             + "\n</body></html>\n"
         )
+
+
+def _plotly_scripts() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return f"<script>{get_plotlyjs()}</script><script>{_SCRIPT}</script>"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], texts: Sequence[int]) -> str:
+    if not rows:
+        return '<p class="note">none</p>'
+    head = "".join(
+        f'<th class="text">{_text(name)}</th>' if at in texts else f"<th>{_text(name)}</th>"
+        for at, name in enumerate(columns)
+    )
+    body = "".join(
+        "<tr>" + "".join(_cell(cell, at in texts) for at, cell in enumerate(row)) + "</tr>" for row in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _cell(cell: Any, words: bool) -> str:
@@ -133,4 +201,8 @@ def _cell(cell: Any, words: bool) -> str:
 
 
 def _text(value: Any) -> str:
-    return html.escape(str(value))
+    if isinstance(value, float):
+        value = f"{value:.6g}"
+    elif isinstance(value, dict | list):
+        value = json.dumps(value, default=str)
+    return html.escape("" if value is None else str(value))
