@@ -44,7 +44,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 # What comes with scorer[platform] alone; the message about a missing package names the extra.
 PLATFORM_PACKAGES = frozenset(
-    {"alembic", "apprise", "fastapi", "httpx", "jinja2", "plotly", "psycopg", "sqlalchemy", "uvicorn"}
+    {
+        "alembic",
+        "apprise",
+        "fastapi",
+        "httpx",
+        "jinja2",
+        "plotly",
+        "psycopg",
+        "sqlalchemy",
+        "standardwebhooks",
+        "uvicorn",
+    }
 )
 
 # Rich help costs 270 ms, most of it imports; plain help is read just as well.

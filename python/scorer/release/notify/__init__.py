@@ -1,7 +1,7 @@
 """Telling people: channels by apprise, signed webhooks, each after the transaction that it tells of.
 
 A message is a row of the same transaction as what it tells; `deliver` sends it afterwards, at least once,
-whatever is killed between. Receivers tell a repetition by `Scorer-Delivery`.
+whatever is killed between. Receivers recognise a repetition by its `webhook-id`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
@@ -134,6 +135,13 @@ def _check_webhook(url: str, secret: str) -> None:
         raise InvalidError(
             "a webhook's secret has 16 to 200 characters; make one with `openssl rand -hex 32`"
         )
+    if secret.startswith("whsec_"):
+        try:
+            base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+        except ValueError:
+            raise InvalidError(
+                'a secret that starts with "whsec_" goes on in base64; correct it, or drop the prefix'
+            ) from None
     addresses.check_if_known(host, encrypted=parts.scheme == "https")
 
 
