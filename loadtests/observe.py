@@ -1,8 +1,7 @@
-"""What observe lanes cost those who are answered: live p99 at half of the capacity, with and without them.
+"""The cost of observe lanes to live requests: p99 at half of the capacity, with and without lanes.
 
-One server on one core, which its lanes share with the requests; the generator on another. Rounds with three
-lanes, with one of the three in an endless loop, and without any take turns in one run, so that whatever else
-the machine does befalls them all.
+One server runs on one core, which its lanes share with the requests; the generator runs on another. Rounds
+with three lanes, with one of the three in an endless loop, and without lanes take turns in one run.
 """
 
 from __future__ import annotations
@@ -17,33 +16,36 @@ from statistics import median
 from typing import Any, Final
 
 from loadtests.figures import Figures
-from loadtests.openloop import Load, highest_rate, on_generators_core
+from loadtests.openloop import Load, capacity, on_generators_core
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.servers import Serving
 from loadtests.peers.subject import CHECKPOINT, Subject, subject
+from loadtests.ratesearch import median_rate
 from loadtests.sla import Counters
 
 COMMAND: Final = "make bench ARGS=observe"
 SLA_MS: Final = 10.0
 LANES: Final = 3
 ROUND_SECONDS: Final = 1.0
-SECONDS: Final = 48.0
-# What the platform samples unless it is told otherwise, and everything.
+SECONDS: Final = 144.0
+# The platform's default share of the requests, and all of them.
 SAMPLES: Final = (0.1, 1.0)
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Both samples."""
-    it = subject()
+    """Measure both samples."""
+    model = subject()
     seconds = SECONDS if options.seconds == Options.seconds else options.seconds or SECONDS
+    if options.smoke:
+        seconds = 4.0
     with on_generators_core():
         config = servers.settings(metrics=True, p99_ms=SLA_MS)
         config["log"] = {"dir": "decisions"}
         with servers.rust(
-            it, config=config, features=["fault-injection"], SCORER_FAULTS="faults.json"
+            model, config=config, features=["fault-injection"], SCORER_FAULTS="faults.json"
         ) as serving:
-            bench = _Bench(figures, serving, it)
+            bench = _Bench(figures, serving, model, smoke=options.smoke)
             bench.measure_capacity()
             for sample in SAMPLES:
                 bench.measure(sample, seconds / len(SAMPLES))
@@ -57,23 +59,24 @@ class _Round:
 
 
 class _Bench:
-    def __init__(self, figures: Figures, serving: Serving, it: Subject) -> None:
-        self.figures, self.serving, self.it = figures, serving, it
+    def __init__(self, figures: Figures, serving: Serving, model: Subject, *, smoke: bool) -> None:
+        self.figures, self.serving, self.model, self.smoke = figures, serving, model, smoke
         self.load = Load(target=serving.load.target, methods=serving.load.methods, connections=8)
         self.version = 1
         self.rate = 0.0
 
     def measure_capacity(self) -> None:
-        """Without observe lanes."""
-        found, _ = highest_rate(self.load, SLA_MS, start=4000.0, seconds=1.0, confirm=2.0)
-        if found.rate <= 0:
+        """Search for the highest rate without observe lanes."""
+        rate, _ = median_rate(capacity(self.load, SLA_MS, start=4000.0, smoke=self.smoke))
+        if rate <= 0:
             raise servers.ServerError(f"no rate keeps p99 within {SLA_MS:g} ms")
-        self.rate = found.rate / 2
-        _say(f"capacity {found.rate:,.0f}/s; measured at half of it")
+        self.rate = rate / 2
+        _say(f"capacity {rate:,.0f}/s; measured at half of it")
 
     def measure(self, sample: float, seconds: float) -> None:
-        """Rounds in turns: none, three, none, one of three stuck."""
-        kinds = ("none", "three", "none", "stuck") * max(2, round(seconds / (4 * (ROUND_SECONDS + 1.0))))
+        """Measure rounds in turns: no lanes, three, no lanes, three of which one is stuck."""
+        turns = 1 if self.smoke else max(2, round(seconds / (4 * (ROUND_SECONDS + 1.0))))
+        kinds = ("none", "three", "none", "stuck") * turns
         rounds = [self._round(kind, sample) for kind in (*kinds, "none")]
         for kind, words in (("three", "three observe lanes"), ("stuck", "one of three observe lanes stuck")):
             at = [place for place, found in enumerate(rounds) if found.kind == kind]
@@ -82,7 +85,7 @@ class _Bench:
             with_lanes = [rounds[place].p99_us for place in at]
             self.figures.add(
                 name=f"live p99 with {words} of 500×6 / without, sample {sample:g}",
-                ours=median(one / other for one, other in zip(with_lanes, without, strict=True)),
+                ours=[one / other for one, other in zip(with_lanes, without, strict=True)],
                 unit="×",
                 target=1.1,
                 command=COMMAND,
@@ -100,15 +103,15 @@ class _Bench:
         return _Round(kind, report.latency_us.p99, ends)
 
     def _lanes(self, count: int, sample: float, *, stuck: bool = False) -> None:
-        """Puts so many observe lanes in force, of which one loops."""
+        """Activate so many observe lanes, of which one loops if `stuck`."""
         directory = self.serving.process.log.parent
         faults = {"lanes": {f"{CHECKPOINT}/observer-0": "loop"}} if stuck else {}
         _write(directory / "faults.json", faults)
         self.version += 1
-        table: dict[str, Any] = servers.lanes(self.it.digest) | {"version": self.version}
+        table: dict[str, Any] = servers.lanes(self.model.digest) | {"version": self.version}
         table["observe"] = {
             CHECKPOINT: [
-                {"name": f"observer-{number}", "bundle": self.it.digest, "sample": sample}
+                {"name": f"observer-{number}", "bundle": self.model.digest, "sample": sample}
                 for number in range(count)
             ]
         }
@@ -133,7 +136,7 @@ def _write(path: Any, content: Any) -> None:
 
 
 def _ends(before: Counters, after: Counters) -> str:
-    """What became of the requests that lanes were offered."""
+    """Return the shares of the outcomes of the requests offered to lanes."""
     ends = {}
     for name, value in after.values.items():
         if name.startswith("scorer_observe_requests_total{"):

@@ -1,33 +1,32 @@
-"""The generator on a core of its own, and searches with it."""
+"""The generator on its own core, and the server as a rate search drives it."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from loadtests.ratesearch import Found, RateSearch, Window
 from scorer import bridge
 from scorer.loadtest.report import Progress, Report
 
-# A generator this late at its p99 is itself what is being measured.
-MOST_LAG_US: Final = 1_000
-# A probe whose p99 is this many times the promise after a second has said enough.
-HOPELESS: Final = 20
-MISSES: Final = 0.01
+# How often each rate is searched for, ours and peers' alike.
+SEARCHES: Final = 3
 
 
 def cores() -> tuple[int, int]:
-    """One for the server, another for the generator.
+    """Return the core of the server and the core of the generator.
 
     Raises:
-        RuntimeError: There is one core only.
+        RuntimeError: There is only one core.
     """
     usable = _BEFORE or sorted(os.sched_getaffinity(0))
     if len(usable) < 2:
-        raise RuntimeError("server and generator need a core each, and there is one; nothing was measured")
+        raise RuntimeError("server and generator need a core each, but this process may use only one")
     return usable[0], usable[-1]
 
 
@@ -36,7 +35,7 @@ _BEFORE: list[int] = []
 
 @contextmanager
 def on_generators_core() -> Iterator[None]:
-    """This process, threads that it starts included, keeps to the generator's core."""
+    """Keep this process and the threads that it starts on the generator's core."""
     before = sorted(os.sched_getaffinity(0))
     _BEFORE[:] = before
     os.sched_setaffinity(0, {cores()[1]})
@@ -87,7 +86,7 @@ class Load:
         progress: Callable[[Progress], None] | None = None,
         **settings: Any,
     ) -> Report:
-        """Sends at a rate and reports; settings named here win over the load's."""
+        """Send at a rate for some seconds; settings given here override the load's."""
         config = {
             "target": self.target,
             "protocol": self.protocol,
@@ -120,88 +119,71 @@ class Load:
         return Report.model_validate_json(bridge.run_load(json.dumps(config), payloads, tell))
 
 
-@dataclass(frozen=True)
-class Probe:
-    """One rate tried.
-
-    Attributes:
-        rate: Requests per second that were due.
-        p99_ms: Of the answered ones; infinite where it was given up as hopeless.
-        holds: At most one request in a hundred missed, or was answered by a fallback.
-        lag_us: The generator's own p99 lag.
-    """
-
-    rate: float
-    p99_ms: float
-    holds: bool
-    lag_us: float
-
-    @property
-    def generator_bound(self) -> bool:
-        """The generator could not keep its schedule: the rate says nothing about the server."""
-        return self.lag_us > MOST_LAG_US
+# Until p99 at a trickle of requests is below this, an overload has not been worked off.
+_CALM_US: Final = 20_000
+_MOST_SETTLING: Final = 30
 
 
-class _HopelessError(Exception):
-    def __init__(self, reached: Progress) -> None:
-        super().__init__()
-        self.lag_us = float(reached.send_lag_p99_us)
+class LoadedServer:
+    """A load on a running server, as `RateSearch` drives it."""
+
+    def __init__(self, load: Load, *, warmup_seconds: float = 0.3) -> None:
+        """Measure with this load.
+
+        Args:
+            load: What to send, and where to.
+            warmup_seconds: Sent before each window, not counted.
+        """
+        self.load = load
+        self.warmup_seconds = warmup_seconds
+
+    def window(self, rate: float, seconds: float) -> Window:
+        """Offer a rate for some seconds."""
+        cpu, wall = time.process_time(), time.monotonic()
+        report = self.load.run(rate, seconds, warmup_seconds=self.warmup_seconds)
+        busy = (time.process_time() - cpu) / (time.monotonic() - wall)
+        # A fallback is an answer in time, but not one that a capacity can be made of.
+        by_model = report.answered - sum(report.fallbacks.values())
+        return Window(
+            rate=rate,
+            p99_ms=report.latency_us.p99 / 1000,
+            failed=1 - by_model / max(report.requests, 1),
+            answered=by_model / seconds,
+            lag_us=float(report.send_lag_us.p99),
+            busy=busy,
+        )
+
+    def settle(self) -> None:
+        """Wait until a trickle of requests is answered fast again, for ten seconds at most."""
+        for _ in range(_MOST_SETTLING):
+            report = self.load.run(20.0, 0.3, warmup_seconds=0.0)
+            if report.answered == report.requests and report.latency_us.p99 <= _CALM_US:
+                return
 
 
-def probe(load: Load, rate: float, seconds: float, sla_ms: float) -> Probe:
-    """Tries a rate; ends early where the queue has plainly run away."""
-    worst = sla_ms * 1000 * HOPELESS
+def capacity(load: Load, threshold_ms: float, *, start: float, smoke: bool = False) -> list[Found]:
+    """Search three times for the highest rate whose p99 is within a threshold.
 
-    def look(reached: Progress) -> None:
-        if reached.latency_us.p99 > worst or (not reached.warming_up and not reached.finished):
-            raise _HopelessError(reached)
-
-    try:
-        report = load.run(rate, seconds, sla_ms=sla_ms, progress=look)
-    except _HopelessError as hopeless:
-        return Probe(rate, float("inf"), holds=False, lag_us=hopeless.lag_us)
-    # A fallback is an answer in time, but not one that a capacity could be made of.
-    holds = report.misses + sum(report.fallbacks.values()) <= MISSES * report.requests
-    return Probe(rate, report.latency_us.p99 / 1000, holds, float(report.send_lag_us.p99))
-
-
-def highest_rate(
-    load: Load,
-    sla_ms: float,
-    *,
-    start: float,
-    seconds: float = 3.0,
-    precision: float = 0.05,
-    confirm: float = 10.0,
-    told: Callable[[Probe], None] = lambda _: None,
-) -> tuple[Probe, list[Probe]]:
-    """The highest rate at which p99 keeps the promise: doubled, halved in between, confirmed by a long run.
+    Args:
+        load: The load on the server.
+        threshold_ms: The bound of p99, milliseconds.
+        start: The first rate to try, requests per second.
+        smoke: One search of a few short windows, whose result means nothing.
 
     Returns:
-        The confirming probe (not holding, at rate 0, where no rate held), and every probe.
+        The result of each search; the figure is their median.
     """
-    tried: list[Probe] = []
+    found: list[Found] = []
+    for _ in range(1 if smoke else SEARCHES):
+        search = new_search(load, start=start, smoke=smoke)
+        found.append(search.highest(threshold_ms, near=found[-1].rate or None if found else None))
+    return found
 
-    def attempt(rate: float, length: float) -> Probe:
-        found = probe(load, rate, length, sla_ms)
-        tried.append(found)
-        told(found)
-        return found
 
-    good, bad, rate = 0.0, float("inf"), start
-    while not bad - good <= precision * good and len(tried) < 16:
-        if attempt(rate, seconds).holds:
-            good = rate
-        else:
-            bad = rate
-        if good == 0.0 and bad < start / 64:
-            break
-        rate = bad / 2 if good == 0.0 else good * 2 if bad == float("inf") else (good + bad) / 2
-    while good > 0:
-        found = attempt(good, confirm)
-        if found.holds:
-            # If the next higher rate failed because of the generator, the server's limit was not reached.
-            failed = min((it for it in tried if not it.holds), key=lambda it: it.rate, default=found)
-            return replace(found, lag_us=max(found.lag_us, failed.lag_us)), tried
-        good = good * (1 - precision) if good > start / 64 else 0.0
-    return Probe(0.0, float("inf"), holds=False, lag_us=0.0), tried
+def new_search(load: Load, *, start: float, smoke: bool = False) -> RateSearch:
+    """Return a search without any window yet."""
+    if smoke:
+        return RateSearch(
+            LoadedServer(load, warmup_seconds=0.1), start, seconds=0.3, repeats=1, most_windows=4
+        )
+    return RateSearch(LoadedServer(load), start)

@@ -1,6 +1,8 @@
-"""The server beside other servers: highest rates, latencies, what scoring and Python cost, a held GIL.
+"""The server beside other servers: sustained rates, latencies, the cost of scoring and of Python, a held GIL.
 
-One server at a time on one core, the generator on another. README.md says how each peer is configured.
+One server at a time runs on one core, the generator on another. In each round every server, ours and peers
+alike, is started and searched once; a figure is the median over the rounds. README.md describes the peers'
+settings.
 """
 
 from __future__ import annotations
@@ -8,192 +10,275 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
 import grpc
 
 from loadtests.figures import Figures
-from loadtests.openloop import Load, Probe, highest_rate, on_generators_core
+from loadtests.openloop import SEARCHES, Load, LoadedServer, new_search, on_generators_core
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.servers import ServerError, Serving
 from loadtests.peers.subject import Subject, subject
+from loadtests.ratesearch import Found, RateSearch, median_rate
 from scorer.loadtest.report import Report
 
 COMMAND: Final = "make bench ARGS=wire"
-SLA_MS: Final = 5.0
-# Rounds in which servers that are to be compared closely take turns; of each the best counts.
-ROUNDS: Final = 3
-STEADY: Final = 500.0
+# Rates are searched for at each of these bounds of p99, milliseconds.
+THRESHOLDS_MS: Final = (25.0, 10.0, 5.0)
+# p99 is measured at these rates, requests per second, for so many seconds a round.
+STEADY: Final = {100.0: 6.0, 500.0: 4.0, 2000.0: 3.0}
 HELD_SECONDS: Final = 5.0
 WORK: Final = "500×6"
 
 OURS: Final = "scorer"
+SOCKET: Final = "scorer, Unix socket"
+NOOP: Final = "scorer, no-op"
+INFER: Final = "scorer, ModelInfer"
 RUST: Final = "scorer-server (no Python)"
 MLSERVER: Final = "MLServer"
+MLSERVER_PARALLEL: Final = "MLServer, 2 parallel workers"
+FOREST: Final = "grpc.aio + scorer.Forest"
 
 Starts = Callable[[Subject], AbstractContextManager[Serving]]
 PEERS: Final[dict[str, Starts]] = {
+    FOREST: lambda model: servers.grpc_aio(model, "scorer"),
+    "grpc.aio + XGBoost": lambda model: servers.grpc_aio(model, "xgboost"),
     MLSERVER: servers.mlserver,
+    MLSERVER_PARALLEL: lambda model: servers.mlserver(model, workers=2),
     "BentoML (HTTP)": servers.bentoml,
     "Ray Serve": servers.ray_serve,
-    "grpc.aio + XGBoost": lambda it: servers.grpc_aio(it, "xgboost"),
-    "grpc.aio + scorer.Forest": lambda it: servers.grpc_aio(it, "scorer"),
 }
+# The least ratio of the rates at p99 ≤ 5 ms, and the least ratio of p99 at 500 requests/s.
+LEAST_RATE: Final = {RUST: 0.9, MLSERVER: 25.0}
+LEAST_STEADY: Final = {MLSERVER: 4.0, FOREST: 1.0}
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Every figure of the wire.
+    """Measure every figure of the wire.
 
     Raises:
         ServerError: A peer could not be measured; everything else was.
     """
-    del options
-    it = subject()
+    model = subject()
     with on_generators_core():
-        bench = Bench(figures, it)
-        bench.ours()
-        bench.peers()
+        bench = Bench(figures, model, smoke=options.smoke)
+        bench.measure_rounds(1 if options.smoke else SEARCHES)
+        bench.add_figures()
         bench.wire_alone()
         bench.held_lock()
     if bench.failed:
         raise ServerError("; ".join(bench.failed))
 
 
+@dataclass
+class Rounds:
+    """What the rounds measured of one load on one server.
+
+    Attributes:
+        found: The searches by bound of p99, one per round.
+        saturation: Answers per second under more load than can be answered, one per round.
+        steady_ms: p99 by rate, one per round.
+        points: All p99 by rate, for the plot.
+    """
+
+    found: dict[float, list[Found]] = field(default_factory=lambda: defaultdict(list))
+    saturation: list[float] = field(default_factory=list)
+    steady_ms: dict[float, list[float]] = field(default_factory=lambda: defaultdict(list))
+    points: dict[float, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def rates(self, threshold_ms: float) -> list[float]:
+        """Return the rate of each round."""
+        return [one.rate for one in self.found[threshold_ms]]
+
+
 class Bench:
     """One run of the group."""
 
-    def __init__(self, figures: Figures, it: Subject) -> None:
+    def __init__(self, figures: Figures, model: Subject, *, smoke: bool = False) -> None:
         self.figures = figures
-        self.it = it
+        self.model = model
+        self.smoke = smoke
         self.failed: list[str] = []
-        self.rates: dict[str, Probe] = {}
-        self.steady_ms: dict[str, float] = {}
+        self.rounds: dict[str, Rounds] = defaultdict(Rounds)
 
-    # --- rates ---
+    # --- rounds ---
 
-    def ours(self) -> None:
-        """Our two ways to run, in turns, and what else the hosted one answers."""
-        for name, start in [(OURS, servers.hosted), (RUST, servers.rust)] * ROUNDS:
-            with start(self.it) as serving:
-                best = self.rates.get(name)
-                self._search(name, serving.load, start=max(best.rate * 0.8, 1000.0) if best else 8000.0)
-        with servers.hosted(self.it) as serving:
-            self._steady(OURS, serving.load)
-            socket = servers.over_unix_socket(serving)
-            self._search(f"{OURS}, Unix socket", socket, start=8000.0)
-            self._search(f"{OURS}, no-op", servers.noop(serving.load), start=8000.0)
-            self._search(f"{OURS}, MLServer's bytes", servers.inference(serving.load, self.it), start=8000.0)
-        ours = self.rates[OURS]
-        self._add_rate("Score, Python in the process", OURS, RUST, self.rates[RUST], target=0.9)
-        for name in (f"{OURS}, Unix socket", f"{OURS}, no-op"):
-            self.figures.add(
-                name=f"highest rate with p99 ≤ {SLA_MS:g} ms, {name.removeprefix(f'{OURS}, ')}",
-                ours=self.rates[name].rate,
-                unit="req/s",
-                command=COMMAND,
-                higher_is_better=True,
-                note=_bound(self.rates[name]),
-            )
-        _say(f"{OURS}: {ours.rate:,.0f}/s")
+    def measure_rounds(self, count: int) -> None:
+        """Start and search every server once per round."""
+        starts: dict[str, Starts] = {OURS: servers.hosted, RUST: servers.rust, **PEERS}
+        for number in range(1, count + 1):
+            for name, start in starts.items():
+                _say(f"round {number} of {count}: {name}")
+                if not self._measure(name, start):
+                    self.failed.append(f"{name} was not measured in round {number}")
 
-    def peers(self) -> None:
-        """Each peer once: its p99 at a steady rate, its highest rate."""
-        for name, start in PEERS.items():
-            _say(f"starting {name}")
-            if not self._measured(name, start):
-                self.failed.append(f"{name} was not measured")
-                continue
-            self._add_rate("Score", OURS, name, self.rates[name], 25.0 if name == MLSERVER else None)
-            self.figures.add(
-                name=f"p99 at {STEADY:g} req/s, {WORK}",
-                ours=self.steady_ms[OURS],
-                unit="ms",
-                peer=name,
-                theirs=self.steady_ms[name],
-                target=4.0 if name == MLSERVER else None,
-                command=COMMAND,
-            )
-        if MLSERVER in self.rates:
-            name = f"{OURS}, MLServer's bytes"
-            self._add_rate("ModelInfer, the same bytes", name, MLSERVER, self.rates[MLSERVER], 25.0)
-
-    def _measured(self, name: str, start: Starts) -> bool:
-        """Starts and measures a peer; once more if that fails: some do not come up every time."""
+    def _measure(self, name: str, start: Starts) -> bool:
+        """Start and search one server; start it once more if that fails, as some do not always come up."""
         for _ in range(2):
             try:
-                with start(self.it) as serving:
-                    self._steady(name, serving.load)
-                    self._search(name, serving.load, start=500.0)
+                with start(self.model) as serving:
+                    for variant, load in self._loads(name, serving).items():
+                        self._search(variant, load)
             except (ServerError, grpc.RpcError, subprocess.CalledProcessError, OSError) as error:
-                sys.stdout.write(f"   {name} was not measured: {error}\n")
+                _say(f"{name} failed: {error}")
             else:
                 return True
         return False
 
-    def _search(self, name: str, load: Load, *, start: float) -> None:
-        tried: list[Probe] = []
-        found, tried = highest_rate(load, SLA_MS, start=start, told=lambda probe: _tell(name, probe))
-        best = self.rates.get(name)
-        if best is None or found.rate > best.rate:
-            self.rates[name] = found
-        for probe in tried:
-            if probe.p99_ms < 1000 and (name == OURS or name in PEERS):
-                self._point(name, probe)
+    def _loads(self, name: str, serving: Serving) -> Mapping[str, Load]:
+        if name != OURS:
+            return {name: serving.load}
+        return {
+            OURS: serving.load,
+            SOCKET: servers.over_unix_socket(serving),
+            NOOP: servers.noop(serving.load),
+            INFER: servers.inference(serving.load, self.model),
+        }
 
-    def _point(self, name: str, probe: Probe) -> None:
-        """One rate of the plot; ours and theirs are different lines, so a peer's has no value of ours."""
-        self.figures.add(
-            name=name,
-            ours=probe.p99_ms,
-            unit="ms",
-            command=COMMAND,
-            plot="rate",
-            x=probe.rate,
+    def _search(self, name: str, load: Load) -> None:
+        rounds = self.rounds[name]
+        before = [found.rate for found in rounds.found[THRESHOLDS_MS[0]] if found.rate]
+        start = before[-1] if before else (8000.0 if name.startswith(OURS) else 400.0)
+        search = new_search(load, start=start, smoke=self.smoke)
+        search.told = lambda window: _say(
+            f"{name}: {window.rate:,.0f}/s p99 {window.p99_ms:.2f} ms"
+            + (f", generator {window.lag_us / 1000:.1f} ms late" if window.is_late else "")
+        )
+        near: float | None = None
+        for threshold in THRESHOLDS_MS:
+            found = search.highest(threshold, near=near)
+            rounds.found[threshold].append(found)
+            near = found.rate or None
+            _say(f"{name}: {found.rate:,.0f}/s with p99 ≤ {threshold:g} ms")
+        self._saturate(rounds, search)
+        server = LoadedServer(load)
+        server.settle()
+        for rate, seconds in STEADY.items():
+            rounds.steady_ms[rate].append(_steady_ms(server, rate, 0.5 if self.smoke else seconds))
+        for windows in search.windows.values():
+            for window in windows:
+                if window.p99_ms < 1000:
+                    rounds.points[window.rate].append(window.p99_ms)
+
+    def _saturate(self, rounds: Rounds, search: RateSearch) -> None:
+        highest = max(
+            (search.rate(place) for place, windows in search.windows.items() if windows), default=0.0
+        )
+        if self.smoke or search.generator_limit is not None:
+            return
+        rounds.saturation.append(search.saturation(highest))
+
+    # --- figures ---
+
+    def add_figures(self) -> None:
+        """Add the medians of ours beside each peer's, and the points of the plot."""
+        for name in [RUST, *PEERS]:
+            self._add_rates("Score", OURS, name)
+            self._add_steady(name)
+        for name in (MLSERVER, MLSERVER_PARALLEL):
+            self._add_rates("ModelInfer", INFER, name)
+        for name in (SOCKET, NOOP):
+            rates = self.rounds[name].rates(5.0)
+            if rates and median(rates):
+                self.figures.add(
+                    name=f"highest rate with p99 ≤ 5 ms, {name.partition(', ')[2]}, {WORK}",
+                    ours=rates,
+                    unit="req/s",
+                    command=COMMAND,
+                    higher_is_better=True,
+                    note=_bound(self.rounds[name].found[5.0]),
+                )
+        for name in (OURS, RUST, *PEERS):
+            for rate, values in sorted(self.rounds[name].points.items()):
+                self.figures.add(
+                    name=name, ours=median(values), unit="ms", command=COMMAND, plot="rate", x=round(rate, 1)
+                )
+
+    def _add_rates(self, what: str, ours: str, peer: str) -> None:
+        own, theirs = self.rounds[ours], self.rounds[peer]
+        for threshold in sorted(THRESHOLDS_MS):
+            values = (own.rates(threshold), theirs.rates(threshold))
+            name = f"highest rate with p99 ≤ {threshold:g} ms, {what}, {WORK}"
+            note = _bound(own.found[threshold])
+            self._add_pair(name, values, peer, note, LEAST_RATE.get(peer) if threshold == 5.0 else None)
+        self._add_pair(
+            f"answers/s at saturation, {what}, {WORK}", (own.saturation, theirs.saturation), peer, None, None
         )
 
-    def _steady(self, name: str, load: Load) -> None:
-        # The best of three: others may use the machine, nobody makes a server faster than it is.
-        runs = [load.run(STEADY, 4.0, sla_ms=SLA_MS) for _ in range(3)]
-        self.steady_ms[name] = min(run.latency_us.p99 for run in runs) / 1000
-        _say(f"{name}: p99 {self.steady_ms[name]:.2f} ms at {STEADY:g}/s")
+    def _add_pair(
+        self,
+        name: str,
+        values: tuple[list[float], list[float]],
+        peer: str,
+        note: str | None,
+        target: float | None,
+    ) -> None:
+        """Add the rounds of two servers; a server without a rate in one of them has no ratio."""
+        ours, theirs = values
+        if not ours or not theirs or len(ours) != len(theirs):
+            return
+        if all(ours) and all(theirs):
+            self.figures.add(
+                name=name,
+                ours=ours,
+                unit="req/s",
+                peer=peer,
+                theirs=theirs,
+                target=target,
+                higher_is_better=True,
+                command=COMMAND,
+                note=note,
+            )
+        else:
+            self.figures.add(
+                name=f"{name}; no ratio to {peer}",
+                ours=ours,
+                unit="req/s",
+                command=COMMAND,
+                higher_is_better=True,
+                note=f"{peer} by round: {', '.join(f'{rate:,.0f}' for rate in theirs)}",
+            )
 
-    def _add_rate(self, what: str, ours: str, peer: str, theirs: Probe, target: float | None) -> None:
-        if not self.rates[ours].rate:
-            self.failed.append(f"{ours} held no rate: {what}")
-            return
-        if not theirs.rate:
-            # That is a result too, though no ratio.
-            _say(f"{peer} keeps a p99 of {SLA_MS:g} ms at no rate: {what}")
-            return
-        self.figures.add(
-            name=f"highest rate with p99 ≤ {SLA_MS:g} ms, {what}, {WORK}",
-            ours=self.rates[ours].rate,
-            unit="req/s",
-            peer=peer,
-            theirs=theirs.rate,
-            target=target,
-            higher_is_better=True,
-            command=COMMAND,
-            note=_bound(self.rates[ours]),
-        )
+    def _add_steady(self, peer: str) -> None:
+        for rate in STEADY:
+            theirs = self.rounds[peer].steady_ms[rate]
+            ours = self.rounds[OURS].steady_ms[rate]
+            highest = median_rate(self.rounds[peer].found[THRESHOLDS_MS[0]])[0] if theirs else 0.0
+            # A rate that the peer does not sustain would compare a queue with an answer.
+            if len(ours) != len(theirs) or not theirs or highest < rate:
+                continue
+            self.figures.add(
+                name=f"p99 at {rate:,g} req/s, {WORK}",
+                ours=ours,
+                unit="ms",
+                peer=peer,
+                theirs=theirs,
+                target=LEAST_STEADY.get(peer) if rate == 500.0 else None,
+                command=COMMAND,
+            )
 
     # --- the wire alone, and a held lock ---
 
     def wire_alone(self) -> None:
-        """What decoding, scoring, logging and encoding add to a call that does nothing."""
-        with servers.hosted(self.it) as serving:
+        """Measure what decoding, scoring, logging and encoding add to a call that does nothing."""
+        with servers.hosted(self.model) as serving:
             socket = servers.over_unix_socket(serving)
             for words, load in (("TCP", serving.load), ("Unix socket", socket)):
+                seconds = 0.3 if self.smoke else 2.0
+                noop = servers.noop(load)
                 pairs = [
-                    (_p50(load.run(2000.0, 2.0)), _p50(servers.noop(load).run(2000.0, 2.0))) for _ in range(5)
+                    (_p50(load.run(2000.0, seconds)), _p50(noop.run(2000.0, seconds)))
+                    for _ in range(2 if self.smoke else 9)
                 ]
                 self.figures.add(
                     name=f"Score minus no-op at p50, {WORK}, {words}",
-                    ours=median(score - noop for score, noop in pairs),
+                    ours=[score - empty for score, empty in pairs],
                     unit="µs",
                     target=25.0,
                     command=COMMAND,
@@ -201,37 +286,39 @@ class Bench:
                 )
 
     def held_lock(self) -> None:
-        """p99 while a thread holds the lock, beside p99 while it does not, in turns."""
+        """Measure p99 while a thread holds the lock, beside p99 while it does not, in turns."""
         for what, target, words in (
             ("hold", 10.0, "GIL held"),
             ("burn", None, "GIL held by a thread that also burns the server's core"),
         ):
-            with servers.embedded(self.it) as serving:
-                free, held = _in_turns(serving, what)
+            with servers.embedded(self.model) as serving:
+                seconds = 0.8 if self.smoke else HELD_SECONDS
+                pairs = _in_turns(serving, what, seconds, 2 if self.smoke else 6)
+            free, held = (median(column) for column in zip(*pairs, strict=True))
             self.figures.add(
-                name=f"p99 at 2,000 req/s, {words} {HELD_SECONDS:g} s",
-                ours=(held / free - 1) * 100,
+                name=f"p99 at 2,000 req/s, {words}, {WORK}",
+                ours=[(with_lock / without - 1) * 100 for without, with_lock in pairs],
                 unit="% more",
                 target=target,
                 command=COMMAND,
-                note=f"p99 {free / 1000:.3f} ms free, {held / 1000:.3f} ms held",
+                note=f"p99 {free / 1000:.3f} ms free, {held / 1000:.3f} ms held, for {HELD_SECONDS:g} s each",
             )
 
 
-def _in_turns(serving: Serving, what: str, turns: int = 4) -> tuple[float, float]:
-    """The p99 of free and of held stretches, microseconds: of each the median."""
-    steps = [{"seconds": HELD_SECONDS, "load": 1.0} for _ in range(2 * turns)]
+def _in_turns(serving: Serving, what: str, seconds: float, turns: int) -> list[tuple[float, float]]:
+    """Return the p99 of each free stretch and of the held one after it, microseconds."""
+    steps = [{"seconds": seconds, "load": 1.0} for _ in range(2 * turns)]
     warmup = 1.0
     started = threading.Event()
 
     def hold() -> None:
-        # The generator's first progress comes a second after its first request: at the warm-up's end.
+        # The first progress comes a second after the first request, which is the end of the warm-up.
         started.wait()
         for _ in range(turns):
-            if pause.wait(HELD_SECONDS):
+            if pause.wait(seconds):
                 return
-            serving.process.tell(f"{what} {HELD_SECONDS - 0.2}")
-            if pause.wait(HELD_SECONDS):
+            serving.process.tell(f"{what} {seconds - 0.2}")
+            if pause.wait(seconds):
                 return
 
     pause = threading.Event()
@@ -240,7 +327,7 @@ def _in_turns(serving: Serving, what: str, turns: int = 4) -> tuple[float, float
     try:
         report = serving.load.run(
             2000.0,
-            2 * turns * HELD_SECONDS,
+            2 * turns * seconds,
             steps=steps,
             warmup_seconds=warmup,
             progress=lambda _: started.set(),
@@ -250,21 +337,25 @@ def _in_turns(serving: Serving, what: str, turns: int = 4) -> tuple[float, float
         pause.set()
         holder.join()
     p99 = [step.latency_us.p99 for step in report.callers[0].steps]
-    return median(p99[0::2]), median(p99[1::2])
+    return list(zip(p99[0::2], p99[1::2], strict=True))
 
 
 def _p50(report: Report) -> float:
     return float(report.latency_us.p50)
 
 
-def _bound(probe: Probe) -> str | None:
-    return "the generator's limit: the server's is higher" if probe.generator_bound else None
+def _steady_ms(server: LoadedServer, rate: float, seconds: float) -> float:
+    """Return p99 at a rate, measured again while the generator is late."""
+    window = server.window(rate, seconds)
+    for _ in range(3):
+        if not window.is_late:
+            break
+        window = server.window(rate, seconds)
+    return window.p99_ms
 
 
-def _tell(name: str, probe: Probe) -> None:
-    lag = f", generator {probe.lag_us / 1000:.1f} ms late" if probe.generator_bound else ""
-    held = "holds" if probe.holds else "does not hold"
-    _say(f"{name}: {probe.rate:,.0f}/s p99 {probe.p99_ms:.2f} ms, {held}{lag}")
+def _bound(found: list[Found]) -> str | None:
+    return "bound by the generator: the server's rate is higher" if median_rate(found)[1] else None
 
 
 def _say(text: str) -> None:

@@ -8,11 +8,11 @@ from loadtests.options import Options
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Everything; the quick run leaves out what takes long or guards nothing."""
+    """Measure everything; the quick run leaves out what takes long or guards nothing."""
     if options.wants_any(forests.MAIN.words):
         forests.run(figures, options)
     if options.wants_any(actions.SPEC.words):
         actions.run(figures, options)
     if not options.quick:
-        loading.run(figures)
-        forests.curves(figures)
+        loading.run(figures, options)
+        forests.curves(figures, options)

@@ -1,133 +1,180 @@
-"""One context, hundreds of actions: our evaluator beside peers that score one row per action."""
+"""One context, hundreds of actions: our evaluator beside peers that score one row per action.
+
+All are given the same contexts and actions, return probabilities and take turns (race.py). The peers' rows,
+one per action, are made beforehand.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from loadtests.engine import models, native, rivals
+from loadtests.engine.forests import BLOCKS, OURS, beside, smoked, xgboost_commands
 from loadtests.engine.models import FEATURES, Rows, Spec
-from loadtests.engine.race import Call, Lap, race
+from loadtests.engine.race import Call, Lap, Program, PythonCalls, Racer, race, running
 from loadtests.figures import Figures
 from loadtests.options import Options
 from scorer import Forest
 
 COMMAND: Final = "make bench ARGS=engine"
 SPEC: Final = Spec(500, 6, actions=True)
-# Contexts that the peers answer for; ours draws its own, as many as there are in `Lap`s.
-CONTEXTS: Final = 4
-LEAST: Final = {"avx512": {"XGBoost": 150.0, "ONNX Runtime": 110.0}, "avx2": {"XGBoost": 60.0}}
+CONTEXTS: Final = 16
+CONTEXT: Final = FEATURES - len(models.FACTORS)
+LEAST: Final = {
+    "avx512": {"XGBoost C API": 150.0, "ONNX Runtime C API": 110.0},
+    "avx2": {"XGBoost C API": 60.0},
+}
 SIZES: Final = (16, 64, 256, 1024)
 
 
 @dataclass(frozen=True)
 class Field:
-    """The oracle, its packed file, and its peers."""
+    """The oracle, our forest of it, and its peers from Python."""
 
+    model: Any
     forest: Forest
-    packed: str
     peers: Mapping[str, rivals.Predict]
 
 
 def catalogue(actions: int) -> Rows:
-    """The features of so many actions; every one of them a combination of the factors."""
+    """Return the features of so many actions, each a combination of the factors."""
     every = np.array(list(product(*map(range, models.FACTORS))), dtype=np.float32)
     chosen = np.random.default_rng(2).permutation(len(every))[:actions]
     return np.ascontiguousarray(every[np.sort(chosen)])
 
 
-def enter(*, quick: bool) -> Field:
-    """Trains the oracle and checks the peers.
+def enter(spec: Spec) -> Field:
+    """Train the oracle and check the peers.
 
     Raises:
-        RuntimeError: Somebody answers for another model.
+        RuntimeError: Our margins differ from XGBoost's, or a peer evaluates another model.
     """
-    model = models.booster(SPEC)
+    model = models.booster(spec)
     forest = Forest.from_xgboost(model)
-    peers = {"XGBoost": rivals.xgboost(model), "ONNX Runtime": rivals.onnxruntime(model)}
-    if not quick:
-        peers["Treelite GTIL"] = rivals.treelite(model)
-    rows, _ = models.sample(SPEC)
+    peers = {"Treelite GTIL": rivals.treelite(model), "oneDAL (daal4py)": rivals.daal4py(model)}
+    rows, _ = models.sample(spec)
     if not np.array_equal(forest.predict(rows, margin=True).reshape(-1), rivals.xgboost_margins(model, rows)):
         raise RuntimeError("the oracle's margins differ from XGBoost's; fix the engine before measuring it")
-    rivals.check(peers, rows[:64], forest.predict(rows[:64]), SPEC.words)
-    return Field(forest, str(native.kept("oracle.bin", forest.to_bytes())), peers)
+    rivals.check(peers, rows[:64], forest.predict(rows[:64]), spec.words)
+    return Field(model, forest, peers)
 
 
-def ours(
-    field: Field, actions: int, *, isa: str = "", share: float = 1.0, check: bool = False
-) -> dict[str, Any]:
-    """What the evaluator needs; `check` also compares its margins with a walk per action, bit by bit.
-
-    Raises:
-        RuntimeError: They differ.
-    """
-    rows = native.kept(f"catalogue-{actions}.f32", catalogue(actions).tobytes())
-    more = (["--isa", isa] if isa else []) + (["--compare"] if check else [])
-    found = native.measured(
-        "actions_cost", "--forest", field.packed, "--context", FEATURES - len(models.FACTORS),
-        "--rows", rows, "--share", share, "--repeat", 4000, *more,
-    )  # fmt: skip
-    if not found.get("equal", True):
-        raise RuntimeError(f"{actions} actions: margins differ from those of single rows")
-    return found
+def contexts_of(spec: Spec) -> Rows:
+    """Return the contexts that everything compared is given; their action features are missing."""
+    rows = models.sample(spec)[0][:CONTEXTS].copy()
+    rows[:, CONTEXT:] = np.nan
+    return np.ascontiguousarray(rows)
 
 
-def theirs(
-    field: Field, actions: int, seconds: float, extra: Mapping[str, Call] | None = None
-) -> dict[str, Lap]:
-    """What peers need for as many rows, exploded beforehand: making them is not counted."""
-    contexts = models.sample(SPEC)[0][:CONTEXTS, : FEATURES - len(models.FACTORS)]
+def exploded(spec: Spec, actions: int) -> list[Rows]:
+    """Return a row per action for each context, as peers need them."""
     features = catalogue(actions)
-    exploded = [
-        np.ascontiguousarray(np.hstack([np.repeat(context[None], actions, axis=0), features]))
-        for context in contexts
+    return [
+        np.ascontiguousarray(np.hstack([np.repeat(context[None, :CONTEXT], actions, axis=0), features]))
+        for context in contexts_of(spec)
     ]
-    calls: dict[str, list[Call]] = {
-        name: [lambda predict=predict, rows=rows: predict(rows) for rows in exploded]
-        for name, predict in field.peers.items()
-    }
-    calls |= {name: [call] * CONTEXTS for name, call in (extra or {}).items()}
-    return race(calls, seconds=seconds, clock=time.process_time_ns)
+
+
+@contextmanager
+def native_racers(field: Field, spec: Spec, actions: int) -> Iterator[dict[str, Program]]:
+    """Run the programs, each of which has given the same probabilities as ours."""
+    packed = native.kept("oracle.bin", field.forest.to_bytes())
+    contexts = native.kept("contexts.f32", contexts_of(spec).tobytes())
+    features = native.kept(f"catalogue-{actions}.f32", catalogue(actions).tobytes())
+    blocks = exploded(spec, actions)
+    rows = native.kept(f"exploded-{actions}.f32", np.vstack(blocks).tobytes())
+    ours: list[str | Path] = [native.program("turns"), "--forest", packed, "--rows", contexts]
+    ours += ["--catalogue", features, "--context", str(CONTEXT)]
+    commands: dict[str, list[str | Path]] = {OURS: ours}
+    if "avx512" in native.isa_names(packed, contexts):
+        commands[f"{OURS}, AVX2 alone"] = [*ours, "--isa", "avx2"]
+    commands |= xgboost_commands(field.model, "oracle", rows, str(FEATURES), actions, categorical=False)
+    with ExitStack() as opened:
+        programs = {
+            name: opened.enter_context(running(command, CONTEXTS)) for name, command in commands.items()
+        }
+        expected = field.forest.predict(np.vstack(blocks))
+        answers = {name: lambda _, program=program: program.answers() for name, program in programs.items()}
+        rivals.check(answers, np.vstack(blocks), expected, spec.words)
+        yield programs
 
 
 def run(figures: Figures, options: Options) -> None:
-    """256 actions beside the peers; fewer vector instructions, more actions, fewer eligible."""
-    field = enter(quick=options.quick)
-    turns, seconds = (3, 1.5) if options.quick else (4, 4.0)
-    extra: dict[str, Call] = {} if options.quick else vowpal_wabbit(catalogue(256))
-    checked = ours(field, 256, check=True)
-    best, laps = native.in_turns(lambda: ours(field, 256), lambda: theirs(field, 256, seconds, extra), turns)
-    isa = str(best["isa"]).lower()
-    _beside(figures, options, f"{SPEC.words}, 256 actions × one context", best, laps, LEAST.get(isa, {}))
-    if isa == "avx512":
-        name = f"{SPEC.words}, 256 actions × one context, AVX2 alone"
-        slower = _best(lambda: ours(field, 256, isa="avx2"), turns)
-        _beside(figures, options, name, slower, {"XGBoost": laps["XGBoost"]}, LEAST["avx2"])
-    _proportion(
-        figures, options, "time of 1,024 actions, that of 256 being 1", 3.0,
-        lambda: ours(field, 1024), lambda: ours(field, 256), turns,
-    )  # fmt: skip
-    _proportion(
-        figures, options, "time with one action in ten eligible, that with all being 1", 1.05,
-        lambda: ours(field, 256, share=0.1), lambda: ours(field, 256), turns,
-    )  # fmt: skip
+    """Measure 256 actions beside the peers; fewer vector instructions, more actions, fewer eligible ones."""
+    spec = smoked(SPEC) if options.smoke else SPEC
+    field = enter(spec)
+    seconds = 0.1 if options.smoke else 6.0 if options.quick else 20.0
+    with native_racers(field, spec, 256) as programs:
+        isa = str(programs[OURS].about["isa"]).lower()
+        racers: dict[str, Racer] = dict(programs)
+        if not options.quick:
+            blocks = exploded(spec, 256)
+            for name, predict in field.peers.items():
+                calls = [lambda predict=predict, rows=rows: predict(rows) for rows in blocks]
+                racers[name] = PythonCalls(calls)
+            for name, call in ({} if options.smoke else vowpal_wabbit(catalogue(256))).items():
+                racers[name] = PythonCalls([call] * CONTEXTS)
+        laps = race(racers, seconds=seconds, blocks=3 if options.smoke else BLOCKS)
+    name = f"{spec.words}, 256 actions, native"
+    narrow = laps.pop(f"{OURS}, AVX2 alone", None)
+    least = LEAST.get(isa, {})
+    for peer, lap in laps.items():
+        native_peer = peer in programs
+        if peer == OURS or not options.wants(f"{name} | {peer}"):
+            continue
+        figure_name = name if native_peer else f"{name} beside Python"
+        beside(figures, figure_name, laps[OURS], peer, lap, least.get(peer) if native_peer else None)
+        if narrow and peer in LEAST["avx2"]:
+            beside(figures, f"{name}, AVX2 alone", narrow, peer, lap, LEAST["avx2"][peer])
+    _proportions(field, figures, options)
     if not options.quick:
-        by_row = "one row per action"
-        _beside(
-            figures, options, f"{SPEC.words}, 256 actions × one context, our own evaluators", best,
-            {by_row: Lap(checked["rows_min_ns"] / 1e9, checked["rows_median_ns"] / 1e9)}, {},
+        _curve(figures, field, spec, options)
+
+
+def _proportions(field: Field, figures: Figures, options: Options) -> None:
+    """Measure the evaluator beside itself: more actions, fewer eligible ones."""
+    packed = native.kept("oracle.bin", field.forest.to_bytes())
+
+    def ours(actions: int, share: float = 1.0) -> float:
+        rows = native.kept(f"catalogue-{actions}.f32", catalogue(actions).tobytes())
+        found = native.measured(
+            "actions_cost", "--forest", packed, "--context", CONTEXT, "--rows", rows, "--share", share,
+            "--repeat", 200 if options.smoke else 4000,
         )  # fmt: skip
-        _curve(figures, field)
+        return float(found["median_ns"])
+
+    turns = 2 if options.smoke else 5 if options.quick else 9
+    for what, most, actions, share in (
+        ("time of 1,024 actions, that of 256 being 1", 3.0, 1024, 1.0),
+        ("time with one action in ten eligible, that with all being 1", 1.05, 256, 0.1),
+    ):
+        name = f"{SPEC.words}, {what}"
+        if options.wants(name):
+            values = [ours(actions, share) / ours(256) for _ in range(turns)]
+            figures.add(name=name, ours=values, unit="×", target=most, command=COMMAND)
+
+
+def _curve(figures: Figures, field: Field, spec: Spec, options: Options) -> None:
+    for actions in SIZES[:2] if options.smoke else SIZES:
+        with native_racers(field, spec, actions) as programs:
+            laps: dict[str, Lap] = race(programs, seconds=0.1 if options.smoke else 4.0, blocks=3)
+        for peer, lap in laps.items():
+            if not peer.startswith(OURS):
+                figures.add(
+                    name="one context, many actions", ours=laps[OURS].scaled(1e6), unit="µs", peer=peer,
+                    theirs=lap.scaled(1e6), command=COMMAND, plot="actions", x=actions,
+                )  # fmt: skip
 
 
 def vowpal_wabbit(features: Rows) -> dict[str, Call]:
-    """SquareCB over a linear model of the same context and actions, a little trained."""
+    """Return SquareCB's calls over a linear model of the same contexts and actions, trained a little."""
     import vowpalwabbit as vw
 
     random = np.random.default_rng(3)
@@ -152,59 +199,3 @@ def vowpal_wabbit(features: Rows) -> dict[str, Call]:
         "Vowpal Wabbit SquareCB (linear model, parsed before)": lambda: learner.predict(parsed),
         "Vowpal Wabbit SquareCB (linear model, from text)": lambda: learner.predict(text),
     }
-
-
-def _beside(
-    figures: Figures,
-    options: Options,
-    name: str,
-    best: dict[str, Any],
-    laps: dict[str, Lap],
-    least: dict[str, float],
-) -> None:
-    for peer, lap in laps.items():
-        if options.wants(f"{name} | {peer}"):
-            figures.add(
-                name=name, ours=best["median_ns"] / 1e3, unit="µs", peer=peer, theirs=lap.best * 1e6,
-                target=least.get(peer), command=COMMAND,
-            )  # fmt: skip
-
-
-def _proportion(
-    figures: Figures,
-    options: Options,
-    what: str,
-    most: float,
-    one: Callable[[], dict[str, Any]],
-    other: Callable[[], dict[str, Any]],
-    turns: int,
-) -> None:
-    name = f"{SPEC.words}, {what}"
-    if not options.wants(name):
-        return
-    pairs = [(one()["median_ns"], other()["median_ns"]) for _ in range(turns + 2)]
-    figures.add(
-        name=name,
-        ours=min(above for above, _ in pairs) / min(below for _, below in pairs),
-        unit="×",
-        target=most,
-        command=COMMAND,
-    )
-
-
-def _best(measure: Callable[[], dict[str, Any]], turns: int) -> dict[str, Any]:
-    return min((measure() for _ in range(turns)), key=lambda line: line["median_ns"])
-
-
-def _curve(figures: Figures, field: Field) -> None:
-    for actions in SIZES:
-        best, laps = native.in_turns(
-            lambda actions=actions: ours(field, actions),
-            lambda actions=actions: theirs(field, actions, 1.5),
-            2,
-        )
-        for peer, lap in laps.items():
-            figures.add(
-                name="one context, many actions", ours=best["median_ns"] / 1e3, unit="µs", peer=peer,
-                theirs=lap.best * 1e6, command=COMMAND, plot="actions", x=actions,
-            )  # fmt: skip

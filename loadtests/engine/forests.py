@@ -1,43 +1,60 @@
-"""Rows through a forest: one at a time through Rust and through Python, and many per call."""
+"""Rows through a forest: one at a time by native API and from Python, and many per call.
+
+Like is compared with like: a native API (Rust or C) beside native APIs, a Python call beside Python calls.
+All are given the same rows, return probabilities and take turns (race.py).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from loadtests.engine import native, rivals
 from loadtests.engine.models import Rows, Spec, booster, sample
-from loadtests.engine.race import Lap, race
+from loadtests.engine.race import BLOCKS, Lap, Program, PythonCalls, Racer, race, running
 from loadtests.figures import Figures
 from loadtests.options import Options
 from scorer import Forest
 
 COMMAND: Final = "make bench ARGS=engine"
 MAIN: Final = Spec(500, 6)
+# The last six lie outside of what the kernels are made for: deep, unbinned, unbalanced, wide, categorical.
 MODELS: Final = (
     Spec(100, 6),
     MAIN,
     Spec(300, 8),
     Spec(1000, 8),
-    Spec(500, 6, categorical=True),
     Spec(100, 6, library="lightgbm"),
+    Spec(500, 6, categorical=True),
+    Spec(200, 12),
+    Spec(500, 6, method="exact"),
+    Spec(200, 0, library="lightgbm", leaves=255),
+    Spec(500, 6, features=300),
+    Spec(200, 10, forest=True),
 )
-# One row at a time: so many different ones, that no branch predictor learns them.
+# One row at a time: so many different ones that no branch predictor learns them.
 SINGLES: Final = 64
 BULK: Final = 10_000
+OURS: Final = "scorer"
 NAMES: Final[dict[str, Callable[[Any], rivals.Predict]]] = {
     "XGBoost": rivals.xgboost,
     "ONNX Runtime": rivals.onnxruntime,
+    "oneDAL (daal4py)": rivals.daal4py,
     "Treelite GTIL": rivals.treelite,
     "TL2cgen": rivals.tl2cgen,
     "LightGBM": rivals.lightgbm,
     "lleaves": rivals.lleaves,
 }
-LEAST_RUST: Final = {"XGBoost": 70.0, "ONNX Runtime": 12.0}
+XGBOOST_C: Final = "XGBoost C API"
+ONNX_C: Final = "ONNX Runtime C API"
+LIGHTGBM_C: Final = "LightGBM C API, single-row fast"
+LEAST_NATIVE: Final = {XGBOOST_C: 70.0, ONNX_C: 12.0}
 LEAST_PYTHON: Final = {"ONNX Runtime": 8.0}
 LEAST_BULK: Final = {"XGBoost": 8.0, "ONNX Runtime": 15.0}
 MOST_MEMORY: Final = 2.0
@@ -56,49 +73,60 @@ class Field:
     peers: Mapping[str, rivals.Predict]
     rows: Rows
 
-    def race(
-        self, rows: list[Rows], seconds: float, clock: Callable[[], int] = time.perf_counter_ns
-    ) -> dict[str, Lap]:
-        """Each call takes one of `rows`; ours runs under the name "ours"."""
-        predictors: dict[str, rivals.Predict] = {"ours": self.forest.predict, **self.peers}
-        calls = {
-            name: [lambda predict=predict, row=row: predict(row) for row in rows]
+    @property
+    def file_name(self) -> str:
+        """The spec's name as part of a file's name."""
+        return "".join(letter if letter.isalnum() else "-" for letter in self.spec.words.replace("×", "x"))
+
+    def python_racers(
+        self, rows: list[Rows], clock: Callable[[], int] = time.perf_counter_ns
+    ) -> dict[str, Racer]:
+        """Return ours and the peers from Python; each call takes one of `rows`."""
+        predictors: dict[str, rivals.Predict] = {OURS: self.forest.predict, **self.peers}
+        return {
+            name: PythonCalls([lambda predict=predict, row=row: predict(row) for row in rows], clock)
             for name, predict in predictors.items()
         }
-        # On a busy machine, short calls need many tries to find each peer undisturbed once.
-        least_rounds = 15 if len(rows) == SINGLES else 5
-        return race(calls, seconds=seconds, clock=clock, least_rounds=least_rounds)
 
     def singles(self) -> list[Rows]:
-        """Rows to give one at a time."""
-        return [self.rows[i : i + 1] for i in range(SINGLES)]
+        """Return rows to give one at a time."""
+        return [self.rows[at : at + 1] for at in range(SINGLES)]
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measures every model; the quick run only the main one, beside peers that need no compiler."""
+    """Measure every model; the quick run only the main one."""
     for spec in (MAIN,) if options.quick else MODELS:
-        field = enter(spec, quick=options.quick)
+        field = enter(smoked(spec) if options.smoke else spec, compiled=not (options.quick or options.smoke))
         one_row(field, figures, options)
         if spec == MAIN:
             bulk(field, figures, options)
 
 
-def enter(spec: Spec, *, quick: bool) -> Field:
-    """Prepares a model and its peers, and checks that all of them answer alike.
+def smoked(spec: Spec) -> Spec:
+    """Return a model of the same kind that is trained in a moment."""
+    return replace(spec, trees=max(spec.trees // 50, 2))
+
+
+def enter(spec: Spec, *, compiled: bool) -> Field:
+    """Prepare a model and its peers, and check that all of them give the same probabilities.
+
+    Args:
+        spec: The model.
+        compiled: Whether to include peers that compile the model, which takes minutes once.
 
     Raises:
-        RuntimeError: Our answers are not bit-equal to the library's, or a peer's mean something else.
+        RuntimeError: Our margins are not bit-equal to the library's, or a peer evaluates another model.
     """
     model = booster(spec)
     rows, _ = sample(spec)
     if spec.library == "lightgbm":
-        forest, peers = Forest.from_lightgbm(model), ["LightGBM", "lleaves"]
+        forest, peers = Forest.from_lightgbm(model), ["LightGBM", *(["lleaves"] if compiled else [])]
         margins, expected = forest.predict(rows, margin=True), model.predict(rows, raw_score=True)
     else:
         forest, peers = Forest.from_xgboost(model), ["XGBoost", "Treelite GTIL"]
-        # Converters of the others have no categories; for larger forests gcc needs a quarter of an hour.
-        peers += ["ONNX Runtime"] if not spec.categorical else []
-        peers += ["TL2cgen"] if not spec.categorical and spec.depth <= 6 and not quick else []
+        # The other converters have no categories; for larger forests gcc needs a quarter of an hour.
+        peers += ["ONNX Runtime", "oneDAL (daal4py)"] if not spec.categorical else []
+        peers += ["TL2cgen"] if compiled and not spec.categorical and spec.depth <= 6 else []
         margins, expected = forest.predict(rows, margin=True), rivals.xgboost_margins(model, rows)
     if not np.array_equal(margins.reshape(-1), expected):
         raise RuntimeError(f"{spec.words}: margins differ from the library's; fix that before measuring")
@@ -107,47 +135,70 @@ def enter(spec: Spec, *, quick: bool) -> Field:
     return field
 
 
-def through_rust(field: Field, work: str = "single", count: int = SINGLES) -> dict[str, Any]:
-    """The same rows without Python; the program compares every margin with ours, checked before."""
-    rows = np.ascontiguousarray(field.rows[:count])
-    name = field.spec.words.replace(",", "").replace("×", "x").replace(" ", "-")
-    packed = native.kept(f"{name}.bin", field.forest.to_bytes())
-    options = [f"work={work}", f"rows={native.kept(f'{name}.f32', rows.tobytes())}", f"count={count}"]
-    if field.spec.library != "lightgbm":
-        margins = field.forest.predict(rows, margin=True).astype(np.float32)
-        options.append(f"expect={native.kept(f'{name}.margins', margins.tobytes())}")
-    return native.measured("forest_cost", packed, *options, f"repeat={200_000 // count}")
+@contextmanager
+def native_racers(field: Field) -> Iterator[dict[str, Program]]:
+    """Run the programs of a model, each of which has given the same probabilities as ours."""
+    rows = native.kept(f"{field.file_name}.f32", np.ascontiguousarray(field.rows[:SINGLES]).tobytes())
+    packed = native.kept(f"{field.file_name}.bin", field.forest.to_bytes())
+    features = str(field.spec.features)
+    commands: dict[str, list[str | Path]] = {
+        OURS: [native.program("turns"), "--forest", packed, "--rows", rows]
+    }
+    if field.spec.library == "lightgbm":
+        text = native.kept(f"{field.file_name}.txt", field.model.model_to_string().encode())
+        program = native.peer_program("lightgbm_turns", "lightgbm", "lib/lib_lightgbm.so")
+        commands[LIGHTGBM_C] = [program, text, rows, features]
+    else:
+        commands |= xgboost_commands(field.model, field.file_name, rows, features, 1, field.spec.categorical)
+    with ExitStack() as opened:
+        programs = {
+            name: opened.enter_context(running(command, SINGLES)) for name, command in commands.items()
+        }
+        expected = field.forest.predict(field.rows[:SINGLES])
+        answers = {name: lambda _, program=program: program.answers() for name, program in programs.items()}
+        rivals.check(answers, field.rows[:SINGLES], expected, field.spec.words)
+        yield programs
+
+
+def xgboost_commands(
+    model: Any, name: str, rows: Path, features: str, block: int, categorical: bool
+) -> dict[str, list[str | Path]]:
+    """Return the commands of the C APIs that evaluate an XGBoost model, with so many rows per call."""
+    saved = native.kept(f"{name}.ubj", model.save_raw("ubj"))
+    program = native.peer_program("xgboost_turns", "xgboost", "lib/libxgboost.so")
+    commands: dict[str, list[str | Path]] = {XGBOOST_C: [program, saved, rows, features, str(block)]}
+    if not categorical:
+        converted = rivals.onnx_model(model)
+        onnx = native.kept(f"{name}.onnx", converted.SerializeToString())
+        program = native.peer_program("onnxruntime_turns", "onnxruntime", "capi/libonnxruntime.so.*")
+        output = converted.graph.output[-1].name
+        commands[ONNX_C] = [program, onnx, rows, features, str(block), output]
+    return commands
 
 
 def one_row(field: Field, figures: Figures, options: Options) -> None:
-    """One row per call, through Rust and through Python, beside each peer's Python call; and the memory."""
-    rust, python = (f"{field.spec.words}, 1 row, {through}" for through in ("Rust API", "Forest.predict"))
-    if not any(options.wants(f"{name} | {peer}") for name in (rust, python) for peer in field.peers):
-        return
-    turns, seconds = (3, 1.0) if options.quick else (4, 1.5)
-    best, laps = native.in_turns(
-        lambda: through_rust(field), lambda: field.race(field.singles(), seconds), turns
-    )
+    """Measure one row per call, native beside native and Python beside Python; and the memory."""
+    by_native, by_python = (f"{field.spec.words}, 1 row, {way}" for way in ("native", "Python"))
+    seconds = _seconds(options, quick=4.0, full=10.0)
     main = field.spec == MAIN
-    for name, ours, least in (
-        (rust, best["min_ns"] / 1e3, LEAST_RUST),
-        (python, laps["ours"].best * 1e6, LEAST_PYTHON),
+    with native_racers(field) as programs:
+        racers: dict[str, Racer] = {f"native {name}": program for name, program in programs.items()}
+        racers |= {f"python {name}": racer for name, racer in field.python_racers(field.singles()).items()}
+        laps = race(racers, seconds=seconds)
+        heap = programs[OURS].about["heap_bytes"]
+    for name, way, least in (
+        (by_native, "native ", LEAST_NATIVE),
+        (by_python, "python ", LEAST_PYTHON),
     ):
-        for peer in field.peers:
-            if options.wants(f"{name} | {peer}"):
-                figures.add(
-                    name=name,
-                    ours=ours,
-                    unit="µs",
-                    peer=peer,
-                    theirs=laps[peer].best * 1e6,
-                    target=least.get(peer) if main else None,
-                    command=COMMAND,
-                )
+        ours = laps[way + OURS]
+        for peer, lap in laps.items():
+            peer_name = peer.removeprefix(way)
+            if peer.startswith(way) and peer_name != OURS and options.wants(f"{name} | {peer_name}"):
+                beside(figures, name, ours, peer_name, lap, least.get(peer_name) if main else None)
     if field.spec.library != "lightgbm" and not options.only:
         figures.add(
             name=f"{field.spec.words}, memory of the loaded forest, its UBJ being 1",
-            ours=best["heap_bytes"] / len(field.model.save_raw("ubj")),
+            ours=heap / len(field.model.save_raw("ubj")),
             unit="×",
             target=MOST_MEMORY,
             command=COMMAND,
@@ -155,55 +206,74 @@ def one_row(field: Field, figures: Figures, options: Options) -> None:
 
 
 def bulk(field: Field, figures: Figures, options: Options) -> None:
-    """Many rows per call, on one core, through each library's Python call."""
+    """Measure many rows per call on one core, through each library's Python call."""
     name = f"{field.spec.words}, {BULK:,} rows per call, per row"
-    wanted = [peer for peer in field.peers if options.wants(f"{name} | {peer}")]
-    if not wanted:
-        return
     rows = [np.ascontiguousarray(field.rows[:BULK])]
-    laps = field.race(rows, 4.0 if options.quick else 15.0, time.process_time_ns)
-    for peer in wanted:
-        figures.add(
-            name=name,
-            ours=laps["ours"].best / BULK * 1e6,
-            unit="µs",
-            peer=peer,
-            theirs=laps[peer].best / BULK * 1e6,
-            target=LEAST_BULK.get(peer),
-            command=COMMAND,
-        )
+    racers = field.python_racers(rows, time.process_time_ns)
+    laps = race(
+        racers, seconds=_seconds(options, quick=6.0, full=20.0), blocks=3 if options.smoke else BLOCKS
+    )
+    for peer in field.peers:
+        if options.wants(f"{name} | {peer}"):
+            beside(figures, name, laps[OURS], peer, laps[peer], LEAST_BULK.get(peer), rows=BULK)
 
 
-def curves(figures: Figures) -> None:
-    """How cost grows with trees, up to where no cache holds them, and with rows per call."""
-    whole = booster(LONGEST)
-    for trees in TREES:
-        spec = Spec(trees, LONGEST.depth)
+def beside(
+    figures: Figures, name: str, ours: Lap, peer: str, theirs: Lap, target: float | None, *, rows: int = 1
+) -> None:
+    """Add a figure of two racers, in microseconds per row."""
+    factor = 1e6 / rows
+    figures.add(
+        name=name,
+        ours=ours.scaled(factor),
+        unit="µs",
+        peer=peer,
+        theirs=theirs.scaled(factor),
+        target=target,
+        command=COMMAND,
+    )
+
+
+def _seconds(options: Options, *, quick: float, full: float) -> float:
+    return 0.1 if options.smoke else quick if options.quick else full
+
+
+def curves(figures: Figures, options: Options) -> None:
+    """Measure how the time grows with trees, up to where no cache holds them, and with rows per call."""
+    longest = smoked(LONGEST) if options.smoke else LONGEST
+    whole = booster(longest)
+    for trees in (trees for trees in TREES if trees <= longest.trees):
         model = whole[:trees]
-        forest = Forest.from_xgboost(model)
-        peers = {name: NAMES[name](model) for name in ("XGBoost", "ONNX Runtime", "Treelite GTIL")}
-        field = Field(spec, model, forest, peers, sample(spec)[0])
-        best, laps = native.in_turns(
-            lambda field=field: through_rust(field),  # type: ignore[misc]
-            lambda field=field: field.race(field.singles(), 1.0),  # type: ignore[misc]
-            2,
-        )
-        figures.add(
-            name="memory", ours=best["heap_bytes"], unit="bytes", command=COMMAND, plot="trees", x=trees
-        )
-        for peer in peers:
-            figures.add(
-                name="1 row, Rust API", ours=best["min_ns"] / 1e3, unit="µs", peer=peer,
-                theirs=laps[peer].best * 1e6, command=COMMAND, plot="trees", x=trees,
-            )  # fmt: skip
-    field = enter(MAIN, quick=True)
+        spec = Spec(trees, LONGEST.depth)
+        field = Field(spec, model, Forest.from_xgboost(model), {}, sample(spec)[0])
+        with native_racers(field) as programs:
+            laps = race(programs, seconds=_seconds(options, quick=1.0, full=3.0), blocks=3)
+            heap = programs[OURS].about["heap_bytes"]
+        figures.add(name="memory", ours=heap, unit="bytes", command=COMMAND, plot="trees", x=trees)
+        for peer, lap in laps.items():
+            if peer != OURS:
+                _point(figures, "1 row, native", laps[OURS], peer, lap, "trees", trees, rows=1)
+    field = enter(smoked(MAIN) if options.smoke else MAIN, compiled=False)
     for count in ROWS:
         # No row twice within a call; several calls where they are short.
-        calls = [field.rows[i * count : (i + 1) * count] for i in range(max(1, SINGLES // count))]
+        calls = [field.rows[at * count : (at + 1) * count] for at in range(max(1, SINGLES // count))]
         clock = time.perf_counter_ns if count <= 10 else time.process_time_ns
-        laps = field.race(calls, 1.5, clock)
+        racers = field.python_racers(calls, clock)
+        laps = race(racers, seconds=_seconds(options, quick=1.0, full=2.0), blocks=3)
         for peer in field.peers:
-            figures.add(
-                name="Forest.predict", ours=laps["ours"].best / count * 1e6, unit="µs", peer=peer,
-                theirs=laps[peer].best / count * 1e6, command=COMMAND, plot="rows", x=count,
-            )  # fmt: skip
+            _point(figures, "Python", laps[OURS], peer, laps[peer], "rows", count, rows=count)
+
+
+def _point(
+    figures: Figures, name: str, ours: Lap, peer: str, theirs: Lap, plot: str, x: int, *, rows: int
+) -> None:
+    figures.add(
+        name=name,
+        ours=ours.scaled(1e6 / rows),
+        unit="µs",
+        peer=peer,
+        theirs=theirs.scaled(1e6 / rows),
+        command=COMMAND,
+        plot=plot,
+        x=x,
+    )

@@ -1,4 +1,4 @@
-"""The models and rows that engines are measured with: trained once, from fixed seeds, and kept."""
+"""The models and rows that engines are measured with, trained once from fixed seeds and kept."""
 
 from __future__ import annotations
 
@@ -30,20 +30,33 @@ Rows = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Spec:
-    """What a model is trained to."""
+    """What a model is trained to; ``leaves`` bounds LightGBM's trees instead of the depth."""
 
     trees: int
     depth: int
     library: str = "xgboost"
     categorical: bool = False
     actions: bool = False
+    method: str = "hist"
+    features: int = FEATURES
+    leaves: int = 0
+    forest: bool = False
 
     @property
     def words(self) -> str:
-        """As figures name it."""
-        kind = "LightGBM " if self.library == "lightgbm" else "categorical " if self.categorical else ""
-        kind += "oracle " if self.actions else ""
-        return f"{kind}{self.trees:,}×{self.depth}"
+        """The name in figures."""
+        kinds = [
+            "LightGBM" if self.library == "lightgbm" else "",
+            "categorical" if self.categorical else "",
+            "oracle" if self.actions else "",
+            "random forest" if self.forest else "",
+        ]
+        size = f"{self.trees:,}×{self.leaves} leaves" if self.leaves else f"{self.trees:,}×{self.depth}"
+        details = [
+            f"tree_method={self.method}" if self.method != "hist" else "",
+            f"{self.features} features" if self.features != FEATURES else "",
+        ]
+        return ", ".join(filter(None, [" ".join(filter(None, [*kinds, size])), *details]))
 
 
 def sample(spec: Spec) -> tuple[Rows, npt.NDArray[np.bool_]]:
@@ -52,14 +65,14 @@ def sample(spec: Spec) -> tuple[Rows, npt.NDArray[np.bool_]]:
     An oracle's last features are an action's, drawn from all combinations of the factors, never missing.
     """
     random = np.random.default_rng(1)
-    x = random.normal(size=(SAMPLES, FEATURES)).astype(np.float32)
+    x = random.normal(size=(SAMPLES, spec.features)).astype(np.float32)
     odds = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2]) + x[:, 3:10].sum(axis=1) / 3
     if spec.categorical:
         for i in range(CATEGORICAL):
             count = CATEGORIES[i % len(CATEGORIES)]
             x[:, i] = random.integers(count, size=SAMPLES)
             odds += random.normal(size=count, scale=0.5)[x[:, i].astype(int)]
-    context = FEATURES - len(FACTORS) if spec.actions else FEATURES
+    context = spec.features - len(FACTORS) if spec.actions else spec.features
     for i, count in enumerate(FACTORS if spec.actions else (), start=context):
         x[:, i] = random.integers(count, size=SAMPLES)
         odds += random.normal(size=count, scale=EFFECT)[x[:, i].astype(int)] * (1 + x[:, i - context])
@@ -78,7 +91,7 @@ def booster(spec: Spec, folder: Path = WORK / "models") -> Any:
     named = {
         "spec": asdict(spec),
         "settings": settings,
-        "data": [SAMPLES, FEATURES, MISSING] + ([EFFECT] if spec.actions else []),
+        "data": [SAMPLES, spec.features, MISSING] + ([EFFECT] if spec.actions else []),
         "xgb": xgb.__version__,
     }
     digest = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
@@ -93,9 +106,12 @@ def booster(spec: Spec, folder: Path = WORK / "models") -> Any:
 
             lgb.train(settings, lgb.Dataset(x, y), spec.trees).save_model(whole)
         else:
-            kinds = ["c" if spec.categorical and i < CATEGORICAL else "q" for i in range(FEATURES)]
-            data = xgb.QuantileDMatrix(x, y, feature_types=kinds, enable_categorical=spec.categorical)
-            xgb.train(settings, data, spec.trees).save_model(whole)
+            kinds = ["c" if spec.categorical and i < CATEGORICAL else "q" for i in range(spec.features)]
+            exact = spec.method == "exact"
+            matrix = xgb.DMatrix if exact else xgb.QuantileDMatrix
+            data = matrix(x, y, feature_types=kinds, enable_categorical=spec.categorical)
+            # A random forest is one round of many trees.
+            xgb.train(settings, data, 1 if spec.forest else spec.trees).save_model(whole)
         whole.rename(path)
     if spec.library == "lightgbm":
         import lightgbm as lgb
@@ -109,8 +125,8 @@ def _settings(spec: Spec) -> dict[str, Any]:
     if spec.library == "lightgbm":
         return {
             "objective": "binary",
-            "max_depth": spec.depth,
-            "num_leaves": 2**spec.depth,
+            "max_depth": -1 if spec.leaves else spec.depth,
+            "num_leaves": spec.leaves or 2**spec.depth,
             "learning_rate": 0.02,
             "min_data_in_leaf": 5,
             "verbosity": -1,
@@ -122,11 +138,13 @@ def _settings(spec: Spec) -> dict[str, Any]:
         "max_depth": spec.depth,
         "eta": 0.02,
         "min_child_weight": 0.2,
-        "tree_method": "hist",
+        "tree_method": spec.method,
         # Part of the rows per tree trains as well in a third of the time.
         "subsample": 0.3,
         "nthread": 1,
         "seed": 1,
     }
+    if spec.forest:
+        settings |= {"num_parallel_tree": spec.trees, "eta": 1, "colsample_bynode": 0.5}
     # Sets rather than one category against the rest.
     return settings | ({"max_cat_to_onehot": 1} if spec.categorical else {})

@@ -1,17 +1,20 @@
-"""Our side without Python: Rust programs, each of which measures and prints one JSON line."""
+"""Programs without Python: ours in Rust, and C programs against the libraries inside the peers' wheels."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+import re
 import subprocess
-from collections.abc import Callable
+import sysconfig
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from loadtests.engine.race import Lap
 from loadtests.figures import ROOT
 from loadtests.options import WORK
+
+PROGRAMS: Final = Path(__file__).parent / "programs"
 
 
 @functools.cache
@@ -30,8 +33,54 @@ def program(name: str, crate: str = "scorer-core") -> Path:
     return Path(directory, "release/examples", name)
 
 
+@functools.cache
+def peer_program(name: str, package: str, pattern: str) -> Path:
+    """Compile a C program against a library inside a wheel of this environment; return its path.
+
+    Args:
+        name: The program, `programs/NAME.c`.
+        package: The installed package whose wheel holds the library.
+        pattern: The library's file inside the package.
+
+    Raises:
+        FileNotFoundError: The package does not hold such a library.
+        subprocess.CalledProcessError: The compiler failed.
+    """
+    libraries = sorted(Path(sysconfig.get_paths()["platlib"], package).glob(pattern))
+    if not libraries:
+        raise FileNotFoundError(f"{package} holds no {pattern}")
+    library, source = libraries[-1], PROGRAMS / f"{name}.c"
+    text = source.read_bytes() + (PROGRAMS / "turns.h").read_bytes() + str(library).encode()
+    built = WORK / "programs" / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}"
+    if not built.exists():
+        built.parent.mkdir(parents=True, exist_ok=True)
+        options = ["-O2", "-Wall", "-Wextra", "-Werror", "-std=c11", "-D_POSIX_C_SOURCE=200809L"]
+        # A wheel holds the file alone, without the name of its major version that the loader looks for.
+        named = built.with_name(f"lib-{built.name}") / re.sub(r"(\.so\.\d+)\..*", r"\1", library.name)
+        named.parent.mkdir(exist_ok=True)
+        named.unlink(missing_ok=True)
+        named.symlink_to(library)
+        paths = f"-Wl,-rpath,{library.parent}:{named.parent}"
+        link = [str(library), paths, "-Wl,--allow-shlib-undefined"]
+        subprocess.run(["cc", *options, source, *link, "-o", built], check=True)
+    return built
+
+
+@functools.cache
+def isa_names(forest: Path, rows: Path) -> frozenset[str]:
+    """Return the levels of vector instructions that this machine runs."""
+    command = [str(program("turns")), "--forest", str(forest), "--rows", str(rows)]
+    found = []
+    for isa in ("avx2", "avx512", "neon"):
+        done = subprocess.run(
+            [*command, "--isa", isa], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        found += [isa] if done.returncode == 0 else []
+    return frozenset(found)
+
+
 def measured(name: str, *arguments: object, crate: str = "scorer-core") -> dict[str, Any]:
-    """What it measured.
+    """Run one of our Rust programs and return the JSON line that it prints.
 
     Raises:
         RuntimeError: It failed.
@@ -45,27 +94,8 @@ def measured(name: str, *arguments: object, crate: str = "scorer-core") -> dict[
 
 
 def kept(name: str, data: bytes) -> Path:
-    """A file that a program is to read."""
+    """Write a file that a program is to read; return its path."""
     path = WORK / "given" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
-
-
-def in_turns(
-    ours: Callable[[], dict[str, Any]], peers: Callable[[], dict[str, Lap]], turns: int
-) -> tuple[dict[str, Any], dict[str, Lap]]:
-    """Runs the program and the race of the peers alternately, and keeps the best of each.
-
-    A program's calls have different rows: its median is the counterpart of the mean of the peers' best calls,
-    where its fastest call would be that of the luckiest row.
-    """
-    found: list[dict[str, Any]] = []
-    laps: dict[str, Lap] = {}
-    for _ in range(turns):
-        found.append(ours())
-        for name, lap in peers().items():
-            before = laps.get(name, lap)
-            laps[name] = Lap(min(before.best, lap.best), min(before.median, lap.median))
-    best = {clock: min(line[clock] for line in found) for clock in ("min_ns", "median_ns")}
-    return found[-1] | best, laps

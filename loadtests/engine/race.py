@@ -1,72 +1,170 @@
-"""Timing in turns: whoever is measured meets the same moments of the machine."""
+"""Timing in turns: everything that is compared runs in the same moments of the machine."""
 
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, Protocol
 
 Call = Callable[[], object]
+# Rounds are grouped into so many blocks; a figure has one value per block.
+BLOCKS: Final = 9
+
+
+class Racer(Protocol):
+    """Something whose calls are timed."""
+
+    def turn(self) -> Sequence[float]:
+        """Make every call once, after a few untimed ones; return nanoseconds per call."""
+        ...
+
+
+@dataclass(frozen=True)
+class PythonCalls:
+    """Calls made in this process.
+
+    Attributes:
+        calls: One per row, or per block of rows.
+        clock: Nanoseconds; `time.process_time_ns` for calls longer than a turn on a shared processor.
+    """
+
+    calls: Sequence[Call]
+    clock: Callable[[], int] = time.perf_counter_ns
+
+    def turn(self) -> list[float]:
+        """Make every call once, after an eighth of them untimed."""
+        for call in self.calls[: _warm(len(self.calls))]:
+            call()
+        return [self._timed(call) for call in self.calls]
+
+    def _timed(self, call: Call) -> float:
+        started = self.clock()
+        call()
+        return self.clock() - started
+
+
+class Program:
+    """A program that makes its calls by command; `programs/turns.h` describes the commands."""
+
+    def __init__(self, process: subprocess.Popen[str], calls: int) -> None:
+        self._process = process
+        self._calls = calls
+        self.about: dict[str, Any] = self._line()
+
+    def turn(self) -> list[float]:
+        """Have the program make every call once, after an eighth of them untimed."""
+        return self._asked(f"turn {_warm(self._calls)}")
+
+    def answers(self) -> list[float]:
+        """Return the probability of every row."""
+        return self._asked("answers")
+
+    def _asked(self, command: str) -> list[float]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        found: list[float] = self._line()
+        return found
+
+    def _line(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args} ended with exit code {self._process.wait(10)}")
+        return json.loads(line)
+
+
+@contextmanager
+def running(command: Sequence[str | Path], calls: int) -> Iterator[Program]:
+    """Run a program for a race; it ends with the context.
+
+    Args:
+        command: The program and its arguments.
+        calls: How many calls a turn of it makes.
+    """
+    process = subprocess.Popen(
+        [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield Program(process, calls)
+    finally:
+        process.kill()
+        process.wait(10)
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
 
 
 @dataclass(frozen=True)
 class Lap:
-    """What one racer needed per call, in seconds."""
+    """The time per call of one racer.
 
-    best: float
-    median: float
+    Attributes:
+        blocks: Seconds per call in each block of rounds. A block's value is the mean over the calls of each
+            call's median over the block's rounds.
+    """
+
+    blocks: Sequence[float]
+
+    @property
+    def median(self) -> float:
+        """Seconds per call: the median over the blocks."""
+        return median(self.blocks)
+
+    def scaled(self, factor: float) -> list[float]:
+        """Return the blocks in another unit."""
+        return [value * factor for value in self.blocks]
 
 
-def race(
-    calls: Mapping[str, Sequence[Call]],
-    *,
-    seconds: float = 3.0,
-    least_rounds: int = 5,
-    clock: Callable[[], int] = time.perf_counter_ns,
-) -> dict[str, Lap]:
-    """Times each racer's calls, one by one, in rounds.
+def race(racers: Mapping[str, Racer], *, seconds: float = 3.0, blocks: int = BLOCKS) -> dict[str, Lap]:
+    """Time each racer's calls in rounds; in each round every racer has one turn.
 
-    In each round every racer makes all of its calls, and makes some of them untimed before, to have its own
-    code and data in the caches again. Of each call the shortest time counts: the one that nobody else on the
-    machine disturbed. A mean over the calls then compares work with work.
+    The untimed calls at the beginning of a turn bring the racer's own code and data back into the caches.
 
     Args:
-        calls: Per racer, the calls of one round.
-        seconds: How long in all.
-        least_rounds: Even where this takes longer than `seconds`.
-        clock: Nanoseconds; `time.process_time_ns` for calls longer than a turn on a shared processor.
+        racers: Everything that is compared.
+        seconds: Time for all rounds; each block has at least one round, however long that takes.
+        blocks: How many values each figure has.
 
     Returns:
         Seconds per call, by racer.
     """
-    times: dict[str, list[list[int]]] = {name: [] for name in calls}
+    times: dict[str, list[list[float]]] = {name: [] for name in racers}
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
         end = time.perf_counter() + seconds
         rounds = 0
-        while rounds < least_rounds or time.perf_counter() < end:
-            for name, each in calls.items():
-                for call in each[: len(each) // 8]:
-                    call()
-                times[name].append([_timed(call, clock) for call in each])
+        while rounds < blocks or time.perf_counter() < end:
+            for name, racer in racers.items():
+                times[name].append(list(racer.turn()))
             rounds += 1
     finally:
         if collecting:
             gc.enable()
-    return {name: _lap(rounds) for name, rounds in times.items()}
+    return {name: _lap(rounds, blocks) for name, rounds in times.items()}
 
 
-def _timed(call: Call, clock: Callable[[], int]) -> int:
-    started = clock()
-    call()
-    return clock() - started
+def _warm(calls: int) -> int:
+    return calls // 8
 
 
-def _lap(rounds: list[list[int]]) -> Lap:
-    columns = [sorted(column) for column in zip(*rounds, strict=True)]
-    best = sum(column[0] for column in columns) / len(columns)
-    median = sum(column[len(column) // 2] for column in columns) / len(columns)
-    return Lap(best / 1e9, median / 1e9)
+def _lap(rounds: list[list[float]], blocks: int) -> Lap:
+    edges = [round(number * len(rounds) / blocks) for number in range(blocks + 1)]
+    parts = [rounds[begin:end] for begin, end in pairwise(edges)]
+    return Lap([_per_call(part) / 1e9 for part in parts])
+
+
+def _per_call(rounds: list[list[float]]) -> float:
+    """Return the mean over the calls of each call's median over the rounds."""
+    columns = [median(column) for column in zip(*rounds, strict=True)]
+    return sum(columns) / len(columns)

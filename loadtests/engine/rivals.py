@@ -1,4 +1,4 @@
-"""The peers, called as their users call them, on one thread, and a check that they mean the same model."""
+"""The peers' Python calls, on one thread, and a check that every peer evaluates the same model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from loadtests.engine.models import FEATURES, Rows
+from loadtests.engine.models import Rows
 from loadtests.options import WORK
 
 Predict = Callable[[Rows], Any]
@@ -31,14 +31,20 @@ def xgboost_margins(model: Any, rows: Rows) -> Any:
     return model.predict(matrix, output_margin=True)
 
 
-def onnxruntime(model: Any) -> Predict:
-    """ONNX Runtime, converted by onnxmltools."""
+def onnx_model(model: Any) -> Any:
+    """Return an XGBoost model as ONNX, converted by onnxmltools."""
     import onnxmltools
-    import onnxruntime as ort
     from onnxmltools.convert.common.data_types import FloatTensorType
 
-    inputs = [("x", FloatTensorType([None, FEATURES]))]
-    converted = onnxmltools.convert_xgboost(model, initial_types=inputs)
+    inputs = [("x", FloatTensorType([None, model.num_features()]))]
+    return onnxmltools.convert_xgboost(model, initial_types=inputs)
+
+
+def onnxruntime(model: Any) -> Predict:
+    """Return ONNX Runtime's call from Python."""
+    import onnxruntime as ort
+
+    converted = onnx_model(model)
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = ort.InferenceSession(converted.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -78,6 +84,14 @@ def tl2cgen(model: Any, folder: Path = WORK / "compiled") -> Predict:
         )
     predictor = compiler.Predictor(library, nthread=1)
     return lambda rows: predictor.predict(compiler.DMatrix(rows))
+
+
+def daal4py(model: Any) -> Predict:
+    """Return oneDAL's call through daal4py, on a model that it converts itself."""
+    from daal4py.mb import convert_model
+
+    converted = convert_model(model)
+    return converted.predict_proba  # type: ignore[no-any-return]
 
 
 def lightgbm(model: Any) -> Predict:

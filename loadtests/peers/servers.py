@@ -29,7 +29,7 @@ from loadtests.peers.subject import CHECKPOINT, NAME, Subject, bits
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 PYTHON: Final = ROOT / "python"
-START_SECONDS: Final = 120.0
+START_SECONDS: Final = 240.0
 SCORE: Final = "/scorer.v1.ScoringService/Score"
 NOOP: Final = "/scorer.v1.ScoringService/Noop"
 # Ray finds an application by this header.
@@ -277,8 +277,8 @@ def grpc_aio(subject: Subject, engine: str) -> Iterator[Serving]:
 
 
 @contextmanager
-def mlserver(subject: Subject) -> Iterator[Serving]:
-    """MLServer with its XGBoost runtime, gRPC."""
+def mlserver(subject: Subject, *, workers: int = 0) -> Iterator[Serving]:
+    """Run MLServer with its XGBoost runtime, gRPC; without parallel workers it infers in its own process."""
     python = python_of("mlserver")
     with scratch() as directory:
         http, grpc, metrics = _free_ports(3)
@@ -288,8 +288,7 @@ def mlserver(subject: Subject) -> Iterator[Serving]:
             "grpc_port": grpc,
             "metrics_port": metrics,
             "debug": False,
-            # On one core a worker process would add a queue and a copy, and no parallelism.
-            "parallel_workers": 0,
+            "parallel_workers": workers,
         }
         model = {
             "name": CHECKPOINT,
@@ -338,7 +337,8 @@ def ray_serve(subject: Subject) -> Iterator[Serving]:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "disabled",
             # Its many processes take their time to come up on one core.
-            "RAY_raylet_start_wait_time_s": str(START_SECONDS),
+            # A whole number: Ray crashes while it reads any other.
+            "RAY_raylet_start_wait_time_s": str(int(START_SECONDS)),
         }
         with process(command, directory=directory, more=variables) as running:
             target = f"127.0.0.1:{grpc}"

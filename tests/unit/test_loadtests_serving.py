@@ -1,4 +1,4 @@
-"""What the serving benchmarks send, read and search for; no server is started."""
+"""What the serving benchmarks send and read; no server is started."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_tools import protoc
 
-from loadtests import openloop
-from loadtests.openloop import Load, Method, Probe, highest_rate
 from loadtests.peers.messages import infer_request, infer_score
 from loadtests.peers.programs import held
 from scorer.loadtest import make_settings
@@ -62,46 +60,6 @@ def test_a_score_is_read_raw_or_typed(inference):
     strange = reply(outputs=[{"datatype": "INT64"}])
     with pytest.raises(ValueError, match="INT64"):
         infer_score(strange.SerializeToString())
-
-
-@pytest.fixture
-def limited(monkeypatch):
-    """A server that holds up to a rate, and a generator that keeps up to one."""
-
-    def limited(server, generator=math.inf):
-        def probe(load, rate, seconds, sla_ms):
-            holds = rate <= min(server, generator)
-            return Probe(rate, 1.0 if holds else 50.0, holds, 5000.0 if rate > generator else 20.0)
-
-        monkeypatch.setattr(openloop, "probe", probe)
-
-    return limited
-
-
-LOAD = Load(target="h:1", methods=[Method(name="m", path="/m", requests=[b""])])
-
-
-@pytest.mark.parametrize("limit", [3.0, 90.0, 1000.0, 123_456.0])
-def test_the_highest_rate_is_found_to_its_precision(limited, limit):
-    limited(limit)
-    found, tried = highest_rate(LOAD, 5.0, start=100.0)
-    assert found.holds
-    assert limit * 0.94 <= found.rate <= limit
-    assert not found.generator_bound
-    assert len(tried) <= 18
-
-
-def test_where_the_generator_is_the_limit_the_search_says_so(limited):
-    limited(1e9, generator=40_000.0)
-    found, _ = highest_rate(LOAD, 5.0, start=1000.0)
-    assert found.rate <= 40_000
-    assert found.generator_bound
-
-
-def test_a_server_that_holds_no_rate(limited):
-    limited(0.5)
-    found, _ = highest_rate(LOAD, 5.0, start=100.0)
-    assert (found.rate, found.holds) == (0.0, False)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,216 @@
+"""The highest rate that a server sustains, found from repeated windows.
+
+A window offers one rate for a few seconds, open loop. A single window decides nothing: a rate holds if most
+of its windows hold. A window in which the generator itself was late is measured again, and the two rates on
+either side of the result are measured twice as often as the others before the result counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Final, Protocol
+
+# The 99th percentile of the send lag above which a window says nothing about the server.
+MOST_LAG_US: Final = 1_000
+# The share of its core above which the generator cannot offer more.
+BUSY: Final = 0.95
+# The share of requests that may fail, or be answered by a fallback, in a window that holds.
+MISSES: Final = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """What one window measured.
+
+    Attributes:
+        rate: Requests per second that were due.
+        p99_ms: 99th percentile of the latency from the intended send time; infinite where the window was cut
+            short because the queue grew without bound.
+        failed: Share of the requests that were not answered by the model.
+        answered: Answers per second.
+        lag_us: 99th percentile of the generator's send lag.
+        busy: Share of its core that the generator used.
+    """
+
+    rate: float
+    p99_ms: float
+    failed: float
+    answered: float
+    lag_us: float
+    busy: float
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the generator sent late."""
+        return self.lag_us > MOST_LAG_US
+
+    def holds(self, threshold_ms: float) -> bool:
+        """Return whether p99 is within the threshold and at most one request in a hundred failed."""
+        return self.p99_ms <= threshold_ms and self.failed <= MISSES
+
+
+class Server(Protocol):
+    """What a search needs of a server and its generator."""
+
+    def window(self, rate: float, seconds: float) -> Window:
+        """Offer a rate for some seconds."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until the server has worked off what an overload left behind."""
+        ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of one search for one threshold.
+
+    Attributes:
+        rate: The highest rate that held, requests per second; 0 where none did.
+        generator_bound: Whether the next higher rate was beyond the generator rather than the server.
+    """
+
+    rate: float
+    generator_bound: bool
+
+
+@dataclass
+class RateSearch:
+    """One search on one server, for any number of thresholds; they share the measured windows.
+
+    Attributes:
+        server: What is measured.
+        start: The first rate to try, requests per second.
+        seconds: Length of a window; longer where the rate gives fewer than 500 requests.
+        step: Ratio of neighbouring rates, less one: the resolution of the result.
+        repeats: The most windows per rate before its verdict; a majority ends it earlier.
+        retries: How often a window is measured again in which the generator was late.
+        most_windows: Bound of the whole search.
+    """
+
+    server: Server
+    start: float
+    seconds: float = 1.0
+    step: float = 0.015
+    repeats: int = 7
+    retries: int = 3
+    most_windows: int = 400
+    told: Callable[[Window], None] = lambda _: None
+    windows: dict[int, list[Window]] = field(default_factory=dict)
+    generator_limit: int | None = None
+    measured: int = 0
+
+    def rate(self, place: int) -> float:
+        """Return the rate at a place of the grid."""
+        return self.start * float((1 + self.step) ** place)
+
+    def highest(self, threshold_ms: float, *, near: float | None = None) -> Found:
+        """Find the highest rate whose p99 is within the threshold.
+
+        Args:
+            threshold_ms: The bound of p99, milliseconds.
+            near: A rate close to the result, where one is known.
+        """
+        place = 0 if near is None else round(math.log(near / self.start) / math.log(1 + self.step))
+        lowest = math.floor(math.log(1 / self.start) / math.log(1 + self.step))
+        good, bad = self._bracket(place, threshold_ms, lowest)
+        while True:
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                if self._holds(middle, threshold_ms):
+                    good = middle
+                else:
+                    bad = middle
+            if good < lowest:
+                return Found(0.0, generator_bound=False)
+            # Both ends again: a verdict that more windows overturn continues the search from there.
+            if not self._holds(good, threshold_ms, again=True):
+                good, bad = self._bracket(good - 1, threshold_ms, lowest)
+            elif not self._is_generators(bad) and self._holds(bad, threshold_ms, again=True):
+                good, bad = self._bracket(bad, threshold_ms, lowest)
+            else:
+                return Found(self.rate(good), generator_bound=self._is_generators(bad))
+            if self.measured >= self.most_windows:
+                return Found(self.rate(good), generator_bound=self._is_generators(bad))
+
+    def saturation(self, above: float) -> float:
+        """Return the answers per second that the server gives while more is offered than it can answer.
+
+        Args:
+            above: A rate that the server no longer sustains.
+
+        Returns:
+            The largest of the medians over the offered rates, three windows each.
+        """
+        medians = []
+        for factor in (1.0, 1.25, 1.6):
+            answered = []
+            for _ in range(3):
+                answered.append(self.server.window(above * factor, max(self.seconds, 2.0)).answered)
+                self.server.settle()
+            medians.append(median(answered))
+        return max(medians)
+
+    def _bracket(self, place: int, threshold_ms: float, lowest: int) -> tuple[int, int]:
+        """Return two places, the lower of which holds while the upper does not; steps grow."""
+        stride = 4
+        if self._holds(place, threshold_ms):
+            good = place
+            while self._holds(good + stride, threshold_ms):
+                good, stride = good + stride, stride * 2
+            return good, good + stride
+        bad = place
+        while bad - stride >= lowest and not self._holds(bad - stride, threshold_ms):
+            bad, stride = bad - stride, stride * 2
+        return max(bad - stride, lowest - 1), bad
+
+    def _holds(self, place: int, threshold_ms: float, *, again: bool = False) -> bool:
+        """Return the verdict of most windows of a rate; `again` doubles how many are measured."""
+        if self._is_generators(place):
+            return False
+        wanted = self.repeats * (2 if again else 1)
+        kept = self.windows.setdefault(place, [])
+        while not self._is_generators(place):
+            # A late generator's window counts where it held all the same.
+            judged = [window for window in kept if not window.is_late or window.holds(threshold_ms)]
+            held = sum(window.holds(threshold_ms) for window in judged)
+            # Whatever the missing windows would be, the majority stands.
+            decided = max(held, len(judged) - held) > max(wanted, len(judged)) // 2
+            if decided or len(judged) >= wanted or self.measured >= self.most_windows:
+                return held * 2 > len(judged)
+            self._measure(place, kept, threshold_ms)
+        return False
+
+    def _is_generators(self, place: int) -> bool:
+        return self.generator_limit is not None and place >= self.generator_limit
+
+    def _measure(self, place: int, kept: list[Window], threshold_ms: float) -> None:
+        """Add a window in which the generator kept its schedule, or find that it cannot at this rate."""
+        rate = self.rate(place)
+        seconds = min(max(self.seconds, 500 / rate), 6.0)
+        tries: list[Window] = []
+        while len(tries) <= self.retries:
+            self.measured += 1
+            window = self.server.window(rate, seconds)
+            self.told(window)
+            tries.append(window)
+            if not window.holds(threshold_ms):
+                self.server.settle()
+            if not window.is_late or window.holds(threshold_ms):
+                kept.append(window)
+                return
+        if all(window.busy >= BUSY for window in tries):
+            # Late each time with its core used up: rates from here on are beyond the generator.
+            self.generator_limit = place
+            return
+        # Late each time with time to spare: the server does not take what is sent to it; the lag is its own.
+        kept.append(replace(min(tries, key=lambda window: window.lag_us), lag_us=0.0))
+
+
+def median_rate(found: Sequence[Found]) -> tuple[float, bool]:
+    """Return the median of several searches, and whether most were bound by the generator."""
+    bound = sum(one.generator_bound for one in found)
+    return median(one.rate for one in found), bound * 2 > len(found)

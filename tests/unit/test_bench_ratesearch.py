@@ -1,0 +1,123 @@
+"""The rate search finds a known capacity in spite of noise, stalls and a generator that is late at times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from loadtests.ratesearch import Found, RateSearch, Window, median_rate
+
+BASE_MS = 0.8
+
+
+@dataclass
+class FakeServer:
+    """A queue whose p99 at a rate is known, on a machine that others use.
+
+    Attributes:
+        saturated: The rate at which its queue grows without bound.
+        stalls: Share of the windows in which the machine stalls.
+        late: Share of the windows in which the generator is late, whatever the server does.
+        generator: The most that the generator can offer.
+        backpressure: The rate above which the server stops reading, so that sends are late.
+    """
+
+    saturated: float
+    seed: int = 0
+    noise: float = 0.2
+    stalls: float = 0.0
+    late: float = 0.0
+    generator: float = float("inf")
+    backpressure: float = float("inf")
+    windows: int = 0
+    settled: int = 0
+    random: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng(self.seed)
+
+    def capacity(self, threshold_ms: float) -> float:
+        """The rate whose p99 without noise is the threshold."""
+        return self.saturated * (1 - BASE_MS / threshold_ms)
+
+    def window(self, rate: float, seconds: float) -> Window:
+        self.windows += 1
+        p99 = BASE_MS / (1 - rate / self.saturated) if rate < self.saturated else float("inf")
+        p99 *= float(np.exp(self.random.normal(0, self.noise)))
+        if self.random.random() < self.stalls:
+            p99 += 60.0
+        beyond = rate > self.generator
+        lag = 40_000.0 if beyond or rate > self.backpressure or self.random.random() < self.late else 50.0
+        return Window(
+            rate=rate,
+            # What a late generator measures is its own lateness.
+            p99_ms=p99 + (lag / 1000 if lag > 1000 else 0),
+            failed=0.0 if np.isfinite(p99) else 0.3,
+            answered=min(rate, self.saturated),
+            lag_us=lag,
+            busy=1.0 if beyond else 0.4,
+        )
+
+    def settle(self) -> None:
+        self.settled += 1
+
+
+def found_rate(server: FakeServer, threshold_ms: float, *, start: float = 1_000.0) -> float:
+    """What a figure is: the median of three searches."""
+    return median_rate([RateSearch(server, start).highest(threshold_ms) for _ in range(3)])[0]
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("threshold_ms", [5.0, 25.0])
+def test_the_capacity_is_found_in_spite_of_noise_stalls_and_a_late_generator(
+    seed: int, threshold_ms: float
+) -> None:
+    saturated = float(np.random.default_rng(seed + 100).uniform(300, 60_000))
+    server = FakeServer(saturated, seed, stalls=0.15, late=0.1)
+    assert found_rate(server, threshold_ms) == pytest.approx(server.capacity(threshold_ms), rel=0.05)
+
+
+def test_one_search_shares_its_windows_between_thresholds() -> None:
+    together = apart = 0
+    for seed in range(8):
+        server = FakeServer(20_000.0, seed)
+        search = RateSearch(server, 1_000.0)
+        rates = [search.highest(threshold).rate for threshold in (25.0, 10.0, 5.0)]
+        assert rates == sorted(rates, reverse=True)
+        together, server.windows = together + server.windows, 0
+        for threshold in (25.0, 10.0, 5.0):
+            RateSearch(server, 1_000.0).highest(threshold)
+        apart += server.windows
+    assert together < 0.7 * apart
+
+
+def test_a_rate_that_the_generator_cannot_offer_is_not_the_servers_limit() -> None:
+    server = FakeServer(50_000.0, generator=8_000.0)
+    found = RateSearch(server, 1_000.0).highest(5.0)
+    assert found.generator_bound
+    assert found.rate == pytest.approx(8_000, rel=0.05)
+
+
+def test_sends_that_the_server_does_not_read_are_the_servers_limit() -> None:
+    server = FakeServer(50_000.0, backpressure=6_000.0, noise=0.05)
+    found = RateSearch(server, 1_000.0).highest(2.0)
+    assert not found.generator_bound
+    assert found.rate == pytest.approx(6_000, rel=0.05)
+
+
+def test_a_server_that_never_holds_has_no_rate() -> None:
+    assert RateSearch(FakeServer(5_000.0), 1_000.0).highest(0.1) == Found(0.0, generator_bound=False)
+
+
+def test_saturation_is_what_is_answered_under_more_than_can_be() -> None:
+    server = FakeServer(5_000.0)
+    assert RateSearch(server, 1_000.0).saturation(5_500.0) == 5_000
+    assert server.settled == 9, "an overload must not reach into the next window"
+
+
+def test_a_search_has_an_end() -> None:
+    server = FakeServer(20_000.0, noise=2.0, stalls=0.5)
+    RateSearch(server, 1_000.0, most_windows=60).highest(5.0)
+    assert server.windows <= 60 + 3
