@@ -63,11 +63,7 @@ impl From<ServerError> for Failure {
         let class = match &error {
             ServerError::Config(_) => Class::Config,
             ServerError::Log(_) => Class::Log,
-            ServerError::Bind { .. }
-            | ServerError::SocketInUse { .. }
-            | ServerError::NotASocket { .. }
-            | ServerError::Start { .. }
-            | ServerError::Stopped => Class::Server,
+            ServerError::Bind(_) | ServerError::Start { .. } | ServerError::Stopped => Class::Server,
         };
         Failure::new(class, error)
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use scorer_core::bundle::BundleError;
+use scorer_http::bind::BindError;
 use scorer_log::LogError;
 
 use crate::config::ServerConfig;
@@ -16,27 +17,8 @@ pub enum ServerError {
     #[error("server configuration: {0}")]
     Config(String),
     /// A listening socket could not be bound.
-    #[error("{what} {address}: {source}{}", bind_remedy(source))]
-    Bind {
-        /// The setting that holds the address.
-        what: &'static str,
-        /// The address.
-        address: String,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// Another process serves on the Unix socket.
-    #[error("uds {}: in use by another process; stop it or choose another path", path.display())]
-    SocketInUse {
-        /// The socket's path.
-        path: PathBuf,
-    },
-    /// The path of the Unix socket holds something else.
-    #[error("uds {}: exists and is not a socket; remove it or choose another path", path.display())]
-    NotASocket {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// The decision log could not be opened.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -285,18 +267,5 @@ impl LoadError {
             | LoadError::Thread(_)
             | LoadError::Stopped => Refused::Other,
         }
-    }
-}
-
-/// The remedy for the errors of `bind` that people meet.
-fn bind_remedy(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::AddrInUse => {
-            "; stop the process that holds it or use another address (port 0 lets the system choose)"
-        }
-        io::ErrorKind::PermissionDenied => "; use a port above 1023 or a directory that you may write to",
-        io::ErrorKind::AddrNotAvailable => "; use an address of this machine, such as 127.0.0.1",
-        io::ErrorKind::NotFound => "; create the directory first",
-        _ => "; correct the address",
     }
 }

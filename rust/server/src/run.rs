@@ -8,18 +8,19 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use scorer_admission::WINDOW;
+use scorer_http::bind::{self, SocketFile, UnixSocket};
+use scorer_http::{Acceptor, Settings};
+use scorer_os::sched::set_short_slice;
 use serde::Serialize;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::config::ServerConfig;
+use crate::dispatch::Dispatch;
 use crate::error::ServerError;
 use crate::metrics;
-use crate::prompt::promptly;
 use crate::state::Shared;
-use crate::transport::bind::{self, SocketFile, UnixSocket};
-use crate::transport::{Dispatch, accept};
 
 /// After the drain's own time: what the runtime gets to stop its threads.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
@@ -58,13 +59,15 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     pub(crate) fn bind(config: &ServerConfig) -> Result<Listeners, ServerError> {
+        let settings = Settings::default();
+        let tcp = |what, address: &str| bind::tcp(what, address, &settings);
         Ok(Listeners {
-            tcp: config.listen.as_deref().map(|address| bind::tcp("listen", address)).transpose()?,
-            unix: config.uds.as_deref().map(bind::unix).transpose()?,
+            tcp: config.listen.as_deref().map(|address| tcp("listen", address)).transpose()?,
+            unix: config.uds.as_deref().map(|path| bind::unix(path, &settings)).transpose()?,
             metrics: config
                 .metrics_listen
                 .as_deref()
-                .map(|address| bind::tcp("metrics_listen", address))
+                .map(|address| tcp("metrics_listen", address))
                 .transpose()?,
         })
     }
@@ -107,7 +110,7 @@ impl Running {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(shared.config.threads)
             .thread_name_fn(move || format!("scorer-data-{}", number.fetch_add(1, AcqRel)))
-            .on_thread_start(promptly)
+            .on_thread_start(set_short_slice)
             .enable_all()
             .build()
             .map_err(start("the runtime"))?;
@@ -115,21 +118,24 @@ impl Running {
         let (draining, drained) = watch::channel(false);
         let (stop, stopped) = watch::channel(false);
         let mut loops = JoinSet::new();
-        let slots = Arc::new(Semaphore::new(shared.config.max_connections));
+        let acceptor = Acceptor::new(
+            dispatch,
+            Arc::clone(shared),
+            Settings::default(),
+            shared.config.max_connections,
+            drained,
+        );
         let mut socket = None;
         {
             let _guard = runtime.enter();
-            let context = (Arc::clone(shared), dispatch, slots, drained);
             if let Some(tcp) = listeners.tcp {
                 let listener = tokio::net::TcpListener::from_std(tcp).map_err(start("the TCP listener"))?;
-                let (shared, dispatch, slots, drained) = context.clone();
-                loops.spawn_on(accept::run(listener, shared, dispatch, slots, drained), runtime.handle());
+                loops.spawn_on(acceptor.clone().run(listener), runtime.handle());
             }
             if let Some(UnixSocket { listener, file }) = listeners.unix {
                 let listener =
                     tokio::net::UnixListener::from_std(listener).map_err(start("the Unix listener"))?;
-                let (shared, dispatch, slots, drained) = context;
-                loops.spawn_on(accept::run(listener, shared, dispatch, slots, drained), runtime.handle());
+                loops.spawn_on(acceptor.run(listener), runtime.handle());
                 socket = Some(file);
             }
         }
@@ -203,7 +209,7 @@ fn workers(
     workers.push(thread::Builder::new().name("scorer-observe".to_owned()).spawn(keep)?);
     let shared = Arc::clone(shared);
     let run = move || {
-        promptly();
+        set_short_slice();
         shared.watchdog.run(WINDOW.duration(), || {
             shared.admission.tick();
             #[cfg(feature = "fault-injection")]

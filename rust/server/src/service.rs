@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use prost::Message;
+use scorer_http::unary;
 use scorer_proto::v1::{NoopRequest, NoopResponse};
 use tonic::Status;
 use tonic::body::Body;
@@ -18,7 +19,6 @@ use crate::metrics::Method;
 use crate::oip;
 use crate::shadow;
 use crate::state::Shared;
-use crate::transport::unary;
 
 /// A reply under way.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

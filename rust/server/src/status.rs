@@ -61,12 +61,6 @@ impl From<Refusal> for Status {
     }
 }
 
-/// tonic says OUT_OF_RANGE for a message above the limit; gRPC's own table says RESOURCE_EXHAUSTED.
-/// Nothing else here answers OUT_OF_RANGE.
-pub(crate) fn corrected(code: Code) -> Code {
-    if code == Code::OutOfRange { Code::ResourceExhausted } else { code }
-}
-
 #[cfg(test)]
 mod tests {
     use scorer_admission::ShedReason;
@@ -122,14 +116,5 @@ mod tests {
             status.message(),
             "internal error, id 0190-abcd; the server's log has the details under this id"
         );
-    }
-
-    #[test]
-    fn only_out_of_range_is_corrected() {
-        for number in 0..=16 {
-            let code = Code::from(number);
-            let expected = if code == Code::OutOfRange { Code::ResourceExhausted } else { code };
-            assert_eq!(corrected(code), expected);
-        }
     }
 }

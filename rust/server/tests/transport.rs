@@ -14,7 +14,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
 use scorer_proto::v1::{NoopRequest, ScoreBatchRequest};
-use scorer_server::{Fault, Server, ServerConfig, ServerError};
+use scorer_server::{BindError, Fault, Server, ServerConfig, ServerError};
 use serde_json::json;
 use support::*;
 use tonic::Code;
@@ -277,7 +277,7 @@ async fn a_unix_socket_serves_like_tcp_and_goes_with_the_server() {
     let mut second = config(directory.path());
     second["uds"] = json!(path);
     let error = Server::start(ServerConfig::from_json(&second.to_string()).unwrap()).unwrap_err();
-    assert!(matches!(error, ServerError::SocketInUse { .. }), "{error}");
+    assert!(matches!(error, ServerError::Bind(BindError::SocketInUse { .. })), "{error}");
     client.score(score("t", 1.0)).await.expect("the first server is not disturbed");
     setup.server.drain(Duration::from_secs(5));
     assert!(!path.exists());

@@ -247,7 +247,7 @@ mod tests {
     }
 
     fn arrival() -> Arrival {
-        Arrival::stamp(Method::Score, &HeaderMap::new()).0
+        Arrival::stamp(Method::Score, &HeaderMap::new(), Instant::now()).0
     }
 
     #[test]

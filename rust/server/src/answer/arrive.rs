@@ -39,12 +39,11 @@ pub(crate) struct Arrival {
 // === impl Arrival ===
 
 impl Arrival {
-    /// Stamps a request.
+    /// Stamps a request that arrived at `at`.
     ///
     /// # Errors
     /// A malformed `grpc-timeout` (tonic would take it for none), or one that is over already.
-    pub(crate) fn stamp(method: Method, headers: &HeaderMap) -> (Arrival, Result<(), Refusal>) {
-        let at = Instant::now();
+    pub(crate) fn stamp(method: Method, headers: &HeaderMap, at: Instant) -> (Arrival, Result<(), Refusal>) {
         let (timeout, verdict) = match timeout(headers) {
             Ok(Some(timeout)) if timeout.is_zero() => (Some(timeout), Err(Refusal::Deadline)),
             Ok(timeout) => (timeout, Ok(())),
@@ -196,12 +195,12 @@ mod tests {
     #[test]
     fn the_shorter_limit_holds() {
         let mut headers = HeaderMap::new();
-        let (arrival, _) = Arrival::stamp(Method::Score, &headers);
+        let (arrival, _) = Arrival::stamp(Method::Score, &headers, Instant::now());
         assert_eq!(arrival.timeout(), None);
         arrival.tighten(Duration::from_secs(2));
         assert_eq!(arrival.timeout(), Some(Duration::from_secs(2)));
         headers.insert("grpc-timeout", "1S".parse().unwrap());
-        let (arrival, _) = Arrival::stamp(Method::Score, &headers);
+        let (arrival, _) = Arrival::stamp(Method::Score, &headers, Instant::now());
         arrival.tighten(Duration::from_secs(2));
         assert_eq!(arrival.timeout(), Some(Duration::from_secs(1)));
         arrival.tighten(Duration::from_nanos(1));
@@ -212,7 +211,7 @@ mod tests {
     fn an_expired_deadline_is_told_at_the_door() {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-timeout", "0m".parse().unwrap());
-        let (arrival, verdict) = Arrival::stamp(Method::Score, &headers);
+        let (arrival, verdict) = Arrival::stamp(Method::Score, &headers, Instant::now());
         assert_eq!(verdict, Err(Refusal::Deadline));
         assert_eq!(arrival.check_deadline(), Err(Refusal::Deadline));
     }

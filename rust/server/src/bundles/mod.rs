@@ -4,7 +4,6 @@ mod journey;
 mod memory;
 mod reaper;
 mod store;
-mod thread;
 mod warm;
 
 pub use journey::{LoadFor, Stages};
@@ -12,5 +11,4 @@ pub(crate) use memory::{Budget, resident};
 pub(crate) use reaper::Reaper;
 pub use store::LoadReport;
 pub(crate) use store::{ActionInfo, Live, Loaded, Store, Task};
-pub(crate) use thread::yield_to_requests;
 pub use warm::WarmUpReport;

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use scorer_os::memory::release_free_memory;
+use scorer_os::sched::lower_priority;
+
 use super::store::Loaded;
-use super::thread::{give_back_memory, yield_to_requests};
 
 /// The reaper's thread, as debuggers and events show it.
 pub(crate) const THREAD: &str = "scorer-reaper";
@@ -55,7 +57,7 @@ impl Reaper {
 }
 
 fn run(retired: &Receiver<Retired>) {
-    yield_to_requests();
+    lower_priority();
     let mut waiting: Vec<Retired> = Vec::new();
     loop {
         let next = if waiting.is_empty() {
@@ -82,7 +84,7 @@ fn run(retired: &Receiver<Retired>) {
             waiting.retain(|it| Arc::strong_count(it) > 1);
         }
         if bundles(&waiting) < held {
-            give_back_memory();
+            release_free_memory();
         }
     }
 }

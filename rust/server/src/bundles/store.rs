@@ -10,13 +10,13 @@ use std::time::Instant;
 
 use scorer_admission::{Breaker, BreakerSettings};
 use scorer_core::bundle::{Bundle, Digest, GoldenRow, Kind as BundleKind};
+use scorer_os::sched::lower_priority;
 use serde::Serialize;
 use serde_json::json;
 
 use super::journey::{Journey, Journeys, LoadFor, Stages, shown};
 use super::memory::{self, Budget};
 use super::reaper::Reaper;
-use super::thread::yield_to_requests;
 use super::warm::{Subject, WarmUp, WarmUpReport, warm_up};
 use crate::bundle_dir;
 use crate::config::Kind;
@@ -271,7 +271,7 @@ fn on_own_thread<T: Send>(gently: bool, work: impl FnOnce() -> T + Send) -> Resu
     std::thread::scope(|scope| {
         let work = move || {
             if gently {
-                yield_to_requests();
+                lower_priority();
             }
             work()
         };

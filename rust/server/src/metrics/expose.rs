@@ -285,6 +285,18 @@ fn transport(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
     ] {
         single(encoder, name, help, value.load(Relaxed))?;
     }
+    let mut family = encoder.encode_descriptor(
+        "auxiliary_requests",
+        "Replies of health, reflection and model metadata",
+        None,
+        MetricType::Counter,
+    )?;
+    for (code, count) in shared.metrics.auxiliary.iter().enumerate() {
+        let count = count.load(Relaxed);
+        if count > 0 {
+            counter(&mut family, &[("code", code_name(code))], count)?;
+        }
+    }
     gauge(encoder, "connections", "Connections open", connections.open.load(Relaxed) as i64)?;
     gauge(encoder, "inflight", "Requests in flight", shared.admission.inflight() as i64)?;
     gauge(encoder, "ready", "1 while every checkpoint serves", i64::from(shared.health.is_ready()))

@@ -34,28 +34,37 @@ pub(crate) fn start(
 ) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("scorer-metrics".to_owned()).spawn(move || {
-        runtime.block_on(run(listener, shared, stop));
+        let slots = Arc::new(Semaphore::new(CONNECTIONS));
+        runtime.block_on(run(listener, slots, stop, move |request| answer(&shared, request)));
     })
 }
 
-async fn run(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+/// Serves with `answer`. Every connection holds one of `slots`.
+async fn run<A>(listener: TcpListener, slots: Arc<Semaphore>, mut stop: watch::Receiver<bool>, answer: A)
+where
+    A: Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Send + Sync + 'static,
+{
     // Fails only without a reactor, which this runtime has.
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let answer = Arc::new(answer);
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let next = async {
+            let slot = Arc::clone(&slots).acquire_owned().await;
+            (slot, listener.accept().await)
+        };
+        let (slot, accepted) = tokio::select! {
+            next = next => next,
+            // Also while every slot is taken: a slow scraper must not hold up the end of the server.
             _ = stop.wait_for(|stop| *stop) => return,
         };
         let Ok((stream, _)) = accepted else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        let shared = Arc::clone(&shared);
+        let answer = Arc::clone(&answer);
         tokio::spawn(async move {
             let service = service_fn(move |request| {
-                let response = answer(&shared, &request);
+                let response = answer(&request);
                 async move { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
@@ -98,4 +107,21 @@ fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_scrapers_do_not_hold_up_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let taken = Arc::new(Semaphore::new(0));
+        let running = tokio::spawn(run(listener, taken, stopped, |_| text(StatusCode::OK, "")));
+        tokio::task::yield_now().await;
+        stop.send(true).unwrap();
+        timeout(WITHIN, running).await.expect("the end does not wait for a scraper").unwrap();
+    }
 }

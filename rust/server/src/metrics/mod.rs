@@ -82,6 +82,8 @@ pub(crate) struct Metrics {
     replied: AtomicU64,
     cancelled: AtomicU64,
     pub(crate) connections: Connections,
+    /// Replies of the services beside scoring, by code.
+    auxiliary: [AtomicU64; CODES],
     pub(crate) panics: AtomicU64,
     pub(crate) swaps: AtomicU64,
     pub(crate) swaps_refused: AtomicU64,
@@ -149,6 +151,7 @@ impl Metrics {
             replied: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
             connections: Connections::default(),
+            auxiliary: std::array::from_fn(|_| AtomicU64::new(0)),
             panics: AtomicU64::new(0),
             swaps: AtomicU64::new(0),
             swaps_refused: AtomicU64::new(0),
@@ -167,6 +170,11 @@ impl Metrics {
     /// The counters of a configured checkpoint, by its index.
     pub(crate) fn checkpoint(&self, index: usize) -> &CheckpointMetrics {
         &self.checkpoints[index + 1]
+    }
+
+    /// A service beside scoring has replied.
+    pub(crate) fn auxiliary(&self, code: Code) {
+        self.auxiliary[code as usize].fetch_add(1, Relaxed);
     }
 
     /// One request has been answered or given up.

@@ -145,15 +145,15 @@ mod linux {
         use std::time::Instant;
 
         use super::*;
-        use crate::observe::thread::processor_time;
+        use scorer_os::sched::thread_cpu_time;
 
         #[test]
         fn a_loop_gets_ever_less_and_a_release_forgives() {
             let brake = Brake::new().unwrap();
             brake.release();
             let spin = |processor: Duration| {
-                let (began, from) = (Instant::now(), processor_time());
-                while processor_time() - from < processor {
+                let (began, from) = (Instant::now(), thread_cpu_time());
+                while thread_cpu_time() - from < processor {
                     std::hint::spin_loop();
                 }
                 began.elapsed()

@@ -10,6 +10,7 @@ use prost::encoding::message;
 use scorer_core::budget::Budget;
 use scorer_core::bundle::{EvalError, EvalScratch, ScoreOut, SelectOut};
 use scorer_core::policy::{Mask, PolicyError};
+use scorer_os::sched::thread_cpu_time;
 use scorer_proto::v1::{DecisionRecord, ObservationRecord};
 use serde_json::json;
 
@@ -17,7 +18,7 @@ use super::counters::Failure;
 use super::job::Job;
 use super::lane::{Here, Lane};
 use super::mapping::{Mapping, Shape};
-use super::thread::{Env, processor_time};
+use super::thread::Env;
 use crate::answer::micros;
 use crate::bundles::Loaded;
 use crate::config::Kind;
@@ -76,9 +77,9 @@ impl Evaluator {
         let lag = self.job.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         let fits = self.map(&here.loaded);
         let data_load = now.elapsed();
-        let began = processor_time();
+        let began = thread_cpu_time();
         let result = if fits { self.evaluate(lane, here, env) } else { Err(Failure::Features) };
-        let exec = processor_time().saturating_sub(began);
+        let exec = thread_cpu_time().saturating_sub(began);
         if fits {
             done.exec.record(exec);
             done.quantiles.record(u64::try_from(exec.as_nanos()).unwrap_or(u64::MAX));
@@ -132,7 +133,7 @@ impl Evaluator {
     fn evaluate(&mut self, lane: &Lane, here: &Here, env: &Env) -> Result<Out, Failure> {
         let loaded = &here.loaded;
         let Evaluator { job, row, eligible, eval, .. } = &mut *self;
-        let until = Limited { began: processor_time(), asked: Cell::new(0) };
+        let until = Limited { began: thread_cpu_time(), asked: Cell::new(0) };
         let result = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(feature = "fault-injection")]
             env.faults.strike(&lane.checkpoint, &lane.table.name)?;
@@ -244,7 +245,7 @@ impl Budget for Limited {
     fn spent(&self) -> bool {
         let asked = self.asked.get() + 1;
         self.asked.set(asked);
-        asked.is_multiple_of(LOOK_EVERY) && processor_time().saturating_sub(self.began) > LIMIT
+        asked.is_multiple_of(LOOK_EVERY) && thread_cpu_time().saturating_sub(self.began) > LIMIT
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use scorer_admission::Pressure;
 use scorer_log::Clock;
+use scorer_os::sched::{set_idle_priority, thread_cpu_time};
 
 use super::brake::Brake;
 use super::evaluate::Evaluator;
@@ -53,7 +54,7 @@ pub(crate) fn start(lane: &Arc<Lane>, env: Env, number: u64) -> std::io::Result<
     let Some(here) = lane.as_here() else { return Ok(()) };
     let own = Arc::clone(lane);
     let handle = thread::Builder::new().name(format!("scorer-obs-{number}")).spawn(move || {
-        lowest_priority();
+        set_idle_priority();
         run(&own, &env);
         if let Some(here) = own.as_here() {
             here.end();
@@ -113,12 +114,12 @@ impl Env {
 
 impl Pace {
     fn new(share: f64) -> Pace {
-        Pace { share, at: Instant::now(), used: processor_time(), debt: 0.0 }
+        Pace { share, at: Instant::now(), used: thread_cpu_time(), debt: 0.0 }
     }
 
     /// Accounts for the time since the last call; returns the thread's nanoseconds so far.
     fn note(&mut self) -> u64 {
-        let (now, used) = (Instant::now(), processor_time());
+        let (now, used) = (Instant::now(), thread_cpu_time());
         let worked = used.saturating_sub(self.used).as_secs_f64();
         let earned = (now - self.at).as_secs_f64() * self.share;
         self.debt = (self.debt + worked - earned).max(-BURST.as_secs_f64());
@@ -130,13 +131,6 @@ impl Pace {
     fn rest(&self) -> Duration {
         Duration::from_secs_f64((self.debt / self.share).max(0.0))
     }
-}
-
-/// Processor time of the calling thread: what an evaluation takes whoever takes the processor away meanwhile.
-#[cfg(unix)]
-pub(crate) fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The same of another thread of this process, where the system tells.
@@ -156,24 +150,6 @@ fn number() -> usize {
     return 0;
 }
 
-/// The calling thread runs when nothing else wants to, and is interrupted at once when something does: the idle
-/// class, or where the system refuses that, nice 19.
-#[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "one thread's scheduling class has no safe interface")]
-fn lowest_priority() {
-    let parameter = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the pointer is to a live value of the type that the call reads and does not keep; thread 0 is the
-    // calling one. Its only other effect is the error that is looked at here.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) } != 0 {
-        // On Linux this concerns one thread, and no process means the calling one.
-        let _ = rustix::process::setpriority_process(None, 19);
-    }
-}
-
-/// Elsewhere its share of the processor is all that limits it.
-#[cfg(not(target_os = "linux"))]
-fn lowest_priority() {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,19 +168,13 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    #[expect(unsafe_code, reason = "reads back what the kernel has")]
-    fn only_the_calling_thread_is_lowered_and_its_time_is_known_to_others() {
-        // SAFETY: it takes no pointer; thread 0 is the calling one.
-        let class = || unsafe { libc::sched_getscheduler(0) };
-        let before = class();
-        let (lowered, own, theirs) = thread::spawn(move || {
-            lowest_priority();
-            let own = processor_time();
-            (class(), own, processor_time_of(number()).unwrap())
+    fn the_processor_time_of_a_thread_is_known_to_other_threads() {
+        let (own, theirs) = thread::spawn(|| {
+            let own = thread_cpu_time();
+            (own, processor_time_of(number()).unwrap())
         })
         .join()
         .unwrap();
-        assert_eq!((lowered, class()), (libc::SCHED_IDLE, before));
         assert!(theirs >= own || own - theirs < Duration::from_millis(20), "{own:?} {theirs:?}");
         assert_eq!(processor_time_of(0), None);
     }

@@ -15,6 +15,7 @@ mod tensor;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::HeaderMap;
 use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceService;
@@ -29,10 +30,10 @@ use scorer_proto::inference::{
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::answer::arrive::Arrival;
+use crate::dispatch::Peer;
 use crate::metrics::Method;
 use crate::refusal::{Refusal, shortened};
 use crate::state::{Checkpoint, Shared};
-use crate::transport::Peer;
 pub use error::InferError;
 pub(crate) use infer::answer as infer;
 use model::Model;
@@ -153,7 +154,7 @@ impl GrpcInferenceService for Inference {
         if let Some(timeout) = request.metadata().as_ref().get("grpc-timeout") {
             headers.insert("grpc-timeout", timeout.clone());
         }
-        let (arrival, verdict) = Arrival::stamp(Method::ModelStreamInfer, &headers);
+        let (arrival, verdict) = Arrival::stamp(Method::ModelStreamInfer, &headers, Instant::now());
         verdict?;
         let until = arrival.timeout().and_then(|timeout| arrival.at.checked_add(timeout));
         let peer = request.extensions().get::<Peer>().map_or(0, |peer| peer.0);

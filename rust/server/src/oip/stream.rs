@@ -14,11 +14,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::infer;
+use crate::dispatch::Probe;
 use crate::metrics::Method;
 use crate::refusal::Refusal;
 use crate::state::Shared;
 use crate::status;
-use crate::transport::Probe;
 
 /// Answers that may wait for a slow reader; more, and the next request waits.
 const AHEAD: usize = 16;
@@ -54,7 +54,7 @@ pub(crate) fn answers(
             let answer = match next {
                 Ok(Some(request)) => Ok(one(&shared, until, caller, request).await),
                 Ok(None) => return,
-                Err(status) => Err(Status::new(status::corrected(status.code()), status.message())),
+                Err(status) => Err(Status::new(corrected(status.code()), status.message())),
             };
             let last = answer.is_err();
             if tell.send(answer).await.is_err() || last {
@@ -71,7 +71,8 @@ async fn one(
     caller: u64,
     request: ModelInferRequest,
 ) -> ModelStreamInferResponse {
-    let (probe, verdict) = Probe::begin(shared, Method::ModelStreamInfer, &HeaderMap::new(), caller);
+    let (probe, verdict) =
+        Probe::begin(shared, Method::ModelStreamInfer, &HeaderMap::new(), caller, Instant::now());
     if let Some(until) = until {
         probe.arrival.tighten(until.saturating_duration_since(probe.arrival.at));
     }
@@ -94,6 +95,12 @@ async fn one(
     }
 }
 
+/// tonic's codec reports OUT_OF_RANGE for a message above the limit; gRPC's own table says RESOURCE_EXHAUSTED. No other
+/// error of a stream is OUT_OF_RANGE.
+fn corrected(code: tonic::Code) -> tonic::Code {
+    if code == tonic::Code::OutOfRange { tonic::Code::ResourceExhausted } else { code }
+}
+
 /// The answer, or what a panic or the deadline makes of it.
 async fn guarded(
     shared: &Arc<Shared>,
@@ -114,5 +121,21 @@ async fn guarded(
     match tokio::time::timeout(left, caught).await {
         Ok(answered) => answered,
         Err(_) => Err(Refusal::Deadline),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn only_out_of_range_is_corrected() {
+        for number in 0..=16 {
+            let code = Code::from(number);
+            let expected = if code == Code::OutOfRange { Code::ResourceExhausted } else { code };
+            assert_eq!(corrected(code), expected);
+        }
     }
 }

@@ -23,7 +23,6 @@ use tonic::{Code, Status};
 
 use super::backoff::Backoff;
 use super::{MAX_MESSAGE, schema};
-use crate::bundles::yield_to_requests;
 use crate::config::ShadowPoolConfig;
 use crate::events::{Events, Level};
 use crate::observe::{Observed, Shape};
@@ -229,7 +228,7 @@ impl Forwarder {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let sending = Sending { forwarder: Arc::clone(self), events, waiting };
         let run = move || {
-            yield_to_requests();
+            scorer_os::sched::lower_priority();
             runtime.block_on(sending.run(stop));
             // A look-up of the pool's name may hang: nobody waits for it.
             runtime.shutdown_background();

@@ -1,5 +1,5 @@
-//! Reads the HTTP/2 connection preface ourselves, because hyper waits for it without a limit: a peer
-//! that connects and says nothing, or speaks HTTP/1.1 or TLS, is turned away at once and counted.
+//! Reads the HTTP/2 connection preface before hyper does, because hyper waits for it without a limit. A peer that
+//! connects and sends nothing, or speaks HTTP/1.1 or TLS, is disconnected and counted.
 
 use std::io;
 use std::pin::Pin;
@@ -9,13 +9,16 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A connection whose preface has been read and is handed out again.
+/// A connection whose preface has been read; reading from it starts with the preface again.
 pub(crate) struct Prefaced<IO> {
     io: IO,
-    given: usize,
+    returned: usize,
 }
 
-/// Reads the preface, or says that the peer speaks something else.
+/// Reads the preface.
+///
+/// # Errors
+/// `InvalidData` if the peer speaks another protocol, or the socket's own error.
 pub(crate) async fn read<IO: AsyncRead + Unpin>(mut io: IO) -> io::Result<Prefaced<IO>> {
     let mut head = [0_u8; PREFACE.len()];
     let mut filled = 0;
@@ -29,7 +32,7 @@ pub(crate) async fn read<IO: AsyncRead + Unpin>(mut io: IO) -> io::Result<Prefac
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not HTTP/2 with prior knowledge"));
         }
     }
-    Ok(Prefaced { io, given: 0 })
+    Ok(Prefaced { io, returned: 0 })
 }
 
 // === impl Prefaced ===
@@ -40,25 +43,25 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Prefaced<IO> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.given < PREFACE.len() {
-            let rest = &PREFACE[self.given..];
+        if self.returned < PREFACE.len() {
+            let rest = &PREFACE[self.returned..];
             let take = rest.len().min(buffer.remaining());
             buffer.put_slice(&rest[..take]);
-            self.given += take;
+            self.returned += take;
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.io).poll_read(context, buffer)
     }
 }
 
-super::writes_through!(Prefaced);
+crate::forward_writes!(Prefaced);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn hands_out_every_byte_once() {
+    async fn every_byte_is_returned_once() {
         let mut sent = PREFACE.to_vec();
         sent.extend_from_slice(b"frames");
         let mut prefaced = read(sent.as_slice()).await.unwrap();
@@ -75,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_other_protocols_away() {
+    async fn other_protocols_are_rejected() {
         for head in [
             &b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..],
             b"\x16\x03\x01\x02\x00\x01",

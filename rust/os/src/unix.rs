@@ -1,13 +1,13 @@
-//! A Unix socket whose connection is woken for what there is to read, and not for what has been read of it.
+//! A Unix stream socket that wakes its task when there is data to read, and not when the peer has read.
 //!
-//! Linux tells the writer of a Unix socket each time that the reader has taken something out ("there is room"), even if
-//! there always was; of TCP it does so only to a writer that had run out of room. Registered for both directions, as
-//! tokio's own stream is, a connection is thus woken twice per request, the second time for nothing. Here, room is asked
-//! for only while there is none.
+//! Linux signals writability of a Unix socket after every read of the peer, even if the socket was writable before; of a
+//! TCP socket it does so only after a write had found no room. tokio's own stream registers for both directions and is
+//! therefore woken twice per request, the second time for nothing. This type registers for writability only while a
+//! write has found no room.
 
 use std::io::{self, IoSlice, Write as _};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::UnixStream as StdStream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -15,32 +15,37 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 /// A connected socket.
-pub(crate) struct Unix {
-    io: AsyncFd<UnixStream>,
-    /// The same socket, registered for writing, from a write that found no room until the next that does.
-    room: Option<AsyncFd<UnixStream>>,
+#[derive(Debug)]
+pub struct UnixStream {
+    io: AsyncFd<StdStream>,
+    /// The same socket, registered for writability, from a write that found no room until the next successful one.
+    room: Option<AsyncFd<StdStream>>,
 }
 
-fn registered(stream: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
-    #[expect(unsafe_code, reason = "tokio leaves it to its caller that a descriptor stays what it is")]
-    // SAFETY: a stream owns its descriptor until it is dropped, always gives the same one, and nobody gets the stream
-    // out of where it is put.
+fn register(stream: StdStream, interest: Interest) -> io::Result<AsyncFd<StdStream>> {
+    #[expect(unsafe_code, reason = "the caller of AsyncFd guarantees that the descriptor stays the same")]
+    // SAFETY: a stream owns its descriptor until it is dropped and always returns the same one, and no code takes the
+    // stream out of the AsyncFd.
     let registered = unsafe { AsyncFd::register_with_interest(stream, interest) };
     Ok(registered?)
 }
 
-// === impl Unix ===
+// === impl UnixStream ===
 
-impl Unix {
-    pub(crate) fn new(stream: tokio::net::UnixStream) -> io::Result<Unix> {
-        Ok(Unix { io: registered(stream.into_std()?, Interest::READABLE)?, room: None })
+impl UnixStream {
+    /// Wraps a connected socket.
+    ///
+    /// # Errors
+    /// The socket cannot be registered with the runtime.
+    pub fn new(stream: tokio::net::UnixStream) -> io::Result<UnixStream> {
+        Ok(UnixStream { io: register(stream.into_std()?, Interest::READABLE)?, room: None })
     }
 
     /// Writes as soon as there is room.
     fn poll_room(
         &mut self,
         context: &mut Context<'_>,
-        write: impl Fn(&UnixStream) -> io::Result<usize>,
+        write: impl Fn(&StdStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
             let guard = match &self.room {
@@ -53,7 +58,7 @@ impl Unix {
                 }
                 (Err(error), None) if error.kind() == io::ErrorKind::WouldBlock => {
                     let same = self.io.get_ref().try_clone()?;
-                    self.room = Some(registered(same, Interest::WRITABLE)?);
+                    self.room = Some(register(same, Interest::WRITABLE)?);
                 }
                 (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {}
                 (result, _) => {
@@ -65,7 +70,7 @@ impl Unix {
     }
 }
 
-impl AsyncRead for Unix {
+impl AsyncRead for UnixStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -73,19 +78,19 @@ impl AsyncRead for Unix {
     ) -> Poll<io::Result<()>> {
         loop {
             let mut guard = ready!(self.io.poll_read_ready(context))?;
-            #[expect(unsafe_code, reason = "reads into memory that nobody has written to yet")]
-            // SAFETY: nothing but the system call below writes to it, which leaves no byte uninitialised.
+            #[expect(unsafe_code, reason = "reads into uninitialised memory")]
+            // SAFETY: only the system call below writes to it, and it does not make a byte uninitialised.
             let room = unsafe { buffer.unfilled_mut() };
             let wanted = room.len();
             match rustix::io::read(self.io.get_ref(), room) {
                 Ok((read, _)) => {
                     let read = read.len();
                     if 0 < read && read < wanted {
-                        // That was all: asking again would cost a system call.
+                        // The socket is empty: another read would be a system call for nothing.
                         guard.clear_ready();
                     }
                     #[expect(unsafe_code, reason = "as above")]
-                    // SAFETY: so many bytes were written.
+                    // SAFETY: the system call has written this many bytes.
                     unsafe {
                         buffer.assume_init(read);
                     }
@@ -100,7 +105,7 @@ impl AsyncRead for Unix {
     }
 }
 
-impl AsyncWrite for Unix {
+impl AsyncWrite for UnixStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -138,9 +143,9 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (Unix, tokio::net::UnixStream) {
+    fn pair() -> (UnixStream, tokio::net::UnixStream) {
         let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
-        (Unix::new(ours).unwrap(), theirs)
+        (UnixStream::new(ours).unwrap(), theirs)
     }
 
     /// Far more than a socket holds, so that writing finds no room again and again.
@@ -149,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_byte_goes_through_once_in_order_both_ways() {
+    async fn bytes_arrive_once_and_in_order_in_both_directions() {
         let sent = flood();
         let (mut ours, mut theirs) = pair();
         let (expected, copy) = (sent.clone(), sent.clone());
@@ -176,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn room_is_asked_for_only_while_there_is_none() {
+    async fn writability_is_registered_only_while_there_is_no_room() {
         let (mut ours, mut theirs) = pair();
         ours.write_all(b"small").await.unwrap();
         assert!(ours.room.is_none());
@@ -194,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_has_gone_is_an_end_and_an_error() {
+    async fn a_closed_peer_ends_reads_and_fails_writes() {
         let (mut ours, theirs) = pair();
         drop(theirs);
         assert_eq!(ours.read(&mut [0; 8]).await.unwrap(), 0);

@@ -1,18 +1,22 @@
-//! From one HTTP request to the service it is for: stages 1 and 2 of the answer path, and the counting
-//! at its end.
+//! The adapter between HTTP and the services: stages 1 and 2 of the answer path, and the counters at its end.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
+use scorer_http::{ConnectionEnd, ConnectionEvents, Handler};
 use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
+use serde_json::json;
 use tokio::time::{Sleep, sleep};
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -22,13 +26,13 @@ use tonic_health::pb::health_server::HealthServer;
 use crate::answer::admit::Permit;
 use crate::answer::arrive::Arrival;
 use crate::config::Role;
+use crate::events::Level;
 use crate::health::Health;
 use crate::metrics::Method;
 use crate::oip::{self, Inference};
 use crate::refusal::Refusal;
 use crate::service::{self, Answering};
 use crate::state::Shared;
-use crate::status::corrected;
 
 /// A request without a deadline is given up after this long; it can only be waiting for its own body or
 /// for its twin.
@@ -51,12 +55,12 @@ pub(crate) struct Dispatch {
     peer: u64,
     inference: GrpcInferenceServiceServer<Inference>,
     health: HealthServer<Health>,
-    reflection_v1: Plain,
-    reflection_v1alpha: Plain,
+    reflection_v1: Unnamed,
+    reflection_v1alpha: Unnamed,
 }
 
 /// A service whose type cannot be named.
-type Plain = Arc<dyn Fn(Request<Incoming>) -> Answering + Send + Sync>;
+type Unnamed = Arc<dyn Fn(Request<Incoming>) -> Answering + Send + Sync>;
 
 /// One request on its way; resolves to its reply.
 pub(crate) struct Answer {
@@ -64,18 +68,25 @@ pub(crate) struct Answer {
 }
 
 enum State {
-    /// Refused at the door, or not ours to count. Empty once it has been given.
+    /// Rejected before its body is read, or answered at once. Empty once the reply has been returned.
     Ready(Option<Response<Reply>>),
-    Running(Running),
-    Plain(Answering),
+    /// Stamped, admitted and counted.
+    Counted { request: Guarded, probe: Probe, polled: bool },
+    /// Health, reflection and the metadata of the Open Inference Protocol: neither admitted nor counted by method.
+    Auxiliary { request: Guarded, shared: Arc<Shared>, arrived: Instant },
 }
 
-struct Running {
+/// A request whose panics are caught and whose time is limited.
+struct Guarded {
     answering: Answering,
-    probe: Probe,
-    polled: bool,
     /// Set up only when the request has to wait: most never do.
     timer: Option<Timer>,
+}
+
+/// Why a request ended without a reply of its own.
+enum Cut {
+    Late,
+    Panicked(Box<dyn Any + Send>),
 }
 
 /// Ends a request that waits for too long.
@@ -85,9 +96,10 @@ struct Timer {
     sleep: Pin<Box<Sleep>>,
 }
 
-/// The reply's body. The request ends when this is dropped: the reply is then handed over, or given up.
+/// The body of a reply. The request ends when it is dropped: the reply has then been handed over or cancelled.
 pub(crate) struct Reply {
     body: Body,
+    shared: Arc<Shared>,
     probe: Option<Probe>,
 }
 
@@ -126,19 +138,13 @@ impl Dispatch {
         })
     }
 
-    /// The same for one connection's requests; `peer` is its address or user.
-    pub(crate) fn of_peer(mut self, peer: &str) -> Dispatch {
-        self.peer = self.shared.admission.caller(peer.as_bytes());
-        self
-    }
-
-    fn counted(&self, method: Method, request: Request<Incoming>) -> Answer {
-        let (probe, verdict) = Probe::begin(&self.shared, method, request.headers(), self.peer);
+    fn counted(&self, method: Method, request: Request<Incoming>, arrived: Instant) -> Answer {
+        let (probe, verdict) = Probe::begin(&self.shared, method, request.headers(), self.peer, arrived);
         if let Err(refusal) = verdict.and_then(|()| self.check_role(method)) {
             return Answer { state: State::Ready(Some(refused(refusal, probe))) };
         }
         let answering = service::answer(&self.shared, &probe.arrival, request);
-        Answer { state: State::Running(Running { answering, probe, polled: false, timer: None }) }
+        Answer { state: State::Counted { request: Guarded::new(answering), probe, polled: false } }
     }
 
     /// A shadow pool answers nobody, and a live server observes for nobody else.
@@ -155,40 +161,48 @@ impl Dispatch {
         Refusal::Shadow { sender: self.shared.senders.last() }
     }
 
-    fn plain(&self, mut request: Request<Incoming>) -> Answer {
+    fn auxiliary(&self, mut request: Request<Incoming>, arrived: Instant) -> Answer {
         request.extensions_mut().insert(Peer(self.peer));
         let path = request.uri().path();
-        let state = if path.starts_with(INFERENCE) && self.shared.config.role == Role::Shadow {
-            State::Ready(Some(Status::from(self.shadow()).into_http::<Body>().map(Reply::uncounted)))
+        let answering: Answering = if path.starts_with(INFERENCE) && self.shared.config.role == Role::Shadow {
+            return self.ready(Status::from(self.shadow()));
         } else if let Some(method) = path.strip_prefix(INFERENCE) {
             match oip::not_offered(method) {
-                Some(status) => State::Ready(Some(status.into_http::<Body>().map(Reply::uncounted))),
-                None => State::Plain(self.inference.clone().call(request)),
+                Some(status) => return self.ready(status),
+                None => self.inference.clone().call(request),
             }
         } else if path.starts_with("/grpc.health.v1.Health/") {
-            State::Plain(self.health.clone().call(request))
+            self.health.clone().call(request)
         } else if path.starts_with("/grpc.reflection.v1.ServerReflection/") {
-            State::Plain((self.reflection_v1)(request))
+            (self.reflection_v1)(request)
         } else if path.starts_with("/grpc.reflection.v1alpha.ServerReflection/") {
-            State::Plain((self.reflection_v1alpha)(request))
+            (self.reflection_v1alpha)(request)
         } else {
-            let status = Status::unimplemented("no such service here; list the services by reflection");
-            State::Ready(Some(status.into_http::<Body>().map(Reply::uncounted)))
+            return self
+                .ready(Status::unimplemented("no such service here; list the services by reflection"));
         };
-        Answer { state }
+        let (request, shared) = (Guarded::new(answering), Arc::clone(&self.shared));
+        Answer { state: State::Auxiliary { request, shared, arrived } }
+    }
+
+    /// A reply of a status alone.
+    fn ready(&self, status: Status) -> Answer {
+        let response = status.into_http::<Body>();
+        Answer { state: State::Ready(Some(auxiliary(&self.shared, response))) }
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for Dispatch {
-    type Response = Response<Reply>;
-    type Error = Infallible;
+impl Handler for Dispatch {
+    type Body = Reply;
     type Future = Answer;
 
-    /// Runs on the connection's task, before the request's own task is spawned: the time stamped here is
-    /// the request's arrival.
-    fn call(&self, request: Request<Incoming>) -> Answer {
+    fn for_peer(&self, peer: &str) -> Dispatch {
+        Dispatch { peer: self.shared.admission.caller(peer.as_bytes()), ..self.clone() }
+    }
+
+    fn handle(&self, request: Request<Incoming>, arrived: Instant) -> Answer {
         if let Some(status) = not_grpc(&request) {
-            let mut response = Response::new(Reply::uncounted(Body::empty()));
+            let mut response = Response::new(Reply::uncounted(&self.shared, Body::empty()));
             *response.status_mut() = status;
             return Answer { state: State::Ready(Some(response)) };
         }
@@ -202,8 +216,42 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
             }),
         };
         match method {
-            Some(method) => self.counted(method, request),
-            None => self.plain(request),
+            Some(method) => self.counted(method, request, arrived),
+            None => self.auxiliary(request, arrived),
+        }
+    }
+}
+
+impl ConnectionEvents for Shared {
+    fn accept_failed(&self, error: &io::Error, exhausted: bool) {
+        self.metrics.connections.accept_errors.fetch_add(1, Relaxed);
+        if exhausted {
+            let remedy = "raise the limit of open files or lower max_connections";
+            let fields = json!({"error": error.to_string(), "remedy": remedy});
+            self.events.push(Level::Error, "accept_failed", fields);
+        }
+    }
+
+    fn rejected(&self) {
+        self.metrics.connections.refused.fetch_add(1, Relaxed);
+    }
+
+    fn opened(&self) {
+        self.metrics.connections.open.fetch_add(1, Relaxed);
+    }
+
+    fn closed(&self, end: ConnectionEnd) {
+        let connections = &self.metrics.connections;
+        connections.open.fetch_sub(1, Relaxed);
+        match end {
+            ConnectionEnd::Closed => {}
+            ConnectionEnd::NoPreface => _ = connections.no_preface.fetch_add(1, Relaxed),
+            ConnectionEnd::Failed => _ = connections.failed.fetch_add(1, Relaxed),
+            ConnectionEnd::Panicked(panic) => {
+                connections.failed.fetch_add(1, Relaxed);
+                // No request is left to be told the id; it is in the event.
+                let _ = self.panicked("connection", panic.as_ref());
+            }
         }
     }
 }
@@ -236,39 +284,61 @@ impl Future for Answer {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let response = match &mut self.state {
-            State::Ready(response) => return response.take().map_or(Poll::Pending, |it| Poll::Ready(Ok(it))),
-            State::Plain(answering) => {
-                let Ok(response) = ready!(answering.as_mut().poll(context));
-                return Poll::Ready(Ok(response.map(Reply::uncounted)));
+            State::Ready(response) => {
+                return response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response)));
             }
-            State::Running(running) => ready!(running.poll(context)),
+            State::Auxiliary { request, shared, arrived } => {
+                ready!(request.poll(*arrived, || WITHOUT_DEADLINE, context))
+                    .unwrap_or_else(|cut| cut.response(shared))
+            }
+            State::Counted { request, probe, polled } => {
+                let Probe { shared, arrival, .. } = probe;
+                let late = if std::mem::replace(polled, true) {
+                    None
+                } else {
+                    arrival.started();
+                    arrival.check_deadline().err()
+                };
+                match late {
+                    // Its body is not even read.
+                    Some(late) => Status::from(late).into_http(),
+                    None => {
+                        let limit = || arrival.timeout().unwrap_or(WITHOUT_DEADLINE);
+                        ready!(request.poll(arrival.at, limit, context))
+                            .unwrap_or_else(|cut| cut.response(shared))
+                    }
+                }
+            }
         };
-        match std::mem::replace(&mut self.state, State::Ready(None)) {
-            State::Running(running) => Poll::Ready(Ok(counted(response, running.probe))),
-            State::Ready(_) | State::Plain(_) => Poll::Pending,
-        }
+        Poll::Ready(Ok(match std::mem::replace(&mut self.state, State::Ready(None)) {
+            State::Counted { probe, .. } => counted(response, probe),
+            State::Auxiliary { shared, .. } => auxiliary(&shared, response),
+            State::Ready(_) => return Poll::Pending,
+        }))
     }
 }
 
-// === impl Running ===
+// === impl Guarded ===
 
-impl Running {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Response<Body>> {
-        let Running { answering, probe, polled, timer } = self;
-        let Probe { shared, arrival, .. } = probe;
-        if !std::mem::replace(polled, true) {
-            arrival.started();
-            if let Err(late) = arrival.check_deadline() {
-                // Its body is not even read.
-                return Poll::Ready(Status::from(late).into_http());
-            }
-        }
+impl Guarded {
+    fn new(answering: Answering) -> Guarded {
+        Guarded { answering, timer: None }
+    }
+
+    /// Polls the request, until `limit` after `arrived` at most.
+    fn poll(
+        &mut self,
+        arrived: Instant,
+        limit: impl FnOnce() -> Duration,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response<Body>, Cut>> {
+        let Guarded { answering, timer } = self;
         match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
-            Ok(Poll::Ready(Ok(response))) => Poll::Ready(response),
+            Ok(Poll::Ready(Ok(response))) => Poll::Ready(Ok(response)),
             Ok(Poll::Pending) => {
-                let limit = arrival.timeout().unwrap_or(WITHOUT_DEADLINE);
+                let limit = limit();
                 let set = || {
-                    let left = limit.saturating_sub(arrival.at.elapsed());
+                    let left = limit.saturating_sub(arrived.elapsed());
                     Timer { limit, sleep: Box::pin(sleep(left)) }
                 };
                 let timer = match timer {
@@ -276,26 +346,40 @@ impl Running {
                     other => other.insert(set()),
                 };
                 ready!(timer.sleep.as_mut().poll(context));
-                Poll::Ready(Status::from(Refusal::Deadline).into_http())
+                Poll::Ready(Err(Cut::Late))
             }
-            Err(panic) => Poll::Ready(Status::from(shared.panicked("request", panic.as_ref())).into_http()),
+            Err(panic) => Poll::Ready(Err(Cut::Panicked(panic))),
         }
     }
+}
+
+// === impl Cut ===
+
+impl Cut {
+    fn response(self, shared: &Shared) -> Response<Body> {
+        Status::from(match self {
+            Cut::Late => Refusal::Deadline,
+            Cut::Panicked(panic) => shared.panicked("request", panic.as_ref()),
+        })
+        .into_http()
+    }
+}
+
+/// Counts a reply that belongs to no method of the scoring service.
+fn auxiliary(shared: &Arc<Shared>, response: Response<Body>) -> Response<Reply> {
+    shared.metrics.auxiliary(code_of(response.headers()));
+    response.map(|body| Reply::uncounted(shared, body))
 }
 
 fn refused(refusal: Refusal, probe: Probe) -> Response<Reply> {
     counted(Status::from(refusal).into_http(), probe)
 }
 
-/// Corrects the status where tonic's differs from gRPC's table, and hands the probe to the reply.
-fn counted(mut response: Response<Body>, mut probe: Probe) -> Response<Reply> {
-    let code = code_of(response.headers());
-    let right = corrected(code);
-    if right != code {
-        response.headers_mut().insert(GRPC_STATUS, HeaderValue::from(right as i32));
-    }
-    probe.code = right;
-    response.map(|body| Reply { body, probe: Some(probe) })
+/// Hands the probe to the reply.
+fn counted(response: Response<Body>, mut probe: Probe) -> Response<Reply> {
+    probe.code = code_of(response.headers());
+    let shared = Arc::clone(&probe.shared);
+    response.map(|body| Reply { body, shared, probe: Some(probe) })
 }
 
 /// An error is in the headers; without one there the reply's trailers say OK.
@@ -306,8 +390,8 @@ fn code_of(headers: &HeaderMap) -> Code {
 // === impl Reply ===
 
 impl Reply {
-    fn uncounted(body: Body) -> Reply {
-        Reply { body, probe: None }
+    fn uncounted(shared: &Arc<Shared>, body: Body) -> Reply {
+        Reply { body, shared: Arc::clone(shared), probe: None }
     }
 }
 
@@ -319,7 +403,14 @@ impl hyper::body::Body for Reply {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.body).poll_frame(context)));
+        let frame = match polled {
+            Ok(frame) => ready!(frame),
+            Err(panic) => {
+                self.body = Body::empty();
+                Some(Err(self.shared.panicked("reply", panic.as_ref()).into()))
+            }
+        };
         if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
             // Handed over: this is where the request's time ends.
             if let Some(probe) = self.probe.take() {
@@ -358,9 +449,10 @@ impl Probe {
         method: Method,
         headers: &HeaderMap,
         peer: u64,
+        arrived: Instant,
     ) -> (Probe, Result<(), Refusal>) {
         shared.metrics.arrived();
-        let (mut arrival, verdict) = Arrival::stamp(method, headers);
+        let (mut arrival, verdict) = Arrival::stamp(method, headers, arrived);
         arrival.caller = headers.get(CALLER).map_or(peer, |name| shared.admission.caller(name.as_bytes()));
         let arrival = Arc::new(arrival);
         let mut probe = Probe { shared: Arc::clone(shared), arrival, code: Code::Cancelled, _permit: None };
@@ -379,5 +471,26 @@ impl Drop for Probe {
     fn drop(&mut self) {
         self.shared.admission.left(&self.arrival);
         self.shared.metrics.finished(&self.arrival, self.code);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_and_a_request_that_never_ends_are_cut() {
+        let arrived = Instant::now();
+        let mut ends = Vec::new();
+        let panics =
+            poll_fn(|_| -> Poll<Result<Response<Body>, Infallible>> { panic!("as the test demands") });
+        for answering in [Box::pin(panics) as Answering, Box::pin(pending())] {
+            let mut request = Guarded::new(answering);
+            ends.push(poll_fn(|context| request.poll(arrived, || Duration::from_secs(5), context)).await);
+        }
+        assert!(matches!(&ends[0], Err(Cut::Panicked(panic)) if panic.is::<&str>()));
+        assert!(matches!(&ends[1], Err(Cut::Late)));
     }
 }

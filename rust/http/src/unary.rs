@@ -1,5 +1,7 @@
-//! One message in, one message out. tonic's codec is made for streams: for each call it sets up two buffers
-//! of 8 KiB and half a dozen boxes, which cost more than the message. A unary call is a few lines without.
+//! The unary gRPC codec: one message in, one message out.
+//!
+//! tonic's codec is made for streams. For each call it sets up two buffers of 8 KiB and half a dozen boxes, which cost
+//! more than the message.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,15 +21,19 @@ const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// Reads a call's only message, of `limit` bytes at most, up to the end of its stream.
-pub(crate) async fn message<M: Message + Default>(
-    request: Request<Incoming>,
-    limit: usize,
-) -> Result<M, Status> {
-    if let Some(encoding) = request.headers().get(ENCODING).filter(|it| *it != "identity") {
+/// Reads a call's only message, up to the end of its stream.
+///
+/// # Arguments
+/// `limit` is the largest message, in bytes.
+///
+/// # Errors
+/// UNIMPLEMENTED for a compressed message, RESOURCE_EXHAUSTED for one above the limit, INTERNAL for a message that is
+/// malformed or missing, CANCELLED if the stream was reset.
+pub async fn message<M: Message + Default>(request: Request<Incoming>, limit: usize) -> Result<M, Status> {
+    if let Some(encoding) = request.headers().get(ENCODING).filter(|name| *name != "identity") {
         let encoding = String::from_utf8_lossy(encoding.as_bytes());
         let mut status = Status::unimplemented(format!(
-            "messages compressed with {encoding:?} are not taken; send them plain"
+            "messages compressed with {encoding:?} are not accepted; send them uncompressed"
         ));
         status.metadata_mut().as_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         return Err(status);
@@ -42,7 +48,7 @@ async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Status> {
     let mut rest = BytesMut::new();
     while !body.is_end_stream() {
         let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await else { break };
-        // The stream was reset or its connection is gone: nobody is left to be told.
+        // The stream was reset or its connection closed: no client receives this status.
         let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         if first.is_empty() {
@@ -53,7 +59,7 @@ async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Status> {
             }
             rest.extend_from_slice(&data);
         }
-        // Not to be found out after any number of frames.
+        // A message above the limit is rejected before the rest of it is read.
         length(if rest.is_empty() { &first } else { &rest }, limit)?;
     }
     let mut whole = if rest.is_empty() { first } else { rest.freeze() };
@@ -72,12 +78,14 @@ fn length(got: &[u8], limit: usize) -> Result<Option<usize>, Status> {
     let Some((&[flag, a, b, c, d], message)) = got.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if flag != 0 {
         return Err(Status::internal(format!(
-            "protocol error: compression flag {flag} without a grpc-encoding; send messages plain"
+            "protocol error: compression flag {flag} without a grpc-encoding; send messages uncompressed"
         )));
     }
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
     if length > limit {
-        return Err(Status::out_of_range(format!("message of {length} bytes; at most {limit} are allowed")));
+        return Err(Status::resource_exhausted(format!(
+            "message of {length} bytes; at most {limit} are allowed"
+        )));
     }
     if message.len() > length {
         return Err(Status::internal("protocol error: more than one message in a unary call"));
@@ -85,8 +93,8 @@ fn length(got: &[u8], limit: usize) -> Result<Option<usize>, Status> {
     Ok(Some(length))
 }
 
-/// A reply of one message and the status OK.
-pub(crate) fn reply<M: Message>(message: &M) -> Response<Body> {
+/// Returns the reply of one message and the status OK.
+pub fn reply<M: Message>(message: &M) -> Response<Body> {
     let length = message.encoded_len();
     let mut bytes = Vec::with_capacity(PREFIX + length);
     bytes.push(0);
@@ -98,7 +106,7 @@ pub(crate) fn reply<M: Message>(message: &M) -> Response<Body> {
     response
 }
 
-/// A reply's body: the message, then the trailers.
+/// The body of a reply: the message, then the trailers.
 struct Unary {
     message: Option<Bytes>,
     ended: bool,
@@ -137,17 +145,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_is_known_after_its_prefix_and_holds() {
+    fn the_length_in_the_prefix_is_enforced() {
         assert_eq!(length(&[], 10).unwrap(), None);
         assert_eq!(length(&[0, 0, 0, 0], 10).unwrap(), None);
         assert_eq!(length(&[0, 0, 0, 0, 10], 10).unwrap(), Some(10));
         assert_eq!(length(&[0, 0, 0, 0, 2, 1, 2], 10).unwrap(), Some(2));
         for (got, code) in [
-            (&[0, 0, 0, 0, 11][..], tonic::Code::OutOfRange),
+            (&[0, 0, 0, 0, 11][..], tonic::Code::ResourceExhausted),
             (&[1, 0, 0, 0, 1], tonic::Code::Internal),
             (&[7, 0, 0, 0, 1], tonic::Code::Internal),
             (&[0, 0, 0, 0, 1, 1, 0], tonic::Code::Internal),
-            (&[0, 255, 255, 255, 255], tonic::Code::OutOfRange),
+            (&[0, 255, 255, 255, 255], tonic::Code::ResourceExhausted),
         ] {
             assert_eq!(length(got, 10).unwrap_err().code(), code, "{got:?}");
         }

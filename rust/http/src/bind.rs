@@ -1,4 +1,4 @@
-//! Binds the listening sockets, before anything else starts.
+//! Binds listening sockets.
 
 use std::fs;
 use std::io;
@@ -10,19 +10,63 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::error::ServerError;
+use crate::Settings;
 
-/// Connections the kernel holds for us between two accepts.
-const BACKLOG: i32 = 1024;
-/// What the kernel holds of one connection before its window closes. It grows to 6 MiB by itself, in which
-/// tens of thousands of requests would grow old unseen; this much is a few milliseconds of work.
-const RECEIVE_BUFFER: usize = 256 << 10;
-/// Only the owner may connect: the socket's permissions stand in for TLS in a sidecar.
+/// Only the owner may connect: in a sidecar the socket's permissions take the place of TLS.
 const SOCKET_MODE: u32 = 0o600;
 
-/// Binds a TCP listener; `what` names the setting in errors.
-pub(crate) fn tcp(what: &'static str, address: &str) -> Result<TcpListener, ServerError> {
-    let fail = |source: io::Error| ServerError::Bind { what, address: address.to_owned(), source };
+/// Why a socket was not bound.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The system refused the address.
+    #[error("{what} {address}: {source}{}", remedy(source))]
+    Address {
+        /// The setting that holds the address.
+        what: &'static str,
+        /// The address.
+        address: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Another process serves on the Unix socket.
+    #[error("uds {}: in use by another process; stop it or choose another path", path.display())]
+    SocketInUse {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// The path of the Unix socket holds something else.
+    #[error("uds {}: exists and is not a socket; remove it or choose another path", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+/// A listening Unix socket and its file.
+#[derive(Debug)]
+pub struct UnixSocket {
+    /// The socket.
+    pub listener: UnixListener,
+    /// Its file.
+    pub file: SocketFile,
+}
+
+/// Removes the file of a Unix socket when dropped.
+#[derive(Debug)]
+pub struct SocketFile(
+    /// The file's path.
+    pub PathBuf,
+);
+
+/// Binds a non-blocking TCP listener.
+///
+/// # Arguments
+/// `what` names the setting in errors; `address` is `host:port`, where port 0 lets the system choose.
+///
+/// # Errors
+/// The name has no address, or the system refuses it.
+pub fn tcp(what: &'static str, address: &str, settings: &Settings) -> Result<TcpListener, BindError> {
+    let fail = |source: io::Error| BindError::Address { what, address: address.to_owned(), source };
     let resolved: SocketAddr = address
         .to_socket_addrs()
         .map_err(fail)?
@@ -34,31 +78,33 @@ pub(crate) fn tcp(what: &'static str, address: &str) -> Result<TcpListener, Serv
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         // Accepted sockets inherit it; set before listening, so that the window is agreed on with it.
-        socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+        socket.set_recv_buffer_size(settings.receive_buffer)?;
         socket.bind(&resolved.into())?;
-        socket.listen(BACKLOG)?;
+        socket.listen(settings.backlog)?;
         Ok(socket.into())
     };
     bound().map_err(fail)
 }
 
-/// Binds a Unix socket of mode 0600. A socket file that nobody listens on is replaced; one in use,
-/// and anything that is not a socket, is left alone and refused.
-pub(crate) fn unix(path: &Path) -> Result<UnixSocket, ServerError> {
+/// Binds a non-blocking Unix socket of mode 0600. A socket file without a listener is replaced.
+///
+/// # Errors
+/// The socket is in use, the path holds something else, or the system refuses it.
+pub fn unix(path: &Path, settings: &Settings) -> Result<UnixSocket, BindError> {
     let fail =
-        |source: io::Error| ServerError::Bind { what: "uds", address: path.display().to_string(), source };
+        |source: io::Error| BindError::Address { what: "uds", address: path.display().to_string(), source };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(fail(error)),
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(ServerError::NotASocket { path: path.to_owned() });
+            return Err(BindError::NotASocket { path: path.to_owned() });
         }
         Ok(_) => match UnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).map_err(fail)?;
             }
             // A full backlog (EAGAIN) or a refused permission is a live owner as well.
-            Ok(_) | Err(_) => return Err(ServerError::SocketInUse { path: path.to_owned() }),
+            Ok(_) | Err(_) => return Err(BindError::SocketInUse { path: path.to_owned() }),
         },
     }
     let bound = || -> io::Result<UnixListener> {
@@ -73,31 +119,42 @@ pub(crate) fn unix(path: &Path) -> Result<UnixSocket, ServerError> {
         if early.is_err() {
             fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
         }
-        socket.listen(BACKLOG)?;
+        socket.listen(settings.backlog)?;
         Ok(socket.into())
     };
     Ok(UnixSocket { listener: bound().map_err(fail)?, file: SocketFile(path.to_owned()) })
 }
 
-/// A listening Unix socket and its file.
-pub(crate) struct UnixSocket {
-    pub(crate) listener: UnixListener,
-    pub(crate) file: SocketFile,
-}
-
-/// Removes the socket's file when dropped.
-pub(crate) struct SocketFile(pub(crate) PathBuf);
-
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it already; a stale file is replaced at the next start.
+        // The file may have been removed already; a stale file is replaced at the next start.
         let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; stop the process that holds it or use another address (port 0 lets the system choose)"
+        }
+        io::ErrorKind::PermissionDenied => "; use a port above 1023 or a directory that you may write to",
+        io::ErrorKind::AddrNotAvailable => "; use an address of this machine, such as 127.0.0.1",
+        io::ErrorKind::NotFound => "; create the directory first",
+        _ => "; correct the address",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn tcp(what: &'static str, address: &str) -> Result<TcpListener, BindError> {
+        super::tcp(what, address, &Settings::default())
+    }
+
+    fn unix(path: &Path) -> Result<UnixSocket, BindError> {
+        super::unix(path, &Settings::default())
+    }
 
     #[test]
     fn a_taken_port_names_address_and_remedy() {
@@ -108,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_file_is_private_and_goes_with_its_owner() {
+    fn a_socket_file_is_private_and_is_removed_with_its_owner() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("scorer.sock");
         let socket = unix(&path).unwrap();

@@ -1,0 +1,157 @@
+//! The accept loop: limits the number of connections and survives every error of `accept`.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use scorer_os::unix::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinError, JoinSet};
+
+use crate::connection::{self, ConnectionEnd};
+use crate::{ConnectionEvents, Handler, Settings};
+
+/// Pause after an error that persists for a while (out of descriptors or memory).
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A listening socket.
+pub trait Listener: Send + 'static {
+    /// A connection.
+    type Io: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// Accepts a connection. Returns it with its peer: an IP address without the port, or `uid N`.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, String)>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Io = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, String)> {
+        let (stream, peer) = TcpListener::accept(self).await?;
+        // Nagle's algorithm against delayed acknowledgements costs 40 ms.
+        stream.set_nodelay(true)?;
+        Ok((stream, peer.ip().to_string()))
+    }
+}
+
+impl Listener for UnixListener {
+    type Io = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, String)> {
+        let (stream, _) = UnixListener::accept(self).await?;
+        let peer =
+            stream.peer_cred().map_or_else(|_| "unix".to_owned(), |user| format!("uid {}", user.uid()));
+        Ok((UnixStream::new(stream)?, peer))
+    }
+}
+
+/// Serves the connections of listeners.
+pub struct Acceptor<H, E> {
+    handler: H,
+    events: Arc<E>,
+    settings: Arc<Settings>,
+    slots: Arc<Semaphore>,
+    draining: watch::Receiver<bool>,
+}
+
+impl<H: Clone, E> Clone for Acceptor<H, E> {
+    fn clone(&self) -> Self {
+        Acceptor {
+            handler: self.handler.clone(),
+            events: Arc::clone(&self.events),
+            settings: Arc::clone(&self.settings),
+            slots: Arc::clone(&self.slots),
+            draining: self.draining.clone(),
+        }
+    }
+}
+
+// === impl Acceptor ===
+
+impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
+    /// Serves with `handler`. At most `max_connections` connections are open at once over all clones; once `draining`
+    /// holds true, no more are accepted and those that are open end gracefully.
+    pub fn new(
+        handler: H,
+        events: Arc<E>,
+        settings: Settings,
+        max_connections: usize,
+        draining: watch::Receiver<bool>,
+    ) -> Self {
+        let slots = Arc::new(Semaphore::new(max_connections));
+        Acceptor { handler, events, settings: Arc::new(settings), slots, draining }
+    }
+
+    /// Accepts until the drain begins, then closes the listener and waits for the connections that it accepted.
+    pub async fn run<L: Listener>(self, listener: L) {
+        let mut draining = self.draining.clone();
+        let mut connections = JoinSet::new();
+        let mut accepted: u64 = 0;
+        let mut exhausted = false;
+        loop {
+            let next = tokio::select! {
+                next = listener.accept() => next,
+                Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                    self.check(ended);
+                    continue;
+                }
+                _ = draining.wait_for(|draining| *draining) => break,
+            };
+            let (io, peer) = match next {
+                Ok(connection) => {
+                    exhausted = false;
+                    connection
+                }
+                Err(error) => {
+                    let persists = is_exhausted(&error);
+                    let first = persists && !std::mem::replace(&mut exhausted, true);
+                    self.events.accept_failed(&error, first);
+                    if persists {
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    continue;
+                }
+            };
+            let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+                // Closing tells the client at once; a connection left in the backlog would wait without an answer.
+                self.events.rejected();
+                continue;
+            };
+            accepted += 1;
+            // Multiples of the golden ratio are spread evenly over [0, 1), so connections that are opened together
+            // do not reach their maximal age together.
+            let jitter = (accepted as f64 * 0.618_033_988_749_895).fract();
+            let handler = self.handler.for_peer(&peer);
+            let (events, settings) = (Arc::clone(&self.events), Arc::clone(&self.settings));
+            let draining = self.draining.clone();
+            events.opened();
+            connections.spawn(async move {
+                events.closed(connection::serve(io, handler, &settings, draining, jitter).await);
+                drop(slot);
+            });
+        }
+        drop(listener);
+        while let Some(ended) = connections.join_next().await {
+            self.check(ended);
+        }
+    }
+
+    /// Reports a connection whose task panicked; every other end was reported by the task itself.
+    fn check(&self, ended: Result<(), JoinError>) {
+        if let Err(error) = ended {
+            // A task that was aborted instead is a connection that outlived the drain's limit.
+            self.events.closed(error.try_into_panic().map_or(ConnectionEnd::Failed, ConnectionEnd::Panicked));
+        }
+    }
+}
+
+/// Returns whether `accept` failed for want of descriptors or memory, where trying again at once would spin.
+fn is_exhausted(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
+}
+
+#[cfg(test)]
+mod tests;

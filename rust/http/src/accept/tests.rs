@@ -1,0 +1,99 @@
+//! The accept loop over a real socket.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use http::{Request, Response};
+use http_body_util::Empty;
+use hyper::body::{Bytes, Incoming};
+use tokio::sync::Notify;
+
+use super::*;
+
+/// Panics at a path of `/panic`, on the connection's task.
+#[derive(Clone)]
+struct Fragile;
+
+impl Handler for Fragile {
+    type Body = Empty<Bytes>;
+    type Future = Ready<Result<Response<Empty<Bytes>>, Infallible>>;
+
+    fn for_peer(&self, _: &str) -> Fragile {
+        Fragile
+    }
+
+    fn handle(&self, request: Request<Incoming>, _: Instant) -> Self::Future {
+        assert!(request.uri().path() != "/panic", "as the test demands");
+        ready(Ok(Response::new(Empty::new())))
+    }
+}
+
+#[derive(Default)]
+struct Recorder {
+    lines: Mutex<Vec<String>>,
+    closed: Notify,
+}
+
+impl Recorder {
+    fn record(&self, line: impl Into<String>) {
+        self.lines.lock().unwrap().push(line.into());
+    }
+}
+
+impl ConnectionEvents for Recorder {
+    fn accept_failed(&self, error: &io::Error, _: bool) {
+        self.record(error.to_string());
+    }
+
+    fn rejected(&self) {
+        self.record("rejected");
+    }
+
+    fn opened(&self) {
+        self.record("opened");
+    }
+
+    fn closed(&self, end: ConnectionEnd) {
+        self.record(match end {
+            ConnectionEnd::Panicked(panic) => format!("panicked: {}", panic.downcast_ref::<&str>().unwrap()),
+            end => format!("{end:?}"),
+        });
+        self.closed.notify_one();
+    }
+}
+
+/// Sends one request on a connection of its own; returns whether it was answered.
+async fn call(address: SocketAddr, path: &str) -> bool {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = Request::post(format!("http://scorer{path}")).body(()).unwrap();
+    let (response, _) = client.send_request(request, true).unwrap();
+    let answered = response.await.is_ok();
+    connection.abort();
+    answered
+}
+
+#[tokio::test]
+async fn a_panic_on_a_connection_is_reported_and_frees_its_slot() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let events = Arc::new(Recorder::default());
+    let (drain, draining) = watch::channel(false);
+    let acceptor = Acceptor::new(Fragile, Arc::clone(&events), Settings::default(), 1, draining);
+    let running = tokio::spawn(acceptor.run(listener));
+    assert!(!call(address, "/panic").await);
+    events.closed.notified().await;
+    // The only slot is free again.
+    assert!(call(address, "/").await);
+    events.closed.notified().await;
+    drain.send(true).unwrap();
+    running.await.unwrap();
+    let lines = events.lines.lock().unwrap();
+    assert_eq!(lines[..2], ["opened", "panicked: as the test demands"]);
+    assert_eq!(lines.iter().filter(|line| *line == "opened").count(), lines.len() / 2, "{lines:?}");
+    assert_eq!(lines.len(), 4, "{lines:?}");
+}

@@ -1,0 +1,46 @@
+//! What the users of this crate implement.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::time::Instant;
+
+use http::{Request, Response};
+use hyper::body::{Body, Bytes, Incoming};
+
+use crate::ConnectionEnd;
+
+/// Answers requests. Cloned per connection, so a clone has to be cheap.
+pub trait Handler: Clone + Send + Sync + 'static {
+    /// The body of a reply.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+    /// A reply under way. Dropped when the request is cancelled.
+    type Future: Future<Output = Result<Response<Self::Body>, Infallible>> + Send + 'static;
+
+    /// Returns the handler for one connection.
+    ///
+    /// # Arguments
+    /// `peer` is the other end: an IP address without the port, or `uid N` on a Unix socket.
+    #[must_use]
+    fn for_peer(&self, peer: &str) -> Self;
+
+    /// Starts a request. Called on the connection's task as soon as the HEADERS are decoded, before the request has a
+    /// task of its own: `arrived` is therefore its arrival, and waiting for a thread counts.
+    fn handle(&self, request: Request<Incoming>, arrived: Instant) -> Self::Future;
+}
+
+/// Receives what happens to connections. Called on the runtime's threads, so no method may block.
+pub trait ConnectionEvents: Send + Sync + 'static {
+    /// `accept` failed. `exhausted` is set for the first of a row of errors for want of descriptors or memory.
+    fn accept_failed(&self, error: &io::Error, exhausted: bool);
+
+    /// A connection was closed at once, because the limit of connections is reached.
+    fn rejected(&self);
+
+    /// A connection was opened.
+    fn opened(&self);
+
+    /// A connection that was opened has ended.
+    fn closed(&self, end: ConnectionEnd);
+}

@@ -1,0 +1,67 @@
+//! Limits of sockets and connections.
+
+use std::time::Duration;
+
+/// Limits of sockets and connections. The defaults are what the server uses; each field says why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Connections that the kernel holds between two accepts.
+    pub backlog: i32,
+    /// Bytes that the kernel holds of one connection before its window closes. By itself the kernel grows this to
+    /// 6 MiB, in which tens of thousands of requests would wait unseen; 256 KiB is a few milliseconds of work.
+    pub receive_buffer: usize,
+    /// Bytes that a connection reads in one poll: some hundred small requests, or a part of a large one.
+    pub read_quota: usize,
+    /// Time limit for the HTTP/2 preface of a new connection.
+    pub preface_timeout: Duration,
+    /// Advertised concurrent streams per connection. A client opens another connection or waits; more streams are
+    /// rejected with REFUSED_STREAM.
+    pub max_concurrent_streams: u32,
+    /// Streams that a peer may reset before the server has processed them; beyond this the connection is closed. h2's
+    /// default of 20 is exceeded by a client whose requests time out together. One [`Settings::read_quota`] holds fewer
+    /// than 4,096 resets, so only a defect of this crate would reach the limit.
+    pub max_pending_resets: usize,
+    /// Frames for streams that have ended, over the life of a connection; beyond this the connection is closed. h2's
+    /// default of 1,024 is used up within minutes by a client of whose calls one in a hundred times out. Each such
+    /// frame costs the server one reset frame.
+    pub max_stray_frames: usize,
+    /// Bytes of metadata per request. A request of the scoring service has a few hundred.
+    pub max_header_list: u32,
+    /// HTTP/2 window per stream, in bytes: one whole message without a window update.
+    pub stream_window: u32,
+    /// HTTP/2 window per connection, in bytes.
+    pub connection_window: u32,
+    /// Bytes of replies that the server holds per stream for a slow reader.
+    pub max_send_buffer: usize,
+    /// Interval between keep-alive PINGs.
+    pub keep_alive_interval: Duration,
+    /// Time limit for the answer to a PING; a dead peer is detected within interval plus timeout.
+    pub keep_alive_timeout: Duration,
+    /// Age at which a connection is closed gracefully, so that load spreads over replicas that came later. Each
+    /// connection adds up to 10 % of it.
+    pub max_age: Duration,
+    /// Time that the streams of an aged connection have to end.
+    pub age_grace: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            backlog: 1024,
+            receive_buffer: 256 << 10,
+            read_quota: 16 << 10,
+            preface_timeout: Duration::from_secs(5),
+            max_concurrent_streams: 256,
+            max_pending_resets: 4096,
+            max_stray_frames: 1 << 20,
+            max_header_list: 16 << 10,
+            stream_window: 1 << 20,
+            connection_window: 4 << 20,
+            max_send_buffer: 256 << 10,
+            keep_alive_interval: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(5),
+            max_age: Duration::from_secs(600),
+            age_grace: Duration::from_secs(10),
+        }
+    }
+}
