@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import components
 import pytest
 
 from scorer.registry import Registry
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from postgres import Postgres
 
     from scorer.release.store import Store
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what was left out, once for the whole run."""
+    for line in components.summary():
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)
@@ -50,10 +57,9 @@ def registry(tmp_path: Path, built_bundles: dict[str, Path]) -> Registry:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Postgres]:
     """A real PostgreSQL server, started with the first test that asks for it."""
-    from postgres import Postgres, find
+    from postgres import Postgres
 
-    if find("initdb") is None or find("postgres") is None:
-        pytest.skip("needs the system package postgresql")
+    components.require("PostgreSQL")
     with Postgres() as server:
         yield server
 

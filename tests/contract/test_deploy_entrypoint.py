@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import components
 import psutil
 import pytest
 from bundles import ACTIONS, FEATURES, tiny_action_bundle, tiny_score_bundle
@@ -244,9 +245,7 @@ def test_it_stays_small(container: Container) -> None:
 
 
 def test_its_metrics_are_in_the_form_that_prometheus_reads(container: Container) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed (Debian package prometheus)")
+    promtool = components.require_program("promtool")
     with urllib.request.urlopen(
         f"http://{container.event('serving')['metrics']}/metrics", timeout=PATIENCE
     ) as page:
@@ -257,9 +256,7 @@ def test_its_metrics_are_in_the_form_that_prometheus_reads(container: Container)
 
 
 def test_a_client_without_our_protos_finds_its_way(container: Container) -> None:
-    grpcurl = shutil.which("grpcurl")
-    if grpcurl is None:
-        pytest.skip("grpcurl is not installed (.ci/run fetches it)")
+    grpcurl = components.require_program("grpcurl")
     address = next(at for at in container.event("serving")["grpc"] if not at.startswith("unix:"))
 
     def call(*arguments: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+import components
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy/prometheus"
@@ -15,9 +14,7 @@ FILES = ("alerts.rules.yml", "recording.rules.yml")
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    found = shutil.which("promtool") or shutil.which("promtool", path=str(ROOT / ".build/bin"))
-    if found is None:
-        pytest.skip("promtool is not installed (.ci/run unpacks it; Debian package prometheus)")
+    found = components.require_program("promtool")
     return subprocess.run([found, *arguments], cwd=RULES, capture_output=True, text=True, check=False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 from configparser import ConfigParser
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import components
 import pytest
 import typer
 import yaml
@@ -70,9 +70,9 @@ def test_the_systemd_units(job: str) -> None:
     assert service["Service"]["Type"] == "oneshot"
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("job", JOBS)
 def test_systemd_reads_its_units(job: str, tmp_path: Path) -> None:
+    components.require("systemd-analyze")
     for kind in ("service", "timer"):
         text = (SCHEDULE / f"scorer-{job}.{kind}").read_text()
         # The user of the example is not one of this machine.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import components
 import pytest
 from bundles import ACTIONS, FEATURES, rows
 from servers import ROOT, RunningServer, start_server
@@ -26,16 +25,6 @@ FRAUD, ACTION = "fraud.checkout", "action.authorise"
 INVALID, NOT_FOUND, LATE, UNIMPLEMENTED = (
     f"StatusCode.{name}" for name in ("INVALID_ARGUMENT", "NOT_FOUND", "DEADLINE_EXCEEDED", "UNIMPLEMENTED")
 )
-
-
-@functools.cache
-def has(package: str) -> bool:
-    """Whether the clients' environment has a package."""
-    if not PYTHON.exists():
-        return False
-    return (
-        subprocess.run([PYTHON, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
-    )
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +60,7 @@ def ours(server: RunningServer) -> Ours:
 
 def call(server: RunningServer, script: str, package: str) -> dict[str, Any]:
     """What another client gets from this server for four rows."""
-    if not has(package):
-        pytest.skip(f"{package} is not installed (make clients installs it)")
+    components.require(package.partition(".")[0])
     plan = {
         "address": server.address,
         "rows": rows(4, seed=9).tolist(),
@@ -257,9 +245,7 @@ def test_kserves_client_gets_our_scores_bit_for_bit(kserve: dict[str, Any], ours
 
 
 def test_grpcurl_infers_from_reflection_alone(server: RunningServer, ours: Ours) -> None:
-    grpcurl = shutil.which("grpcurl")
-    if grpcurl is None:
-        pytest.skip("grpcurl is not installed (.ci/run fetches it)")
+    grpcurl = components.require_program("grpcurl")
     request = {
         "model_name": FRAUD,
         "inputs": [

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import components
 import pytest
 from loops import make_loop
 from servers import ROOT
@@ -52,8 +53,7 @@ def airflow(home: Path, base: Path, *arguments: str) -> str:
 
 @pytest.mark.timeout(600)
 def test_the_dag_turns_the_loop_once(tmp_path: Path) -> None:
-    if not PROGRAM.exists():
-        pytest.skip("Airflow is not installed (make airflow installs it)")
+    components.require("Airflow")
     home = tmp_path / "airflow"
     home.mkdir()
     base = make_loop(tmp_path / "base")

@@ -12,13 +12,12 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
+import components
 import uvicorn
 from waiting import PATIENCE
 
@@ -93,10 +92,11 @@ def serving(app: Any) -> Iterator[str]:
 @contextlib.contextmanager
 def chromium() -> Iterator[Any]:
     """The system's own; a test that needs it is skipped where there is none."""
-    found = shutil.which("chromium")
-    if found is None:
-        pytest.skip("no chromium; install it (Debian: apt-get install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api")
+    components.require("Chromium")
+    components.require("Playwright")
+    found = components.program_path("chromium")
+    from playwright import sync_api as playwright
+
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=found, args=ARGUMENTS)
         try:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
+import components
 from waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,8 +112,7 @@ class MlflowServer:
 @contextmanager
 def start_mlflow(directory: Path) -> Iterator[MlflowServer]:
     """A server over a directory; the test is skipped where MLflow is not installed."""
-    if not PROGRAM.exists():
-        pytest.skip("MLflow is not installed (make mlflow installs it)")
+    components.require("MLflow")
     server = MlflowServer(directory)
     try:
         server.start()

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import components
 import numpy as np
 import pytest
 
@@ -51,8 +52,7 @@ def test_every_rule_is_a_distribution_over_the_eligible_actions(rule: Rule) -> N
 @pytest.fixture(scope="module")
 def real() -> dict[str, Any]:
     """What the peers' own code says."""
-    if not PYTHON.exists():
-        pytest.skip("Vowpal Wabbit and MABWiser are not installed (make learning-peers installs them)")
+    components.require("learning peers")
     done = subprocess.run(
         [PYTHON, "-W", "ignore", ROOT / "tests/support/peers_pmf.py"],
         input=json.dumps({"scores": SCORES, "learned": LEARNED}),

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import components
 import pytest
 from receivers import HttpReceiver, Received, SmtpReceiver
 from sqlalchemy import select, update
@@ -513,12 +514,10 @@ def test_every_service_on_the_list_is_one_of_apprise() -> None:
 def test_a_webhook_over_tls_is_of_whom_its_certificate_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
     import ssl
     import subprocess
 
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the system package openssl")
+    components.require("openssl")
     subprocess.run(
         [
             "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from importlib import resources
 from pathlib import Path
 
+import components
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -317,10 +318,7 @@ def test_transact_runs_again_what_the_database_took_back(postgresql: Postgres) -
 
 
 def test_a_store_outlives_a_restart_of_the_server() -> None:
-    from postgres import find
-
-    if find("initdb") is None:
-        pytest.skip("needs the system package postgresql")
+    components.require("PostgreSQL")
     with Postgres() as server:
         store = Store(server.url(server.database()))
         with store.write() as connection:

@@ -1,0 +1,146 @@
+"""Real components that tests run against, and what happens where one is not installed.
+
+A test that needs a component calls `require`. On a user's machine it is then skipped, and one summary at the
+end of the run names what to install. With SCORER_TESTS=all, as in CI, the test fails instead, so that nothing
+is left out unnoticed. Run as a program, the module prints what is missing and exits with 1 if anything is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+BUILD: Final = ROOT / ".build"
+# Read once and removed: a server that a test starts would take it for a setting of its own.
+EVERYTHING: Final = os.environ.pop("SCORER_TESTS", "") == "all"
+
+
+@dataclass(frozen=True)
+class Component:
+    """Something that a test runs against and that `make build` does not install.
+
+    Attributes:
+        install: The command that installs it.
+        is_installed: Whether it is there.
+    """
+
+    install: str
+    is_installed: Callable[[], bool]
+
+
+def _program(name: str) -> Callable[[], bool]:
+    return lambda: program_path(name) is not None
+
+
+def _file(path: str) -> Callable[[], bool]:
+    return lambda: (BUILD / path).exists()
+
+
+def _client(package: str) -> Callable[[], bool]:
+    return lambda: any(BUILD.glob(f"clients/lib/python*/site-packages/{package}"))
+
+
+def _postgresql() -> bool:
+    from postgres import find
+
+    return find("initdb") is not None and find("postgres") is not None
+
+
+COMPONENTS: Final[dict[str, Component]] = {
+    "PostgreSQL": Component("apt-get install postgresql", _postgresql),
+    "Chromium": Component("apt-get install chromium", _program("chromium")),
+    "Playwright": Component("make build", lambda: importlib.util.find_spec("playwright") is not None),
+    "openssl": Component("apt-get install openssl", _program("openssl")),
+    "strace": Component("apt-get install strace", _program("strace")),
+    "systemd-analyze": Component("apt-get install systemd", _program("systemd-analyze")),
+    "promtool": Component("apt-get install prometheus", _program("promtool")),
+    "grpcurl": Component(
+        "GOBIN=$PWD/.build/bin go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4",
+        _program("grpcurl"),
+    ),
+    "tritonclient": Component("make clients", _client("tritonclient")),
+    "kserve": Component("make clients", _client("kserve")),
+    "MLflow": Component("make mlflow", _file("mlflow/bin/mlflow")),
+    "Airflow": Component("make airflow", _file("airflow/bin/airflow")),
+    "learning peers": Component("make learning-peers", _file("learning/venv/.packages")),
+}
+
+absent: Counter[str] = Counter()
+"""How many tests were left out, by missing component."""
+
+
+def program_path(name: str) -> str | None:
+    """Return a program's path, from the system or from .build/bin; None where it is not installed."""
+    return shutil.which(name) or shutil.which(name, path=str(BUILD / "bin"))
+
+
+def require(name: str) -> None:
+    """Leave the test out if a component is not installed; fail it if everything is to be tested.
+
+    Raises:
+        pytest.skip.Exception: The component is missing on a user's machine.
+        pytest.fail.Exception: The component is missing and SCORER_TESTS is "all".
+    """
+    component = COMPONENTS[name]
+    if component.is_installed():
+        return
+    absent[name] += 1
+    reason = f"{name} is not installed; `{component.install}` installs it"
+    if EVERYTHING:
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def require_program(name: str) -> str:
+    """Return the path of a program that is a component; see `require`."""
+    require(name)
+    found = program_path(name)
+    assert found is not None
+    return found
+
+
+def untested_instructions() -> list[str]:
+    """Return the levels of vector instructions that this processor lacks: their kernels are not tested."""
+    from loadtests.figures import cpu_facts, isa_level
+
+    level = isa_level(platform.machine(), set(cpu_facts().get("flags", "").split()))
+    reached = {"avx512": {"avx512", "avx2"}, "avx2": {"avx2"}, "neon": {"neon"}}.get(level, set())
+    return [name for name in ("avx2", "avx512", "neon") if name not in reached]
+
+
+def summary() -> list[str]:
+    """Return the lines that end a run: what was left out, and what installs it."""
+    found = []
+    if absent:
+        commands = dict.fromkeys(COMPONENTS[name].install for name in absent)
+        left_out = ", ".join(f"{name} ({count})" for name, count in sorted(absent.items()))
+        found.append(f"tests left out for a missing component: {left_out}")
+        found.append(f"to run them: {'; '.join(commands)}")
+    if missing := untested_instructions():
+        found.append(
+            f"kernels that this processor cannot test: {', '.join(missing)} (`make test-neon` emulates NEON)"
+        )
+    return found
+
+
+def main() -> int:
+    """Print every missing component; return 1 if there is one."""
+    missing = {name: component for name, component in COMPONENTS.items() if not component.is_installed()}
+    for name, component in missing.items():
+        sys.stderr.write(f"missing component: {name} (`{component.install}`)\n")
+    return int(bool(missing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
