@@ -34,6 +34,13 @@ DRAFT = {
     "title": "x",
 }
 FREEZE = {"name": "f", "kind": "deny", "cron": "0 0 1 1 *", "timezone": "UTC", "minutes": 1}
+PERMISSION = {
+    "kind": "overlay",
+    "checkpoint": "action.authorise",
+    "user": "modeler",
+    "days": 30,
+    "reason": "the loop",
+}
 CHANNEL = {"url": "json://127.0.0.1:9/x"}
 #                                                                            nobody out view mod app own admin
 case("health", "GET", "/health", "200 200 200 200 200 200 200")
@@ -118,6 +125,15 @@ case("stream_events", "GET", "/changes/{withdrawn}/stream", "401 404 200 200 200
 case("get_readout", "GET", "/changes/{change}/readout", "401 404 200 200 200 200 200")
 case("get_figure", "GET", "/changes/{change}/readout/figures/flips", "401 404 200 200 200 200 200")
 case("get_figure_csv", "GET", "/changes/{change}/readout/figures/flips/csv", "401 404 200 200 200 200 200")
+case("list_permissions", "GET", "/projects/fraud/permissions", "401 404 200 200 200 200 200")
+case(
+    "grant_permission",
+    "POST",
+    "/projects/fraud/permissions",
+    "401 404 403 403 403 201 201",
+    PERMISSION,
+)
+case("revoke_permission", "POST", "/permissions/{permission}/revoke", "401 404 403 403 403 200 200", WHY)
 case("list_channels", "GET", "/projects/fraud/channels", "401 404 200 200 200 200 200")
 case("add_channel", "POST", "/projects/fraud/channels", "401 404 403 403 403 201 201", CHANNEL)
 case("remove_channel", "DELETE", "/channels/{channel}", "401 404 403 403 403 204 204")
@@ -178,6 +194,8 @@ def objects(world: World, who: str, operation: str) -> dict[str, str]:
     if "{freeze}" in CASES[operation][1]:
         fields = {**FREEZE, "name": f"{operation}-{who}"}
         made["freeze"] = str(service.calendar.add_freeze(admin, **fields).id)
+    if "{permission}" in CASES[operation][1]:
+        made["permission"] = service.permissions.grant(admin, "fraud", **PERMISSION).id
     if "{channel}" in CASES[operation][1]:
         made["channel"] = str(service.notifications.add_channel(admin, "fraud", CHANNEL["url"]).id)
     if operation == "remove_user":

@@ -55,6 +55,7 @@ from scorer.release.model import (
     Stage,
 )
 from scorer.release.notify import Notifications
+from scorer.release.permissions import Permissions
 from scorer.release.settings import Settings
 from scorer.release.store import Store
 from scorer.release.store import tables as t
@@ -81,6 +82,7 @@ class FakeBundles:
         self.features: dict[str, list[dict[str, Any]]] = {}
         self.names = {digest(name): name for name in _names()}
         self.bundle_names: dict[str, str] = {}
+        self.lineages: dict[str, dict[str, Any]] = {}
 
     def info(self, actor: Actor, reference: str) -> BundleInfo:
         name = self.names.get(reference) or (reference if reference in self.names.values() else None)
@@ -93,7 +95,12 @@ class FakeBundles:
     def detail(self, actor: Actor, reference: str) -> BundleDetail:
         info = self.info(actor, reference)
         features = self.features.get(self.names[info.digest], [{"name": "amount", "type": "number"}])
-        return BundleDetail(info, {}, {}, {}, features, ())
+        return BundleDetail(info, {}, self.lineages.get(self.names[info.digest], {}), {}, features, ())
+
+    def differences(self, first: str, second: str) -> tuple[str, ...]:
+        """`act-0-r3` is the third revision of the overlay of `act-0`."""
+        roots = {self.names[each].partition("-r")[0] for each in (first, second)}
+        return () if len(roots) == 1 else ("oracle.forest",)
 
     def local(self, reference: str) -> Path:
         raise AssertionError("no files here")
@@ -101,7 +108,8 @@ class FakeBundles:
 
 def _names() -> list[str]:
     kinds = ("good", "bad", "trap", "vague", "thin", "live", "act", "slow", "other")
-    return [f"{kind}-{number}" for kind in kinds for number in range(40)]
+    revisions = [f"{name}-r{number}" for name in ("act-0", "act-1", "act-2") for number in range(1, 9)]
+    return [f"{kind}-{number}" for kind in kinds for number in range(40)] + revisions
 
 
 class FakeRegistry:
@@ -300,6 +308,7 @@ class World:
             alerts=Alerts(self.audit, self.told, now=now),
             spread=one_by_one,
         )
+        self.permissions = Permissions(store, self.access, self.audit, self.calendar, now=now)
         self.changes = Changes(
             store,
             settings,
@@ -309,6 +318,7 @@ class World:
             self.bundles,  # type: ignore[arg-type]
             self.calendar,
             self.reconciler,
+            self.permissions,
             now=now,
         )
         self.checkpoints = Checkpoints(
@@ -322,6 +332,7 @@ class World:
             self.calendar,
             self.readouts,  # type: ignore[arg-type]
             self.reconciler,
+            self.permissions,
             run_checks=dict.fromkeys(RUN, self._check),
             now=now,
         )

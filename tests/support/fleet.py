@@ -21,8 +21,8 @@ from typing import Any
 
 from scorer.control.lanes import Lane, check_apart, check_lanes, check_observers
 from scorer.errors import ScorerError
-from scorer.release.errors import NotFoundError, RefusedError, StaleError, UnreachableError
-from scorer.release.fleet import BrokenGlass, CheckpointStatus, Fleet, Member, MemberStatus
+from scorer.release.errors import NotFoundError, RefusedError, UnreachableError
+from scorer.release.fleet import BrokenGlass, CheckpointStatus, Fleet, Member, MemberStatus, StaleError
 from scorer.release.model import LaneSpec
 
 

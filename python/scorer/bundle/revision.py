@@ -68,7 +68,7 @@ def revise(
     document: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
     program = document["program"]
     if remove_overlay:
-        program = _without_overlay(program)
+        program = without_overlay(program)
     elif overlay is not None and OVERLAY not in before.files:
         program = _with_overlay(program)
     _set_prices(program[-1]["policy"], caps or {})
@@ -136,8 +136,8 @@ def _with_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*steps, _reading(end, moved)]
 
 
-def _without_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Takes every overlay node out; what read its output reads its input."""
+def without_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a program without its overlay nodes; what read the output of one reads its input."""
     steps = []
     source: dict[str, str] = {}
     for step in program:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scorer.cli import TYPER_OPTIONS
+from scorer.commands import permissions
 from scorer.commands.output import print_json, print_table
 from scorer.commands.platform_options import (
     CHANGE_COLUMNS,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Change requests: test, release, follow, decide.", no_args_is_help=True, **TYPER_OPTIONS
 )
+
+app.add_typer(permissions.app, name="permission")
 
 Change = Annotated[str, typer.Argument(metavar="CHANGE", help="For example cr-000017.")]
 Watch = Annotated[bool, typer.Option("--watch/--no-watch", help="Tell every step until nothing follows.")]

@@ -209,6 +209,8 @@ class Draft:
     """Share of requests that are observed; null: the checkpoint's."""
     pool: Flag | None = None
     """In the shadow pool rather than in the live servers; null: the checkpoint's."""
+    evidence: dict[str, Any] | None = None
+    """What a learning loop bases it on, for instance its gate's verdict; null: a person drafts it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from scorer.release.store import Store
 
 _UPLOADS_AT_ONCE = 2
+_COMPARED = 1000
+"""Pairs of bundles whose comparison is remembered; a bundle never changes."""
 
 
 class Bundles:
@@ -74,6 +76,7 @@ class Bundles:
         # A bundle's golden cases take a core while they run; the ticker needs one too.
         self._room = threading.BoundedSemaphore(_UPLOADS_AT_ONCE)
         self._sound: dict[str, Hashable] = {}
+        self._compared: dict[tuple[str, str], tuple[str, ...]] = {}
 
     # --- taking in ---
 
@@ -205,6 +208,24 @@ class Bundles:
                 verify(path, target.digest)
                 self._sound[target.digest] = seen
         return path
+
+    def differences(self, first: str, second: str) -> tuple[str, ...]:
+        """What two action bundles differ in beside their overlays; empty: same forests, features and policy.
+
+        Args:
+            first: A digest.
+            second: Another one.
+        """
+        if first == second:
+            return ()
+        key = (first, second)
+        if key not in self._compared:
+            from scorer.release.revisions import differences
+
+            while len(self._compared) >= _COMPARED:
+                self._compared.pop(next(iter(self._compared)))
+            self._compared[key] = tuple(differences(self.local(first), self.local(second)))
+        return self._compared[key]
 
     # --- inside ---
 

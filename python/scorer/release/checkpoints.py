@@ -142,7 +142,8 @@ class Checkpoints:
                 raise ConflictError(
                     f'checkpoint "{checkpoint}" has no earlier lanes to go back to; release another bundle'
                 )
-            restored = recorded.main_lane(target.answer).bundle
+            answer = recorded.with_latest_overlays(connection, checkpoint, target.answer)
+            restored = recorded.main_lane(answer).bundle
             made = recorded.record(
                 connection,
                 self._settings,
@@ -150,7 +151,8 @@ class Checkpoints:
                 at=self._now(),
                 actor=actor.user,
                 cause=recorded.ROLLBACK,
-                answer=target.answer,
+                answer=answer,
+                restores=target.revision,
                 alias=restored,
                 alias_from=recorded.main_lane(now.answer).bundle,
             )

@@ -14,11 +14,11 @@ class NotFoundError(PlatformError):
 
 
 class NotAuthenticatedError(PlatformError):
-    """Nobody known asks: no, a wrong, an expired or a revoked token."""
+    """The request carries no token, or one that is wrong, expired or revoked."""
 
 
 class NotAllowedError(PlatformError):
-    """Who asks has not the role that it takes, or may not do it to a change of his own."""
+    """The caller lacks the role, or would decide on a change request of their own."""
 
 
 class InvalidError(PlatformError):
@@ -43,7 +43,3 @@ class RefusedError(InvalidError):
 
 class UnreachableError(PlatformError):
     """A server of the fleet, or the registry, does not answer; worth another try."""
-
-
-class StaleError(UnreachableError):
-    """A server's lane table has been replaced since its status was read; read it again and decide anew."""

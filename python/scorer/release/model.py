@@ -35,6 +35,8 @@ class ChangeKind(StrEnum):
     """To look at it in the shadow; as often as one likes."""
     RELEASE = "release"
     """To answer shoppers, after a TEST of the same digest has passed."""
+    OVERLAY = "overlay"
+    """The next overlay on the forests that answer, published by a loop under a standing permission."""
 
 
 class ChangeState(StrEnum):
@@ -301,6 +303,31 @@ class ChangeRequest:
     """When the present state began."""
     before: str | None = None
     """What answered before it was released: where a rollback goes."""
+    evidence: Mapping[str, Any] | None = None
+    """What a learning loop bases it on, for instance its gate's verdict; None: a person drafted it."""
+    permission: str | None = None
+    """The standing permission that it was submitted under."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandingPermission:
+    """What a user, usually a learning loop's, may submit at a checkpoint without a person."""
+
+    id: str
+    project: str
+    checkpoint: str
+    kind: ChangeKind
+    user: str
+    per_hour: int
+    """Changes that may be submitted within an hour."""
+    max_shift: float
+    """Of an overlay: the largest offset that it may give an action, in log-odds."""
+    reason: str
+    granted_by: str
+    granted_at: datetime
+    expires_at: datetime
+    revoked_by: str | None = None
+    revoked_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from scorer.release.fleet import Fleet, Member, Statuses
 from scorer.release.lanes.alerts import Alerts
 from scorer.release.lanes.reconcile import Reconciler
 from scorer.release.notify import Notifications
+from scorer.release.permissions import Permissions
 from scorer.release.readout import Readouts
 from scorer.release.service import Service
 from scorer.release.store import Store, utcnow
@@ -220,8 +221,13 @@ def open_service(
     reconciler = Reconciler(
         store, settings, fleet, registry, audit, now=now, statuses=statuses, alerts=alerts
     )
-    changes = Changes(store, settings, access, audit, notifications, bundles, calendar, reconciler, now=now)
-    pipeline = Pipeline(store, settings, changes, bundles, calendar, readouts, reconciler, now=now)
+    permissions = Permissions(store, access, audit, calendar, now=now)
+    changes = Changes(
+        store, settings, access, audit, notifications, bundles, calendar, reconciler, permissions, now=now
+    )
+    pipeline = Pipeline(
+        store, settings, changes, bundles, calendar, readouts, reconciler, permissions, now=now
+    )
     service = Service(
         access=access,
         audit=audit,
@@ -231,6 +237,7 @@ def open_service(
         changes=changes,
         decisions=Decisions(fleet, access, bundles, settings),
         notifications=notifications,
+        permissions=permissions,
         readouts=readouts,
     )
     # Whether this process leads is asked once a round, for all of its parts.

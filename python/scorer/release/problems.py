@@ -1,4 +1,4 @@
-"""What each refusal is called over HTTP: what REST answers with and `scorer.sdk` raises again."""
+"""The problem types of REST: what REST responds with, and what `scorer.sdk` raises again."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ class Kind(NamedTuple):
 
     @property
     def type(self) -> str:
-        """Its URI; stays the same whatever the words."""
+        """Its URI, which stays the same when the title changes."""
         return PREFIX + self.name
 
 
 KINDS = (
-    Kind("not-authenticated", 401, "Nobody known asks", NotAuthenticatedError),
-    Kind("not-allowed", 403, "Not allowed", NotAllowedError),
-    Kind("not-found", 404, "No such thing, or not for you", NotFoundError),
-    Kind("conflict", 409, "Somebody else was first", ConflictError),
-    Kind("refused", 409, "Refused by a server", RefusedError),
-    Kind("invalid", 422, "Not as documented", InvalidError),
-    Kind("frozen", 423, "A freeze is in force", FrozenError),
-    Kind("quota", 429, "The project has used up what it may take", QuotaError),
-    Kind("unreachable", 503, "A server or the registry does not answer", UnreachableError),
-    Kind("unreachable", 503, "A server or the registry does not answer", RegistryUnavailableError),
-    Kind("unreachable", 503, "A decision log cannot be read", LogError),
-    Kind("failed", 409, "Not done", PlatformError),
+    Kind("not-authenticated", 401, "Unauthenticated", NotAuthenticatedError),
+    Kind("not-allowed", 403, "Permission denied", NotAllowedError),
+    Kind("not-found", 404, "Not found", NotFoundError),
+    Kind("conflict", 409, "Conflict", ConflictError),
+    Kind("refused", 409, "Rejected by a server", RefusedError),
+    Kind("invalid", 422, "Validation error", InvalidError),
+    Kind("frozen", 423, "Frozen", FrozenError),
+    Kind("quota", 429, "Quota exceeded", QuotaError),
+    Kind("unreachable", 503, "Unavailable", UnreachableError),
+    Kind("unreachable", 503, "Unavailable", RegistryUnavailableError),
+    Kind("unreachable", 503, "Unavailable", LogError),
+    Kind("failed", 409, "Rejected", PlatformError),
 )
-INTERNAL = Kind("internal", 500, "A mistake of the platform", PlatformError)
+INTERNAL = Kind("internal", 500, "Internal error", PlatformError)
 
 
 def kind_of(error: ScorerError) -> Kind:
-    """How an error is answered; what nobody foresaw is internal and shows nothing of itself."""
+    """Return the problem type of an error; an unexpected one is internal and shows no details."""
     return next((kind for kind in KINDS if isinstance(error, kind.error)), INTERNAL)
 
 
 def error_of(type_: str, status: int) -> type[PlatformError]:
-    """The class to raise again; by the status where a proxy answered in words of its own."""
+    """Return the class to raise for a response; by its status where a proxy responded instead."""
     name = type_.removeprefix(PREFIX)
     for kind in KINDS:
         if kind.name == name and issubclass(kind.error, PlatformError):

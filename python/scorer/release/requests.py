@@ -19,6 +19,7 @@ from scorer.release.fields import (
     Moment,
     Name,
     Names,
+    Number,
     Patterns,
     Reason,
     Reference,
@@ -30,7 +31,7 @@ from scorer.release.fields import (
     Whole,
     violations,
 )
-from scorer.release.model import Quotas, Role, Severity
+from scorer.release.model import ChangeKind, Quotas, Role, Severity
 from scorer.release.settings import check_filter
 
 T = TypeVar("T")
@@ -154,6 +155,24 @@ class NewFreeze(Request):
     checkpoints: Patterns = Field(default=["*"])
     """Shell patterns of checkpoint names."""
     reason: Line = ""
+
+
+# --- standing permissions ---
+
+
+class NewPermission(WithReason):
+    """What a user may submit at a checkpoint without a person, for a time and within bounds."""
+
+    kind: ChangeKind
+    checkpoint: Name = Field(examples=["action.authorise"])
+    user: UserName
+    """A modeler of the project, usually a learning loop's own user."""
+    days: Annotated[Number, Field(gt=0, le=366)]
+    """Days until it expires."""
+    per_hour: Annotated[Whole, Field(ge=1, le=60)] = 12
+    """Changes that may be submitted within an hour."""
+    max_shift: Annotated[Number, Field(gt=0, le=10)] = 1.0
+    """Largest offset that an overlay may give an action, in log-odds."""
 
 
 # --- bundles, notifications ---

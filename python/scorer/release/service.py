@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scorer.release.checkpoints import Checkpoints
     from scorer.release.decisions import Decisions
     from scorer.release.notify import Notifications
+    from scorer.release.permissions import Permissions
     from scorer.release.readout import Readouts
 
 
@@ -33,4 +34,5 @@ class Service:
     changes: Changes
     decisions: Decisions
     notifications: Notifications
+    permissions: Permissions
     readouts: Readouts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -39,9 +39,13 @@ class Changes(Bundles):
         gates: Sequence[GateSpec] = (),
         sample: float | None = None,
         pool: bool | None = None,
+        evidence: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> ChangeRequest:
         """A draft: nothing is checked yet but that it makes sense.
+
+        `evidence`: what a learning loop bases it on, as JSON; such a draft is submitted by a person, or by
+        the loop itself under a standing permission.
 
         `key`: anything unique; the same request with the same key is done once. Default: made up here, so
         that another try of this call makes no second draft.
@@ -59,6 +63,7 @@ class Changes(Bundles):
             gates=gates,
             sample=sample,
             pool=pool,
+            evidence=evidence,
         )
         headers = {"Idempotency-Key": key or secrets.token_hex(16)}
         return self._call(ChangeRequest, "POST", "/changes", json=body, headers=headers, repeatable=True)
@@ -69,7 +74,7 @@ class Changes(Bundles):
             name: getattr(change, name)
             for name in (
                 "project", "kind", "checkpoint", "bundle", "title", "description", "minutes", "stages",
-                "holdout", "gates", "sample", "pool",
+                "holdout", "gates", "sample", "pool", "evidence",
             )
         }  # fmt: skip
         unknown = sorted(set(fields) - set(before))

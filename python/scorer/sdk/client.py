@@ -9,12 +9,13 @@ import httpx
 from scorer.sdk import credentials
 from scorer.sdk.access import Access
 from scorer.sdk.changes import Changes
+from scorer.sdk.permissions import Permissions
 from scorer.sdk.places import Places
 from scorer.sdk.telling import Telling
 from scorer.sdk.transport import Transport
 
 
-class PlatformClient(Access, Changes, Places, Telling):
+class PlatformClient(Access, Changes, Permissions, Places, Telling):
     """One platform, as one user. May be used by several threads at once.
 
     Args:

@@ -18,21 +18,43 @@ def publish(
     ],
     registry: Annotated[Path, typer.Option("--registry", "-r", metavar="DIR", help="The registry.")],
     alias: Annotated[str, typer.Option("--alias", metavar="NAME@live", help="What serves.")],
+    platform: Annotated[
+        str,
+        typer.Option(
+            "--platform",
+            metavar="URL",
+            help="Platform that manages the checkpoint: draft a change request there, move no alias.",
+        ),
+    ] = "",
+    project: Annotated[str, typer.Option("--project", help="Project of the change request.")] = "",
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", help="Checkpoint of the change request.")
+    ] = "action.authorise",
     by: Annotated[
         str | None, typer.Option("--by", help="Who does this; default: this process's user.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Push the bundle of a verdict and move the alias, if the verdict says so. Again changes nothing."""
+    from scorer.commands.learn.requests import requests_of
     from scorer.learn.gate.publish import publish as do
+    from scorer.learn.schedule.settings import ScheduleSettings
     from scorer.registry import Registry
 
-    done = do(directory, Registry(registry), alias, experience=experience, by=by)
+    settings = ScheduleSettings(platform=platform, project=project, checkpoint=checkpoint)
+    with requests_of(settings) as requests:
+        done = do(directory, Registry(registry), alias, experience=experience, by=by, requests=requests)
     if json:
         print_json(asdict(done))
         return
     if done.decision == "wait":
         typer.echo(f"the verdict is to wait: {alias} stays where it is")
+        return
+    if done.requested is not None:
+        asked = done.requested
+        typer.echo(f"change request {asked.change or 'refused'} {asked.state}".rstrip())
+        if asked.waits:
+            typer.echo(f"  not submitted: {asked.waits}")
         return
     typer.echo(f"{done.alias} {'->' if done.moved else 'already points to'} {short(done.digest)}")
     if done.decision == "mix":

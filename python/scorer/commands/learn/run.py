@@ -43,6 +43,7 @@ def run(
     A run that was killed continues there when it is started again, so cron, a systemd timer or a Kubernetes
     CronJob can call this command. Two runs at once in a workspace are refused.
     """
+    from scorer.commands.learn.requests import requests_of
     from scorer.learn import settings
     from scorer.learn.schedule.overlay import run_overlay
     from scorer.learn.schedule.running import run_generation
@@ -54,10 +55,19 @@ def run(
     chosen = settings.load(config)
     base = Path.cwd() if config is None else config.resolve().parent
     tracking = Tracking(chosen.tracking)
-    if step == "overlay":
-        done = run_overlay(Workspace(workspace), chosen, base, as_of_ms=at)
-    else:
-        done = run_generation(Workspace(workspace), chosen, base, step=step, as_of_ms=at, wait_seconds=wait)
+    with requests_of(chosen.schedule) as requests:
+        if step == "overlay":
+            done = run_overlay(Workspace(workspace), chosen, base, as_of_ms=at, requests=requests)
+        else:
+            done = run_generation(
+                Workspace(workspace),
+                chosen,
+                base,
+                step=step,
+                as_of_ms=at,
+                wait_seconds=wait,
+                requests=requests,
+            )
     warnings = tracking.steps(done)
     if json:
         print_json(

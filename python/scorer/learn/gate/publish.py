@@ -1,16 +1,18 @@
 """Publishes what a verdict allows, and nothing else.
 
-In order: everything is checked, the bundle is pushed (which changes nothing for anyone), the alias is
-moved in one transaction of the registry. A crash leaves the alias where it was; publishing again goes
-on from wherever the first attempt stopped, and a third time changes nothing.
+In order: everything is checked, the bundle is pushed (which changes nothing for anyone), and the alias is
+moved in one transaction of the registry. Where a platform manages the checkpoint, a change request is drafted
+there in place of the last step, with the verdict as its evidence. A crash leaves the alias where it was;
+publishing again goes on from wherever the first attempt stopped, and a third time changes nothing.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from scorer.bundle import verify
 from scorer.learn.errors import DataError
@@ -24,6 +26,44 @@ MIX = "candidate"
 """The alias of a bundle that takes a share of the traffic beside the live one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A change request for what the loop made.
+
+    Attributes:
+        change: its id; empty where the platform refused to draft one.
+        state: of the change request.
+        waits: why it was not submitted; empty where it was.
+    """
+
+    change: str
+    state: str
+    waits: str
+
+
+class ChangeRequests(Protocol):
+    """The platform that manages the checkpoint of a loop."""
+
+    def request(
+        self,
+        kind: Literal["test", "release", "overlay"],
+        bundle: str,
+        *,
+        title: str,
+        description: str,
+        evidence: Mapping[str, Any],
+    ) -> Requested:
+        """Draft a change request, once for each kind and bundle, and submit it where that is permitted.
+
+        Args:
+            kind: Of the change.
+            bundle: Its digest; the registry has the bundle.
+            title: One line.
+            description: More of it.
+            evidence: What the loop bases it on, as JSON.
+        """
+
+
 @dataclass(frozen=True)
 class Published:
     """What publishing did.
@@ -34,6 +74,7 @@ class Published:
         alias: what points to it now.
         moved: whether this call moved the alias.
         lanes: shares by alias: what a checkpoint serves now.
+        requested: where a platform manages the checkpoint: the change request there.
     """
 
     decision: Literal["promote", "mix", "wait"]
@@ -41,6 +82,7 @@ class Published:
     alias: str
     moved: bool
     lanes: tuple[tuple[str, float], ...]
+    requested: Requested | None = None
 
 
 def publish(
@@ -50,6 +92,7 @@ def publish(
     *,
     experience: Path,
     by: str | None = None,
+    requests: ChangeRequests | None = None,
 ) -> Published:
     """Does what the verdict says.
 
@@ -59,6 +102,8 @@ def publish(
         alias: ``name@live``: what serves, and what a promotion moves.
         experience: the decisions that judged: their digest must be the verdict's.
         by: who, for the alias's history.
+        requests: the platform that manages the checkpoint. No alias is moved then, and a change request is
+            drafted: a RELEASE for a promotion, a TEST for a share of the traffic. None: none manages it.
 
     Raises:
         DataError: verdict, bundle, experience or live alias are not those that belong together.
@@ -89,6 +134,17 @@ def publish(
     name = target.alias if promoted else MIX
     _not_taken_back(registry, f"{target.name}@{name}", digest)
     pushed = registry.push(directory / BUNDLE, by=by)
+    if requests is not None:
+        requested = requests.request(
+            "release" if promoted else "test",
+            pushed,
+            title=f"Learned bundle {pushed[7:19]}: {evidence.decision}",
+            description=reason_of(evidence),
+            evidence=evidence.model_dump(mode="json"),
+        )
+        return Published(
+            evidence.decision, pushed, str(target), moved=False, lanes=((alias, 1.0),), requested=requested
+        )
     change = registry.alias(target.name, name, pushed, by=by, reason=reason_of(evidence))
     lanes: tuple[tuple[str, float], ...] = ((alias, 1.0),)
     if not promoted:

@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scorer.learn.schedule.runner import Step
 from scorer.learn.schedule.workspace import as_of_ms
 from scorer.learn.settings import LearnSettings
+
+if TYPE_CHECKING:
+    from scorer.learn.gate.publish import ChangeRequests
 
 EXPERIENCE, LIVE, CANDIDATE = "experience.parquet", "live", "candidate"
 EVALUATION, VERDICT, PUBLISHED = "evaluation.json", "verdict", "published.json"
@@ -46,7 +49,11 @@ class Places:
 
 
 def generation_steps(
-    settings: LearnSettings, places: Places, folder: Path, earlier: Sequence[Path] = ()
+    settings: LearnSettings,
+    places: Places,
+    folder: Path,
+    earlier: Sequence[Path] = (),
+    requests: ChangeRequests | None = None,
 ) -> list[Step]:
     """The steps of the generation in a folder.
 
@@ -55,6 +62,7 @@ def generation_steps(
         places: log and registry.
         folder: whose name is the moment it looks from.
         earlier: folders whose bundles the log may speak of, beside the registry's.
+        requests: the platform that manages the checkpoint, if any.
     """
     moment, plan = as_of_ms(folder), places.schedule
 
@@ -68,7 +76,7 @@ def generation_steps(
         return _gate(settings, there, out)
 
     def publish(there: Path, out: Path) -> Mapping[str, Any]:
-        return _publish(places, there, out)
+        return _publish(places, there, out, requests)
 
     gate_set, train_set, guard_set = (
         section.model_dump(mode="json") for section in (settings.gate, settings.train, settings.guardrails)
@@ -231,7 +239,7 @@ def _gate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, Any]:
     }
 
 
-def _publish(places: Places, there: Path, out: Path) -> Mapping[str, Any]:
+def _publish(places: Places, there: Path, out: Path, requests: ChangeRequests | None) -> Mapping[str, Any]:
     from scorer.durable import write_atomically
     from scorer.learn.gate.publish import publish
     from scorer.registry import open_registry
@@ -244,6 +252,7 @@ def _publish(places: Places, there: Path, out: Path) -> Mapping[str, Any]:
             places.schedule.alias,
             experience=there / EXPERIENCE,
             by=f"generation {there.name}",
+            requests=requests,
         )
     finally:
         store.close()

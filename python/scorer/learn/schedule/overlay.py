@@ -10,15 +10,19 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scorer.learn.schedule.generation import EXPERIENCE, LIVE, Places, join_step
 from scorer.learn.schedule.runner import Boundary, Done, Step, run
 from scorer.learn.schedule.running import RunReport, is_under_way
 from scorer.learn.schedule.workspace import BusyError, Workspace
 from scorer.learn.settings import LearnSettings
+
+if TYPE_CHECKING:
+    from scorer.learn.gate.publish import ChangeRequests
 
 OVERLAY = "overlay.json"
 REVISION, FITTED, REVISED = "revision", "fitted.json", "revised.json"
@@ -33,6 +37,7 @@ def run_overlay(
     as_of_ms: int | None = None,
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     at: Boundary = lambda _: None,
+    requests: ChangeRequests | None = None,
 ) -> RunReport:
     """Fits and publishes once, unless another run uses the workspace or a generation is under way.
 
@@ -43,6 +48,8 @@ def run_overlay(
         as_of_ms: the moment to look from; None: now.
         clock_ms: Unix time.
         at: called at every boundary.
+        requests: the platform that manages the checkpoint: the revision is published by a change request of
+            kind `overlay` there, under a standing permission. None: the alias is moved.
 
     Raises:
         DataError: there is nothing to fit on.
@@ -60,7 +67,9 @@ def run_overlay(
         steps = [
             join_step(settings, places, moment, known[-2:]),
             Step("fit", (EXPERIENCE, LIVE), (FITTED, REVISION), lambda a, b: _fit(settings, a, b, moment)),
-            Step("revise", (LIVE, FITTED, REVISION), (REVISED,), lambda a, b: _publish(places, a, b)),
+            Step(
+                "revise", (LIVE, FITTED, REVISION), (REVISED,), lambda a, b: _publish(places, a, b, requests)
+            ),
         ]
         return RunReport(folder, tuple(run(steps, folder, at=at)))
 
@@ -111,8 +120,8 @@ def _fit(settings: LearnSettings, there: Path, out: Path, moment: int) -> Mappin
     return says
 
 
-def _publish(places: Places, there: Path, out: Path) -> Mapping[str, Any]:
-    """Moves the alias, unless somebody else did since: that was a decision, too."""
+def _publish(places: Places, there: Path, out: Path, requests: ChangeRequests | None) -> Mapping[str, Any]:
+    """Publish the revision, unless the alias was moved since it was fitted."""
     from scorer.bundle import read_manifest
     from scorer.durable import write_atomically
     from scorer.learn.errors import DataError
@@ -131,8 +140,19 @@ def _publish(places: Places, there: Path, out: Path) -> Mapping[str, Any]:
                     f'"{target}" was moved to {now[:19]} while the overlay was fitted; the next run fits anew'
                 )
             store.push(bundle, by="overlay")
-            store.alias(target.name, target.alias, digest, by="overlay", reason="overlay: next revision")
             says = {"digest": digest}
+            if requests is None:
+                store.alias(target.name, target.alias, digest, by="overlay", reason="overlay: next revision")
+            else:
+                fitted = json.loads((there / FITTED).read_bytes())
+                requested = requests.request(
+                    "overlay",
+                    digest,
+                    title=f"Overlay {digest[7:19]}",
+                    description=f"fitted on {fitted['outcomes']} outcomes, for {known[7:19]}",
+                    evidence={**fitted, "revision_of": known},
+                )
+                says |= asdict(requested)
         finally:
             store.close()
     write_atomically(out / REVISED, json.dumps(says).encode() + b"\n")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scorer.learn.errors import DataError
 from scorer.learn.schedule.generation import Places, generation_steps
@@ -13,6 +14,9 @@ from scorer.learn.schedule.runner import Boundary, Done, is_done, run
 from scorer.learn.schedule.workspace import Workspace
 from scorer.learn.schedule.workspace import as_of_ms as moment_of
 from scorer.learn.settings import LearnSettings
+
+if TYPE_CHECKING:
+    from scorer.learn.gate.publish import ChangeRequests
 
 STEPS = ("join", "train", "evaluate", "gate", "publish")
 
@@ -40,6 +44,7 @@ def run_generation(
     wait_seconds: float = 0.0,
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     at: Boundary = lambda _: None,
+    requests: ChangeRequests | None = None,
 ) -> RunReport:
     """Does all steps of a generation, or one of them.
 
@@ -54,6 +59,7 @@ def run_generation(
         wait_seconds: how long to wait for another run in the workspace to end.
         clock_ms: Unix time in milliseconds.
         at: called at every boundary.
+        requests: the platform that manages the checkpoint; None: none does, and publishing moves the alias.
 
     Raises:
         BusyError: another run uses the workspace.
@@ -66,7 +72,7 @@ def run_generation(
         known = workspace.generations()
         folder = _folder(workspace, settings, places, known, step, as_of_ms, clock_ms)
         earlier = [one for one in known if one.name < folder.name]
-        done = run(generation_steps(settings, places, folder, earlier), folder, only=step, at=at)
+        done = run(generation_steps(settings, places, folder, earlier, requests), folder, only=step, at=at)
         workspace.prune(settings.schedule.keep)
     return RunReport(folder, tuple(done))
 

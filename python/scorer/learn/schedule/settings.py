@@ -20,6 +20,14 @@ class ScheduleSettings(LearnSection):
     )
     checkpoint: str = Field(default="action.authorise", description="Checkpoint to learn from.")
     alias: str = Field(default="action-authorise@live", description="Alias of the live bundle.")
+    platform: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s]+)?$",
+        description="URL of the platform that manages the checkpoint: publishing then drafts change requests "
+        "there, with the token in $SCORER_PLATFORM_TOKEN or of `scorer login`. Empty: no platform manages "
+        "it, and publishing moves the alias.",
+    )
+    project: str = Field(default="", description="Project of those change requests.")
     jobs: dict[Job, str] = Field(
         default={"generation": "0 3 * * mon", "overlay": "*/5 * * * *"},
         description="When each job runs, as a crontab line: minute, hour, day of the month, month, day of "

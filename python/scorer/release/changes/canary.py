@@ -20,6 +20,7 @@ from scorer.release.changes.plan import stages_of
 from scorer.release.lanes import recorded
 from scorer.release.model import (
     PLATFORM,
+    ChangeKind,
     ChangeRequest,
     ChangeState,
     LaneSpec,
@@ -197,7 +198,8 @@ class Canary:
         self._ledger.step(connection, change, "its gates have passed", status="done")
         if number < len(stages):
             stage = stages[number]
-            answer = stage_lanes(change.before or "", change.bundle, stage, change.holdout)
+            before = self._before(connection, change)
+            answer = stage_lanes(before, change.bundle, stage, change.holdout)
             step, cause, alias = f"canary {number + 1}", recorded.STAGE, None
             message = f"{change.step} has passed: {stage.share:.0%} of the answers now"
         else:
@@ -210,6 +212,12 @@ class Canary:
             connection, PLATFORM, "change.stage", change.id, project=change.project, details=details
         )
         self._ledger.narrate(connection, saved, message, key=f"stage:{step}", details=details)
+
+    def _before(self, connection: Connection, change: ChangeRequest) -> str:
+        """What answers beside the canary now: its overlay may have been revised since the release began."""
+        newest = recorded.newest(connection, change.checkpoint)
+        beside = [lane for lane in newest.answer if lane.name != recorded.CANARY] if newest else []
+        return recorded.main_lane(beside).bundle if beside else change.before or ""
 
     # --- the end ---
 
@@ -294,7 +302,11 @@ class Canary:
         c = t.changes.c
         return connection.execute(
             select(c.id)
-            .where(c.checkpoint == change.checkpoint, c.state == ChangeState.RELEASED.value)
+            .where(
+                c.checkpoint == change.checkpoint,
+                c.state == ChangeState.RELEASED.value,
+                c.kind == ChangeKind.RELEASE.value,
+            )
             .order_by(c.number)
             .limit(1)
         ).scalar()

@@ -39,6 +39,8 @@ class About:
     alias: str
     p99_ms: float
     bundles: Bundles
+    max_shift: float | None = None
+    """Of an overlay's revision: the largest offset that its permission allows, in log-odds."""
 
 
 def package(about: About) -> Checked:
@@ -105,6 +107,15 @@ def fits(about: About) -> Checked:
     )
 
 
+def overlay(about: About) -> Checked:
+    """Compares how far the overlay moves a score with what its permission allows."""
+    from scorer.release.revisions import shift
+
+    largest, most = shift(about.bundles.local(about.change.bundle)), about.max_shift or 0.0
+    words = f"largest offset {largest:.3g} log-odds, permitted are {most:.3g}"
+    return Checked(largest <= most, words)
+
+
 def warm_up(about: About) -> Checked:
     """Times single rows on this machine, without a server."""
     import numpy as np
@@ -162,5 +173,6 @@ RUN: dict[str, Callable[[About], Checked]] = {
     "golden": golden,
     "fit": fits,
     "warm-up": warm_up,
+    "overlay": overlay,
 }
 """By the name of the step, in their order."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from scorer.release.answers import Draft
 from scorer.release.errors import InvalidError
 from scorer.release.gates.grammar import read_all
+from scorer.release.store import dumps
 
 if TYPE_CHECKING:
     from scorer.release.model import Project
     from scorer.release.settings import CheckpointSettings, Settings
 
+_EVIDENCE = 65_536
 _TITLE, _DESCRIPTION, _STAGES, _LONGEST = 200, 20_000, 20, 100_000
 
 
@@ -42,6 +44,8 @@ def check(draft: Draft, project: Project, checkpoint: CheckpointSettings, settin
         )
     if draft.pool and not any(member.role == "shadow" for member in settings.fleet):
         raise InvalidError("pool is true and there is no shadow pool; leave it out, or add a pool's server")
+    if draft.evidence is not None and len(dumps(draft.evidence)) > _EVIDENCE:
+        raise InvalidError(f"evidence is longer than {_EVIDENCE} characters of JSON; send a summary")
     _check_stages(draft, checkpoint)
     read_all(draft.gates)
 

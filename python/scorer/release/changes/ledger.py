@@ -13,7 +13,7 @@ from scorer.release.changes import rows, states
 from scorer.release.changes.states import Effect
 from scorer.release.errors import ConflictError
 from scorer.release.lanes import recorded
-from scorer.release.model import PLATFORM, Actor, ChangeRequest, LaneSpec, Severity
+from scorer.release.model import PLATFORM, Actor, ChangeKind, ChangeRequest, LaneSpec, Severity
 from scorer.release.store import tables as t
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Ledger:
         cause: str = "",
         alias: str | None = None,
         alias_from: str | None = None,
+        restores: int | None = None,
         **values: Any,
     ) -> ChangeRequest:
         """Takes a change to its next state, with everything that comes with it.
@@ -74,6 +75,7 @@ class Ledger:
             cause: of the table.
             alias: see `recorded.record`.
             alias_from: see `recorded.record`.
+            restores: see `recorded.record`.
             **values: further columns.
 
         Raises:
@@ -98,6 +100,7 @@ class Ledger:
                 answer=answer,
                 alias=alias,
                 alias_from=alias_from,
+                restores=restores,
             )
         self.close_steps(
             connection, change, "failed" if moved.state.is_final and severity is not Severity.INFO else "done"
@@ -128,6 +131,7 @@ class Ledger:
         answer: Sequence[LaneSpec] | None = None,
         alias: str | None = None,
         alias_from: str | None = None,
+        restores: int | None = None,
     ) -> None:
         """Records the lanes from now on."""
         recorded.record(
@@ -141,6 +145,7 @@ class Ledger:
             answer=answer,
             alias=alias,
             alias_from=alias_from,
+            restores=restores,
         )
 
     def save(self, connection: Connection, change: ChangeRequest, **values: Any) -> ChangeRequest:
@@ -203,6 +208,9 @@ class Ledger:
                 key=key,
             )
         )
+        if change.kind is ChangeKind.OVERLAY and severity is Severity.INFO:
+            # Every few minutes, by permission: channels hear of those that go wrong.
+            return True
         self._notifications.tell(
             connection,
             change.project,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,12 @@ from scorer.release.answers import ChangeDetail, Draft
 from scorer.release.calendar import Calendar, moment
 from scorer.release.changes import drafts, fit, rows, states
 from scorer.release.changes.ledger import Ledger
+from scorer.release.changes.overlays import VERDICT, revised_lanes
 from scorer.release.changes.plan import steps_of
 from scorer.release.changes.states import Who
 from scorer.release.errors import (
     ConflictError,
+    FrozenError,
     InvalidError,
     NotAllowedError,
     NotFoundError,
@@ -33,6 +36,7 @@ from scorer.release.model import (
     ChangeRequest,
     ChangeState,
     GateSpec,
+    LaneSpec,
     Outcome,
     Role,
     Severity,
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
     from scorer.release.bundles import Bundles
     from scorer.release.lanes.reconcile import Reconciler
     from scorer.release.notify import Notifications
+    from scorer.release.permissions import Permissions
     from scorer.release.settings import Settings
 
 _REASON = 2000
@@ -66,12 +71,14 @@ class Changes:
         bundles: Bundles,
         calendar: Calendar,
         reconciler: Reconciler,
+        permissions: Permissions,
         *,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         self._store = store
         self._settings = settings
         self._access = access
+        self._permissions = permissions
         self._bundles = bundles
         self._calendar = calendar
         self._reconciler = reconciler
@@ -94,7 +101,11 @@ class Changes:
             made = self._made_before(connection, actor, key, asked)
             if made:
                 return made
-            self._check_open(connection, draft.project)
+            if draft.kind is ChangeKind.OVERLAY:
+                self._check_thawed(draft.checkpoint)
+                values["permission"] = self._permitted(connection, actor, values)
+            else:
+                self._check_open(connection, draft.project)
             number = connection.execute(
                 insert(t.changes)
                 .values(
@@ -162,10 +173,22 @@ class Changes:
         self._authorise(actor, before, "submit")
         states.move(before, "submit")
         self._check_fit(before)
+        if before.kind is ChangeKind.OVERLAY:
+            return self._submit_overlay(actor, before)
         with self._store.write() as connection:
             now = self._current(connection, before, "submit")
             self._authorise(actor, now, "submit")
-            test = self._passed_test(connection, now) if now.kind is ChangeKind.RELEASE else None
+            permission = None
+            if now.evidence is not None and actor.user == now.created_by:
+                # A loop's own draft: a person submits it, or an owner has permitted the loop to.
+                permission = self._permitted(
+                    connection,
+                    actor,
+                    {"project": now.project, "kind": now.kind, "checkpoint": now.checkpoint},
+                )
+            test = None
+            if now.kind is ChangeKind.RELEASE and not (permission and self._was_judged(now)):
+                test = self._passed_test(connection, now)
             booking = self._calendar.book(
                 connection,
                 actor,
@@ -193,7 +216,46 @@ class Changes:
                 submitted_by=actor.user,
                 authors=_with(connection, now, actor),
                 test=test,
+                permission=permission,
             )
+
+    def _submit_overlay(self, actor: Actor, before: ChangeRequest) -> ChangeRequest:
+        """Begin the checks of an overlay's revision: no slot, no shadow, and no waiting for a freeze."""
+        self._check_thawed(before.checkpoint)
+        with self._store.write() as connection:
+            now = self._current(connection, before, "submit")
+            self._authorise(actor, now, "submit")
+            return self.ledger.move(
+                connection,
+                now,
+                "submit",
+                actor,
+                f"submitted by {actor.user} under {now.permission}; checks begin",
+                step="package",
+                submitted_by=actor.user,
+                authors=_with(connection, now, actor),
+            )
+
+    def _check_thawed(self, checkpoint: str) -> None:
+        """Refuse a revision of an overlay in a freeze: after it, a fresh one is fitted."""
+        frozen = self._calendar.frozen(checkpoint)
+        if frozen:
+            raise FrozenError(
+                f'checkpoint "{checkpoint}" is frozen by "{frozen.freeze.name}" until {moment(frozen.end)}; '
+                "fit the overlay anew after that"
+            )
+
+    def _permitted(self, connection: Connection, actor: Actor, values: Mapping[str, Any]) -> str:
+        """The standing permission that covers a change, its rate counted. Raises what it refuses."""
+        found = self._permissions.demand(
+            connection,
+            project=values["project"],
+            kind=ChangeKind(values["kind"]),
+            checkpoint=values["checkpoint"],
+            user=actor.user,
+        )
+        self._permissions.spend(connection, found)
+        return found.id
 
     def rebook(
         self,
@@ -342,16 +404,25 @@ class Changes:
     ) -> ChangeRequest:
         """Takes back what a release has changed, as part of the caller's transaction."""
         states.move(change, move)
-        decided = recorded.deciding(connection, change.checkpoint)
-        if decided is None or decided.change != change.id or decided.cause == recorded.ROLLBACK:
+        newest = recorded.newest(connection, change.checkpoint)
+        if not self._answers(connection, change) or newest is None:
             raise ConflictError(
                 f'{change.id} is not what answers at checkpoint "{change.checkpoint}" any more; roll '
                 "back the checkpoint, or what changed it since"
             )
-        target = recorded.before_release(connection, change.checkpoint, change.id)
-        if target is None:
-            raise ConflictError(f"{change.id} has no lanes before it to go back to; release another bundle")
-        restored = recorded.main_lane(target.answer).bundle
+        if change.kind is ChangeKind.OVERLAY:
+            answer = _instead(newest.answer, {change.bundle: change.before or ""})
+            cause, restores = recorded.OVERLAY, None
+        else:
+            target = recorded.before_release(connection, change.checkpoint, change.id)
+            if target is None:
+                raise ConflictError(
+                    f"{change.id} has no lanes before it to go back to; release another bundle"
+                )
+            # The overlay may have been revised while the release was under way.
+            answer = recorded.with_latest_overlays(connection, change.checkpoint, target.answer)
+            cause, restores = recorded.ROLLBACK, target.revision
+        restored = recorded.main_lane(answer).bundle
         return self.ledger.move(
             connection,
             change,
@@ -359,12 +430,21 @@ class Changes:
             actor,
             message,
             severity=Severity.ERROR if actor is PLATFORM else Severity.WARNING,
-            details={"back_to": restored, "table": target.revision},
-            answer=target.answer,
-            cause=recorded.ROLLBACK,
+            details={"back_to": restored, "table": restores},
+            answer=answer,
+            cause=cause,
             alias=restored,
-            alias_from=change.bundle,
+            alias_from=recorded.main_lane(newest.answer).bundle,
+            restores=restores,
         )
+
+    def _answers(self, connection: Connection, change: ChangeRequest) -> bool:
+        """Whether what a change released still answers, at whatever revision of its overlay."""
+        if change.kind is ChangeKind.OVERLAY:
+            newest = recorded.newest(connection, change.checkpoint)
+            return bool(newest and any(lane.bundle == change.bundle for lane in newest.answer))
+        decided = recorded.deciding(connection, change.checkpoint)
+        return bool(decided and decided.change == change.id and decided.cause != recorded.ROLLBACK)
 
     def follow(self, checkpoint: str) -> None:
         """Tells servers now what has just been recorded; what fails is done by the runner."""
@@ -462,10 +542,7 @@ class Changes:
                 self._check_approvable(connection, change)
         except PlatformError:
             return False
-        if name == "rollback":
-            decided = recorded.deciding(connection, change.checkpoint)
-            return bool(decided and decided.change == change.id and decided.cause != recorded.ROLLBACK)
-        return True
+        return name != "rollback" or self._answers(connection, change)
 
     def _current(
         self, connection: Connection, before: ChangeRequest, name: str, version: int | None = None
@@ -503,6 +580,7 @@ class Changes:
             "gates": rows.plain(draft.gates),
             "sample": draft.sample,
             "pool": draft.pool,
+            "evidence": None if draft.evidence is None else dict(draft.evidence),
         }
 
     def _made_before(
@@ -528,7 +606,11 @@ class Changes:
         held = connection.execute(
             select(func.count())
             .select_from(t.changes)
-            .where(c.project == project, c.state.in_([state.value for state in states.OPEN]))
+            .where(
+                c.project == project,
+                c.state.in_([state.value for state in states.OPEN]),
+                c.kind != ChangeKind.OVERLAY.value,
+            )
         ).scalar_one()
         if held >= allowed:
             raise QuotaError(
@@ -544,6 +626,13 @@ class Changes:
                 f'no server has been seen to answer at checkpoint "{change.checkpoint}"; point '
                 f'"{self._settings.checkpoints[change.checkpoint].alias}" to a bundle and start a server'
             )
+        if change.kind is ChangeKind.OVERLAY:
+            if not revised_lanes(last.answer, change.bundle, self._bundles):
+                raise InvalidError(
+                    f"{change.bundle[7:19]} is no revision of the overlay of what answers at checkpoint "
+                    f'"{change.checkpoint}": its forests, features or policy differ; draft a TEST of it'
+                )
+            return
         if change.kind is ChangeKind.RELEASE and all(lane.bundle == change.bundle for lane in last.answer):
             raise InvalidError(
                 f'{change.bundle_name} {change.bundle[7:19]} answers at checkpoint "{change.checkpoint}" '
@@ -558,6 +647,16 @@ class Changes:
         )
         if found:
             raise InvalidError("; ".join(found))
+
+    def _was_judged(self, change: ChangeRequest) -> bool:
+        """Whether the learning gate's verdict in the bundle's own lineage is to promote it.
+
+        Under a standing permission that stands in for a TEST: the RELEASE is measured in the shadow as well,
+        and approved by a person.
+        """
+        lineage = self._bundles.detail(PLATFORM, change.bundle).lineage
+        verdict = (lineage.get("metrics") or {}).get(VERDICT) or {}
+        return bool(verdict.get("decision") == "promote")
 
     def _passed_test(self, connection: Connection, change: ChangeRequest) -> str:
         """The TEST that a RELEASE follows. Raises InvalidError with what is missing."""
@@ -650,6 +749,11 @@ _OPERATIONS: builtins.list[str] = [
     "withdraw",
     "rollback",
 ]
+
+
+def _instead(answer: Sequence[LaneSpec], bundles: Mapping[str, str]) -> tuple[LaneSpec, ...]:
+    """The same lanes with other bundles."""
+    return tuple(replace(lane, bundle=bundles.get(lane.bundle, lane.bundle)) for lane in answer)
 
 
 def _who(name: str) -> Who:

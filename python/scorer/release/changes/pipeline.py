@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from scorer.errors import ScorerError
 from scorer.release.calendar import Calendar, moment
-from scorer.release.changes import checks, rows
+from scorer.release.changes import checks, overlays, rows
 from scorer.release.changes.canary import Canary
 from scorer.release.changes.judging import Judging
 from scorer.release.changes.operations import Changes
+from scorer.release.changes.overlays import Overlays
+from scorer.release.changes.plan import CHECKS
 from scorer.release.errors import UnreachableError
 from scorer.release.lanes import recorded
 from scorer.release.model import (
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from scorer.release.bundles import Bundles
     from scorer.release.lanes.reconcile import Reconciler
+    from scorer.release.permissions import Permissions
     from scorer.release.readout import Readouts
     from scorer.release.settings import Settings
 
@@ -50,6 +53,7 @@ class Pipeline:
         calendar: Calendar,
         readouts: Readouts,
         reconciler: Reconciler,
+        permissions: Permissions,
         *,
         run_checks: Mapping[str, Callable[[checks.About], checks.Checked]] = checks.RUN,
         now: Callable[[], datetime] = utcnow,
@@ -62,9 +66,11 @@ class Pipeline:
         self._calendar = calendar
         self._readouts = readouts
         self._reconciler = reconciler
+        self._permissions = permissions
         self._now = now
         self._judging = Judging(store, settings, changes.ledger, readouts, now)
         self._canary = Canary(store, settings, changes, calendar, reconciler, self._judging, now)
+        self._overlays = Overlays(store, changes.ledger, bundles, calendar, permissions, reconciler, now)
 
     def advance(self, change: ChangeRequest, row: Any) -> None:
         """Does at most one step.
@@ -84,6 +90,8 @@ class Pipeline:
                 self._auditing(change, asked_to_finish=row.finish)
             case _S.READ_OUT:
                 self._read_out(change)
+            case _S.APPROVED | _S.RELEASED if change.kind is ChangeKind.OVERLAY:
+                self._overlays.advance(change)
             case _S.APPROVED | _S.RELEASED:
                 self._canary.advance(change, row.mark)
             case _:
@@ -92,7 +100,8 @@ class Pipeline:
     # --- before the shadow ---
 
     def _check(self, change: ChangeRequest) -> None:
-        if self._expired(change):
+        is_overlay = change.kind is ChangeKind.OVERLAY
+        if not is_overlay and self._expired(change):
             return
         with self._store.write() as connection:
             self._ledger.step(connection, change, "is done now", status="running")
@@ -104,6 +113,7 @@ class Pipeline:
             settings.alias,
             settings.p99_ms,
             self._bundles,
+            self._permissions.of(change.permission).max_shift if change.permission else None,
         )
         try:
             found = self._checks[change.step](about)
@@ -111,12 +121,23 @@ class Pipeline:
             raise
         except (ScorerError, OSError) as error:
             found = checks.Checked(False, str(error))
-        names = list(self._checks)
+        names = overlays.STEPS if is_overlay else tuple(CHECKS)
         with self._store.write() as connection:
             self._ledger.step(connection, change, found.words, status="done" if found.passed else "failed")
             if not found.passed:
                 message = f"{change.step} refuses it: {found.words}"
                 self._ledger.move(connection, change, "refused", PLATFORM, message, severity=Severity.ERROR)
+            elif change.step == names[-1] and is_overlay:
+                message = f"every check has passed ({found.words}); permitted by {change.permission}"
+                self._ledger.move(
+                    connection,
+                    change,
+                    "permitted",
+                    PLATFORM,
+                    message,
+                    step="release",
+                    approved_at=self._now(),
+                )
             elif change.step == names[-1]:
                 booking = self._calendar.of(connection, change.id)
                 until = f"waits for its slot, from {moment(booking.start)}" if booking else ""

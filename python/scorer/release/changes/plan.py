@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scorer.release.answers import Step
+from scorer.release.changes.overlays import STEPS
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ CHECKS = {
     "warm-up": "measures it against the checkpoint's promise",
 }
 """Steps of the state `checks`."""
+_OVERLAY = "compares how far it moves a score with what its permission allows"
 
 
 def stages_of(change: ChangeRequest, settings: Settings) -> tuple[Stage, ...]:
@@ -31,6 +33,12 @@ def stages_of(change: ChangeRequest, settings: Settings) -> tuple[Stage, ...]:
 
 def plan(change: ChangeRequest, settings: Settings) -> list[tuple[ChangeState, str, str]]:
     """Every step that a change goes through when nothing stands in its way."""
+    if change.kind is ChangeKind.OVERLAY:
+        return [
+            *((_S.CHECKS, name, CHECKS.get(name, _OVERLAY)) for name in STEPS),
+            (_S.APPROVED, "release", "waits for a release that is being completed"),
+            (_S.RELEASED, "full", "every server answers with it"),
+        ]
     steps = [(_S.CHECKS, name, words) for name, words in CHECKS.items()]
     steps += [
         (_S.BOOKED, "slot", "waits for its slot"),

@@ -65,7 +65,7 @@ def _moves() -> tuple[Move, ...]:
     ) -> Move:
         return Move(name, source, target, who, frozenset(effects), kind)
 
-    run, test, release = Who.PLATFORM, ChangeKind.TEST, ChangeKind.RELEASE
+    run, test, release, overlay = Who.PLATFORM, ChangeKind.TEST, ChangeKind.RELEASE, ChangeKind.OVERLAY
     away = (Effect.GIVE_BACK, Effect.UNOBSERVE)
     moves = [
         m("submit", _S.DRAFT, _S.CHECKS, Who.AUTHOR, Effect.BOOK),
@@ -84,6 +84,13 @@ def _moves() -> tuple[Move, ...]:
         m("changed outside", _S.RELEASED, _S.ROLLED_BACK, run, kind=release),
         m("rollback", _S.RELEASED, _S.ROLLED_BACK, Who.AUTHOR, Effect.RESTORE, kind=release),
         m("rollback", _S.DONE, _S.ROLLED_BACK, Who.AUTHOR, Effect.RESTORE, kind=release),
+        m("permitted", _S.CHECKS, _S.APPROVED, run, kind=overlay),
+        m("refused", _S.APPROVED, _S.REJECTED, run, kind=overlay),
+        m("expire", _S.APPROVED, _S.EXPIRED, run, kind=overlay),
+        m("release", _S.APPROVED, _S.RELEASED, run, Effect.ANSWER, kind=overlay),
+        m("completed", _S.RELEASED, _S.DONE, run, kind=overlay),
+        m("rollback", _S.RELEASED, _S.ROLLED_BACK, Who.AUTHOR, Effect.RESTORE, kind=overlay),
+        m("rollback", _S.DONE, _S.ROLLED_BACK, Who.AUTHOR, Effect.RESTORE, kind=overlay),
     ]
     moves += [
         m("expire", source, _S.EXPIRED, run, *away)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scorer.release.fleet.calls import Fleet
-from scorer.release.fleet.members import BrokenGlass, CheckpointStatus, Member, MemberStatus
+from scorer.release.fleet.members import BrokenGlass, CheckpointStatus, Member, MemberStatus, StaleError
 from scorer.release.fleet.statuses import Parallel, Spread, Statuses
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "MemberStatus",
     "Parallel",
     "Spread",
+    "StaleError",
     "Statuses",
 ]

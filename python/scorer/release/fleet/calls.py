@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from scorer.release.errors import NotFoundError, PlatformError, RefusedError, StaleError, UnreachableError
-from scorer.release.fleet.members import BrokenGlass, CheckpointStatus, Member, MemberStatus
+from scorer.release.errors import NotFoundError, PlatformError, RefusedError, UnreachableError
+from scorer.release.fleet.members import BrokenGlass, CheckpointStatus, Member, MemberStatus, StaleError
 from scorer.release.model import LaneSpec
 from scorer.v1 import control_pb2 as pb
 from scorer.v1 import control_pb2_grpc

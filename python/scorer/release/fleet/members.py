@@ -8,7 +8,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from scorer.release.errors import UnreachableError
 from scorer.release.model import LaneSpec
+
+
+class StaleError(UnreachableError):
+    """A server's lane table has been replaced since its status was read; read it again and decide anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,9 @@ class Alerts:
         }
         if glass is None:
             self._audit.append(connection, PLATFORM, "lanes.found", checkpoint, details=details)
-            self._log("warning", "lanes_found", checkpoint=checkpoint, server=server)
+            is_first = made is not None and made.revision == 1
+            level = "info" if is_first else "warning"
+            self._log(level, "lanes_found", checkpoint=checkpoint, server=server)
             return
         details |= {"by": glass.by, "reason": glass.reason, "at": glass.at.isoformat()}
         self._audit.append(connection, PLATFORM, "lanes.break-glass", checkpoint, details=details)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select, update
 
 from scorer.errors import ScorerError
-from scorer.release.errors import PlatformError, StaleError, UnreachableError
-from scorer.release.fleet import Parallel, Spread, Statuses
+from scorer.release.errors import PlatformError, UnreachableError
+from scorer.release.fleet import Parallel, Spread, StaleError, Statuses
 from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.model import PLATFORM, LaneSpec, RecordedTable

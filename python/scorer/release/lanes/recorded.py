@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 
 from scorer.release.changes.states import OBSERVED
-from scorer.release.model import LaneSpec, RecordedTable
+from scorer.release.model import ChangeKind, ChangeState, LaneSpec, RecordedTable
 from scorer.release.store import tables as t
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ DECIDING = (FOUND, BREAK_GLASS, STAGE, RELEASE, ROLLBACK)
 """Causes that decide which release answers: a revision of its overlay does not."""
 
 _TINY = 1e-9
+_PORTION = 100
+"""Decisions read at once to find the one before the present."""
 
 
 def same_answer(a: Sequence[LaneSpec], b: Sequence[LaneSpec]) -> bool:
@@ -129,6 +132,7 @@ def record(
     observe: Sequence[LaneSpec] | None = None,
     alias: str | None = None,
     alias_from: str | None = None,
+    restores: int | None = None,
 ) -> RecordedTable | None:
     """Records the table from now on; the newest one where nothing would differ. None: nothing is known yet.
 
@@ -144,6 +148,7 @@ def record(
         observe: None: of the changes that are in the shadow now.
         alias: the digest that the registry's alias is to point to afterwards.
         alias_from: ... provided that it points to this one then.
+        restores: Of a rollback: the revision whose answer lanes it restores.
     """
     last = newest(connection, checkpoint)
     if answer is None:
@@ -166,6 +171,7 @@ def record(
         "alias": alias,
         "alias_from": alias_from,
         "alias_done": alias is None,
+        "restores": restores,
     }
     done = connection.execute(insert(t.recorded_tables).values(**values).returning(t.recorded_tables))
     return table(done.one())
@@ -218,12 +224,51 @@ def sampling(connection: Connection, settings: Settings, checkpoint: str) -> tup
 
 def before_release(connection: Connection, checkpoint: str, change: str) -> RecordedTable | None:
     """The table before a change answered anything: where its rollback goes."""
-    found = None
-    for each in reversed(history(connection, checkpoint)):
-        if each.change == change and each.cause in (STAGE, RELEASE):
-            return found
-        found = each
-    return None
+    r = t.recorded_tables.c
+    first = connection.scalar(
+        select(func.min(r.revision)).where(
+            r.checkpoint == checkpoint, r.change == change, r.cause.in_([STAGE, RELEASE])
+        )
+    )
+    if first is None:
+        return None
+    row = connection.execute(
+        select(t.recorded_tables)
+        .where(r.checkpoint == checkpoint, r.revision < first)
+        .order_by(r.revision.desc())
+        .limit(1)
+    ).first()
+    return table(row) if row else None
+
+
+def with_latest_overlays(
+    connection: Connection, checkpoint: str, answer: Sequence[LaneSpec]
+) -> tuple[LaneSpec, ...]:
+    """The same lanes, each bundle at the latest published revision of its overlay that still stands."""
+    return tuple(
+        replace(lane, bundle=_latest_overlay(connection, checkpoint, lane.bundle)) for lane in answer
+    )
+
+
+def _latest_overlay(connection: Connection, checkpoint: str, bundle: str) -> str:
+    c = t.changes.c
+    seen = {bundle}
+    while True:
+        following = connection.execute(
+            select(c.bundle)
+            .where(
+                c.before == bundle,
+                c.checkpoint == checkpoint,
+                c.kind == ChangeKind.OVERLAY.value,
+                c.state.in_([ChangeState.RELEASED.value, ChangeState.DONE.value]),
+            )
+            .order_by(c.number.desc())
+            .limit(1)
+        ).scalar()
+        if following is None or following in seen:
+            return bundle
+        seen.add(following)
+        bundle = following
 
 
 def deciding(connection: Connection, checkpoint: str) -> RecordedTable | None:
@@ -239,18 +284,46 @@ def deciding(connection: Connection, checkpoint: str) -> RecordedTable | None:
 
 
 def earlier(connection: Connection, checkpoint: str) -> RecordedTable | None:
-    """The answer before the one in force, as if what was rolled back had never been; None: there is none.
+    """The answer before the present release, as if what was rolled back had never been; None: there is none.
 
-    So a second rollback goes one further back, and never returns to what the first one left.
+    So a second rollback goes one further back, and never returns to what the first one left. Only tables
+    that decide which release answers are read, newest first and in portions: revisions of overlays, which
+    come every few minutes, are none of them.
     """
+    r = t.recorded_tables.c
+    limit = _PORTION
+    while True:
+        rows = connection.execute(
+            select(t.recorded_tables)
+            .where(r.checkpoint == checkpoint, r.cause.in_(DECIDING))
+            .order_by(r.revision.desc())
+            .limit(limit)
+        ).all()
+        stack, is_whole = _decisions(rows[::-1])
+        if len(rows) < limit:
+            return stack[-2] if len(stack) > 1 else None
+        if is_whole and len(stack) > 1:
+            return stack[-2]
+        limit *= 4
+
+
+def _decisions(rows: Sequence[Any]) -> tuple[list[RecordedTable], bool]:
+    """What was decided and not rolled back, oldest first; whether no rollback reached beyond these rows."""
     stack: list[RecordedTable] = []
-    for each in reversed(history(connection, checkpoint)):
+    is_whole = True
+    for row in rows:
+        each = table(row)
         if each.cause == ROLLBACK:
-            while stack and not same_answer(stack[-1].answer, each.answer):
+            while stack and not (
+                stack[-1].revision <= row.restores
+                if row.restores is not None
+                else same_answer(stack[-1].answer, each.answer)
+            ):
                 stack.pop()
+            is_whole = is_whole and bool(stack)
         elif stack and each.cause == RELEASE and each.change == stack[-1].change:
             stack[-1] = each
-        elif each.cause in (FOUND, BREAK_GLASS, STAGE, RELEASE) and not (
+        elif not (
             stack
             and (
                 same_answer(stack[-1].answer, each.answer)
@@ -258,7 +331,7 @@ def earlier(connection: Connection, checkpoint: str) -> RecordedTable | None:
             )
         ):
             stack.append(each)
-    return stack[-2] if len(stack) > 1 else None
+    return stack, is_whole
 
 
 def _plain(lane: LaneSpec) -> dict[str, Any]:

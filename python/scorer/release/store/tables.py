@@ -156,12 +156,15 @@ changes = Table(
     Column("retry_at", Instant),
     Column("request_key", Words),  # what the caller named the request that drafted it, and what it asked for
     Column("request_hash", Text),
+    Column("evidence", Json),  # what a learning loop bases it on
+    Column("permission", Words, index=True),  # the standing permission that it was submitted under
     UniqueConstraint("created_by", "request_key"),
     Index(None, "project", "state"),
     Index(None, "project", "number"),
     Index(None, "checkpoint", "state"),
     Index(None, "state"),
     Index(None, "bundle"),
+    Index(None, "before"),
     sqlite_autoincrement=True,
 )
 
@@ -289,6 +292,26 @@ recorded_tables = Table(
     Column("alias", Words),  # the digest that the registry's alias is to point to, once
     Column("alias_from", Words),  # ... provided that it points here now; NULL: wherever it points
     Column("alias_done", Boolean, nullable=False, default=True),
+    Column("restores", Integer),  # of a rollback: the revision whose answer lanes it restores
+)
+
+permissions = Table(  # what may be submitted without a person
+    "permissions",
+    metadata,
+    Column("id", Words, primary_key=True),
+    Column("project", ForeignKey("projects.name"), nullable=False, index=True),
+    Column("checkpoint", Words, nullable=False),
+    Column("kind", Words, nullable=False),
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("per_hour", Integer, nullable=False),
+    Column("max_shift", Float, nullable=False),  # log-odds
+    Column("reason", Words, nullable=False),
+    Column("granted_by", Words, nullable=False),
+    Column("granted_at", Instant, nullable=False),
+    Column("expires_at", Instant, nullable=False),
+    Column("revoked_by", Words),
+    Column("revoked_at", Instant),
+    Index(None, "user", "checkpoint"),
 )
 
 member_lanes = Table(  # what each server was last known to have, by the number of a recorded table

@@ -17,6 +17,7 @@ from scorer.web.api import calendar as calendar_api
 from scorer.web.api import changes as changes_api
 from scorer.web.api import checkpoints as checkpoints_api
 from scorer.web.api import docs, events, health, notifications, problems, projects, readouts, words
+from scorer.web.api import permissions as permissions_api
 
 if TYPE_CHECKING:
     from scorer.release.open import PlatformServices
@@ -60,6 +61,7 @@ def create(platform: PlatformServices, *, sessions: Sessions | None) -> FastAPI:
         checkpoints_api,
         calendar_api,
         changes_api,
+        permissions_api,
         events,
         readouts,
         notifications,

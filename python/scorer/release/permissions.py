@@ -1,0 +1,271 @@
+"""Standing permissions: what a learning loop may submit at a checkpoint, and within which bounds.
+
+An owner grants one to a user for a time. It is listed, audited and revocable, and a freeze stops what it
+permits.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, insert, select, update
+
+from scorer.release.calendar import moment
+from scorer.release.errors import ConflictError, InvalidError, NotAllowedError, NotFoundError, QuotaError
+from scorer.release.model import Actor, ChangeKind, Role, StandingPermission
+from scorer.release.store import Store, utcnow
+from scorer.release.store import tables as t
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from scorer.release.access import Access
+    from scorer.release.audit import Audit
+    from scorer.release.calendar import Calendar
+
+_DAYS = 366
+_MOST_PER_HOUR = 60
+_MOST_SHIFT = 10.0
+_REASON = 2000
+
+
+class Permissions:
+    """Grants, and the check of what is submitted under them.
+
+    Args:
+        store: Where they are kept.
+        access: Who is an owner.
+        audit: Every grant and every end of one is an entry.
+        calendar: Knows the checkpoints.
+        now: The time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        access: Access,
+        audit: Audit,
+        calendar: Calendar,
+        *,
+        now: Callable[[], datetime] = utcnow,
+    ) -> None:
+        self._store = store
+        self._access = access
+        self._audit = audit
+        self._calendar = calendar
+        self._now = now
+
+    def grant(
+        self,
+        actor: Actor,
+        project: str,
+        *,
+        kind: ChangeKind,
+        checkpoint: str,
+        user: str,
+        days: float,
+        reason: str,
+        per_hour: int = 12,
+        max_shift: float = 1.0,
+    ) -> StandingPermission:
+        """Let a user submit changes of a kind at a checkpoint for some time.
+
+        Args:
+            actor: An owner of the project.
+            project: Whose changes.
+            kind: Of the changes. A TEST or RELEASE with evidence is submitted under it, and a RELEASE is
+                approved by a person as ever; a revision of an overlay is published under it.
+            checkpoint: Where.
+            user: A member of the project, usually the loop's own user.
+            days: Until it expires; above 0, at most 366.
+            reason: Kept with it.
+            per_hour: Changes that may be submitted within an hour; 1 to 60.
+            max_shift: Of an overlay: the largest offset that it may give an action, in log-odds; above 0, at
+                most 10.
+
+        Raises:
+            NotAllowedError: The actor is no owner.
+            InvalidError: A bound is out of range, or the user is no modeler of the project.
+        """
+        self._access.require(actor, Role.OWNER, project)
+        self._calendar.checkpoint(checkpoint)
+        self._check(days, per_hour, max_shift, reason)
+        at = self._now()
+        values = {
+            "id": f"sp_{secrets.token_hex(8)}",
+            "project": project,
+            "checkpoint": checkpoint,
+            "kind": ChangeKind(kind).value,
+            "user": user,
+            "per_hour": per_hour,
+            "max_shift": float(max_shift),
+            "reason": reason.strip(),
+            "granted_by": actor.user,
+            "granted_at": at,
+            "expires_at": at + timedelta(days=days),
+        }
+        with self._store.write() as connection:
+            m = t.members.c
+            role = connection.scalar(select(m.role).where(m.project == project, m.user == user))
+            if role is None or Role(role) is Role.VIEWER:
+                raise InvalidError(
+                    f'"{user}" is no modeler of project {project}; make that user a member first'
+                )
+            p = t.projects.c
+            allowed = connection.scalar(select(p.checkpoints).where(p.name == project))
+            if allowed and checkpoint not in allowed:
+                raise InvalidError(
+                    f'project "{project}" brings no models to checkpoint "{checkpoint}", only to '
+                    f"{', '.join(allowed)}; choose one of them"
+                )
+            connection.execute(insert(t.permissions).values(**values))
+            details = {
+                name: value.isoformat() if isinstance(value, datetime) else value
+                for name, value in values.items()
+                if name not in ("id", "project", "granted_at", "granted_by")
+            }
+            self._audit.append(
+                connection, actor, "permission.grant", str(values["id"]), project=project, details=details
+            )
+            return _permission(_row(connection, str(values["id"])))
+
+    def revoke(self, actor: Actor, permission: str, *, reason: str) -> StandingPermission:
+        """End a permission now; what was submitted under it and is not released yet is rejected.
+
+        Raises:
+            NotAllowedError: The actor is no owner of its project.
+            ConflictError: It has been revoked already.
+        """
+        if not reason.strip() or len(reason) > _REASON:
+            raise InvalidError(f"a reason of 1 to {_REASON} letters is kept with it; say why")
+        with self._store.read() as connection:
+            found = _permission(_row(connection, permission))
+        self._access.require(actor, Role.OWNER, found.project)
+        with self._store.write() as connection:
+            p = t.permissions.c
+            done = connection.execute(
+                update(t.permissions)
+                .where(p.id == permission, p.revoked_at.is_(None))
+                .values(revoked_at=self._now(), revoked_by=actor.user)
+            )
+            if not done.rowcount:
+                raise ConflictError(f"{permission} has been revoked already")
+            self._audit.append(
+                connection,
+                actor,
+                "permission.revoke",
+                permission,
+                project=found.project,
+                details={"reason": reason.strip()},
+            )
+            return _permission(_row(connection, permission))
+
+    def list(self, actor: Actor, project: str) -> Sequence[StandingPermission]:
+        """All permissions of a project, newest first, expired and revoked ones too."""
+        self._access.require(actor, Role.VIEWER, project)
+        p = t.permissions.c
+        with self._store.read() as connection:
+            rows = connection.execute(
+                select(t.permissions).where(p.project == project).order_by(p.granted_at.desc(), p.id)
+            )
+            return [_permission(row) for row in rows]
+
+    # --- inside a transaction ---
+
+    def demand(
+        self, connection: Connection, *, project: str, kind: ChangeKind, checkpoint: str, user: str
+    ) -> StandingPermission:
+        """Return the permission that covers this, or raise NotAllowedError with the remedy."""
+        p, now = t.permissions.c, self._now()
+        row = connection.execute(
+            select(t.permissions)
+            .where(
+                p.project == project,
+                p.kind == kind.value,
+                p.checkpoint == checkpoint,
+                p.user == user,
+                p.revoked_at.is_(None),
+                p.expires_at > now,
+            )
+            .order_by(p.expires_at.desc())
+            .limit(1)
+        ).first()
+        if row is None:
+            raise NotAllowedError(
+                f'{user} has no standing permission for changes of kind "{kind}" at checkpoint '
+                f'"{checkpoint}"; an owner of project {project} can grant one '
+                "(`scorer change permission grant`)"
+            )
+        return _permission(row)
+
+    def spend(self, connection: Connection, permission: StandingPermission) -> None:
+        """Raise QuotaError where as many changes as permitted were submitted within the last hour."""
+        c, since = t.changes.c, self._now() - timedelta(hours=1)
+        count = connection.scalar(
+            select(func.count())
+            .select_from(t.changes)
+            .where(c.permission == permission.id, c.created_at > since)
+        )
+        if (count or 0) >= permission.per_hour:
+            raise QuotaError(
+                f"{permission.id} permits {permission.per_hour} changes an hour, and {count} were submitted; "
+                "wait, or ask an owner for a higher rate"
+            )
+
+    def holds(self, connection: Connection, permission: str | None) -> str:
+        """Why a permission no longer covers what was submitted under it; empty: it does."""
+        if permission is None:
+            return ""
+        row = _row(connection, permission)
+        if row.revoked_at is not None:
+            return f"{permission} was revoked by {row.revoked_by} at {moment(row.revoked_at)}"
+        if row.expires_at <= self._now():
+            return f"{permission} expired at {moment(row.expires_at)}"
+        return ""
+
+    def of(self, permission: str) -> StandingPermission:
+        """One permission by its id. Raises NotFoundError."""
+        with self._store.read() as connection:
+            return _permission(_row(connection, permission))
+
+    def _check(self, days: float, per_hour: int, max_shift: float, reason: str) -> None:
+        if not 0 < days <= _DAYS:
+            raise InvalidError(
+                f"days is {days:g}; a permission lasts for more than 0 and at most {_DAYS} days"
+            )
+        if not 1 <= per_hour <= _MOST_PER_HOUR:
+            raise InvalidError(f"per_hour is {per_hour}; it is a whole number from 1 to {_MOST_PER_HOUR}")
+        if not 0 < max_shift <= _MOST_SHIFT:
+            raise InvalidError(
+                f"max_shift is {max_shift:g}; it is in log-odds, above 0 and at most {_MOST_SHIFT:g}"
+            )
+        if not reason.strip() or len(reason) > _REASON:
+            raise InvalidError(f"a reason of 1 to {_REASON} letters is kept with it; say why")
+
+
+def _row(connection: Connection, permission: str) -> Any:
+    row = connection.execute(select(t.permissions).where(t.permissions.c.id == permission)).first()
+    if row is None:
+        raise NotFoundError(f'there is no standing permission "{permission}"; list those of the project')
+    return row
+
+
+def _permission(row: Any) -> StandingPermission:
+    return StandingPermission(
+        id=row.id,
+        project=row.project,
+        checkpoint=row.checkpoint,
+        kind=ChangeKind(row.kind),
+        user=row.user,
+        per_hour=row.per_hour,
+        max_shift=row.max_shift,
+        reason=row.reason,
+        granted_by=row.granted_by,
+        granted_at=row.granted_at,
+        expires_at=row.expires_at,
+        revoked_by=row.revoked_by,
+        revoked_at=row.revoked_at,
+    )

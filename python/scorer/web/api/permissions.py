@@ -1,0 +1,38 @@
+"""Standing permissions: what a learning loop may submit without a person."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from scorer.release.model import StandingPermission
+from scorer.release.requests import NewPermission, WithReason
+from scorer.web.api.problems import refusals
+from scorer.web.api.security import By
+from scorer.web.api.values import ProjectPath
+
+router = APIRouter(tags=["permissions"])
+
+PermissionPath = Annotated[
+    str,
+    Path(alias="permission", pattern=r"^sp_[0-9a-f]{16}$", description="Its id, for instance sp_2f6b...."),
+]
+
+
+@router.get("/projects/{project}/permissions")
+def list_permissions(by: By, project: ProjectPath) -> list[StandingPermission]:
+    """All standing permissions of a project, newest first, expired and revoked ones too."""
+    return list(by.service.permissions.list(by.actor, project))
+
+
+@router.post("/projects/{project}/permissions", status_code=201)
+def grant_permission(by: By, project: ProjectPath, body: NewPermission) -> StandingPermission:
+    """Owners: let a user submit changes of a kind at a checkpoint, for a time and within bounds; audited."""
+    return by.service.permissions.grant(by.actor, project, **dict(body))
+
+
+@router.post("/permissions/{permission}/revoke", responses=refusals(409))
+def revoke_permission(by: By, permission: PermissionPath, body: WithReason) -> StandingPermission:
+    """Owners: end a standing permission now; audited."""
+    return by.service.permissions.revoke(by.actor, permission, reason=body.reason)
