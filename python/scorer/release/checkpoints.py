@@ -70,6 +70,18 @@ class Checkpoints:
         self._calendar.checkpoint(checkpoint)
         return self._view(checkpoint, self._statuses())
 
+    def servers(self) -> Sequence[str]:
+        """The names of the fleet's servers; asks nobody."""
+        return [member.name for member in self._fleet.members]
+
+    def kind(self, checkpoint: str) -> str:
+        """`score` or `action`, as the servers' latest statuses have it; empty: none has reported it yet."""
+        self._calendar.checkpoint(checkpoint)
+        for status in self._statuses().values():
+            if own := (status.checkpoints or {}).get(checkpoint):
+                return own.kind
+        return ""
+
     def history(self, actor: Actor, checkpoint: str, *, limit: int = 100) -> Sequence[RecordedTable]:
         """Recorded tables, newest first."""
         self._calendar.checkpoint(checkpoint)

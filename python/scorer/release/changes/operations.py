@@ -32,6 +32,7 @@ from scorer.release.lanes import recorded
 from scorer.release.model import (
     PLATFORM,
     Actor,
+    ChangeEvent,
     ChangeKind,
     ChangeRequest,
     ChangeState,
@@ -470,6 +471,42 @@ class Changes:
         against = found.before or (recorded.main_lane(last.answer).bundle if last and last.answer else None)
         return ChangeDetail(found, steps, events, gates, booking, self._diff(actor, found, against), allowed)
 
+    def summary(self, actor: Actor, change: str) -> ChangeRequest:
+        """A change request without its steps, events, gates and differences: one query."""
+        return self._see(actor, change)
+
+    def several(self, actor: Actor, changes: Sequence[str]) -> Sequence[ChangeRequest]:
+        """Those of the named change requests that the actor may see, as they are named: one query."""
+        query = select(t.changes).where(t.changes.c.id.in_(changes))
+        with self._store.read() as connection:
+            found = {row.id: rows.change(row) for row in connection.execute(query)}
+        return [
+            found[name]
+            for name in changes
+            if name in found and (actor.admin or found[name].project in actor.roles)
+        ]
+
+    def events(
+        self, actor: Actor, change: str, *, after: int = 0, limit: int = 500
+    ) -> tuple[ChangeState, Sequence[ChangeEvent]]:
+        """The state of a change request, and its events after one of them, oldest first: two queries.
+
+        Args:
+            actor: Who asks.
+            change: Its id.
+            after: Id of the last event that is known already.
+            limit: Most events of one answer.
+        """
+        e = t.change_events.c
+        with self._store.read() as connection:
+            found = rows.load(connection, change)
+            events = connection.execute(
+                select(t.change_events).where(e.change == change, e.id > after).order_by(e.id).limit(limit)
+            ).all()
+        if not (actor.admin or found.project in actor.roles):
+            raise _unknown(change)
+        return found.state, [rows.event(row) for row in events]
+
     def list(
         self,
         actor: Actor,
@@ -509,7 +546,7 @@ class Changes:
             self._access.require(actor, Role.VIEWER, found.project)
         except PlatformError:
             # Another project's change is not even said to exist.
-            raise NotFoundError(f'there is no change request "{change}"; list those there are') from None
+            raise _unknown(change) from None
         return found
 
     def _authorise(
@@ -749,6 +786,10 @@ _OPERATIONS: builtins.list[str] = [
     "withdraw",
     "rollback",
 ]
+
+
+def _unknown(change: str) -> NotFoundError:
+    return NotFoundError(f'there is no change request "{change}"; list those there are')
 
 
 def _instead(answer: Sequence[LaneSpec], bundles: Mapping[str, str]) -> tuple[LaneSpec, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -60,35 +60,47 @@ def build(
     )
 
 
+_COMMON_FIRST: Mapping[str, Callable[[Evidence], Figure]] = {
+    "execution": times.execution,
+    "data-load": times.data_load,
+    "latency": times.latency,
+}
+_OF_SCORES: Mapping[str, Callable[[Evidence], Figure]] = {
+    "scores": scores.histogram,
+    "score-cdf": scores.cdf,
+    "score-score": scores.against,
+}
+_OF_ACTIONS: Mapping[str, Callable[[Evidence], Figure]] = {
+    "actions": choices.shares,
+    "rewards": choices.rewards,
+    "propensities": choices.propensities,
+}
+_COMMON_LAST: Mapping[str, Callable[[Evidence], Figure]] = {
+    "flips": choices.flips,
+    "drops": coverage.drops,
+    "coverage": coverage.coverage,
+}
+
+
+def _drawn_by(kind: str) -> dict[str, Callable[[Evidence], Figure]]:
+    """By name, in the order of a page: what draws the figures of a kind of bundle."""
+    return {**_COMMON_FIRST, **(_OF_ACTIONS if kind == "action" else _OF_SCORES), **_COMMON_LAST}
+
+
+def figure_names(evidence: Evidence) -> list[str]:
+    """The names of the figures that there are, in the order of a page."""
+    return list(_drawn_by(evidence.kind))
+
+
+def figure(evidence: Evidence, name: str) -> Figure:
+    """Draw one figure; its name is one of `figure_names`."""
+    drawn = _drawn_by(evidence.kind)[name](evidence)
+    return drawn if len(evidence.shadow) else replace(drawn, words="Nothing has been observed yet.")
+
+
 def figures(evidence: Evidence) -> tuple[Figure, ...]:
     """All figures, in the order of a page."""
-    drawn = _figures(evidence)
-    if len(evidence.shadow):
-        return drawn
-    return tuple(replace(figure, words="Nothing has been observed yet.") for figure in drawn)
-
-
-def _figures(evidence: Evidence) -> tuple[Figure, ...]:
-    common = (
-        times.execution(evidence),
-        times.data_load(evidence),
-        times.latency(evidence),
-        scores.histogram(evidence),
-        scores.cdf(evidence),
-        scores.against(evidence),
-        choices.flips(evidence),
-        coverage.drops(evidence),
-        coverage.coverage(evidence),
-    )
-    if evidence.kind != "action":
-        return common
-    return (
-        *common[:3],
-        choices.shares(evidence),
-        choices.rewards(evidence),
-        choices.propensities(evidence),
-        *common[6:],
-    )
+    return tuple(figure(evidence, name) for name in figure_names(evidence))
 
 
 def summary(evidence: Evidence) -> dict[str, Any]:

@@ -14,16 +14,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from scorer.release.gates.evidence import Evidence, Observed, empty
 from scorer.release.gates.measured import Measured, nothing
 from scorer.release.gates.metrics import measure
 from scorer.release.readout import parts
 from scorer.release.readout.load import Names, Where
+from scorer.release.store import micros
 from scorer.stats import distances
 from scorer.stats.proportions import independent_difference
 
 LANE = "canary"
+MOST = 500_000
+"""Decisions of a stage that are in memory at once."""
+_READ = ["lane", "bundle", "key", "at", "score", "label", "fallback", "exec_us", "load_us"]
 # What the model itself brought about; overload and the like are the server's.
 _OWN_FAULT = ("panic", "non_finite", "error", "breaker")
 _DISTANCES: dict[str, Callable[[Any, Any], float]] = {
@@ -54,19 +59,48 @@ def measure_canary(name: str, evidence: Evidence, against: str, minus: bool) -> 
     return Measured(_DISTANCES[name](binned.second, binned.first), len(model), chance=binned.null_psi)
 
 
-def answers(where: Where, bundle: str, names: Names) -> tuple[Observed, Observed]:
-    """The canary's decisions by this bundle, and those of other bundles, since a moment."""
+def answers(where: Where, bundle: str, names: Names) -> tuple[Observed, Observed, int]:
+    """The canary's decisions by this bundle, and those of other bundles, since a moment.
+
+    At most about `MOST` of both are read: beyond that, every n-th decision by its key. A share that is judged
+    on them has a standard error of at most 0.5 / sqrt(MOST), 0.07 points.
+
+    Returns:
+        Own decisions, other decisions, and n (1: all of them).
+    """
     own: list[dict[str, Any]] = []
     live: list[dict[str, Any]] = []
-    for server, part in where.parts():
-        table = parts.read(part, None, where.filters())
+    within = [(server, part) for server, part in where.parts() if _reaches(part, where.begin)]
+    count = sum(pq.read_metadata(part.path).num_rows for _, part in within)
+    thin = max(-(-count // MOST), 1)
+    for server, part in within:
+        table = parts.read(part, _READ, where.filters())
+        if thin > 1:
+            table = table.filter(pa.array(table["key"].to_numpy() % np.uint64(thin) == 0))
         lane, digest = (pc.cast(table[name], pa.string()) for name in ("lane", "bundle"))
         of_canary = pc.and_(pc.equal(lane, LANE), pc.equal(digest, bundle))
         for kept, mask in ((own, of_canary), (live, pc.not_equal(digest, bundle))):
             rows = table.filter(mask)
             if len(rows):
                 kept.append(_as_observed(rows, server, names))
-    return _joined(own, names), _joined(live, names)
+    return _joined(own, names), _joined(live, names), thin
+
+
+def _reaches(part: parts.Part, begin: int | None) -> bool:
+    """Whether a part has rows from a moment on, by the statistics in its footer."""
+    if begin is None:
+        return True
+    metadata = pq.read_metadata(part.path)
+    place = metadata.schema.names.index("at")
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(place).statistics
+        if statistics is None or not statistics.has_min_max or _micros(statistics.max) >= begin:
+            return True
+    return False
+
+
+def _micros(value: Any) -> int:
+    return value if isinstance(value, int) else micros(value)
 
 
 def _approve(evidence: Evidence) -> Measured:

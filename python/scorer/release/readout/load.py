@@ -178,21 +178,47 @@ def sample(where: Where, rows: Observed, most: int) -> list[dict[str, Any]]:
 
 
 def outcomes(
-    root: Path, checkpoint: str
+    root: Path,
+    checkpoint: str,
+    *,
+    kind: str | None = None,
+    keys: npt.NDArray[np.uint64] | None = None,
 ) -> dict[str, tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]]:
-    """Keys and values by kind: the highest revision counts, of equal ones the first."""
-    tables = [parts.read(part) for _, part in Where(root, checkpoint, parts.OUTCOMES).parts()]
+    """Keys and values by kind: the highest revision counts, of equal ones the first.
+
+    Args:
+        root: Where parts are.
+        checkpoint: Whose outcomes.
+        kind: This kind alone; None: all kinds.
+        keys: Of these decisions alone, so that memory is bounded by them and not by all outcomes of the
+            checkpoint; None: of all.
+    """
+    asked = []
+    if kind is not None:
+        asked.append(pc.field("kind") == kind)
+    if keys is not None:
+        asked.append(pc.field("key").isin(pa.array(np.unique(keys))))
+    filters = None if not asked else asked[0] if len(asked) == 1 else asked[0] & asked[1]
+    tables = [
+        table
+        for _, part in Where(root, checkpoint, parts.OUTCOMES).parts()
+        if len(table := parts.read(part, None, filters))
+    ]
     if not tables:
         return {}
-    table = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
-    kinds = pc.cast(table["kind"], pa.string()).to_numpy(zero_copy_only=False)
+    table = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries().combine_chunks()
+    encoded = table["kind"].combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    codes, kinds = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
     key, value = table["key"].to_numpy(), table["value"].to_numpy()
     order = np.lexsort((table["sequence"].to_numpy(), -table["revision"].to_numpy().astype(np.int64), key))
     found = {}
-    for kind in sorted(set(kinds.tolist())):
-        own = order[kinds[order] == kind]
-        keys, first = np.unique(key[own], return_index=True)
-        found[kind] = keys, value[own][first]
+    for name in sorted(kinds):
+        own = order[codes[order] == kinds.index(name)]
+        if len(own):
+            of, first = np.unique(key[own], return_index=True)
+            found[name] = of, value[own][first]
     return found
 
 

@@ -30,7 +30,7 @@ from scorer.release.model import (
     Role,
 )
 from scorer.release.readout import canary, keep, load, parts, recompute
-from scorer.release.readout.build import About, build
+from scorer.release.readout.build import About, build, figure, figure_names
 from scorer.release.readout.ingest import Collector
 from scorer.release.readout.schemas import Schemas
 from scorer.release.store import Store, instant, micros
@@ -117,9 +117,14 @@ class Readouts:
         blank = self._blank(change)
         names = load.Names()
         where = canary.since(self._parts, change.checkpoint, micros(since))
-        own, live = canary.answers(where, change.bundle, names)
+        own, live, thin = canary.answers(where, change.bundle, names)
+        notes = [f"one in {thin} decisions of the stage is judged"] if thin > 1 else []
         evidence = replace(
-            blank, shadow=load.renamed(own, names), control=load.renamed(live, names), parity=None
+            blank,
+            shadow=load.renamed(own, names),
+            control=load.renamed(live, names),
+            parity=None,
+            notes=notes,
         )
         specs = self._gates(change, evidence.kind)
         told = [spec for gate, spec in zip(read_all(specs), specs, strict=True) if gate.names.canary]
@@ -191,11 +196,21 @@ class Readouts:
         return build(about, cut, gates, verdict=found.verdict)
 
     def figure(self, actor: Actor, change: str, name: str) -> Figure:
-        """One figure of it."""
-        figures = {figure.name: figure for figure in self.readout(actor, change).figures}
-        if name not in figures:
-            raise NotFoundError(f'there is no figure "{name}" of {change}; there are {", ".join(figures)}')
-        return figures[name]
+        """One figure of a report; no other figure is drawn and no gate is evaluated for it."""
+        found = self._change(actor, change)
+        with self._store.read() as connection:
+            final = connection.execute(select(table.c.document).where(table.c.change == change)).scalar()
+        if final is not None:
+            known = {one.name: one for one in keep.restored(final).figures}
+            if name in known:
+                return known[name]
+            names = list(known)
+        else:
+            evidence = self._evidence(found)
+            names = figure_names(evidence)
+            if name in names:
+                return figure(evidence, name)
+        raise NotFoundError(f'there is no figure "{name}" of {change}; there are {", ".join(names)}')
 
     # --- inside ---
 
@@ -288,9 +303,10 @@ class Readouts:
         """With the outcomes as they are known now."""
         hours = self._settings.checkpoints[change.checkpoint].matured_hours
         mature = timedelta(hours=_MATURED_HOURS[evidence.kind] if hours is None else hours)
+        kind, keys = evidence.outcome, evidence.shadow.key
         return replace(
             evidence,
-            outcomes=load.outcomes(self._parts, change.checkpoint),
+            outcomes=load.outcomes(self._parts, change.checkpoint, kind=kind, keys=keys) if len(keys) else {},
             matured_before=micros(self._now() - mature),
         )
 

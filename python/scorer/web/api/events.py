@@ -18,6 +18,8 @@ from scorer.web.api.values import ChangePath
 router = APIRouter(tags=["changes"])
 
 _POLL_SECONDS = 0.25
+_MOST = 500
+"""Events of one answer."""
 _BEAT_SECONDS = 15.0
 _EVENT = TypeAdapter(ChangeEvent)
 
@@ -36,12 +38,11 @@ class Events(BaseModel):
 
 async def _since(by: Caller, change: str, after: int) -> Events:
     def read() -> Events:
-        detail = by.service.changes.get(by.actor, change)
-        found = sorted((event for event in detail.events if event.id > after), key=lambda event: event.id)
-        state = detail.change.state
-        return Events(
-            items=found, state=state, is_final=state.is_final, next=found[-1].id if found else after
-        )
+        state, events = by.service.changes.events(by.actor, change, after=after, limit=_MOST)
+        # Of a long history the rest follows in the next answer.
+        is_final = state.is_final and len(events) < _MOST
+        found = list(events)
+        return Events(items=found, state=state, is_final=is_final, next=found[-1].id if found else after)
 
     return await run_in_threadpool(read)
 

@@ -69,7 +69,7 @@ def create(here: Here, form: Posted) -> Response:
 @router.get("/changes/{change}/edit")
 def edit(here: Here, change: str) -> Response:
     """The form again, for a draft."""
-    return _form(here, _values(here.service.changes.get(here.actor, change).change), editing=change)
+    return _form(here, _values(here.service.changes.summary(here.actor, change)), editing=change)
 
 
 @router.post("/changes/{change}/edit")
@@ -114,7 +114,7 @@ def gates_of(here: Visit, checkpoint: str) -> tuple[GateSpec, ...]:
     if settings and settings.gates:
         return tuple(settings.gates)
     try:
-        kind = here.service.checkpoints.view(here.actor, checkpoint).kind
+        kind = here.service.checkpoints.kind(checkpoint)
     except PlatformError:
         kind = "score"
     return default_gates(kind)

@@ -54,7 +54,7 @@ def model(here: Here, digest: str) -> Response:
     """One of them."""
     full = digest if digest.startswith("sha256:") else f"sha256:{digest}"
     detail = here.service.bundles.detail(here.actor, full)
-    changes = [here.service.changes.get(here.actor, name).change for name in detail.info.changes[:20]]
+    changes = here.service.changes.several(here.actor, detail.info.changes[:20])
     return here.page(
         "model.html",
         detail=detail,
