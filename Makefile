@@ -78,7 +78,7 @@ $(VENV)/.extension: $(VENV)/.packages $(RUST_SOURCES) | cargo
 	@$(CHECKSUM) > $@
 
 .PHONY: demo
-demo: build ## The whole way through, on real or simulated transactions; options: make demo ARGS='--help'
+demo: build ## Train, serve, score, choose, swap in a minute or two; also learn and ship: make demo ARGS=--full
 	@'$(RUN)' -m examples.demo $(ARGS)
 
 .PHONY: test

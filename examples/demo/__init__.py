@@ -1,1 +1,1 @@
-"""The whole way through, once: data, training, bundles, registry, server, traffic, swap, log, report."""
+"""From data to decisions on one machine: train, publish, serve, score, choose, swap; then learn and ship."""

@@ -36,13 +36,17 @@ def demo(
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of every file written; default: demo-output.")
     ] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Go on: learn two generations, ship a model through the platform."),
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Run every step on small data.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of data and training.")] = 0,
 ) -> None:
-    """Train, publish, serve, replay and swap, end to end, on real or simulated transactions."""
+    """Train, publish, serve, score, choose and swap, on real or simulated transactions."""
     # Idle threads of the numeric libraries sleep instead of spinning; the libraries read this when they load.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from examples.demo.plan import HANDBOOK, ROUTING, DemoPlan, Places, default_input, project_root
+    from examples.demo.plan import HANDBOOK, ROUTING, DemoPlan, Paths, default_input, project_root
     from examples.demo.process import end_on_sigterm
     from examples.demo.run import run_demo
 
@@ -51,13 +55,13 @@ def demo(
     if not simulated:
         transactions = transactions or default_input(HANDBOOK)
         routing = routing or default_input(ROUTING)
-    places = Places(
+    paths = Paths(
         transactions=transactions,
         routing=routing,
         output=(output or project_root() / "demo-output").resolve(),
     )
     end_on_sigterm()
-    run_demo(places, DemoPlan.quick() if quick else DemoPlan.full(), seed)
+    run_demo(paths, DemoPlan.quick() if quick else DemoPlan.normal(), seed, full=full)
 
 
 if __name__ == "__main__":

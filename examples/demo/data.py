@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from examples.demo.narrate import Narrator
-from examples.demo.plan import DemoPlan, Places
+from examples.demo.output import Output
+from examples.demo.plan import DemoPlan, Paths
 from examples.fraud.features import features
 from examples.fraud.transactions import Transactions, read_transactions
 from examples.routing_log import RoutingLog, read_routing
@@ -23,7 +23,7 @@ class Data:
     Attributes:
         source: where the transactions come from, for people.
         transactions: all of them.
-        rows: their features.
+        rows: `[n, 15]` their features.
         routing: the real routing log, if there is one.
     """
 
@@ -33,43 +33,46 @@ class Data:
     routing: RoutingLog | None
 
     def summary(self) -> dict[str, Any]:
-        """For summary.json."""
-        made = self.transactions
+        """The entry of summary.json."""
+        table = self.transactions
         return {
             "source": self.source,
-            "transactions": len(made),
-            "first_day": made.date(0),
-            "last_day": made.date(made.days - 1),
-            "fraud_rate": float(made.fraud.mean()),
-            "digest": made.digest(),
+            "transactions": len(table),
+            "first_day": table.date(0),
+            "last_day": table.date(table.days - 1),
+            "fraud_rate": float(table.fraud.mean()),
+            "digest": table.digest(),
             "routing_attempts": len(self.routing) if self.routing else 0,
         }
 
 
-def obtain(places: Places, plan: DemoPlan, seed: int, narrator: Narrator) -> Data:
-    """Reads or simulates the transactions and computes their features; reads the routing log."""
-    if places.transactions is None:
+def obtain(paths: Paths, plan: DemoPlan, seed: int, output: Output) -> Data:
+    """Read or simulate the transactions, compute their features, read the routing log.
+
+    Raises:
+        DataError: a file cannot be read or lacks a column.
+    """
+    if paths.transactions is None:
         size = plan.simulated
-        with narrator.busy(
-            f"simulated {size.customers:,} customers, {size.terminals:,} terminals, {size.days} days"
-        ):
+        with output.busy("simulating transactions"):
             transactions = simulate_transactions(size, seed)
-        source = "simulated by this project"
+        source = f"simulated for {size.customers:,} customers and {size.terminals:,} terminals"
     else:
-        with narrator.busy(f"read {places.transactions}"):
-            transactions = read_transactions(places.transactions)
-        source = places.transactions.name
-    narrator.say(
-        f"{len(transactions):,} transactions, {transactions.date(0)} to"
-        f" {transactions.date(transactions.days - 1)}, {transactions.fraud.mean():.2%} fraud"
-    )
-    with narrator.busy("15 features per transaction"):
+        with output.busy(f"reading {paths.transactions}"):
+            transactions = read_transactions(paths.transactions)
+        source = f"from {paths.transactions.name}"
+    with output.busy("computing features"):
         rows = features(transactions)
+    output.line(
+        f"{len(transactions):,} transactions {source}, {transactions.date(0)} to"
+        f" {transactions.date(transactions.days - 1)}, {transactions.fraud.mean():.2%} fraud,"
+        " 15 features each"
+    )
     routing = None
-    if places.routing is not None:
-        routing = read_routing(places.routing)
-        narrator.say(
+    if paths.routing is not None:
+        routing = read_routing(paths.routing)
+        output.line(
             f"{len(routing):,} payment attempts over {len(routing.providers)} providers from"
-            f" {places.routing.name}, {routing.success.mean():.1%} successful"
+            f" {paths.routing.name}, {routing.success.mean():.1%} successful"
         )
     return Data(source, transactions, rows, routing)

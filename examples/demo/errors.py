@@ -1,4 +1,4 @@
-"""Why a demo stopped."""
+"""The demo's error."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from scorer.errors import ScorerError
 
 
 class DemoError(ScorerError):
-    """A step of the demo failed; the message says which and what to do."""
+    """A step of the demo failed; the message names the step, the reason and the remedy."""

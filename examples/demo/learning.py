@@ -1,41 +1,30 @@
-"""Two generations of learning on the running server: its own log in, a judged bundle out.
+"""Two generations of learning on the running server, by the commands of `scorer learn`.
 
-For each generation payments are served and logged, the log is joined with its
-outcomes, a candidate is trained on everything known so far, more payments are
-served, and those, which taught nobody, judge the candidate against what is
-live. The gate's verdict decides what is served next.
+For each generation, training traffic is served and logged, the log is joined with its outcomes, and a
+candidate is trained on everything known so far. Then evaluation traffic is served; it is not used for
+training and judges the candidate against the live bundle. The gate's verdict decides what is served next.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from examples.demo.errors import DemoError
 from examples.demo.models import Trained
-from examples.demo.narrate import Narrator
-from examples.demo.plan import DemoPlan, Places
-from examples.demo.process import ServerProcess
+from examples.demo.output import Output
+from examples.demo.plan import DemoPlan, Paths
+from examples.demo.process import ServerProcess, run_command, run_quietly
 from examples.demo.publish import EXPONENTS
 from examples.demo.traffic import AUTHORISE, Traffic
 from examples.simulators.task import authorise_task
 from scorer.control import client as control
-from scorer.durable import write_atomically
-from scorer.learn import experience_files, settings
-from scorer.learn.bundles import build_candidate
-from scorer.learn.experience import Experience, concatenate
-from scorer.learn.gate.judge import judge
-from scorer.learn.gate.publish import publish
-from scorer.learn.gate.verdict import Verdict
-from scorer.learn.gate.write import write_verdict
-from scorer.learn.join.joining import join
-from scorer.learn.report.history import history_page, read_runs
-from scorer.learn.training import Generation, fit
-from scorer.learn.training import Trained as Candidate
-from scorer.log import BundleShelf
+from scorer.learn import experience_files
+from scorer.learn.experience import concatenate
 from scorer.registry import Registry
 from scorer.v1 import control_pb2 as pb
 
@@ -48,158 +37,168 @@ class Learned:
 
     Attributes:
         number: from 1.
-        trained: the candidate.
-        verdict: what the gate decided.
-        digest: what is live after it.
-        judged: payments that judged.
+        trained_on: settled decisions that trained the candidate.
+        auc: of the candidate, out of fold.
+        decision: the gate's verdict: promote, mix or wait.
+        share: the candidate's share of the traffic where the verdict is to mix.
+        value: estimated authorisation rate of the candidate.
+        live_value: estimated authorisation rate of the live bundle.
+        difference: of both.
+        low: lower end of its 95 % interval; None where it has none.
+        high: upper end.
+        judged: payments of evaluation traffic.
+        reasons: the gate's.
+        live: digest that is live afterwards.
     """
 
     number: int
-    trained: Candidate
-    verdict: Verdict
-    digest: str
+    trained_on: int
+    auc: float
+    decision: str
+    share: float
+    value: float
+    live_value: float
+    difference: float
+    low: float | None
+    high: float | None
     judged: int
+    reasons: tuple[str, ...]
+    live: str
 
     def as_dict(self) -> dict[str, Any]:
-        """For summary.json."""
-        evidence = self.verdict.evidence
-        return {
-            "number": self.number,
-            "settled": int(self.trained.metrics["rows"]),
-            "auc": self.trained.metrics["auc"],
-            "tau": self.trained.weights.tau,
-            "decision": evidence.decision,
-            "share": evidence.share,
-            "difference": evidence.difference.model_dump(),
-            "value": evidence.value.model_dump(),
-            "live_value": evidence.live_value.model_dump(),
-            "judged": self.judged,
-            "reasons": list(evidence.reasons),
-            "live": self.digest,
-        }
+        """The entry of summary.json."""
+        return asdict(self)
 
 
 class Learning:
-    """Turns the loop on the demo's server."""
+    """Runs the learning loop on the demo's server.
+
+    Args:
+        paths: the run's files.
+        plan: sizes.
+        registry: that the server follows.
+        server: running.
+        trained: the first models with the log that trained them.
+        output: destination of the lines.
+    """
 
     def __init__(
         self,
-        places: Places,
+        paths: Paths,
         plan: DemoPlan,
         registry: Registry,
         server: ServerProcess,
         trained: Trained,
-        narrator: Narrator,
+        output: Output,
     ) -> None:
-        self._places, self._plan = places, plan
+        self._paths, self._plan = paths, plan
         self._registry, self._server = registry, server
-        self._narrator = narrator
-        self._task = authorise_task()
-        self._alias = f"{self._task.name}@live"
-        self._settings = settings.parse(write_settings(places.learn_settings, plan))
-        # The baseline's log is older than anything that the server decided.
+        self._output = output
+        self._alias = f"{authorise_task().name}@live"
+        self._config = ("--config", str(paths.learn_settings))
+        write_settings(paths.learn_settings, plan)
+        # The baseline's log is older than every decision of the server.
         self._before = trained.experience(time.time_ns() // 1_000_000)
 
     def run(self, traffic: Callable[[int], Traffic]) -> list[Learned]:
-        """Every generation, then the report over all of them.
+        """Run every generation, then write the page over all of them.
 
         Args:
-            traffic: makes the payments of part `i`, from 0; two parts are served per generation.
+            traffic: makes the payments of part `i`, from 0; each generation has two parts.
+
+        Raises:
+            DemoError: a command failed or the server ended.
         """
-        places = self._places
-        found = [self._generation(number, traffic) for number in range(GENERATIONS)]
-        page = history_page(read_runs(places.learning))
-        write_atomically(places.output / "learning.html", page.encode())
-        return found
+        learned = [self._generation(number, traffic) for number in range(GENERATIONS)]
+        page = self._paths.output / "learning.html"
+        run_quietly("learn", "report", str(self._paths.learning), "--output", str(page))
+        return learned
 
     def _generation(self, number: int, traffic: Callable[[int], Traffic]) -> Learned:
         name = f"generation-{number + 1}"
-        folder = self._places.learning / name
+        folder = self._paths.learning / name
         folder.mkdir(parents=True)
         live = Path(self._registry.show(self._alias).path)
-        self._serve(traffic(2 * number), "to learn from")
-        logged, notes = self._join()
-        training = concatenate([self._before, logged])
-        experience_files.write(training, folder / "training.parquet", notes)
-        with self._narrator.busy(f"candidate {number + 1} trained on {len(training):,} decisions"):
-            trained = fit(self._task, training, self._settings.train, Generation.of_bundle(live), notes=notes)
-            candidate = build_candidate(trained, folder / "candidate", f"demo-{name}")
-        self._say_training(trained)
-        judged = self._serve(traffic(2 * number + 1), "to judge it")
-        experience, notes = self._join()
-        file = folder / "experience.parquet"
-        experience_files.write(experience, file, notes)
-        verdict = self._judge(file, candidate.path, live, folder / "verdict")
-        done = publish(folder / "verdict", self._registry, self._alias, experience=file, by="demo")
-        if done.decision == "promote":
-            self._until_live(done.digest)
-        elif done.decision == "mix":
-            self._set_lanes(done.lanes, verdict.headline)
-        return Learned(number + 1, trained, verdict, self._registry.resolve(self._alias).digest, judged)
+        training, judging = folder / "training.parquet", folder / "experience.parquet"
+        self._serve(traffic(2 * number), "training traffic")
+        self._join(training)
+        experience = concatenate([self._before, experience_files.read(training)])
+        experience_files.write(experience, training, experience_files.read_notes(training))
+        with self._output.busy(f"training candidate {number + 1}"):
+            candidate = self._learn(
+                *("train", str(training), "--task", str(live), "--output", str(folder / "candidate")),
+                *("--run-id", f"demo-{name}", *self._config),
+            )
+        judged = self._serve(traffic(2 * number + 1), "evaluation traffic")
+        self._join(judging)
+        verdict = folder / "verdict"
+        with self._output.busy("judging the candidate against the live bundle"):
+            evidence = self._learn(
+                *("gate", str(judging), "--candidate", str(folder / "candidate"), "--live", str(live)),
+                *("--output", str(verdict), *self._config),
+            )
+        published = self._learn(
+            *("publish", str(verdict), "--experience", str(judging), "--by", "demo"),
+            *("--registry", str(self._paths.registry), "--alias", self._alias),
+        )
+        self._output.line(f"[bold]{_headline(verdict)}[/]")
+        if published["decision"] == "promote":
+            self._until_live(published["digest"])
+        elif published["decision"] == "mix":
+            lanes = [f"{alias.partition('@')[2]}={alias}:{share:g}" for alias, share in published["lanes"]]
+            run_quietly("lanes", AUTHORISE, *lanes, "--address", self._server.control, "--reason", "the gate")
+        difference = evidence["difference"]
+        return Learned(
+            number=number + 1,
+            trained_on=int(candidate["decisions"]["settled"]),
+            auc=float(candidate["out_of_fold"]["auc"]),
+            decision=str(evidence["decision"]),
+            share=float(evidence["share"]),
+            value=float(evidence["value"]["value"]),
+            live_value=float(evidence["live_value"]["value"]),
+            difference=float(difference["value"]),
+            low=difference["low"],
+            high=difference["high"],
+            judged=judged,
+            reasons=tuple(evidence["reasons"]),
+            live=self._registry.resolve(self._alias).digest,
+        )
 
     def _serve(self, traffic: Traffic, what: str) -> int:
         wanted = len(traffic.contexts)
-        with self._narrator.progress(f"payments {what}", wanted) as bar:
+        with self._output.progress(what, wanted) as reach:
             traffic.start()
             try:
                 while not traffic.finished:
                     traffic.check()
                     if not self._server.running:
-                        raise DemoError(f"the server died: {self._server.last_problem or 'no reason given'}")
-                    bar.reach(traffic.done)
-                    # Progress is looked at, not waited on: nothing depends on how long this is.
+                        raise DemoError(f"the server ended: {self._server.last_problem or 'no reason given'}")
+                    reach(traffic.done)
+                    # Progress is polled; nothing depends on the length of this pause.
                     time.sleep(0.02)
             finally:
                 traffic.stop()
-            bar.reach(traffic.done)
         rate = float(traffic.answers.authorised[: traffic.done].mean())
-        self._narrator.say(f"{traffic.done:,} payments served {what}: {rate:.1%} authorised")
+        self._output.line(f"{what}: {traffic.done:,} payments, {rate:.1%} authorised")
         return traffic.done
 
-    def _join(self) -> tuple[Experience, dict[str, Any]]:
-        section = self._settings.join
-        joined = join(
-            self._places.decisions,
-            BundleShelf([self._places.registry]),
-            section,
-            as_of_ms=time.time_ns() // 1_000_000,
-            checkpoint=AUTHORISE,
+    def _join(self, file: Path) -> None:
+        paths = self._paths
+        self._learn(
+            *("join", "--log", str(paths.decisions), "--registry", str(paths.registry)),
+            *("--checkpoint", AUTHORISE, "--output", str(file), *self._config),
         )
-        return joined.experience, joined.notes(section)
 
-    def _judge(self, experience: Path, candidate: Path, live: Path, output: Path) -> Verdict:
-        logged = experience_files.read(experience)
-        with self._narrator.busy("judged against what is live"):
-            verdict = judge(
-                logged,
-                candidate,
-                live,
-                self._settings.gate,
-                self._settings.guardrails,
-                experience_digest=logged.digest(),
-            )
-            verdict = write_verdict(verdict, candidate, output)
-        self._narrator.say(f"[bold]{verdict.headline}[/]")
-        for check in verdict.evidence.checks:
-            if not check.passed:
-                self._narrator.say(f"  not met: {check.says}")
-        return verdict
-
-    def _say_training(self, trained: Candidate) -> None:
-        metrics = trained.metrics
-        self._narrator.say(
-            f"  out of fold: AUC {metrics['auc']:.3f} · log loss {metrics['log_loss']:.3f}"
-            f" · weights min(p^-{trained.weights.tau:g}, {trained.weights.clip:g})"
-        )
+    def _learn(self, *words: str) -> dict[str, Any]:
+        return run_command("learn", *words)
 
     def _until_live(self, digest: str) -> None:
-        """Until the server has followed the alias."""
+        """Wait until the server has followed the alias."""
         deadline = time.monotonic() + self._plan.swap_seconds
         with control.connected(self._server.control) as stub:
             while True:
-                found = control.call(stub.ListLanes, pb.ListLanesRequest(), self._server.control)
-                served = {lane.bundle for one in found.checkpoints for lane in one.lanes}
-                if digest in served:
+                listed = control.call(stub.ListLanes, pb.ListLanesRequest(), self._server.control)
+                if digest in {lane.bundle for one in listed.checkpoints for lane in one.lanes}:
                     return
                 if time.monotonic() > deadline:
                     problem = self._server.last_problem or "the server gave no reason"
@@ -208,38 +207,36 @@ class Learning:
                     )
                 time.sleep(0.02)
 
-    def _set_lanes(self, lanes: tuple[tuple[str, float], ...], reason: str) -> None:
-        wanted = pb.SetLanesRequest(
-            checkpoint=AUTHORISE,
-            lanes=[
-                pb.Lane(name=alias.partition("@")[2], bundle=alias, share=share) for alias, share in lanes
-            ],
-            reason=reason,
-        )
-        with control.connected(self._server.control) as stub:
-            control.call(stub.SetLanes, wanted, self._server.control)
 
-
-def write_settings(path: Path, plan: DemoPlan) -> str:
-    """Writes the learn.toml of the demo, so that its steps can be repeated by hand."""
-    text = "\n".join(
-        [
-            "# Written by the demo; `scorer learn config` prints every key.",
-            "[train]",
-            f"trees = {plan.candidate_trees}",
-            f"depth = {plan.depth}",
-            "threads = 2",
-            "compare = false",
-            "",
-            "[train.policy]",
-            f"exponent = {EXPONENTS[-1]}",
-            "",
-            "[gate]",
-            f"margin = {plan.margin}",
-            f"min_rows = {plan.judged // 2}",
-            'segments = ["country"]',
-            "",
-        ]
+def _headline(verdict: Path) -> str:
+    evidence = json.loads((verdict / "verdict.json").read_text(encoding="utf-8"))["evidence"]
+    difference = evidence["difference"]
+    low, high = (
+        "none" if difference[end] is None else f"{100 * difference[end]:+.2f}" for end in ("low", "high")
     )
-    write_atomically(path, text.encode())
-    return text
+    return (
+        f"{evidence['decision']}: the candidate's estimated difference to the live policy is"
+        f" {100 * difference['value']:+.2f} points (95 % interval {low} to {high})"
+    )
+
+
+def write_settings(path: Path, plan: DemoPlan) -> None:
+    """Write learn.toml, with which every step can be repeated by hand."""
+    lines = [
+        "# Written by the demo; `scorer learn config` prints every key.",
+        "[train]",
+        f"trees = {plan.candidate_trees}",
+        f"depth = {plan.depth}",
+        "threads = 2",
+        "compare = false",
+        "",
+        "[train.policy]",
+        f"exponent = {EXPONENTS[-1]}",
+        "",
+        "[gate]",
+        f"margin = {plan.margin}",
+        f"min_rows = {plan.evaluation_traffic // 2}",
+        'segments = ["country"]',
+        "",
+    ]
+    path.write_text("\n".join(lines), encoding="utf-8")

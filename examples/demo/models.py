@@ -1,4 +1,4 @@
-"""The demo's models: two versions of each, the second trained on later data."""
+"""The demo's models: two versions of each; version 2 is trained on later data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from examples.demo.narrate import Narrator
+from examples.demo.output import Output
 from examples.demo.plan import DemoPlan
 from examples.fraud.split import Days, SplitPlan
 from examples.fraud.training import FraudModel, FraudPlan, train_fraud
@@ -23,20 +23,20 @@ from scorer.learn.oracle import Oracle, OraclePlan
 
 # How much older the first version's data is, where the data is long enough.
 DAYS_BETWEEN = 14
-# What the routing oracle may learn from; the rest of the log judges.
+# Share of the routing log that trains the provider oracle; the rest evaluates it.
 ROUTING_TRAINING = 0.6
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Everything that was trained.
+    """The trained models and the log that trained them.
 
     Attributes:
-        fraud: first and second version.
-        oracle: first and second version.
-        logged: the baseline's log that taught the oracles.
-        logged_ms: `[n]` when each of its payments was made, Unix time.
-        routing: for the real log, if there is one.
+        fraud: version 1 and 2.
+        oracle: version 1 and 2.
+        logged: the baseline's log, the training data of the oracles.
+        logged_ms: `[n]` Unix times of its payments in milliseconds.
+        routing: oracle of the real routing log, if there is one.
     """
 
     fraud: tuple[FraudModel, FraudModel]
@@ -46,9 +46,12 @@ class Trained:
     routing: Oracle | None
 
     def experience(self, until_ms: int) -> Experience:
-        """The baseline's log as learning reads logs, moved in time so that it ends at `until_ms`.
+        """Return the baseline's log as experience, shifted so that it ends at `until_ms`.
 
-        The transactions are of another year; what the server decides comes right after them.
+        The transactions are of another year; the server's own decisions follow right after them.
+
+        Args:
+            until_ms: Unix time in milliseconds.
         """
         logged, n = self.logged, len(self.logged)
         time_ms = self.logged_ms + (until_ms - 1 - int(self.logged_ms.max()))
@@ -73,7 +76,7 @@ class Trained:
         )
 
     def summary(self) -> dict[str, Any]:
-        """For summary.json: what training itself measured, on held-out data."""
+        """The entry of summary.json: what training itself measured on held-out data."""
         return {
             "fraud": [model.metrics.as_dict() for model in self.fraud],
             "oracle": [dict(oracle.metrics) for oracle in self.oracle],
@@ -82,24 +85,24 @@ class Trained:
 
 
 def train_frauds(
-    narrator: Narrator, transactions: Transactions, rows: npt.NDArray[np.float32], plan: DemoPlan, seed: int
+    output: Output, transactions: Transactions, rows: npt.NDArray[np.float32], plan: DemoPlan, seed: int
 ) -> tuple[FraudModel, FraudModel]:
-    """Trains the fraud model as it would have been made earlier, and as it is made now."""
+    """Train the fraud model twice: on older days (version 1) and on the latest ones (version 2)."""
     splits = SplitPlan()
-    now = splits.last(transactions)
+    latest = splits.last(transactions)
     apart = max(1, min(DAYS_BETWEEN, transactions.days - splits.least))
     digest = transactions.digest()
     models = []
-    for name, split in (("v1", splits.earlier(transactions, apart)), ("v2", now)):
-        with narrator.busy(f"fraud {name}: {plan.trees} trees of depth {plan.depth}"):
+    for name, split in (("v1", splits.earlier(transactions, apart)), ("v2", latest)):
+        with output.busy(f"training fraud {name}"):
             training = FraudPlan(trees=plan.trees, depth=plan.depth, seed=seed)
-            models.append(train_fraud(transactions, rows, split, training, splits.delay, digest))
-        found = models[-1].metrics
-        narrator.say(f"  {split.describe(transactions)}")
-        narrator.say(
-            f"  AUC {found.auc:.3f} · AUCPR {found.average_precision:.3f}"
-            f" · card precision@100 {found.card_precision_100:.3f}"
-            f" on {found.rows:,} transactions ({found.frauds} frauds)"
+            model = train_fraud(transactions, rows, split, training, splits.delay, digest)
+        models.append(model)
+        measured = model.metrics
+        output.line(
+            f"fraud {name}: {plan.trees} trees of depth {plan.depth}; AUC {measured.auc:.3f},"
+            f" AUCPR {measured.average_precision:.3f} on {measured.rows:,} later transactions"
+            f" ({measured.frauds} frauds); {split.describe(transactions)}"
         )
     return models[0], models[1]
 
@@ -112,56 +115,59 @@ def log_payments(
     plan: DemoPlan,
     seed: int,
 ) -> tuple[Logged, npt.NDArray[np.int64]]:
-    """The baseline's log, and when each payment was made.
+    """Simulate the baseline's log; return it with the Unix times of its payments in milliseconds.
 
-    The payments lie between the first fraud model's training and the test days; their risk is that
-    model's score, which has not seen them.
+    The payments lie between the training days of the first fraud model and the test days. Their risk is that
+    model's score, whose training did not include them.
     """
     days = Days(fraud.split.calibration.end, fraud.split.test.first)
     stream = days.rows(transactions)
     wanted = min(plan.second_log, len(stream))
     # Spread over the whole period, in order of time.
     stream = stream[np.unique(np.linspace(0, len(stream) - 1, wanted).astype(np.intp))]
-    made = transactions.take(stream)
-    given = contexts(made, fraud.scores(rows[stream]).astype(np.float32), seed)
-    return log_baseline(world, given, seed), made.time_ms
+    payments = transactions.take(stream)
+    given = contexts(payments, fraud.scores(rows[stream]).astype(np.float32), seed)
+    return log_baseline(world, given, seed), payments.time_ms
 
 
-def train_oracles(narrator: Narrator, logged: Logged, plan: DemoPlan, seed: int) -> tuple[Oracle, Oracle]:
-    """Trains the action oracle on the log's beginning, and on all of it."""
+def train_oracles(output: Output, logged: Logged, plan: DemoPlan, seed: int) -> tuple[Oracle, Oracle]:
+    """Train the action oracle on the log's beginning (version 1) and on all of it (version 2)."""
     task = authorise_task()
     every = choices(logged)
     oracles = []
     for name, part in (("v1", every.take(slice(0, plan.first_log))), ("v2", every)):
-        with narrator.busy(
-            f"oracle {name}: {plan.trees} trees of depth {plan.depth} on {len(part):,} choices"
-        ):
-            digest = part.digest()
-            oracles.append(train_oracle(task, part, digest, OraclePlan(plan.trees, plan.depth, seed=seed)))
-        found = oracles[-1].metrics
-        narrator.say(
-            f"  held out: AUC {found['auc']:.3f} · log loss {found['log_loss']:.3f}"
-            f" · authorised {found['mean_reward']:.1%}, predicted {found['mean_predicted']:.1%}"
-        )
+        with output.busy(f"training action {name}"):
+            oracle = train_oracle(task, part, part.digest(), OraclePlan(plan.trees, plan.depth, seed=seed))
+        oracles.append(oracle)
+        _print_oracle(output, f"action {name}", oracle, len(part), "logged choices")
     return oracles[0], oracles[1]
 
 
-def train_routing(narrator: Narrator, log: RoutingLog, plan: DemoPlan, seed: int) -> Oracle:
-    """Trains the provider oracle on the log's beginning. Small: there are few rows and four actions."""
+def _print_oracle(output: Output, name: str, oracle: Oracle, rows: int, what: str) -> None:
+    measured = oracle.metrics
+    output.line(
+        f"{name}: {oracle.plan.trees} trees of depth {oracle.plan.depth} on {rows:,} {what};"
+        f" held out: AUC {measured['auc']:.3f}, mean reward {measured['mean_reward']:.1%},"
+        f" predicted {measured['mean_predicted']:.1%}"
+    )
+
+
+def train_routing(output: Output, log: RoutingLog, plan: DemoPlan, seed: int) -> Oracle:
+    """Train the provider oracle on the log's beginning. It is small: there are few rows and four actions."""
     training = log.choices(slice(0, int(len(log) * ROUTING_TRAINING)))
-    with narrator.busy(f"provider oracle: 200 trees of depth 4 on {len(training):,} attempts"):
+    with output.busy("training the provider oracle"):
         oracle = train_oracle(
             log.task("action-route"),
             training,
             log.digest,
             OraclePlan(min(200, plan.trees), min(4, plan.depth), seed=seed),
         )
-    narrator.say(f"  held out: AUC {oracle.metrics['auc']:.3f} · log loss {oracle.metrics['log_loss']:.3f}")
+    _print_oracle(output, "provider v1", oracle, len(training), "attempts")
     return oracle
 
 
 def train_all(
-    narrator: Narrator,
+    output: Output,
     transactions: Transactions,
     rows: npt.NDArray[np.float32],
     routing: RoutingLog | None,
@@ -169,14 +175,14 @@ def train_all(
     plan: DemoPlan,
     seed: int,
 ) -> Trained:
-    """Trains everything: fraud models, the baseline's log with their scores as risk, oracles on that log."""
-    frauds = train_frauds(narrator, transactions, rows, plan, seed)
-    with narrator.busy("payments under the baseline policy"):
+    """Train the fraud models, then the oracles on the baseline's log, whose risk is a fraud model's score."""
+    frauds = train_frauds(output, transactions, rows, plan, seed)
+    with output.busy("simulating payments under the baseline policy"):
         logged, logged_ms = log_payments(transactions, rows, frauds[0], world, plan, seed)
     return Trained(
         fraud=frauds,
-        oracle=train_oracles(narrator, logged, plan, seed),
+        oracle=train_oracles(output, logged, plan, seed),
         logged=logged,
         logged_ms=logged_ms,
-        routing=train_routing(narrator, routing, plan, seed) if routing else None,
+        routing=train_routing(output, routing, plan, seed) if routing else None,
     )

@@ -1,4 +1,4 @@
-"""How large a demo is, and where its input and output are."""
+"""The demo's sizes and files."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ class DemoPlan:
     """Sizes of one run.
 
     Attributes:
-        simulated: what to simulate where no transactions are given.
-        trees: boosting rounds of both models.
+        simulated: transactions to simulate where none are given.
+        trees: boosting rounds of the first models.
         depth: of their trees.
-        first_log: logged payments that teach the first oracle.
-        second_log: logged payments that teach the second.
-        payments: replayed through the server, at least.
+        first_log: logged payments that train version 1 of the action model.
+        second_log: logged payments that train version 2.
+        payments: payments sent through the server, at least.
         most_batch_rows: test transactions scored in batches, at most.
         routing_replay: attempts of the routing log replayed, at most.
-        threads: that send requests.
-        block: payments that one thread handles at a time.
+        threads: client threads.
+        block: payments that a thread handles at a time.
         swap_at: share of the payments after which the aliases move.
-        swap_seconds: for how long the new bundles are waited for.
-        learned: payments that each generation learns from, besides all before it.
-        judged: payments that judge each generation.
-        candidate_trees: boosting rounds of what is learned.
-        margin: how much worse than the live policy a candidate may be at worst, as a rate.
-        shadow_minutes: how long the shipped model is in the shadow.
-        shadow_rate: payments per second meanwhile.
+        swap_seconds: time limit in seconds for the new bundles to answer.
+        training_traffic: payments that each generation adds to the training data.
+        evaluation_traffic: payments that each generation is judged on.
+        candidate_trees: boosting rounds of a generation.
+        margin: largest accepted loss of a candidate against the live policy, as a rate.
+        shadow_minutes: length of the TEST in minutes.
+        shadow_rate: payments per second during the TEST.
     """
 
     simulated: TransactionPlan
@@ -48,21 +48,21 @@ class DemoPlan:
     block: int = 32
     swap_at: float = 0.5
     swap_seconds: float = 30.0
-    learned: int = 6_000
-    judged: int = 6_000
+    training_traffic: int = 6_000
+    evaluation_traffic: int = 6_000
     candidate_trees: int = 300
     margin: float = 0.02
     shadow_minutes: float = 1.0
     shadow_rate: float = 200.0
 
     @staticmethod
-    def full() -> DemoPlan:
-        """What `make demo` runs."""
+    def normal() -> DemoPlan:
+        """The sizes of `make demo`."""
         return DemoPlan(simulated=TransactionPlan(days=77))
 
     @staticmethod
     def quick() -> DemoPlan:
-        """Everything once, small: for tests."""
+        """Every step on small data, for tests."""
         return DemoPlan(
             simulated=TransactionPlan(customers=1_200, terminals=4_000, days=45),
             trees=60,
@@ -72,21 +72,21 @@ class DemoPlan:
             payments=1_200,
             most_batch_rows=5_000,
             routing_replay=1_500,
-            learned=600,
-            judged=1_000,
+            training_traffic=600,
+            evaluation_traffic=1_000,
             candidate_trees=40,
             shadow_minutes=0.15,
         )
 
 
 @dataclass(frozen=True)
-class Places:
-    """Files read and written.
+class Paths:
+    """Files that the demo reads and writes.
 
     Attributes:
-        transactions: Parquet file; None: simulate.
-        routing: CSV file; None: leave that part out.
-        output: folder for everything that the demo writes.
+        transactions: Parquet file of transactions; None: simulate them.
+        routing: CSV file of routed attempts; None: leave that part out.
+        output: folder of everything that the demo writes.
     """
 
     transactions: Path | None
@@ -100,7 +100,7 @@ class Places:
 
     @property
     def bundles(self) -> Path:
-        """Where bundles are built."""
+        """Bundles as they were built."""
         return self.output / "bundles"
 
     @property
@@ -109,9 +109,19 @@ class Places:
         return self.output / "decisions"
 
     @property
+    def exported(self) -> Path:
+        """The decisions as a Parquet file."""
+        return self.output / "decisions.parquet"
+
+    @property
     def settings(self) -> Path:
         """The server's settings file."""
         return self.output / "scorer.toml"
+
+    @property
+    def server_log(self) -> Path:
+        """The server's events."""
+        return self.output / "server.log"
 
     @property
     def platform_settings(self) -> Path:
@@ -120,13 +130,40 @@ class Places:
 
     @property
     def learning(self) -> Path:
-        """A folder for each generation: what taught it, what judged it, the verdict."""
+        """A folder per generation: training data, evaluation data, candidate, verdict."""
         return self.output / "learning"
 
     @property
     def learn_settings(self) -> Path:
         """The settings of learning."""
         return self.output / "learn.toml"
+
+    @property
+    def summary(self) -> Path:
+        """Every figure of the run as JSON."""
+        return self.output / "summary.json"
+
+
+WRITTEN = (
+    "registry",
+    "bundles",
+    "decisions",
+    "state",
+    "learning",
+    "platform",
+    "fraud-v3",
+    "scorer.toml",
+    "learn.toml",
+    "platform.toml",
+    "server.log",
+    "platform.log",
+    "readout.html",
+    "learning.html",
+    "summary.json",
+    "traceback.txt",
+    "decisions.parquet",
+)
+"""Names in the output folder that a run replaces; every other file there is left alone."""
 
 
 def project_root() -> Path:

@@ -1,33 +1,62 @@
-"""The server and the platform as processes of their own: started, watched, asked, always stopped."""
+"""The server and the platform as child processes, and commands as a user types them."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
 from examples.demo.errors import DemoError
 
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the demo's processes listen; the same in every settings file, so that they find each other later.
+
+    Attributes:
+        data: host:port of the scoring service.
+        control: host:port of the control service.
+        metrics: host:port of the metrics page.
+        pages: host:port of the platform.
+    """
+
+    data: str
+    control: str
+    metrics: str
+    pages: str
+
+    @staticmethod
+    def free() -> Addresses:
+        """Four ports of the loopback interface on which nothing listens now."""
+        with ExitStack() as held:
+            listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
+            data, control, metrics, pages = (f"127.0.0.1:{one.getsockname()[1]}" for one in listeners)
+        return Addresses(data, control, metrics, pages)
+
+
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 
 
 class ServingProcess:
-    """A `scorer` command that serves; as a context manager it is stopped on the way out, whatever happened.
+    """A `scorer` command that serves. As a context manager it is always stopped on exit.
 
     Args:
-        what: for messages.
+        what: name in error messages.
         command: the command's words, such as `("serve",)`.
         settings: the settings file.
-        log: where its events go.
+        log: file that receives the process's events.
     """
 
     def __init__(self, what: str, command: tuple[str, ...], settings: Path, log: Path) -> None:
@@ -63,7 +92,7 @@ class ServingProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return int(self._announced["pid"])
 
     @property
@@ -73,11 +102,11 @@ class ServingProcess:
 
     @property
     def last_problem(self) -> str:
-        """The last thing that the server called an error or a warning."""
+        """The last error or warning that the process logged."""
         return self._last_problem
 
     def stop(self) -> int:
-        """Asks it to drain, waits, and returns its exit code."""
+        """Send SIGTERM, wait for the drain and return the exit code; SIGKILL after 20 s."""
         process = self._process
         if process is None:
             return 0
@@ -92,7 +121,7 @@ class ServingProcess:
         return process.returncode
 
     def _finish_reading(self) -> None:
-        """Waits for the last words of a process that has ended."""
+        """Wait until the last events of an ended process are read."""
         if self._reader is not None:
             self._reader.join()
         if self._process is not None and self._process.stderr is not None:
@@ -113,7 +142,7 @@ class ServingProcess:
                 )
 
     def _read(self) -> None:
-        """Copies events to the log file and picks out what matters. Ends with the process."""
+        """Copy events to the log file, keep the last problem, wait for `serving`. Ends with the process."""
         process = self._process
         if process is None or process.stderr is None:
             return
@@ -138,7 +167,7 @@ class ServerProcess(ServingProcess):
 
     Args:
         settings: the settings file.
-        log: where its events go.
+        log: file that receives its events.
     """
 
     def __init__(self, settings: Path, log: Path) -> None:
@@ -146,7 +175,7 @@ class ServerProcess(ServingProcess):
 
     @property
     def address(self) -> str:
-        """host:port of the data plane."""
+        """host:port of the scoring service."""
         listening = self._announced["grpc"]
         tcp = [place for place in listening if not str(place).startswith("unix:")]
         return str(tcp[0])
@@ -162,7 +191,7 @@ class PlatformProcess(ServingProcess):
 
     Args:
         settings: the settings file.
-        log: where its events go.
+        log: file that receives its events.
     """
 
     def __init__(self, settings: Path, log: Path) -> None:
@@ -170,20 +199,20 @@ class PlatformProcess(ServingProcess):
 
     @property
     def url(self) -> str:
-        """Where its pages are."""
+        """URL of its pages."""
         return str(self._announced["url"])
 
 
 def command_line(*arguments: str) -> list[str]:
-    """A `scorer` command of this very installation."""
+    """Return the argv of a `scorer` command of this installation."""
     return [sys.executable, "-m", "scorer.cli", *arguments]
 
 
 def run_command(*arguments: str) -> dict[str, Any]:
-    """Runs a `scorer` command that prints JSON, as a user would, and returns what it printed.
+    """Run a `scorer` command with `--json` and return the object that it prints.
 
     Raises:
-        DemoError: it failed; the message is its last line.
+        DemoError: the command failed; the message is its last line.
     """
     done = subprocess.run(  # noqa: S603
         command_line(*arguments, "--json"),
@@ -193,7 +222,7 @@ def run_command(*arguments: str) -> dict[str, Any]:
         env=environment(),
     )
     try:
-        # A verdict of "not ok" comes with exit code 1 and with everything that was found.
+        # `log verify` exits with 1 and prints its findings where the log is not in order.
         found = json.loads(done.stdout)
     except ValueError:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no reason given"]
@@ -203,27 +232,33 @@ def run_command(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def run_quietly(*arguments: str) -> None:
-    """Runs a `scorer` command for what it does.
+def run_quietly(*arguments: str, codes: tuple[int, ...] = (0,), env: dict[str, str] | None = None) -> str:
+    """Run a `scorer` command and return what it prints on stdout.
+
+    Args:
+        arguments: words after `scorer`.
+        codes: exit codes that are no failure.
+        env: the process's environment; default: `environment()`.
 
     Raises:
-        DemoError: it failed; the message is its last line.
+        DemoError: the command failed; the message is its last line.
     """
     done = subprocess.run(  # noqa: S603
-        command_line(*arguments), capture_output=True, text=True, check=False, env=environment()
+        command_line(*arguments), capture_output=True, text=True, check=False, env=env or environment()
     )
-    if done.returncode != 0:
+    if done.returncode not in codes:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no reason given"]
         raise DemoError(f"scorer {' '.join(arguments)} failed: {said[-1].removeprefix('error: ')}")
+    return done.stdout
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's, without settings: a variable meant for another server must not reach the demo's own."""
+    """Return this process's environment plus `more`, without `SCORER_*`, which is meant for others."""
     return {key: value for key, value in os.environ.items() if not key.startswith("SCORER_")} | more
 
 
 def end_on_sigterm() -> None:
-    """Makes SIGTERM end this process as Ctrl-C does, so that the server is stopped on the way out."""
+    """Let SIGTERM end this process as Ctrl-C does, so that child processes are stopped on exit."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         del frame

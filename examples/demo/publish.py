@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from examples.demo.errors import DemoError
 from examples.demo.models import Trained
-from examples.demo.narrate import Narrator
-from examples.demo.plan import Places
+from examples.demo.output import Output
+from examples.demo.plan import Paths
+from examples.demo.process import Addresses
 from examples.demo.replay import ROUTE
 from examples.demo.traffic import AUTHORISE, FRAUD
 from examples.fraud.bundles import build_fraud
@@ -19,23 +20,23 @@ from scorer.learn.training.policies import policy_spec
 from scorer.learn.training.settings import PolicySettings
 from scorer.registry import Registry
 
-# How sharply each version prefers what it takes for better: the first knows little, so it tries more.
-# Learning's default is sharper still; here a few thousand payments have to be evidence enough for the gate.
+# Exponent of the loss-ratio policy by version: version 1 has seen little data and explores more. The default
+# of `scorer learn` explores less; here the gate has to judge on a few thousand payments.
 EXPONENTS = (8.0, 12.0)
-# The providers are four, and one is far better than the others.
+# There are four providers, one of them far better than the others.
 ROUTING_EPSILON = 0.05
 
 
 @dataclass(frozen=True)
 class Published:
-    """Bundles in the registry: version one and two of what is swapped, and the routing bundle."""
+    """Bundles in the registry: versions 1 and 2 of both models, and the routing bundle if there is one."""
 
     fraud: tuple[Built, Built]
     oracle: tuple[Built, Built]
     routing: Built | None
 
     def names(self) -> dict[str, str]:
-        """Digest to a name for people."""
+        """Map each digest to a name for people."""
         named = {
             self.fraud[0].digest: "fraud v1",
             self.fraud[1].digest: "fraud v2",
@@ -45,21 +46,23 @@ class Published:
         return named | ({self.routing.digest: "route v1"} if self.routing else {})
 
 
-def publish(
-    trained: Trained, registry: Registry, places: Places, run_id: str, narrator: Narrator
-) -> Published:
-    """Builds every bundle, pushes it, and points the aliases to the first versions."""
+def publish(trained: Trained, registry: Registry, paths: Paths, run_id: str, output: Output) -> Published:
+    """Build every bundle, push it and point the aliases to version 1.
+
+    Raises:
+        DemoError: the registry computes another digest than the builder.
+    """
 
     def action(oracle: Oracle, policy: PolicySpec, name: str) -> Built:
-        return build_oracle(oracle, policy, places.bundles / name, f"{run_id}-{name}")
+        return build_oracle(oracle, policy, paths.bundles / name, f"{run_id}-{name}")
 
     def loss_ratio(exponent: float, name: str) -> PolicySpec:
         return policy_spec(PolicySettings(rule="loss_ratio", exponent=exponent), 0.0, 0, f"{run_id}-{name}")
 
-    places.bundles.mkdir()
-    with narrator.busy("built, with golden cases from XGBoost's own predictions"):
+    paths.bundles.mkdir()
+    with output.busy("building bundles"):
         frauds = [
-            build_fraud(model, places.bundles / f"fraud-v{number}", f"{run_id}-fraud-v{number}")
+            build_fraud(model, paths.bundles / f"fraud-v{number}", f"{run_id}-fraud-v{number}")
             for number, model in enumerate(trained.fraud, 1)
         ]
         oracles = [
@@ -77,7 +80,7 @@ def publish(
     for built in (frauds[0], oracles[0], *extra):
         registry.alias(built.name, "live", built.digest, reason="demo: first version")
     published = Published((frauds[0], frauds[1]), (oracles[0], oracles[1]), routing)
-    narrator.table(
+    output.table(
         ("bundle", "digest", "size"),
         [
             (name, digest.removeprefix("sha256:")[:12], f"{registry.show(digest).record.bytes / 1e6:.1f} MB")
@@ -87,16 +90,22 @@ def publish(
     return published
 
 
-def write_settings(published: Published, places: Places) -> None:
-    """Writes the settings file of the demo's server."""
-    # The client shares the server's cores on a machine that may do other things: shedding is counted only.
-    promise = 'mode = "observe"'
+def write_settings(published: Published, paths: Paths, addresses: Addresses) -> None:
+    """Write the server's settings file.
+
+    Args:
+        published: the bundles to serve.
+        paths: where the file goes.
+        addresses: fixed, so that the server is found at the same ones when it is started again.
+    """
+    # The client shares the machine's cores with the server: violations of the SLA are counted, none is shed.
+    sla = 'mode = "observe"'
     sections = [
-        "# Written by the demo; ports are chosen by the system.",
+        "# Written by the demo; `scorer config example` prints every key.",
         "[server]",
-        'listen = "127.0.0.1:0"',
-        'control_listen = "127.0.0.1:0"',
-        'metrics_listen = "127.0.0.1:0"',
+        f'listen = "{addresses.data}"',
+        f'control_listen = "{addresses.control}"',
+        f'metrics_listen = "{addresses.metrics}"',
         'state_dir = "state"',
         "",
         "[registry]",
@@ -105,23 +114,10 @@ def write_settings(published: Published, places: Places) -> None:
         "",
         "[log]",
         'dir = "decisions"',
-        "",
-        f'[checkpoints."{FRAUD}"]',
-        'kind = "score"',
-        f'alias = "{published.fraud[0].name}@live"',
-        promise,
-        "",
-        f'[checkpoints."{AUTHORISE}"]',
-        'kind = "action"',
-        f'alias = "{published.oracle[0].name}@live"',
-        promise,
     ]
+    checkpoints = [(FRAUD, "score", published.fraud[0].name), (AUTHORISE, "action", published.oracle[0].name)]
     if published.routing is not None:
-        sections += [
-            "",
-            f'[checkpoints."{ROUTE}"]',
-            'kind = "action"',
-            f'alias = "{published.routing.name}@live"',
-            promise,
-        ]
-    places.settings.write_text("\n".join(sections) + "\n", encoding="utf-8")
+        checkpoints.append((ROUTE, "action", published.routing.name))
+    for checkpoint, kind, name in checkpoints:
+        sections += ["", f'[checkpoints."{checkpoint}"]', f'kind = "{kind}"', f'alias = "{name}@live"', sla]
+    paths.settings.write_text("\n".join(sections) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The replay: batches on a bundle, payments from several threads, a swap of both bundles in the middle."""
+"""Batches on one bundle, payments from several threads, and a swap of both bundles under that traffic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from examples.demo.errors import DemoError
-from examples.demo.narrate import Bar
 from examples.demo.process import ServerProcess
 from examples.demo.traffic import FRAUD, TIMEOUT_S, Traffic
 from examples.routing_log import RoutingLog
@@ -32,10 +31,10 @@ class Batch:
 
 
 def score_in_batches(client: Client, rows: npt.NDArray[np.float32], run: str) -> Batch:
-    """Scores rows through `ScoreBatch`, as many per request as the checkpoint allows.
+    """Score rows through `ScoreBatch`, as many per request as the checkpoint allows.
 
     Raises:
-        DemoError: another bundle took over in between.
+        DemoError: two bundles or a fallback answered.
     """
     most = client.describe(FRAUD).max_batch_rows
     started = time.perf_counter()
@@ -57,7 +56,7 @@ def score_in_batches(client: Client, rows: npt.NDArray[np.float32], run: str) ->
 
 @dataclass(frozen=True)
 class Swap:
-    """What happened around a swap, in seconds since the traffic began.
+    """The swap's times, in seconds since the traffic began.
 
     Attributes:
         ordered_at: when the aliases were moved.
@@ -73,7 +72,7 @@ class Swap:
 def drive(
     traffic: Traffic,
     server: ServerProcess,
-    bar: Bar,
+    reach: Callable[[int], None],
     least: int,
     swap_at: float,
     swap_seconds: float,
@@ -81,21 +80,21 @@ def drive(
     old: Mapping[str, str],
     new: Mapping[str, str],
 ) -> Swap:
-    """Runs the traffic, orders the swap in its middle, and goes on until the new bundles have answered.
+    """Run the traffic, move the aliases on the way, and end once the new bundles have answered.
 
     Args:
-        traffic: not started yet; it has more payments than `least`.
-        server: to notice if it dies.
-        bar: progress.
-        least: payments to send.
-        swap_at: share of them after which the swap is ordered.
-        swap_seconds: how long to wait for the new bundles.
+        traffic: not started yet, with more payments than `least`.
+        server: checked while the traffic runs.
+        reach: receives the number of payments done.
+        least: payments to send, at least.
+        swap_at: share of them after which the aliases move.
+        swap_seconds: time limit in seconds for the new bundles to answer.
         order: moves the aliases.
         old: checkpoint to the digest before.
         new: checkpoint to the digest after.
 
     Raises:
-        DemoError: a call failed, the server died, or the new bundles never answered.
+        DemoError: a call failed, the server ended, or the new bundles did not answer in time.
     """
     traffic.start()
     ordered_at = None
@@ -104,9 +103,11 @@ def drive(
         while True:
             traffic.check()
             if not server.running:
-                raise DemoError(f"the server died in mid-traffic: {server.last_problem or 'no reason given'}")
+                raise DemoError(
+                    f"the server ended during the traffic: {server.last_problem or 'no reason given'}"
+                )
             done = traffic.done
-            bar.reach(min(done, least))
+            reach(min(done, least))
             if ordered_at is None and done >= least * swap_at:
                 order()
                 ordered_at = traffic.seconds
@@ -120,7 +121,7 @@ def drive(
                     f"the new bundles did not take over within {swap_seconds:.0f} s:"
                     f" {server.last_problem or 'the server gave no reason'}"
                 )
-            # Progress is looked at, not waited on: nothing depends on how long this is.
+            # Progress is polled; nothing depends on the length of this pause.
             time.sleep(0.02)
     finally:
         traffic.stop()
@@ -136,7 +137,7 @@ def drive(
 
 @dataclass(frozen=True)
 class RoutingReplay:
-    """The replayed part of the routing log, as the server would have routed it.
+    """The replayed part of the routing log with the server's choices.
 
     Attributes:
         rows: positions in the log.
@@ -152,9 +153,14 @@ class RoutingReplay:
 
 
 def replay_routing(
-    client: Client, log: RoutingLog, rows: npt.NDArray[np.intp], run: str, threads: int, bar: Bar
+    client: Client,
+    log: RoutingLog,
+    rows: npt.NDArray[np.intp],
+    run: str,
+    threads: int,
+    reach: Callable[[int], None],
 ) -> RoutingReplay:
-    """Asks the server for a provider for each of these attempts, with the probability of every provider."""
+    """Select a provider for each of these attempts, with the probability of every provider."""
     pmf = np.empty((len(rows), len(log.providers)))
     chosen = np.empty(len(rows), dtype=np.int64)
     digests: set[str] = set()
@@ -179,7 +185,7 @@ def replay_routing(
         parts = [range(first, min(first + 64, len(rows))) for first in range(0, len(rows), 64)]
         for part, _ in zip(parts, pool.map(ask, parts), strict=True):
             done += len(part)
-            bar.reach(done)
+            reach(done)
     if len(digests) != 1:
         raise DemoError(f"{ROUTE} was answered by {len(digests)} bundles; one was expected")
     return RoutingReplay(rows=rows, pmf=pmf, chosen=chosen, digest=digests.pop())

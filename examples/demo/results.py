@@ -1,8 +1,7 @@
-"""From answers to figures: what the replay showed, each number with what it rests on."""
+"""From replies to figures: what the traffic showed, each figure with the number of payments behind it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,32 +9,50 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from examples.demo.replay import RoutingReplay
-from examples.demo.traffic import AUTHORISE, Answers, Measured
+from examples.demo.errors import DemoError
+from examples.demo.models import Trained
+from examples.demo.replay import Batch, RoutingReplay, Swap
+from examples.demo.traffic import Answers, Measured, Traffic
+from examples.fraud.metrics import Ranking, ranking
+from examples.fraud.transactions import Transactions
+from examples.loop.baselines import Baseline, FixedRanking, Greedy, IssuerLinear, Policy, Uniform
+from examples.loop.rules import IssuerRules
 from examples.routing_log import RoutingLog
-from examples.simulators.actions import catalogue
-from examples.simulators.payments import Contexts, Logged, Payments, baseline_pmf, baseline_rule, draw
+from examples.simulators.payments import Contexts, Floats, Payments
+from examples.simulators.weeks import blocks
 from scorer.learn import ope
+from scorer.learn.experience import Experience
 from scorer.learn.ope import Estimate, paired_difference, share
+from scorer.learn.oracle import Oracle
+from scorer.v1 import control_pb2 as pb
 
+Rows = npt.NDArray[np.intp]
 PERCENTILES = (50.0, 99.0, 99.9)
 ROUTING_LABEL = "off-policy estimate of the success rate per attempt; propensities estimated given retry"
+GREEDY, UNIFORM, BASELINE, RANKING, RULES, LINEAR = (
+    "action v2 without its exploration",
+    "uniform choice",
+    "the payment team's rule, as logged",
+    "one fixed ranking",
+    "rules per issuer",
+    "linear model per issuer",
+)
 
 
 def latency(values: Sequence[float] | Sequence[int]) -> dict[str, float]:
-    """p50, p99, p99.9 and the number they rest on."""
-    found = np.percentile(np.asarray(values, dtype=np.float64), PERCENTILES)
+    """Return p50, p99 and p99.9 of `values` in their own unit, and their number as `calls`."""
+    measured = np.percentile(np.asarray(values, dtype=np.float64), PERCENTILES)
     return {
         **{
             f"p{percentile:g}": round(float(value), 3)
-            for percentile, value in zip(PERCENTILES, found, strict=True)
+            for percentile, value in zip(PERCENTILES, measured, strict=True)
         },
         "calls": len(values),
     }
 
 
 def latencies(measured: Measured) -> dict[str, dict[str, dict[str, float]]]:
-    """By method: what the client saw, and what the server says its evaluation took."""
+    """By method: client latency in ms, and the server's evaluation time in µs where it reports one."""
     return {
         method: {
             "client_ms": latency(values),
@@ -50,101 +67,118 @@ def latencies(measured: Measured) -> dict[str, dict[str, dict[str, float]]]:
 
 
 @dataclass(frozen=True)
-class Authorisation:
-    """How often payments were authorised, under the served policy and beside it.
+class Reference:
+    """A policy beside the bandit, on the same payments.
 
     Attributes:
-        served: as chosen by the server, measured in the environment.
-        by_bundle: the same for each action bundle, by digest.
-        logged: the baseline in its log, which taught the oracle (earlier payments).
-        baseline: the baseline on the served payments, with the same luck.
-        uplift: served minus baseline, payment by payment.
-        rule: the baseline without its exploration, on the served payments.
-        ceiling: the best possible choice, known only to the judge.
-        expected: mean of what the oracle promised for its choices.
+        rate: its authorisation rate by the simulator's hidden truth.
+        difference: the bandit's rate minus its own, payment by payment.
     """
 
+    rate: Estimate
+    difference: Estimate
+
+
+@dataclass(frozen=True)
+class Authorisation:
+    """How often payments are authorised, under the served policy and under simpler ones.
+
+    Rates are means of the simulator's hidden P(authorised | payment, action) over the payments that version 2
+    decided, so their intervals hold the payments' variety and no luck of single outcomes.
+
+    Attributes:
+        outcomes: version 2's rate by the simulated outcomes.
+        first: version 1's rate by the simulated outcomes, on its own payments.
+        served: version 2's rate by the hidden truth.
+        references: by name, policies estimated from the log that trained version 2.
+        best: rate of the best possible choice.
+        logged: payments in that log.
+    """
+
+    outcomes: Estimate
+    first: Estimate | None
     served: Estimate
-    by_bundle: Mapping[str, Estimate]
-    logged: Estimate
-    baseline: Estimate
-    uplift: Estimate
-    rule: Estimate
-    ceiling: float
-    expected: float
+    references: Mapping[str, Reference]
+    best: float
+    logged: int
+
+    @property
+    def own_part(self) -> Estimate:
+        """What the bandit adds to a linear model per issuer from the same log."""
+        return self.references[LINEAR].difference
 
     def as_dict(self) -> dict[str, Any]:
-        """For the summary."""
+        """The entry of summary.json."""
         return {
             "served": self.served.as_dict(),
-            "by_bundle": {digest: found.as_dict() for digest, found in self.by_bundle.items()},
-            "baseline_log": self.logged.as_dict(),
-            "baseline_same_payments": self.baseline.as_dict(),
-            "uplift_paired": self.uplift.as_dict(),
-            "baseline_rule_only": self.rule.as_dict(),
-            "ceiling": self.ceiling,
-            "oracle_expected": self.expected,
+            "outcomes": self.outcomes.as_dict(),
+            "first": self.first.as_dict() if self.first else None,
+            "references": {
+                name: {"rate": one.rate.as_dict(), "difference": one.difference.as_dict()}
+                for name, one in self.references.items()
+            },
+            "best": self.best,
+            "logged": self.logged,
         }
 
 
 def authorisation(
     answers: Answers,
-    given: Contexts,
+    contexts: Contexts,
     world: Payments,
-    logged: Logged,
-    bundles: Sequence[str],
-    seed: int,
+    log: Experience,
+    oracle: Oracle,
+    first: Rows,
+    second: Rows,
 ) -> Authorisation:
-    """Compares the served choices with the baseline on equal payments and equal luck."""
-    sent = np.flatnonzero(answers.authorised >= 0)
-    given = replace(given.take(sent), risk=answers.risk[sent])
-    authorised = answers.authorised[sent]
-    rng = np.random.default_rng([seed, 99])
-    theirs = world.authorised(given, draw(baseline_pmf(given), rng.random(len(given))))
-    rule = world.authorised(given, baseline_rule(given))
-    by_bundle = {}
-    for number, digest in enumerate(bundles):
-        own = answers.action_bundle[sent] == number
-        if own.any():
-            by_bundle[digest] = share(int(authorised[own].sum()), int(own.sum()))
+    """Compare the served choices with policies that are estimated from the same log.
+
+    Args:
+        answers: replies for `n` payments.
+        contexts: `[n]` contexts of the payments; their risk is replaced by the served one.
+        world: the simulator.
+        log: the experience that trained version 2.
+        oracle: version 2.
+        first: positions of the payments that version 1 decided.
+        second: positions of the payments that version 2 decided; at least two.
+    """
+    given = replace(contexts.take(second), risk=answers.risk[second])
+    policies: dict[str, Policy] = {
+        GREEDY: Greedy(oracle),
+        UNIFORM: Uniform(),
+        BASELINE: Baseline(),
+        RANKING: FixedRanking(log),
+        RULES: IssuerRules(log),
+        LINEAR: IssuerLinear(log),
+    }
+    served, best = np.empty(len(given)), np.empty(len(given))
+    value = {name: np.empty(len(given)) for name in policies}
+    for part in blocks(len(given)):
+        some = given.take(part)
+        truth = world.probability(some)
+        served[part] = truth[np.arange(len(some)), answers.action[second[part]]]
+        best[part] = np.where(some.eligible(), truth, -1.0).max(axis=1)
+        for name, policy in policies.items():
+            value[name][part] = (policy.pmf(some) * truth).sum(axis=1)
     return Authorisation(
-        served=share(int(authorised.sum()), len(sent)),
-        by_bundle=by_bundle,
-        logged=share(int(logged.authorised.sum()), len(logged)),
-        baseline=share(int(theirs.sum()), len(sent)),
-        uplift=paired_difference(authorised, theirs),
-        rule=share(int(rule.sum()), len(sent)),
-        ceiling=float(world.best(given).mean()),
-        expected=float(answers.expected[sent].mean()),
+        outcomes=_outcomes(answers, second),
+        first=_outcomes(answers, first) if len(first) else None,
+        served=_mean(served),
+        references={
+            name: Reference(_mean(values), paired_difference(served, values))
+            for name, values in value.items()
+        },
+        best=float(best.mean()),
+        logged=len(log),
     )
 
 
-@dataclass(frozen=True)
-class ActionUse:
-    """One action: how often it was chosen and how it did, and how often the baseline chose it."""
-
-    action: str
-    share: float
-    authorised: float
-    baseline_share: float
+def _mean(values: Floats) -> Estimate:
+    return paired_difference(values, 0.0)
 
 
-def action_use(answers: Answers, logged: Logged, most: int = 10) -> tuple[list[ActionUse], int]:
-    """The actions chosen most, and how many different ones were chosen at all."""
-    sent = answers.action >= 0
-    chosen, authorised = answers.action[sent], answers.authorised[sent]
-    counts = Counter(chosen.tolist())
-    theirs = np.bincount(logged.action, minlength=len(catalogue())) / len(logged)
-    used = [
-        ActionUse(
-            action=catalogue()[index].id,
-            share=count / len(chosen),
-            authorised=float(authorised[chosen == index].mean()),
-            baseline_share=float(theirs[index]),
-        )
-        for index, count in counts.most_common(most)
-    ]
-    return used, len(counts)
+def _outcomes(answers: Answers, rows: Rows) -> Estimate:
+    return share(int(answers.authorised[rows].sum()), len(rows))
 
 
 @dataclass(frozen=True)
@@ -155,9 +189,8 @@ class RoutingValue:
         logged: success rate per attempt, as logged.
         snipw: the served policy's, self-normalised.
         ipw: the same, not normalised.
-        chosen: provider to the share of attempts that the server drew it for.
+        chosen: provider to the share of attempts for which the server drew it.
         logged_shares: provider to its share in the log.
-        success: provider to its logged success rate.
     """
 
     logged: Estimate
@@ -165,10 +198,9 @@ class RoutingValue:
     ipw: Estimate
     chosen: Mapping[str, float]
     logged_shares: Mapping[str, float]
-    success: Mapping[str, float]
 
     def as_dict(self) -> dict[str, Any]:
-        """For the summary."""
+        """The entry of summary.json."""
         return {
             "label": ROUTING_LABEL,
             "logged": self.logged.as_dict(),
@@ -176,12 +208,11 @@ class RoutingValue:
             "ipw": self.ipw.as_dict(),
             "chosen_shares": dict(self.chosen),
             "logged_shares": dict(self.logged_shares),
-            "logged_success": dict(self.success),
         }
 
 
 def routing_value(log: RoutingLog, replayed: RoutingReplay) -> RoutingValue:
-    """Judges the served probabilities on the replayed part of the log."""
+    """Estimate the value of the served probabilities on the replayed part of the log."""
     rows = replayed.rows
     provider, success = log.provider[rows], log.success[rows]
     logging = ope.estimated_pmf(provider, log.is_retry[rows], len(log.providers))
@@ -199,17 +230,20 @@ def routing_value(log: RoutingLog, replayed: RoutingReplay) -> RoutingValue:
         ipw=ope.ipw(served),
         chosen=_shares(replayed.chosen, log.providers),
         logged_shares=_shares(provider, log.providers),
-        success={
-            name: float(success[provider == code].mean()) if (provider == code).any() else float("nan")
-            for code, name in enumerate(log.providers)
-        },
     )
 
 
-def disagreements(
-    answers: Answers, bundles: Sequence[str], batches: Mapping[str, npt.NDArray[np.float64]]
-) -> tuple[int, int]:
-    """Scores served one by one against the same rows in a batch on the same bundle: (compared, different)."""
+def disagreements(answers: Answers, bundles: Sequence[str], batches: Mapping[str, Floats]) -> tuple[int, int]:
+    """Compare scores that were served one by one with the batch on the same bundle.
+
+    Args:
+        answers: replies for `n` payments.
+        bundles: digests by their position in `answers.fraud_bundle`.
+        batches: digest to `[n]` scores of the same payments in a batch.
+
+    Returns:
+        How many scores were compared, and how many of them differ.
+    """
     compared = different = 0
     for number, digest in enumerate(bundles):
         if digest in batches:
@@ -220,21 +254,173 @@ def disagreements(
 
 
 def answers_by_bundle(measured: Measured, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """How many answers each bundle gave."""
+    """How many replies each bundle gave, by checkpoint and name."""
     return [
         {
             "checkpoint": checkpoint,
             "bundle": names.get(digest, "?"),
             "digest": digest,
             "answers": count,
-            "kind": "action" if checkpoint == AUTHORISE else "score",
         }
         for (checkpoint, digest), count in sorted(
-            measured.answers.items(), key=lambda e: (e[0][0], names.get(e[0][1], ""))
+            measured.answers.items(), key=lambda entry: (entry[0][0], names.get(entry[0][1], ""))
         )
     ]
 
 
-def _shares(codes: npt.NDArray[np.int64], names: Sequence[str]) -> dict[str, float]:
-    counts = np.bincount(codes, minlength=len(names)) / max(len(codes), 1)
+def _shares(chosen: npt.NDArray[np.int64], names: Sequence[str]) -> dict[str, float]:
+    counts = np.bincount(chosen, minlength=len(names)) / max(len(chosen), 1)
     return {name: float(count) for name, count in zip(names, counts, strict=True)}
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the traffic showed.
+
+    Attributes:
+        ranking: measures of the served scores, by version.
+        decisions: label to its share of the rows, version 2.
+        compared: single scores that were compared with the batch on the same bundle; all were equal.
+        authorisation: rates, served and beside it.
+        distinct: number of different actions chosen.
+        routing: the off-policy estimate, if there is a routing log.
+        names: digest to a name for people.
+        measured: counts and times.
+        seconds: length of the traffic.
+        payments: payments sent.
+        swap: its times.
+        resident_mb: the server's resident memory after the traffic.
+    """
+
+    ranking: Mapping[str, Ranking]
+    decisions: Mapping[str, float]
+    compared: int
+    authorisation: Authorisation
+    distinct: int
+    routing: RoutingValue | None
+    names: Mapping[str, str]
+    measured: Measured
+    seconds: float
+    payments: int
+    swap: Swap
+    resident_mb: float
+
+    @property
+    def calls(self) -> int:
+        """Calls of the traffic."""
+        return sum(len(values) for values in self.measured.latency_ms.values())
+
+    def takeover_ms(self) -> dict[str, float]:
+        """By checkpoint, milliseconds from the alias's move to the new bundle's first reply."""
+        return {
+            checkpoint: round((at - self.swap.ordered_at) * 1e3, 1)
+            for checkpoint, at in self.swap.first_answer.items()
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The entries of summary.json."""
+        return {
+            "fraud_as_served": {name: one.as_dict() for name, one in self.ranking.items()},
+            "decisions": dict(self.decisions),
+            "single_scores_equal_to_the_batch": self.compared,
+            "latency": latencies(self.measured),
+            "traffic": {
+                "payments": self.payments,
+                "calls": self.calls,
+                "seconds": round(self.seconds, 2),
+                "errors": sum(self.measured.errors.values()),
+                "fallbacks": self.measured.fallbacks,
+                "unlogged": self.measured.unlogged,
+            },
+            "authorisation": self.authorisation.as_dict(),
+            "distinct_actions": self.distinct,
+            "routing": self.routing.as_dict() if self.routing else None,
+            "swap": {
+                "ordered_at_s": round(self.swap.ordered_at, 3),
+                "takeover_ms": self.takeover_ms(),
+                "answers": answers_by_bundle(self.measured, self.names),
+            },
+            "resident_mb_after_traffic": round(self.resident_mb, 1),
+        }
+
+
+def evaluate(
+    transactions: Transactions,
+    tested: Rows,
+    stream: Rows,
+    trained: Trained,
+    names: Mapping[str, str],
+    second: str,
+    traffic: Traffic,
+    swap: Swap,
+    batches: tuple[Batch, Batch],
+    routing: RoutingValue | None,
+    status: pb.GetStatusResponse,
+) -> Results:
+    """Compute the figures of the finished traffic.
+
+    Args:
+        transactions: all of them.
+        tested: rows scored in the batches.
+        stream: rows paid for, a subset of `tested`.
+        trained: the models.
+        names: digest to a name for people.
+        second: digest of version 2 of the action bundle.
+        traffic: finished.
+        swap: its times.
+        batches: of versions 1 and 2.
+        routing: estimate on the routing log.
+        status: the server's, after the traffic.
+
+    Raises:
+        DemoError: calls failed, replies fell back or were not logged, a single score differs from the batch
+            on the same bundle, or version 2 decided fewer than two payments.
+    """
+    measured, answers = traffic.measured, traffic.answers
+    place = np.searchsorted(tested, stream)
+    compared, different = disagreements(
+        answers, traffic.bundles, {batch.digest: batch.scores[place] for batch in batches}
+    )
+    for what, count in (
+        ("calls failed", sum(measured.errors.values())),
+        ("replies came from a fallback", measured.fallbacks),
+        ("action decisions were not logged", measured.unlogged),
+        ("single scores differ from the batch on the same bundle", different),
+    ):
+        if count:
+            raise DemoError(f"{count} {what}; see server.log in the output folder")
+    labels = np.array(batches[1].labels)
+    fraud, customer, day = (getattr(transactions, column)[tested] for column in ("fraud", "customer", "day"))
+    decided = answers.authorised >= 0
+    by_second = answers.action_bundle == traffic.bundles.index(second)
+    rows = np.flatnonzero(decided & by_second)
+    if len(rows) < 2:
+        raise DemoError(f"version 2 decided {len(rows)} payments; two are needed, so send more payments")
+    return Results(
+        ranking={
+            name: ranking(batch.scores, fraud, customer, day)
+            for name, batch in zip(("v1", "v2"), batches, strict=True)
+        },
+        decisions={
+            label: share(int((labels == label).sum()), len(labels)).value
+            for _, label in trained.fraud[1].thresholds
+        },
+        compared=compared,
+        authorisation=authorisation(
+            answers,
+            traffic.contexts,
+            traffic.world,
+            trained.experience(until_ms=0),
+            trained.oracle[1],
+            np.flatnonzero(decided & ~by_second),
+            rows,
+        ),
+        distinct=len(np.unique(answers.action[decided])),
+        routing=routing,
+        names=names,
+        measured=measured,
+        seconds=max(at for at, _, _ in measured.timeline),
+        payments=traffic.done,
+        swap=swap,
+        resident_mb=status.resident_bytes / 2**20,
+    )

@@ -1,20 +1,18 @@
-"""A data scientist ships a model alone: from a model file to a finished shadow read-out, by three commands.
+"""A data scientist brings a model to the shadow with three commands: from a model file to a finished report.
 
-The commands are the ones that anybody would type; the demo shows each and what it says. Payments run
-meanwhile, and the shadow is fed with all of them.
+The demo prints each command and its output. Payments run meanwhile, and the shadow observes all of them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.markup import escape
 
 from examples.demo.errors import DemoError
-from examples.demo.narrate import Narrator
-from examples.demo.plan import DemoPlan, Places
-from examples.demo.process import PlatformProcess, command_line, environment
+from examples.demo.output import Output
+from examples.demo.plan import DemoPlan, Paths
+from examples.demo.process import (
+    Addresses,
+    PlatformProcess,
+    command_line,
+    environment,
+    run_command,
+    run_quietly,
+)
 from examples.demo.traffic import FRAUD
 from examples.fraud.features import FEATURES
 from examples.fraud.training import FraudModel, FraudPlan, fraud_columns, train_fraud
@@ -34,20 +40,21 @@ from examples.fraud.transactions import Transactions
 from scorer.client import Client
 
 PROJECT = "fraud"
-PERSON = "demo"
+USER = "demo"
+# `change test --watch` ends with 0, 1 or 3 by the verdict of the TEST.
+VERDICT_CODES = (0, 1, 3)
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """What came of it.
+    """The finished TEST.
 
     Attributes:
-        change: the change request.
-        verdict: what its gates said together.
-        seconds: from the model file to the finished read-out.
-        rows: observations that it rests on.
-        payments: answered meanwhile.
-        token: what one signs in to the pages with.
+        change: number of the change request.
+        verdict: of all gates together.
+        seconds: from the model file to the finished report.
+        rows: observations behind the verdict.
+        payments: payments answered meanwhile.
     """
 
     change: str
@@ -55,187 +62,167 @@ class Shipped:
     seconds: float
     rows: int
     payments: int
-    token: str
 
     def as_dict(self) -> dict[str, Any]:
-        """For summary.json; secrets are not."""
-        return {
-            "change": self.change,
-            "verdict": self.verdict,
-            "seconds": round(self.seconds, 1),
-            "rows": self.rows,
-            "payments": self.payments,
-        }
+        """The entry of summary.json."""
+        return asdict(self) | {"seconds": round(self.seconds, 1)}
 
 
-class Shipping:
-    """Ships one fraud model to the demo's server.
+def set_up(paths: Paths, addresses: Addresses, alias: str) -> str:
+    """Write the platform's settings, make its database with a first user and a project.
 
     Args:
-        places: where everything is.
-        plan: how large.
-        narrator: who is told.
+        paths: the run's files.
+        addresses: of the demo's server and of the pages.
+        alias: that releases at `fraud.checkout` move.
+
+    Returns:
+        The token with which the user signs in.
+
+    Raises:
+        DemoError: a command failed.
     """
+    (paths.output / "platform").mkdir(exist_ok=True)
+    lines = [
+        "# Written by the demo; `scorer platform config` prints every key.",
+        "[platform]",
+        f'listen = "{addresses.pages}"',
+        'database = "platform/platform.sqlite"',
+        'data_dir = "platform"',
+        'registry = "registry"',
+        "",
+        "[[fleet]]",
+        'name = "checkout"',
+        f'control = "{addresses.control}"',
+        'log = "decisions"',
+        "",
+        f'[checkpoints."{FRAUD}"]',
+        f'alias = "{alias}"',
+        "# A demo's TEST is short: the shadow observes every payment.",
+        "sample = 1.0",
+    ]
+    paths.platform_settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    config = ("--config", str(paths.platform_settings))
+    token = str(run_command("platform", "init", "--user", USER, *config)["secret"])
+    run_quietly("platform", "project", "create", PROJECT, "--title", "Fraud at checkout", *config)
+    return token
 
-    def __init__(self, places: Places, plan: DemoPlan, narrator: Narrator) -> None:
-        self._places, self._plan, self._narrator = places, plan, narrator
-        self._folder = places.output / "fraud-v3"
 
-    def run(
-        self,
-        platform: PlatformProcess,
-        token: str,
-        client: Client,
-        model: FraudModel,
-        rows: npt.NDArray[np.float32],
-        labels: npt.NDArray[np.bool_],
-        stream: npt.NDArray[np.float32],
-    ) -> Shipped:
-        """The three commands, with payments running.
+def ship(
+    paths: Paths,
+    plan: DemoPlan,
+    output: Output,
+    token: str,
+    client: Client,
+    model: FraudModel,
+    held_out: tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]],
+    stream: npt.NDArray[np.float32],
+) -> Shipped:
+    """Run the platform and the three commands while payments are scored.
 
-        Args:
-            platform: running.
-            token: of who does it.
-            client: to the server.
-            model: what was trained.
-            rows: `[n, 15]` that calibrate it.
-            labels: `[n]` which of them were frauds.
-            stream: `[m, 15]` of the payments meanwhile, again and again.
-        """
-        self._write_model(model, rows, labels)
+    Args:
+        paths: the run's files.
+        plan: sizes.
+        output: destination of the lines.
+        token: of the user.
+        client: to the server.
+        model: the new model.
+        held_out: `[n, 15]` features that calibrate it, and `[n]` which of them are frauds.
+        stream: `[m, 15]` features of the payments meanwhile, repeated as needed.
+
+    Raises:
+        DemoError: a command failed or a payment was not answered.
+    """
+    folder = paths.output / "fraud-v3"
+    _write_model(folder, model, *held_out)
+    bundle, page = paths.bundles / "fraud-v3", paths.output / "readout.html"
+    with PlatformProcess(paths.platform_settings, paths.output / "platform.log") as platform:
         began = time.perf_counter()
-        who = environment(SCORER_PLATFORM_URL=platform.url, SCORER_PLATFORM_TOKEN=token)
-        bundle = self._places.bundles / "fraud-v3"
-        self._command(who, "bundle", "build", str(self._folder / "bundle.toml"), "-o", str(bundle))
-        with _payments(client, stream, self._plan.shadow_rate) as paid:
-            said = self._command(
-                who,
+        env = environment(SCORER_PLATFORM_URL=platform.url, SCORER_PLATFORM_TOKEN=token)
+        _show(output, env, "bundle", "build", str(folder / "bundle.toml"), "-o", str(bundle))
+        with _payments(client, stream, plan.shadow_rate) as paid:
+            lines = _show(
+                output,
+                env,
                 *("change", "test", str(bundle), "--checkpoint", FRAUD, "--project", PROJECT),
-                *("--minutes", f"{self._plan.shadow_minutes:g}", "--watch"),
-                codes=(0, 1, 3),
+                *("--minutes", f"{plan.shadow_minutes:g}", "--watch"),
+                codes=VERDICT_CODES,
             )
-            change = _change_of(said)
-            page = self._places.output / "readout.html"
-            self._command(who, "change", "readout", change, "-o", str(page))
+            change = _change_of(lines)
+            _show(output, env, "change", "readout", change, "-o", str(page))
         seconds = time.perf_counter() - began
-        found = json.loads(self._run(who, "change", "readout", change, "--json"))
-        verdict, observed = str(found["verdict"]), int(found["rows"])
-        self._narrator.say(
-            f"[bold]{verdict}[/] on {observed:,} observations, {paid():,} payments meanwhile:"
-            f" {seconds:.0f} s from the model file to the finished read-out"
-        )
-        return Shipped(change, verdict, seconds, observed, paid(), token)
-
-    def _write_model(
-        self, model: FraudModel, rows: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]
-    ) -> None:
-        """What a data scientist has: a model file, two tables, and a page that says what is what."""
-        self._folder.mkdir(parents=True)
-        model.booster.save_model(self._folder / "model.ubj")
-        _write_table(self._folder / "training.parquet", model.training_rows)
-        _write_table(self._folder / "held-out.parquet", rows, fraud=labels)
-        lines = [
-            "[bundle]",
-            'name = "fraud-checkout"',
-            'kind = "score"',
-            'model = "model.ubj"',
-            "",
-            "[data]",
-            'training = "training.parquet"',
-            'validation = "held-out.parquet"',
-            "",
-            "[calibration]",
-            'method = "isotonic"',
-            'label = "fraud"',
-        ]
-        for column in fraud_columns():
-            lines += ["", "[[features]]", f'name = "{column.name}"', f'type = "{column.type}"']
-            if column.minimum is not None:
-                lines += [f"minimum = {column.minimum!r}", f"maximum = {column.maximum!r}"]
-        for start, label in model.thresholds:
-            lines += ["", "[[thresholds]]", f"from = {start!r}", f'label = "{label}"']
-        (self._folder / "bundle.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    def _command(self, who: dict[str, str], *words: str, codes: tuple[int, ...] = (0,)) -> list[str]:
-        """Shows a command and what it says, line by line as it comes."""
-        self._narrator.say(f"[bold]$ scorer {' '.join(map(_short, words))}[/]")
-        process = subprocess.Popen(  # noqa: S603
-            command_line(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=who
-        )
-        said = []
-        with process:
-            for line in process.stdout or ():
-                said.append(line.rstrip())
-                self._narrator.say(f"  [dim]{_plain(said[-1])}[/]")
-        if process.returncode not in codes:
-            raise DemoError(f"scorer {words[0]} {words[1]} failed: {said[-1] if said else 'no reason given'}")
-        return said
-
-    @staticmethod
-    def _run(who: dict[str, str], *words: str) -> str:
-        done = subprocess.run(  # noqa: S603
-            command_line(*words), capture_output=True, text=True, check=False, env=who
-        )
-        if done.returncode not in (0, 1, 3):
-            raise DemoError(f"scorer {' '.join(words)} failed: {done.stderr.strip()}")
-        return done.stdout
+        report = json.loads(run_quietly("change", "readout", change, "--json", codes=VERDICT_CODES, env=env))
+    shipped = Shipped(change, str(report["verdict"]), seconds, int(report["rows"]), paid())
+    output.line(
+        f"[bold]{shipped.verdict}[/] on {shipped.rows:,} observations, {shipped.payments:,} payments"
+        f" meanwhile: {seconds:.0f} s from the model file to the finished report"
+    )
+    return shipped
 
 
 def train(
     transactions: Transactions, rows: npt.NDArray[np.float32], before: FraudModel, plan: DemoPlan, seed: int
 ) -> FraudModel:
-    """What the data scientist wants to ship: fewer trees, as good."""
+    """Train the model to ship: fewer trees on the same days."""
     smaller = FraudPlan(trees=plan.trees * 3 // 5, depth=plan.depth, learning_rate=0.08, seed=seed + 1)
     return train_fraud(transactions, rows, before.split, smaller, data_digest=before.data_digest)
 
 
-def free_address() -> str:
-    """An address that nobody listens on now: the pages keep it over the demo's end."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+def _write_model(
+    folder: Path, model: FraudModel, rows: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]
+) -> None:
+    """Write what a data scientist has: a model file, two tables, and a bundle.toml that describes them."""
+    folder.mkdir(parents=True)
+    model.booster.save_model(folder / "model.ubj")
+    _write_table(folder / "training.parquet", model.training_rows)
+    _write_table(folder / "held-out.parquet", rows, fraud=labels)
+    lines = [
+        "[bundle]",
+        'name = "fraud-checkout"',
+        'kind = "score"',
+        'model = "model.ubj"',
+        "",
+        "[data]",
+        'training = "training.parquet"',
+        'validation = "held-out.parquet"',
+        "",
+        "[calibration]",
+        'method = "isotonic"',
+        'label = "fraud"',
+    ]
+    for column in fraud_columns():
+        lines += ["", "[[features]]", f'name = "{column.name}"', f'type = "{column.type}"']
+        if column.minimum is not None:
+            lines += [f"minimum = {column.minimum!r}", f"maximum = {column.maximum!r}"]
+    for start, label in model.thresholds:
+        lines += ["", "[[thresholds]]", f"from = {start!r}", f'label = "{label}"']
+    (folder / "bundle.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def write_settings(places: Places, control: str, alias: str, listen: str) -> None:
-    """Writes the platform's settings.
-
-    Args:
-        places: where.
-        control: of the server, whose port the system chose.
-        alias: that releases move.
-        listen: where the pages are to be.
-    """
-    (places.output / "platform").mkdir(exist_ok=True)
-    places.platform_settings.write_text(
-        "\n".join(
-            [
-                "# Written by the demo; `scorer platform config` prints every key.",
-                "[platform]",
-                f'listen = "{listen}"',
-                'database = "platform/platform.sqlite"',
-                'data_dir = "platform"',
-                'registry = "registry"',
-                "",
-                "[[fleet]]",
-                'name = "checkout"',
-                f'control = "{control}"',
-                'log = "decisions"',
-                "",
-                f'[checkpoints."{FRAUD}"]',
-                f'alias = "{alias}"',
-                "# A demo's day is short: the shadow sees every payment.",
-                "sample = 1.0",
-            ]
-        )
-        + "\n",
-        encoding="utf-8",
+def _show(output: Output, env: dict[str, str], *words: str, codes: tuple[int, ...] = (0,)) -> list[str]:
+    """Print a command and its lines as they come; return the lines."""
+    output.command("scorer", *map(_short, words))
+    process = subprocess.Popen(  # noqa: S603
+        command_line(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
     )
+    lines: list[str] = []
+    with process:
+        for line in process.stdout or ():
+            lines.append(line.rstrip())
+            if lines[-1]:
+                output.line(f"  [dim]{escape(lines[-1])}[/]")
+    if process.returncode not in codes:
+        reason = lines[-1] if lines else "no reason given"
+        raise DemoError(f"scorer {words[0]} {words[1]} failed: {reason}")
+    return lines
 
 
 @contextmanager
 def _payments(client: Client, stream: npt.NDArray[np.float32], rate: float) -> Iterator[Callable[[], int]]:
-    """Payments at a steady rate from two threads, until the end; yields how many so far."""
+    """Score payments at a steady rate from two threads until the block ends; yield their number so far."""
     stop, lock = threading.Event(), threading.Lock()
-    done, failed = 0, []
+    done = 0
+    failures: list[Exception] = []
     threads = 2
 
     def pay(first: int) -> None:
@@ -245,7 +232,7 @@ def _payments(client: Client, stream: npt.NDArray[np.float32], rate: float) -> I
             try:
                 client.score(FRAUD, stream[at % len(stream)])
             except Exception as error:
-                failed.append(error)
+                failures.append(error)
                 return
             with lock:
                 done += 1
@@ -262,8 +249,8 @@ def _payments(client: Client, stream: npt.NDArray[np.float32], rate: float) -> I
         stop.set()
         for thread in running:
             thread.join()
-    if failed:
-        raise DemoError(f"a payment was not answered: {failed[0]}")
+    if failures:
+        raise DemoError(f"a payment was not answered: {failures[0]}")
 
 
 def _write_table(path: Path, rows: npt.NDArray[np.float32], **more: npt.NDArray[np.bool_]) -> None:
@@ -272,18 +259,13 @@ def _write_table(path: Path, rows: npt.NDArray[np.float32], **more: npt.NDArray[
     pq.write_table(pa.table(columns), path)
 
 
-def _change_of(said: list[str]) -> str:
-    for line in said:
-        if found := re.search(r"cr-\d+", line):
-            return found[0]
-    raise DemoError("the change request's number was not said")
+def _change_of(lines: list[str]) -> str:
+    for line in lines:
+        if number := re.search(r"cr-\d+", line):
+            return number[0]
+    raise DemoError("`scorer change test` printed no number of a change request")
 
 
 def _short(word: str) -> str:
-    """A path as its last parts."""
+    """Shorten an absolute path to its last two parts."""
     return "/".join(Path(word).parts[-2:]) if word.startswith("/") else word
-
-
-def _plain(text: str) -> str:
-    """As it is: what looks like markup is none."""
-    return text.replace("[", r"\[")

@@ -1,8 +1,7 @@
-"""Payments through the real client: score, choose an action, see what comes of it, report it.
+"""Payments through `scorer.Client`: score, select an action, simulate the outcome, report it.
 
-Each thread takes a block of payments at a time: it scores them one by one,
-lets the rules say which actions are eligible at that risk, asks for an action
-one by one, lets the environment decide, and reports both outcomes.
+Each thread takes a block of payments at a time. It scores them one by one, applies the rules for eligible
+actions at that risk, selects an action for each, simulates what comes of it and reports both outcomes.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from scorer.learn.columns import Column, named_row
 FRAUD = "fraud.checkout"
 AUTHORISE = "action.authorise"
 
-# Generous: a demo on a busy laptop must not fail on a slow moment; latency is measured, not enforced here.
+# Generous: the demo must not fail on a busy laptop; latency is measured here, not enforced.
 TIMEOUT_S = 10.0
 
 
 @dataclass
 class Answers:
-    """What came back for `n` payments; one row each, -1 or NaN where a payment was not sent.
+    """The replies for `n` payments; -1 or NaN where a payment was not sent.
 
     Attributes:
         score: `[n]` fraud probability as served.
         margin: `[n]` raw output as served.
         action: `[n]` chosen action.
-        propensity: `[n]` with which probability.
-        expected: `[n]` the oracle's probability of it.
+        propensity: `[n]` its probability under the policy.
+        expected: `[n]` the oracle's P(authorised) of the chosen action.
         authorised: `[n]` 1 where the environment authorised it.
-        risk: `[n]` what the action's request carried as risk.
+        risk: `[n]` risk that the action's request carried.
         fraud_bundle: `[n]` which bundle scored, as position in `bundles`.
         action_bundle: `[n]` which bundle chose.
         sent_at: `[n]` seconds since the traffic began.
@@ -62,7 +61,7 @@ class Answers:
 
     @staticmethod
     def empty(n: int) -> Answers:
-        """Nothing sent yet."""
+        """Rows for `n` payments that are not sent yet."""
         return Answers(
             score=np.full(n, np.nan),
             margin=np.full(n, np.nan),
@@ -82,11 +81,11 @@ class Measured:
     """Counts and times of one run; written under the traffic's lock, once per block.
 
     Attributes:
-        latency_ms: by method, of every call, from the call to its answer, in the client.
-        execution_us: by method, what the server says its evaluation took.
+        latency_ms: by method, of every call, measured in the client.
+        execution_us: by method, the server's evaluation time of every call.
         answers: by checkpoint and bundle digest, how many.
         timeline: (seconds, checkpoint, digest) of every answer.
-        fallbacks: answers that the model did not give.
+        fallbacks: replies that came from a fallback.
         unlogged: choices that the server could not log.
         errors: calls that failed, by message.
     """
@@ -100,13 +99,13 @@ class Measured:
     errors: Counter[str] = field(default_factory=Counter)
 
     def took(self, method: str, started: float, served: Served | None = None) -> None:
-        """Notes a call that has just been answered."""
+        """Record a call that has just been answered."""
         self.latency_ms.setdefault(method, []).append((time.perf_counter() - started) * 1e3)
         if served is not None:
             self.execution_us.setdefault(method, []).append(served.exec_us)
 
     def add(self, other: Measured) -> None:
-        """Takes over another's counts."""
+        """Add the counts of `other`."""
         for method, latencies in other.latency_ms.items():
             self.latency_ms.setdefault(method, []).extend(latencies)
         for method, times in other.execution_us.items():
@@ -119,18 +118,18 @@ class Measured:
 
 
 class Traffic:
-    """Sends payments from several threads until told to stop, or until all are sent.
+    """Sends payments from several threads until stopped, or until all are sent.
 
     Args:
         client: shared by the threads.
         columns: the fraud model's schema.
         payments: the transactions to pay for.
-        rows: `[n, features]` theirs.
-        contexts: `[n]` theirs; the risk in it is replaced by the served score.
-        world: decides what is authorised.
-        run: goes into request ids, so that runs on one log never meet.
-        threads: how many.
-        block: payments a thread handles at a time.
+        rows: `[n, features]` the fraud model's features of the payments.
+        contexts: `[n]` contexts of the payments; their risk is replaced by the served score.
+        world: simulates the outcomes.
+        run: prefix of request ids, unique on one log.
+        threads: number of client threads.
+        block: payments that a thread handles at a time.
     """
 
     def __init__(
@@ -169,27 +168,27 @@ class Traffic:
 
     @property
     def bundles(self) -> tuple[str, ...]:
-        """Digests in order of their first answer."""
+        """Digests in the order of their first reply."""
         return tuple(self._bundles)
 
     @property
     def seconds(self) -> float:
-        """Since the traffic began."""
+        """Seconds since the traffic began."""
         return time.perf_counter() - self._started
 
     @property
     def finished(self) -> bool:
-        """Every thread has ended."""
+        """Whether every thread has ended."""
         return not any(thread.is_alive() for thread in self._threads)
 
     def start(self) -> None:
-        """Begins to send."""
+        """Start the threads."""
         self._started = time.perf_counter()
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """No further blocks; returns when the running ones are through.
+        """Start no further blocks and wait for the running ones.
 
         Raises:
             DemoError: a call failed.
@@ -200,12 +199,12 @@ class Traffic:
         self.check()
 
     def check(self) -> None:
-        """Raises what a thread failed with, if one did."""
+        """Raise a `DemoError` with the failure of a thread, if there was one."""
         if self._failure is not None:
             raise DemoError(f"the traffic stopped: {self._failure}") from self._failure
 
     def answered_by(self, checkpoint: str, digest: str) -> int:
-        """How many answers this bundle has given so far."""
+        """Return how many replies of this bundle have been counted so far."""
         with self._lock:
             return self.measured.answers[checkpoint, digest]
 

@@ -135,7 +135,7 @@ def compare(
         for lane, rows in ((0, ~new), (1, new)):
             own, hidden = arrivals.take(rows), truth[rows]
             if lane == 0:
-                chosen = rules.pmf(own)
+                chosen = rules.pmf(own.contexts)
                 made = decide(market, own, chosen, "rules", ARMS[0], truth=hidden)
                 value = (chosen * hidden).sum(axis=1)
             else:

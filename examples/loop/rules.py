@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from examples.simulators.actions import codes
-from examples.simulators.payments import ISSUER_NAMES, NEVER, baseline_rank
-from examples.simulators.weeks import Arrivals
+from examples.simulators.payments import ISSUER_NAMES, NEVER, Contexts, baseline_rank
 from scorer.learn.experience import Experience, State
 
 Floats = npt.NDArray[np.float64]
@@ -49,12 +48,11 @@ class IssuerRules:
                     if abs(a - b) > significance * np.sqrt(va + vb):
                         self.preference[code, of_action == level] += a - b
 
-    def pmf(self, arrivals: Arrivals) -> Floats:
+    def pmf(self, given: Contexts) -> Floats:
         """`[n, K]` 1 for the rule's action."""
-        contexts = arrivals.contexts
-        rank = baseline_rank(contexts)
+        rank = baseline_rank(given)
         # Equally preferred actions keep the payment team's order.
-        score = np.where(rank < NEVER, self.preference[contexts.issuer] - rank * 1e-9, -np.inf)
+        score = np.where(rank < NEVER, self.preference[given.issuer] - rank * 1e-9, -np.inf)
         out = np.zeros(score.shape)
         out[np.arange(len(out)), score.argmax(axis=1)] = 1.0
         return out

@@ -8,31 +8,31 @@ import pytest
 from rich.console import Console
 
 from examples.demo.errors import DemoError
-from examples.demo.narrate import Narrator
-from examples.demo.plan import DemoPlan, Places
+from examples.demo.output import Output
+from examples.demo.plan import DemoPlan, Paths
 from examples.demo.process import ServerProcess, run_command
 from examples.demo.run import run_demo
 from examples.fraud.transactions import write_transactions
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
 
 
-def fails(places: Places, plan: DemoPlan | None = None) -> str:
+def fails(paths: Paths, plan: DemoPlan | None = None) -> str:
     with pytest.raises(DemoError) as failed:
-        run_demo(places, plan or DemoPlan.quick(), 0, Narrator(Console(file=io.StringIO())))
+        run_demo(paths, plan or DemoPlan.quick(), 0, Output(Console(file=io.StringIO())))
     assert "\n" not in str(failed.value)
     return str(failed.value)
 
 
 def test_unreadable_transactions(tmp_path):
     (tmp_path / "t.parquet").write_bytes(b"nothing of the kind")
-    said = fails(Places(tmp_path / "t.parquet", None, tmp_path / "out"))
+    said = fails(Paths(tmp_path / "t.parquet", None, tmp_path / "out"))
     assert said.startswith("Data and features: transactions ")
     assert "not a readable Parquet file" in said
 
 
 def test_unreadable_routing_log(tmp_path):
     (tmp_path / "r.csv").write_text("a,b\n1,2\n")
-    said = fails(Places(None, tmp_path / "r.csv", tmp_path / "out"))
+    said = fails(Paths(None, tmp_path / "r.csv", tmp_path / "out"))
     assert "column tmsp, country, amount, success, PSP, 3D_secured, card is missing" in said
 
 
@@ -46,14 +46,14 @@ def test_unreadable_routing_log(tmp_path):
 def test_too_short_a_period(tmp_path, days, message):
     short = simulate_transactions(TransactionPlan(customers=300, terminals=3_000, days=days), seed=0)
     write_transactions(short, tmp_path / "short.parquet")
-    said = fails(Places(tmp_path / "short.parquet", None, tmp_path / "out"))
+    said = fails(Paths(tmp_path / "short.parquet", None, tmp_path / "out"))
     assert message in said
     assert said.startswith("Train two versions")
 
 
 def test_an_output_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
-    said = fails(Places(None, None, tmp_path / "file" / "out"))
+    said = fails(Paths(None, None, tmp_path / "file" / "out"))
     assert "give another folder with --output" in said
 
 
@@ -62,7 +62,7 @@ def test_a_defect_leaves_its_traceback_in_a_file(tmp_path, monkeypatch):
         raise ZeroDivisionError("by zero\nand more")
 
     monkeypatch.setattr("examples.demo.data.features", broken)
-    said = fails(Places(None, None, tmp_path))
+    said = fails(Paths(None, None, tmp_path))
     assert said.startswith("Data and features: ZeroDivisionError: by zero; the traceback is in ")
     assert "in broken" in (tmp_path / "traceback.txt").read_text()
 
@@ -73,7 +73,7 @@ def test_earlier_output_is_replaced_and_other_files_are_left_alone(tmp_path):
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "mine.txt").write_text("keep")
     (tmp_path / "none").mkdir()
-    fails(Places(tmp_path / "missing.parquet", None, tmp_path))
+    fails(Paths(tmp_path / "missing.parquet", None, tmp_path))
     assert not (tmp_path / "registry").exists()
     assert not (tmp_path / "summary.json").exists()
     assert (tmp_path / "mine.txt").read_text() == "keep"

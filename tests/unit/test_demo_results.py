@@ -1,4 +1,4 @@
-"""The demo's figures against plain counting, its terminal words and its page."""
+"""The demo's figures against plain counting, and its lines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from examples.demo import figures
-from examples.demo.narrate import Narrator
+from examples.demo.models import Trained
+from examples.demo.output import Output
 from examples.demo.results import (
-    action_use,
+    BASELINE,
+    GREEDY,
+    LINEAR,
+    RANKING,
+    RULES,
+    UNIFORM,
     answers_by_bundle,
     authorisation,
     disagreements,
@@ -19,7 +24,6 @@ from examples.demo.results import (
     latency,
 )
 from examples.demo.traffic import AUTHORISE, FRAUD, Answers, Measured
-from examples.simulators.actions import catalogue
 from examples.simulators.payments import Payments, contexts, log_baseline
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
 
@@ -47,35 +51,47 @@ def played():
     return answers, given, with_risk, world, logged
 
 
-def test_authorisation_counts_what_was_sent_with_the_served_risk(played):
+def oracle_of(world: Payments, given):
+    """An oracle that knows the truth."""
+
+    class Knowing:
+        def predict(self, rows):
+            assert len(rows) <= len(given)
+            return world.probability(given.take(slice(0, len(rows))))
+
+    return Knowing()
+
+
+def experience(logged):
+    """The log as `examples.demo.models` hands it to learning."""
+    n = len(logged)
+    return Trained((), (), logged, np.arange(n, dtype=np.int64), None).experience(n)
+
+
+def test_authorisation_is_the_truth_of_what_version_2_was_sent(played):
     answers, given, with_risk, world, logged = played
-    found = authorisation(answers, given, world, logged, ["sha256:a", "sha256:b"], seed=0)
     sent = answers.authorised >= 0
-    assert found.served.rows == sent.sum() == len(sent) - 100
-    assert found.served.value == pytest.approx(answers.authorised[sent].mean())
-    assert found.ceiling == pytest.approx(world.best(with_risk.take(np.flatnonzero(sent))).mean())
-    # Knowing the truth, nobody does better: served is within luck of the ceiling.
-    assert found.served.value == pytest.approx(found.ceiling, abs=0.03)
-    assert found.uplift.value == pytest.approx(found.served.value - found.baseline.value)
-    assert found.uplift.low > 0
-    # Pairing on the same luck makes the interval of the difference narrower than the rates' own.
-    assert found.uplift.high - found.uplift.low < 1.3 * (found.served.high - found.served.low)
-    assert found.logged.value == pytest.approx(logged.authorised.mean())
-    counted = [rate.rows for rate in found.by_bundle.values()]
-    assert sum(counted) == sent.sum()
-
-
-def test_actions_are_counted(played):
-    answers, *_, logged = played
-    used, distinct = action_use(answers, logged)
-    chosen = answers.action[answers.action >= 0]
-    assert distinct == len(set(chosen.tolist()))
-    assert len(used) == 10
-    first = np.bincount(chosen).argmax()
-    assert used[0].action == catalogue()[first].id
-    assert used[0].share == pytest.approx((chosen == first).mean())
-    assert used[0].authorised == pytest.approx(answers.authorised[answers.action == first].mean())
-    assert used[0].baseline_share == pytest.approx((logged.action == first).mean())
+    first, second = (np.flatnonzero(sent & (answers.action_bundle == number)) for number in (0, 1))
+    oracle = oracle_of(world, with_risk.take(second))
+    found = authorisation(answers, given, world, experience(logged), oracle, first, second)
+    assert (found.first.rows, found.outcomes.rows) == (len(first), len(second))
+    assert found.outcomes.value == pytest.approx(answers.authorised[second].mean())
+    # The policy of the fixture knows the truth: nothing is better, and the ceiling is its own value.
+    mine = with_risk.take(second)
+    assert found.served.value == pytest.approx(world.best(mine).mean()) == pytest.approx(found.best)
+    for one in found.references.values():
+        assert one.difference.value == pytest.approx(found.served.value - one.rate.value)
+        assert one.difference.low <= one.difference.value <= one.difference.high
+    gaps = {name: one.difference.value for name, one in found.references.items()}
+    assert gaps[GREEDY] == pytest.approx(0, abs=1e-9)
+    assert gaps[UNIFORM] == pytest.approx(found.served.value - 0.74, abs=0.03)
+    assert gaps[UNIFORM] > gaps[RANKING] > gaps[LINEAR] > 0
+    assert gaps[BASELINE] == pytest.approx(gaps[UNIFORM], abs=0.03)
+    assert found.own_part == found.references[LINEAR].difference
+    assert gaps[RULES] > 0
+    # Payments are paired, so the difference to a like policy is known far better than either rate.
+    linear = found.references[LINEAR]
+    assert linear.difference.high - linear.difference.low < linear.rate.high - linear.rate.low
 
 
 def test_single_answers_are_compared_with_their_own_bundle(played):
@@ -133,39 +149,22 @@ def test_counts_of_several_threads_add_up():
     ]
 
 
-def test_plots_are_svg_that_stands_alone():
-    rng = np.random.default_rng(0)
-    scores, fraud = rng.random(500), (rng.random(500) < 0.1).astype(int)
-    made = measured()
-    drawn = [
-        figures.score_histogram(scores, fraud, [(0.0, "approve"), (0.6, "review"), (0.9, "decline")]),
-        figures.roc_and_precision({"v1": (scores, fraud), "v2": (1 - scores, fraud)}),
-        figures.latencies(made.latency_ms),
-        figures.action_shares({catalogue()[0].id: 0.5}, {}),
-        figures.rates([("one", 0.5, 0.4, 0.6), ("best", 0.9, 0.9, 0.9)]),
-        figures.swap_timeline(made.timeline, {"sha256:a": "fraud v1", "sha256:b": "fraud v2"}, 5.0),
-    ]
-    for text in drawn:
-        assert text.startswith("<svg")
-        assert text.rstrip().endswith("</svg>")
-        assert "<image" not in text
-    assert "fraud v2" in drawn[-1]
-
-
-def test_narrator_on_a_pipe_writes_whole_lines():
+def test_output_on_a_pipe_writes_whole_lines():
     out = io.StringIO()
-    narrator = Narrator(Console(file=out, width=40))
-    with narrator.step("First"):
-        with narrator.busy("thinking"):
+    output = Output(Console(file=out, width=40))
+    with output.step("First"):
+        with output.busy("thinking"):
             pass
-        with narrator.progress("payments", 400) as bar:
+        with output.progress("payments", 400) as reach:
             for done in range(0, 401, 50):
-                bar.reach(done)
-        narrator.table(("action", "share"), [["x" * 60, "10 %"]])
+                reach(done)
+        output.table(("action", "share"), [["x" * 60, "[10 %]"]])
+        output.command("scorer", "serve", "--config", "[a].toml")
     said = out.getvalue()
-    assert "1. First" in said
-    assert "thinking (0.0 s)" in said
-    assert said.count("payments: ") == 4
-    assert "payments: 400 of 400" in said
-    assert "x" * 60 in said
-    assert "First" in narrator.seconds
+    lines = said.splitlines()
+    assert lines[0].endswith("1. First")
+    # Waiting and progress leave no lines on a pipe.
+    assert len(lines) == 4
+    assert lines[2].split() == ["x" * 60, "[10", "%]"]
+    assert lines[3].strip() == "$ scorer serve --config [a].toml"
+    assert "First" in output.seconds
