@@ -67,9 +67,9 @@ class Group:
 # Groups that need a quiet machine come first.
 _GROUPS: Final = (
     Group("engine", "forests and actions beside XGBoost, ONNX Runtime and others", peers=True, quick=True),
-    Group("wire", "the server beside other servers: rates, latencies, a held GIL"),
-    Group("sla", "overload: goodput, callers, batches, slow models, cancelled requests"),
-    Group("swaps", "bundles swapped under load"),
+    Group("wire", "the server beside other servers: rates, latencies, a held GIL", quick=True),
+    Group("sla", "overload: goodput, callers, batches, slow models, cancelled requests", quick=True),
+    Group("swaps", "bundles swapped under load", quick=True),
     Group("observe", "what observe lanes cost those who are answered, one of them stuck included"),
     Group("cases", "every load case on the demo's server"),
     Group("admission", "what admission costs; thousands of seeds of it in simulated time"),

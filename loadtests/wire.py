@@ -66,6 +66,10 @@ def run(figures: Figures, options: Options) -> None:
         ServerError: A peer could not be measured; everything else was.
     """
     model = subject()
+    if options.quick:
+        with on_generators_core():
+            quick(figures, model)
+        return
     with on_generators_core():
         bench = Bench(figures, model, smoke=options.smoke)
         bench.measure_rounds(1 if options.smoke else SEARCHES)
@@ -74,6 +78,37 @@ def run(figures: Figures, options: Options) -> None:
         bench.held_lock()
     if bench.failed:
         raise ServerError("; ".join(bench.failed))
+
+
+QUICK_ROUNDS: Final = 9
+# What is offered to have the server saturated, requests per second.
+FLOOD: Final = {OURS: 60_000.0, FOREST: 6_000.0}
+
+
+def quick(figures: Figures, model: Subject) -> None:
+    """Measure ours beside grpc.aio with our engine, in turns: p99 at a low rate, answers/s at saturation."""
+    p99: dict[str, list[float]] = defaultdict(list)
+    answers: dict[str, list[float]] = defaultdict(list)
+    with servers.hosted(model) as ours, PEERS[FOREST](model) as peer:
+        loaded = {OURS: LoadedServer(ours.load), FOREST: LoadedServer(peer.load)}
+        for _ in range(QUICK_ROUNDS):
+            for name, server in loaded.items():
+                p99[name].append(_steady_ms(server, 500.0, 1.5))
+                answers[name].append(server.window(FLOOD[name], 1.0).answered)
+                server.settle()
+    for what, unit, rounds, higher in (
+        ("p99 at 500 req/s", "ms", p99, False),
+        ("answers/s at saturation", "req/s", answers, True),
+    ):
+        figures.add(
+            name=f"quick: {what}, {WORK}",
+            ours=rounds[OURS],
+            unit=unit,
+            peer=FOREST,
+            theirs=rounds[FOREST],
+            higher_is_better=higher,
+            command="make bench-quick",
+        )
 
 
 @dataclass
