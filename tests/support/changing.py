@@ -141,6 +141,7 @@ class FakeReadouts:
 
     def __init__(self, names: dict[str, str], now: Callable[[], datetime], at: Callable[[], None]) -> None:
         self.rows: dict[str, int] = {}
+        self.missing: dict[str, int] = {}
         self.finished: dict[str, Outcome] = {}
         self.judged: list[tuple[str, str]] = []
         self._names, self._now, self._at = names, now, at
@@ -150,6 +151,10 @@ class FakeReadouts:
 
     def measure(self, change: ChangeRequest) -> int:
         return self.rows.get(change.id, 0)
+
+    def counts(self, change: ChangeRequest) -> dict[str, int]:
+        count, missing = self.measure(change), self.missing.get(change.id, 0)
+        return {"observed": count, "taken": count + missing, "dropped": 0, "missing": missing}
 
     def judge(self, change: ChangeRequest) -> tuple[GateResult, ...]:
         self.judged.append((change.id, "shadow"))

@@ -45,6 +45,7 @@ class FakeMember:
     checkpoints: dict[str, CheckpointStatus]
     version: int = 1
     up: bool = True
+    started: int = 1
     answers_to_lose: int = 0
     counters: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     """By checkpoint and lane: what differs from zero in `ObserverStatus`."""
@@ -125,6 +126,7 @@ class FakeFleet(Fleet):
             kept = tuple(lane for lane in status.observe if lane.bundle not in self.refuse)
             held.put(checkpoint, replace(status, observe=kept))
         held.counters.clear()
+        held.started += 1
         held.up = True
 
     def lose_answers(self, name: str, count: int) -> None:
@@ -194,7 +196,12 @@ class FakeFleet(Fleet):
             lane_table=held.version,
             checkpoints=held.checkpoints,
             observers=observers,
-            raw={"lane_table": held.version, "observers": observers, "role": held.role},
+            raw={
+                "started_at_ms": held.started,
+                "lane_table": held.version,
+                "observers": observers,
+                "role": held.role,
+            },
             role=held.role,
         )
 

@@ -83,6 +83,10 @@ class Changes(Bundles):
         body = {**_draft(**{**before, **fields}), "version": change.version}
         return self._call(ChangeRequest, "PUT", _at(change.id), json=body, repeatable=False)
 
+    def delete(self, change: str) -> None:
+        """Remove a draft for good; its authors and owners may."""
+        self._send("DELETE", _at(change))
+
     def submit(self, change: str, *, start: datetime | None = None, slot: int | None = None) -> ChangeRequest:
         """Books the shadow (None: the next free slot) and begins the checks."""
         return self._do(change, "submit", start=start and start.isoformat(), slot=slot)

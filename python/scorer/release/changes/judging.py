@@ -53,11 +53,11 @@ class Judging:
         if not due:
             return ""
         results = self.now(change)
+        count = self._readouts.measure(change)
         with self._store.write() as connection:
             rows.keep_gates(connection, change.id, "read-out", results, self._now())
             verdict = rows.verdict(results)
-            count = max((result.rows for result in results), default=0)
-            words = f"{count:,} rows: {verdict} so far"
+            words = f"{count:,} observations: {verdict} so far"
             self._ledger.step(connection, change, words, status="running", data=data)
             part = int(4 * (self._now() - since) / (until - since))
             if part > 0:

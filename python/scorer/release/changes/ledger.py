@@ -279,6 +279,19 @@ class Ledger:
         ).scalar()
         return dict(found or {})
 
+    def watched(self, connection: Connection, change: ChangeRequest) -> dict[str, int]:
+        """By server: when it was started (Unix ms) as last seen for this change; 0: it was away."""
+        c = t.cursors.c
+        found = connection.execute(select(c.position).where(c.name == f"watch:{change.id}")).scalar()
+        return dict(found or {})
+
+    def watch(self, connection: Connection, change: ChangeRequest, servers: Mapping[str, int]) -> None:
+        """Keep what `watched` returns."""
+        own = t.cursors.c.name == f"watch:{change.id}"
+        values = {"position": dict(servers), "at": self.now()}
+        if not connection.execute(update(t.cursors).where(own).values(**values)).rowcount:
+            connection.execute(insert(t.cursors).values(name=f"watch:{change.id}", **values))
+
     def close_steps(self, connection: Connection, change: ChangeRequest, status: str) -> None:
         """Ends what is under way, as the change leaves its state."""
         s = t.change_steps.c

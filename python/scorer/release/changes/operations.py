@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from scorer.release.answers import ChangeDetail, Draft
 from scorer.release.calendar import Calendar, moment
@@ -166,6 +166,26 @@ class Changes:
             self.ledger.event(connection, saved, actor, f"edited by {actor.user}")
         return saved
 
+    def delete(self, actor: Actor, change: str) -> None:
+        """Remove a draft for good; the audit log keeps that there was one.
+
+        Raises:
+            ConflictError: It is no draft any more; withdraw it instead.
+            NotAllowedError: The actor is none of its authors, and no owner.
+        """
+        before = self._see(actor, change)
+        self._authorise(actor, before, "delete")
+        with self._store.write() as connection:
+            now = self._current(connection, before, "delete")
+            self._authorise(actor, now, "delete", connection)
+            for table in (t.change_events, t.change_steps, t.gate_results, t.waivers, t.bookings):
+                connection.execute(delete(table).where(table.c.change == change))
+            connection.execute(delete(t.changes).where(t.changes.c.id == change))
+            details = {"title": now.title, "bundle": now.bundle, "created_by": now.created_by}
+            self.ledger.audit.append(
+                connection, actor, "change.delete", change, project=now.project, details=details
+            )
+
     def submit(
         self, actor: Actor, change: str, *, start: datetime | None = None, slot: int | None = None
     ) -> ChangeRequest:
@@ -174,6 +194,7 @@ class Changes:
         self._authorise(actor, before, "submit")
         states.move(before, "submit")
         self._check_fit(before)
+        away = self._pool_away(before)
         if before.kind is ChangeKind.OVERLAY:
             return self._submit_overlay(actor, before)
         with self._store.write() as connection:
@@ -201,6 +222,8 @@ class Changes:
                 length=timedelta(minutes=now.minutes),
                 slot=slot,
             )
+            if away:
+                self.ledger.narrate(connection, now, away, severity=Severity.WARNING)
             return self.ledger.move(
                 connection,
                 now,
@@ -219,6 +242,25 @@ class Changes:
                 test=test,
                 permission=permission,
             )
+
+    def _pool_away(self, change: ChangeRequest) -> str:
+        """A warning for a change that is observed in the shadow pool while the pool does not answer."""
+        with self._store.read() as connection:
+            _, _, usual = recorded.sampling(connection, self._settings, change.checkpoint)
+        if not (usual if change.pool is None else change.pool):
+            return ""
+        statuses = self._reconciler.statuses.recent()
+        lost = [
+            member.name
+            for member in self._reconciler.members(pool=True)
+            if member.role != "live" and not statuses[member.name].reachable
+        ]
+        if not lost:
+            return ""
+        return (
+            f"the shadow pool does not answer now ({', '.join(lost)}): {change.id} waits for it in its slot; "
+            "start it, or observe in the live servers"
+        )
 
     def _submit_overlay(self, actor: Actor, before: ChangeRequest) -> ChangeRequest:
         """Begin the checks of an overlay's revision: no slot, no shadow, and no waiting for a freeze."""
@@ -777,6 +819,7 @@ class Changes:
 
 _OPERATIONS: builtins.list[str] = [
     "edit",
+    "delete",
     "submit",
     "rebook",
     "finish",

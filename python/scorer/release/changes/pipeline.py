@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from scorer.release.settings import Settings
 
 _S = ChangeState
+_MISSING = 0.2
+"""Share of the taken requests that may be missing from a report that passes."""
 _REFUSALS = 5
 """So often a server may refuse a bundle before its change is."""
 
@@ -177,7 +179,8 @@ class Pipeline:
             last = recorded.newest(connection, change.checkpoint)
         if last is None:
             return
-        behind = self._reconciler.behind(change.checkpoint, last.revision)
+        uses_pool = any(lane.pool for lane in last.observe if lane.name == change.id)
+        behind = self._reconciler.behind(change.checkpoint, last.revision, pool=uses_pool)
         with self._store.write() as connection:
             if not behind:
                 names = f"{change.id} and {recorded.CONTROL} observe"
@@ -224,6 +227,7 @@ class Pipeline:
         with self._store.read() as connection:
             booking = self._booking(connection, change)
         over = asked_to_finish or self._now() >= booking.end
+        self._watch(change)
         if change.step == "sample" and not over:
             self._sample(change, booking)
             return
@@ -234,7 +238,8 @@ class Pipeline:
                 return
         results = self._judging.now(change)
         verdict = rows.verdict(results)
-        count = self._readouts.measure(change)
+        counts = self._readouts.counts(change)
+        count = counts["observed"]
         end = (
             f"ended early: {failed}"
             if failed
@@ -243,6 +248,12 @@ class Pipeline:
             else "its time is over"
         )
         said = rows.in_words(results, verdict)
+        if verdict is Outcome.PASS and counts["missing"] > _MISSING * counts["taken"]:
+            verdict = Outcome.INCONCLUSIVE
+            said = (
+                f" (of {counts['taken']:,} requests that its lane took, {counts['missing']:,} were neither "
+                "observed nor dropped: a server or the shadow pool was away)"
+            )
         with self._store.write() as connection:
             rows.keep_gates(connection, change.id, "read-out", results, self._now())
             self._ledger.step(connection, change, f"{count:,} observations: {verdict}", status="done")
@@ -254,9 +265,43 @@ class Pipeline:
                 f"{end} with {count:,} observations: {verdict}{said}",
                 step="report",
                 severity=Severity.INFO if verdict is Outcome.PASS else Severity.WARNING,
-                details={"observations": count, "verdict": verdict.value},
+                details={"observations": count, "verdict": verdict.value, "counts": dict(counts)},
                 verdict=verdict.value,
             )
+
+    def _watch(self, change: ChangeRequest) -> None:
+        """Events for servers that a change's observations come from: lost, restarted and back."""
+        with self._store.read() as connection:
+            last = recorded.newest(connection, change.checkpoint)
+            known = self._ledger.watched(connection, change)
+        uses_pool = bool(last and any(lane.pool for lane in last.observe if lane.name == change.id))
+        now: dict[str, int] = {}
+        for member in self._reconciler.members(pool=uses_pool):
+            status = self._reconciler.statuses.recent()[member.name]
+            started = int((status.raw or {}).get("started_at_ms") or 1) if status.reachable else 0
+            if (
+                uses_pool
+                and status.reachable
+                and status.pool is not None
+                and not status.pool.get("connected")
+            ):
+                now[f"{member.name} to the shadow pool"] = 0
+            now[member.name] = started
+        told = []
+        for name in known.keys() | now.keys():
+            before, after = known.get(name, 1), now.get(name, 1)
+            if before and not after:
+                told.append(f"lost {name}: what it would observe is missing from the report until it is back")
+            elif after and not before:
+                told.append(f"{name} is back")
+            elif name in known and after != before:
+                told.append(f"{name} was restarted: what it had not logged is missing from the report")
+        if not told and known == now:
+            return
+        with self._store.write() as connection:
+            self._ledger.watch(connection, change, now)
+            for message in sorted(told):
+                self._ledger.narrate(connection, change, message, severity=Severity.WARNING)
 
     def _sample(self, change: ChangeRequest, booking: Booking) -> None:
         count = self._readouts.measure(change)

@@ -106,6 +106,7 @@ MOVES = _moves()
 
 WITHIN: dict[str, tuple[Who, frozenset[ChangeState]]] = {
     "edit": (Who.AUTHOR, frozenset({_S.DRAFT})),
+    "delete": (Who.AUTHOR, frozenset({_S.DRAFT})),
     "rebook": (Who.AUTHOR, frozenset({_S.CHECKS, _S.BOOKED})),
     "finish": (Who.AUTHOR, frozenset({_S.AUDITING})),
     "waive": (Who.APPROVER, frozenset({_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.AUDITING, _S.READ_OUT})),

@@ -117,6 +117,8 @@ class Counter:
     unlogged: int
     evaluated: int
     stuck: bool = False
+    left_out: int = 0
+    """Requests that the lane's filter or sample left out."""
 
 
 @dataclass(frozen=True)

@@ -125,14 +125,26 @@ class Reconciler:
         for name in names:
             self._move_alias(name)
 
-    def behind(self, checkpoint: str, revision: int) -> dict[str, str]:
-        """By server: why it does not have at least this revision, as of the last pass."""
+    def behind(self, checkpoint: str, revision: int, *, pool: bool = False) -> dict[str, str]:
+        """By server: why it does not have at least this revision, as of the last pass.
+
+        Args:
+            checkpoint: Where.
+            revision: Of the recorded table.
+            pool: Servers of the shadow pool too: of interest to a change that is observed there.
+        """
         found = {}
         for member in self._fleet.members:
+            if member.role != "live" and not pool:
+                continue
             has, why = self._seen.get((member.name, checkpoint), (0, _NOT_ASKED))
             if has < revision:
                 found[member.name] = why or f"has table {has}"
         return found
+
+    def members(self, *, pool: bool) -> list[Member]:
+        """The live servers, and those of the shadow pool where asked for."""
+        return [member for member in self._fleet.members if pool or member.role == "live"]
 
     def alias_waits(self, checkpoint: str) -> str | None:
         """Why the registry's alias has yet to be moved; None: it has been."""

@@ -110,6 +110,7 @@ def summary(evidence: Evidence) -> dict[str, Any]:
     both = shadow.take(shadow.comparable)
     found: dict[str, Any] = {
         "rows": len(shadow),
+        "counts": coverage.account(evidence.counters, len(shadow)),
         "control_rows": len(control),
         "sla_us": evidence.sla_us,
         "execution": {
@@ -155,6 +156,7 @@ def summary(evidence: Evidence) -> dict[str, Any]:
             "live": _share(both.live_label == approve),
             "shadow": _share(both.label == approve),
         }
+        found["decisions"] = _decisions(both, approve)
     else:
         found["distance"] = _plain(float(np.mean(both.distance))) if len(both) else None
         found["expected_reward"] = {
@@ -162,6 +164,24 @@ def summary(evidence: Evidence) -> dict[str, Any]:
             "shadow": _plain(float(np.mean(both.score))) if len(both) else None,
         }
     return found
+
+
+def _decisions(both: Observed, approve: int) -> dict[str, Any]:
+    """Decisions by label of the live bundle and of the candidate, and how many flagged ones they share.
+
+    Flagged is whatever is not approved. A candidate that flags none of what the live bundle flags approves
+    its fraud, and rates of all decisions hide that where few are flagged.
+    """
+    names = both.labels()
+    live, own = both.live_label, both.label
+    flagged = live != approve
+    return {
+        "live": {name: int((live == code).sum()) for code, name in enumerate(names) if name},
+        "shadow": {name: int((own == code).sum()) for code, name in enumerate(names) if name},
+        "flagged_live": int(flagged.sum()),
+        "flagged_shadow": int((own != approve).sum()),
+        "flagged_both": int((flagged & (own != approve)).sum()),
+    }
 
 
 def examples(evidence: Evidence) -> list[dict[str, Any]]:

@@ -224,6 +224,9 @@ class Collector:
                 if not str(one.get("lane", "")).startswith("cr-"):
                     continue
                 own = counter(one)
+                if member.role != "live":
+                    # Live servers took these requests, and sent them here: each counts once.
+                    own |= {"seen": 0, "left_out": 0, "taken": 0}
                 file = self._root / member.name / "counters" / one["checkpoint"] / f"{one['lane']}.jsonl"
                 text = json.dumps(own)
                 before, said = self._counted.get(file, (0, ""))
@@ -239,7 +242,7 @@ def counter(status: Any) -> dict[str, Any]:
     """An `ObserverStatus` as a line of counters."""
     own: dict[str, Any] = {
         name: int(status.get(name, 0) or 0)
-        for name in ("seen", "taken", "dropped", "shed", "unlogged", "evaluated")
+        for name in ("seen", "left_out", "taken", "dropped", "shed", "unlogged", "evaluated")
     }
     failed = status.get("failed") or {}
     own["failed"] = sum(int(count) for count in failed.values())

@@ -31,6 +31,7 @@ from scorer.release.model import (
 )
 from scorer.release.readout import canary, keep, load, parts, recompute
 from scorer.release.readout.build import About, build, figure, figure_names
+from scorer.release.readout.figures.coverage import account
 from scorer.release.readout.ingest import Collector
 from scorer.release.readout.schemas import Schemas
 from scorer.release.store import Store, instant, micros
@@ -75,7 +76,7 @@ class Readouts:
         statuses: Statuses | None = None,
     ) -> None:
         self._settings, self._store, self._access = settings, store, access
-        self._bundles, self._now = bundles, now
+        self._bundles, self._now, self._fleet = bundles, now, fleet
         self._parts = settings.platform.data_dir / "observations"
         self._final = settings.platform.data_dir / "readouts"
         schemas = Schemas(bundles.local)
@@ -97,6 +98,13 @@ class Readouts:
         if keep.is_saved(self._folder(change.id)):
             return len(self._evidence(change).shadow)
         return self._where(change).count()
+
+    def counts(self, change: ChangeRequest) -> Mapping[str, int]:
+        """What became of the requests of a change; see `coverage.account`."""
+        read = {member.name for member in self._fleet.members if member.log is not None}
+        counters = load.counters(self._parts, change.checkpoint, change.id)
+        # What a server logs out of this machine's reach is missing by configuration, and noted as such.
+        return account([one for one in counters if one.server in read], self.measure(change))
 
     # --- judging ---
 

@@ -86,6 +86,13 @@ def edit_change(
     return _tagged(response, by.service.changes.edit(by.actor, change, body, version=version))
 
 
+@router.delete("/changes/{change}", status_code=204, responses=refusals(409))
+def delete_change(by: By, change: ChangePath) -> Response:
+    """Its authors and owners: remove a draft for good."""
+    by.service.changes.delete(by.actor, change)
+    return Response(status_code=204)
+
+
 @router.post("/changes/{change}/submit", responses=_MOVES)
 def submit_change(by: By, change: ChangePath, body: Submit, response: Response) -> ChangeRequest:
     """Modelers: books the shadow slot and starts the checks."""

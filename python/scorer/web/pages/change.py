@@ -42,6 +42,12 @@ def show(
 @router.post("/changes/{change}/{action}")
 def act(here: Here, change: str, action: str, form: Posted) -> Response:
     """Perform an operation and show its result."""
+    if action == "delete":
+        try:
+            here.service.changes.delete(here.actor, change)
+        except PlatformError as error:
+            return show(here, change, error=error, form=form)
+        return here.go("/changes", "deleted")
     kind = one_of("operation", action, OPERATIONS)
     try:
         if action == "rollback" and not form.on("sure"):

@@ -1,0 +1,111 @@
+"""Servers and a shadow pool that are away while a change is observed: what is said, and what is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from changing import World
+
+from scorer.release.errors import ConflictError, NotAllowedError, NotFoundError
+from scorer.release.gates.evidence import Counter
+from scorer.release.model import ChangeState, Outcome
+from scorer.release.readout.figures.coverage import account
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(f"sqlite:///{tmp_path}/platform.db", pool=True)
+    yield made
+    made.store.close()
+
+
+def said(world: World, change: str, text: str) -> list[str]:
+    return [message for message in world.said(change) if text in message]
+
+
+def test_a_dead_pool_blocks_no_change_that_does_not_use_it(world: World) -> None:
+    world.tick()
+    world.fleet.vanish("pool")
+    change = world.test("good-1", pool=False)
+    assert world.until(change.id, ChangeState.DONE).verdict is Outcome.PASS
+    assert not said(world, change.id, "pool")
+
+
+def test_a_dead_pool_is_known_when_a_change_that_uses_it_is_submitted(world: World) -> None:
+    world.tick()
+    world.fleet.vanish("pool")
+    world.tick()
+    change = world.test("good-1", pool=True)
+    (told,) = said(world, change.id, "the shadow pool")
+    assert "pool" in told
+    assert "does not answer" in told
+
+
+def test_a_server_that_is_lost_and_back_is_told_in_the_change(world: World) -> None:
+    change = world.test("good-1", pool=False)
+    world.until(change.id, ChangeState.AUDITING)
+    world.run(minutes=3)
+    world.fleet.vanish("live-2")
+    world.run(minutes=3)
+    assert len(said(world, change.id, "lost live-2")) == 1
+    world.fleet.come_back("live-2")
+    world.run(minutes=3)
+    assert len(said(world, change.id, "live-2 is back")) == 1
+    world.fleet.restart("live-1")
+    world.run(minutes=2)
+    assert len(said(world, change.id, "live-1 was restarted")) == 1
+
+
+def test_a_test_whose_pool_died_does_not_pass_on_the_rest(world: World) -> None:
+    change = world.test("good-1", pool=True)
+    world.until(change.id, ChangeState.AUDITING)
+    world.run(minutes=10)
+    world.fleet.vanish("pool")
+    world.readouts.missing[change.id] = 4800
+    found = world.until(change.id, ChangeState.DONE, ChangeState.REJECTED)
+    assert found.verdict is Outcome.INCONCLUSIVE
+    assert said(world, change.id, "lost pool")
+    assert said(world, change.id, "4,800 were neither observed nor dropped")
+
+
+def counter(at: int, server: str = "live-1", **counted: int) -> Counter:
+    zero = dict.fromkeys(
+        ("seen", "left_out", "taken", "dropped", "shed", "failed", "unlogged", "evaluated"), 0
+    )
+    return Counter(at=at, server=server, lane="cr-000001", **{**zero, **counted})
+
+
+def test_a_report_counts_each_request_once() -> None:
+    """A lane in the pool: live servers take requests, the pool's server evaluates them."""
+    counters = [
+        counter(1, seen=1000, left_out=500, taken=500, dropped=20, shed=10),
+        counter(1, server="pool", dropped=5, evaluated=400),
+    ]
+    assert account(counters, observed=400) == {
+        "requests": 1000,
+        "eligible": 500,
+        "taken": 500,
+        "observed": 400,
+        "dropped": 35,
+        "missing": 65,
+    }
+    # A restart loses what was counted since the last reading: never fewer than were observed.
+    after = account([counter(1, seen=100, taken=100)], observed=250)
+    assert (after["requests"], after["taken"], after["missing"]) == (250, 250, 0)
+
+
+def test_a_draft_is_deleted_and_nothing_else_is(world: World) -> None:
+    world.tick()
+    draft = world.changes.draft(world.ada, world.asks("good-1"))
+    with pytest.raises(NotAllowedError):
+        world.changes.delete(world.bob, draft.id)
+    world.changes.delete(world.ada, draft.id)
+    with pytest.raises(NotFoundError):
+        world.changes.get(world.ada, draft.id)
+    submitted = world.test("good-2")
+    with pytest.raises(ConflictError, match="delete is for draft"):
+        world.changes.delete(world.ada, submitted.id)
+    # Its number is not given again.
+    assert world.changes.draft(world.ada, world.asks("good-3")).id > submitted.id
