@@ -10,15 +10,23 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Rows32 = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
+Texts = npt.NDArray[Any]
+"""Of NumPy's text of variable width (`StringDType`), or of fixed width."""
+
+
+_TEXTS = 65_536
 
 
 class State(IntEnum):
@@ -37,8 +45,8 @@ class Experience:
     """`n` decisions over a catalogue of `K` actions, in order of time.
 
     Attributes:
-        decision_id: `[n]` text.
-        entity: `[n]` text: the shopper that lanes are drawn by; empty where the caller gave none.
+        decision_id: `[n]`.
+        entity: `[n]` the shopper that lanes are drawn by; empty where the caller gave none.
         time_ms: `[n]` when it was decided, Unix time.
         settled_ms: `[n]` when its reward became known; -1 where it is not.
         context: `[n, context columns]` as the request carried them.
@@ -55,8 +63,8 @@ class Experience:
         actions: the catalogue's ids, `K` of them.
     """
 
-    decision_id: npt.NDArray[np.str_]
-    entity: npt.NDArray[np.str_]
+    decision_id: Texts
+    entity: Texts
     time_ms: Ints
     settled_ms: Ints
     context: Rows32
@@ -95,7 +103,7 @@ class Experience:
             value = getattr(self, column.name)
             if isinstance(value, tuple):
                 hasher.update("\0".join(value).encode())
-            elif value.dtype.kind == "U":
+            elif value.dtype.kind in "TU":
                 hasher.update("\0".join(value.tolist()).encode())
             else:
                 hasher.update(np.ascontiguousarray(value).data)
@@ -129,3 +137,14 @@ def concatenate(parts: Sequence[Experience]) -> Experience:
 
 def _renamed(codes: Ints, own: tuple[str, ...], merged: tuple[str, ...]) -> Ints:
     return np.array([merged.index(name) for name in own], dtype=np.int64)[codes]
+
+
+def texts(column: pa.ChunkedArray) -> Texts:
+    """`[n]` of an Arrow column: 16 bytes and the text itself for each, however long the longest one is."""
+    kind = np.dtypes.StringDType()
+    pieces = [
+        np.array(chunk[start : start + _TEXTS].to_pylist(), dtype=kind)
+        for chunk in column.chunks
+        for start in range(0, len(chunk), _TEXTS)
+    ]
+    return np.concatenate(pieces) if pieces else np.array([], dtype=kind)

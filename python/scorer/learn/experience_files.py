@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scorer.learn.errors import DataError
-from scorer.learn.experience import Experience, State
+from scorer.learn.experience import Experience, State, texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,7 +121,7 @@ def read(path: Path) -> Experience:
     needed = [*_TEXT, *_SCALARS, *_MATRICES]
     if missing := [name for name in needed if name not in table.column_names]:
         raise DataError(f"experience {path}: column {', '.join(missing)} is missing; join the log again")
-    columns: dict[str, Any] = {name: np.array(table[name].to_pylist(), dtype=np.str_) for name in _TEXT}
+    columns: dict[str, Any] = {name: texts(table[name]) for name in _TEXT}
     for name, kind in _SCALARS.items():
         if table[name].null_count:
             raise DataError(f"experience {path}: column {name} has {table[name].null_count} empty rows")

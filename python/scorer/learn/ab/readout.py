@@ -190,9 +190,10 @@ def _known_after(own: Experience, window_ms: int, now_ms: int) -> Experience:
 
 def _shoppers(experience: Experience) -> Ints:
     """`[n]` codes; a decision without an entity was drawn by its own id and stands for itself."""
-    anonymous = experience.entity == ""
-    keys = np.where(anonymous, np.char.add("\0", experience.decision_id), experience.entity)
-    return np.unique(keys, return_inverse=True)[1].astype(np.int64)
+    codes = np.unique(experience.entity, return_inverse=True)[1].astype(np.int64)
+    anonymous = np.flatnonzero(experience.entity == "")
+    codes[anonymous] = codes.max(initial=-1) + 1 + np.arange(len(anonymous))
+    return codes
 
 
 def _ratio(plan: Plan, arm: Ints, shopper: Ints) -> tuple[RatioCheck, int]:

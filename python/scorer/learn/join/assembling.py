@@ -14,8 +14,8 @@ from scorer.learn.join.catalogue import Layout, carry_columns, map_actions
 from scorer.learn.join.decisions import Block
 from scorer.learn.join.findings import Findings
 from scorer.learn.join.maturity import Windows, states
+from scorer.learn.join.outcomes import JoinedOutcomes
 from scorer.learn.join.settings import JoinSettings
-from scorer.log import OutcomeJoin
 
 _SKEW_MS = 60_000
 
@@ -23,7 +23,7 @@ _SKEW_MS = 60_000
 def assemble(
     checkpoint: str,
     blocks: Sequence[Block],
-    outcomes: OutcomeJoin,
+    outcomes: JoinedOutcomes,
     newest: Layout,
     settings: JoinSettings,
     as_of_ms: int,
@@ -53,10 +53,10 @@ def assemble(
     order = np.lexsort((np.concatenate([block.sequence for block in blocks]), time_us))
 
     def column(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([np.asarray(getattr(block, name)) for block in blocks])[order]
+        return np.concatenate([getattr(block, name) for block in blocks])[order]
 
     ids, time_ms, action = column("decision_id"), time_us[order] // 1000, column("action")
-    value, settled_ms = _outcomes(checkpoint, ids, time_ms, outcomes, findings)
+    value, settled_ms = _outcomes(ids, time_ms, outcomes, findings)
     state = states(time_ms, action, ~np.isnan(value), as_of_ms, of)
     settled = state == State.SETTLED
     # What has to wait is known when its window ends: training must not learn from it earlier.
@@ -67,8 +67,8 @@ def assemble(
     lane_names = column("lane")
     lanes, lane = np.unique(lane_names, return_inverse=True)
     return Experience(
-        decision_id=ids.astype(np.str_),
-        entity=column("entity").astype(np.str_),
+        decision_id=ids,
+        entity=column("entity"),
         time_ms=time_ms,
         settled_ms=np.where(settled, settled_ms, -1),
         context=column("context"),
@@ -99,7 +99,7 @@ def _carried(block: Block, newest: Layout, findings: Findings) -> Block:
         ("action was redefined", ~gone & other),
         ("context cannot be carried over", ~gone & ~other & ~fits),
     ):
-        findings.add_all(name, (block.decision_id[at] for at in np.flatnonzero(rows)))
+        findings.add_rows(name, int(rows.sum()), (str(one) for one in block.decision_id[rows]))
     at = np.flatnonzero(stays)
     own = np.flatnonzero(actions.stays)
     pmf = np.zeros((len(at), actions.width), dtype=np.float32)
@@ -112,13 +112,8 @@ def _carried(block: Block, newest: Layout, findings: Findings) -> Block:
     eligible[:, actions.to[own]] = block.eligible[np.ix_(at, own)]
     if not actions.is_identity:
         findings.add("catalogue changed", f"{block.layout.digest[:19]} to {newest.digest[:19]}", len(at))
-    return Block(
-        layout=block.layout,
-        sequence=block.sequence[at],
-        decision_id=[block.decision_id[row] for row in at],
-        entity=[block.entity[row] for row in at],
-        lane=[block.lane[row] for row in at],
-        time_us=block.time_us[at],
+    return block.take(
+        at,
         context=context[at],
         eligible=eligible,
         pmf=pmf,
@@ -128,23 +123,15 @@ def _carried(block: Block, newest: Layout, findings: Findings) -> Block:
 
 
 def _outcomes(
-    checkpoint: str,
-    ids: Sequence[str] | npt.NDArray[Any],
-    time_ms: npt.NDArray[np.int64],
-    outcomes: OutcomeJoin,
-    findings: Findings,
+    ids: npt.NDArray[Any], time_ms: npt.NDArray[np.int64], outcomes: JoinedOutcomes, findings: Findings
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """`[n]` the value that counts (NaN: none) and when it became known."""
+    row = outcomes.rows_of(ids)
+    there = np.flatnonzero(row >= 0)
     value, known = np.full(len(ids), np.nan), np.full(len(ids), -1, dtype=np.int64)
-    for at, name in enumerate(ids):
-        for report in outcomes.of(checkpoint, str(name)).values():
-            value[at] = report.value
-            known[at] = max(known_ms(report.received_at_us, report.occurred_at_ms), time_ms[at])
-            if 0 < report.occurred_at_ms < time_ms[at] - _SKEW_MS:
-                findings.add("outcome before its decision", str(name))
+    value[there] = outcomes.value[row[there]]
+    known[there] = np.maximum(outcomes.known_ms[row[there]], time_ms[there])
+    occurred = outcomes.occurred_at_ms[row[there]]
+    early = there[(occurred > 0) & (occurred < time_ms[there] - _SKEW_MS)]
+    findings.add_rows("outcome before its decision", len(early), (str(ids[at]) for at in early))
     return value, known
-
-
-def known_ms(received_at_us: int, occurred_at_ms: int) -> int:
-    """When an outcome became known: when it was received; where the log does not say, when it occurred."""
-    return received_at_us // 1000 if received_at_us else occurred_at_ms

@@ -1,31 +1,46 @@
-"""Decisions of one checkpoint out of the log, checked row by row, in columns per bundle."""
+"""Which decisions of a checkpoint are used, and their columns per bundle."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from scorer.errors import BundleError
-from scorer.ids import eligible_actions, record_key
+from scorer.learn.experience import texts
+from scorer.learn.join.cache import LogColumns
 from scorer.learn.join.catalogue import Layout
+from scorer.learn.join.columns import FAULTS
 from scorer.learn.join.findings import LATER, Findings
-from scorer.log.tables import digest_of, is_action
 
 if TYPE_CHECKING:
     from scorer.log import BundleShelf
-    from scorer.v1.log_pb2 import DecisionRecord
-
-_BATCH = 8192
-_SUM = 1e-6
-_AGREE = 1e-9
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Texts = npt.NDArray[Any]
+
+USED, UNSEEN = 0, -1
+"""States of a row: used; decided after the moment. Above 0: excluded for `_REASONS[state - 1]`."""
+_REASONS = (
+    "repeated decision",
+    "before the window",
+    "exploration stopped",
+    "fallback answer",
+    "no action",
+    "unknown bundle",
+    "unusable bundle",
+    "columns do not fit",
+    "pmf of another length",
+    "action is not the catalogue's",
+    *FAULTS,
+)
+_STATE = {name: at for at, name in enumerate(_REASONS, start=1)}
 
 
 @dataclass(frozen=True)
@@ -34,190 +49,195 @@ class Block:
 
     layout: Layout
     sequence: Ints
-    decision_id: list[str]
-    entity: list[str]
-    lane: list[str]
+    decision_id: Texts
+    entity: Texts
+    lane: Texts
     time_us: Ints
     context: npt.NDArray[np.float32]
     eligible: Bools
-    pmf: npt.NDArray[np.floating]
+    pmf: npt.NDArray[np.float32]
     action: Ints
     propensity: Floats
 
     def __len__(self) -> int:
         return len(self.action)
 
+    def take(self, rows: npt.NDArray[Any], **other: Any) -> Block:
+        """The decisions at `rows`, with other columns where they are given."""
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS if name not in other}
+        return replace(self, **columns, **other)
 
-class Decisions:
-    """Takes the decisions of a checkpoint in the log's order.
 
-    Args:
-        shelf: where bundles are.
-        findings: takes what is wrong.
-        until_us: decisions from later are not seen.
-        since_us: decisions from before are left out.
+_COLUMNS = tuple(name for name in Block.__dataclass_fields__ if name != "layout")
+
+
+@dataclass(frozen=True)
+class UsedDecisions:
+    """The decisions of a checkpoint as known at a moment.
+
+    Attributes:
+        state: `[n]` whether each decision of the log is used.
+        known: ids of all decisions until the moment, used or not.
+        newest: layout of the bundle that made the newest used decision; None: none is used.
+        layouts: of the bundles, by digest.
     """
 
-    def __init__(self, shelf: BundleShelf, findings: Findings, until_us: int, since_us: int) -> None:
-        self._shelf = shelf
-        self._findings = findings
-        self._until, self._since = until_us, since_us
-        self._seen: set[bytes] = set()
-        self._layouts: dict[str, Layout | None] = {}
-        self._waiting: dict[str, list[tuple[int, DecisionRecord]]] = {}
-        self._newest: tuple[int, int, str] | None = None
-        self.blocks: list[Block] = []
+    state: npt.NDArray[np.int8]
+    known: pa.ChunkedArray
+    newest: Layout | None
+    layouts: dict[str, Layout]
 
-    def add(self, sequence: int, decision: DecisionRecord) -> None:
-        """Takes the next decision of the checkpoint."""
-        note, name = self._findings.add, decision.decision_id
-        key = record_key(name)
-        if key in self._seen:
-            note("repeated decision", name)
-            return
-        if decision.decided_at_us > self._until:
-            note(LATER)
-            return
-        self._seen.add(key)
-        if decision.decided_at_us < self._since:
-            note("before the window")
-        elif decision.fallback_source == "greedy":
-            note("exploration stopped", name)
-        elif decision.fallback_source:
-            note("fallback answer", f"{name} ({decision.fallback_source})")
-        elif not is_action(decision):
-            note("no action", name)
-        else:
-            digest = digest_of(decision)
-            if self._layout(digest, name) is None:
-                return
-            rows = self._waiting.setdefault(digest, [])
-            rows.append((sequence, decision))
-            if len(rows) >= _BATCH:
-                self._flush(digest)
+    def blocks(self, columns: LogColumns) -> list[Block]:
+        """The used decisions, per bundle, from the columns that this selection was made of."""
+        blocks, start = [], 0
+        for table in columns.decisions():
+            used = self.state[start : start + len(table)] == USED
+            start += len(table)
+            part = table.filter(pa.array(used))
+            for digest in pc.unique(part["bundle"]).to_pylist():
+                own = part.filter(pc.equal(part["bundle"], digest))
+                blocks.append(_block(own, self.layouts[digest]))
+        return blocks
 
-    def finish(self) -> None:
-        """Takes what still waits into `blocks`."""
-        for digest in list(self._waiting):
-            self._flush(digest)
 
-    def knows(self, decision_id: str) -> bool:
-        """Whether the checkpoint has this decision, left out or not."""
-        return record_key(decision_id) in self._seen
+def select(
+    columns: LogColumns, shelf: BundleShelf, findings: Findings, until_us: int, since_us: int
+) -> UsedDecisions:
+    """Chooses the decisions to learn from.
 
-    @property
-    def newest(self) -> Layout | None:
-        """The layout of the bundle that made the newest sound decision."""
-        return None if self._newest is None else self._layouts[self._newest[2]]
+    Args:
+        columns: of the checkpoint.
+        shelf: the bundles that the log speaks of.
+        findings: receives what is left out, by name.
+        until_us: decisions from later are not seen; microseconds since the Unix epoch.
+        since_us: decisions from before are left out.
+    """
+    light = columns.light()
+    time_us = light["time_us"].to_numpy()
+    state = _first_seen(light, time_us > until_us)
+    known = light["decision_id"].filter(pa.array(state == USED))
 
-    def _layout(self, digest: str, name: str) -> Layout | None:
-        if digest not in self._layouts:
-            self._layouts[digest] = self._read(digest)
-        layout = self._layouts[digest]
+    def exclude(name: str, rows: Bools) -> None:
+        state[(state == USED) & rows] = _STATE[name]
+
+    fallback = light["fallback"]
+    exclude("before the window", time_us < since_us)
+    exclude("exploration stopped", _true(pc.equal(fallback, "greedy")))
+    exclude("fallback answer", _true(pc.not_equal(fallback, "")))
+    exclude(
+        "no action",
+        (light["probabilities"].to_numpy() == 0) & _true(pc.equal(light["action"], "")),
+    )
+    layouts = _check_layouts(light, state, shelf)
+    sound = light["fault"].to_numpy()
+    state[state == USED] = np.where(sound > 0, sound + len(_REASONS) - len(FAULTS), USED)[state == USED]
+    _note(light, state, findings)
+    used = np.flatnonzero(state == USED)
+    newest = None
+    if len(used):
+        last = int(used[np.lexsort((light["sequence"].to_numpy()[used], time_us[used]))[-1]])
+        newest = layouts[light["bundle"][last].as_py()]
+    return UsedDecisions(state, known, newest, layouts)
+
+
+def _first_seen(light: pa.Table, later: Bools) -> npt.NDArray[np.int8]:
+    """`[n]` UNSEEN after the moment, else whether it is the first record of its id."""
+    codes = pc.dictionary_encode(light["decision_id"].combine_chunks()).indices.to_numpy()
+    rows = np.arange(len(codes))
+    first = np.full(int(codes.max(initial=-1)) + 1, len(codes))
+    # Backwards, so that the earliest row is the one that stays.
+    first[codes[~later][::-1]] = rows[~later][::-1]
+    state = np.where(later, UNSEEN, USED).astype(np.int8)
+    state[rows > first[codes]] = _STATE["repeated decision"]
+    return state
+
+
+def _check_layouts(light: pa.Table, state: npt.NDArray[np.int8], shelf: BundleShelf) -> dict[str, Layout]:
+    """Excludes decisions that do not fit the schema or the catalogue of their bundle."""
+    bundles, actions = (light[name].combine_chunks() for name in ("bundle", "action"))
+    bundle, action = bundles.indices.to_numpy(), actions.indices.to_numpy()
+    code_of = {name: code for code, name in enumerate(actions.dictionary.to_pylist())}
+    features, width = light["features"].to_numpy(), light["probabilities"].to_numpy()
+    fingerprint, position = light["fingerprint"].to_numpy(), light["action_index"].to_numpy()
+    layouts: dict[str, Layout] = {}
+    for code, digest in enumerate(bundles.dictionary.to_pylist()):
+        rows = np.flatnonzero((bundle == code) & (state == USED))
+        if not len(rows):
+            continue
+        layout = _read_layout(digest, shelf)
         if layout is None:
-            missing = digest not in self._shelf.digests
-            self._findings.add("unknown bundle" if missing else "unusable bundle", f"{name} ({digest[:19]})")
-        return layout
-
-    def _read(self, digest: str) -> Layout | None:
-        try:
-            bundle = self._shelf.get(digest)
-        except BundleError:
-            return None
-        if bundle is None or bundle.kind != "action":
-            return None
-        return Layout(
-            digest,
-            tuple(self._shelf.schema(digest).features),
-            tuple(self._shelf.catalogue(digest)),
-            bundle.schema_fingerprint,
+            state[rows] = _STATE["unknown bundle" if digest not in shelf.digests else "unusable bundle"]
+            continue
+        layouts[digest] = layout
+        expected = np.array([code_of.get(one.id, -1) for one in layout.actions])
+        count = len(layout.actions)
+        known = position[rows] < count
+        same = expected[np.where(known, position[rows], 0)] == action[rows]
+        faults = (
+            (
+                "columns do not fit",
+                (features[rows] != len(layout.features)) | (fingerprint[rows] != layout.fingerprint),
+            ),
+            ("pmf of another length", width[rows] != count),
+            ("action is not the catalogue's", ~(known & same)),
         )
-
-    def _flush(self, digest: str) -> None:
-        layout = self._layouts[digest]
-        rows = self._waiting.pop(digest)
-        if layout is None or not (rows := self._fitting(rows, layout)):
-            return
-        block = _block(rows, layout)
-        sound = self._sound(block)
-        if not sound.any():
-            return
-        at = np.flatnonzero(sound)
-        last = int(at[np.lexsort((block.sequence[at], block.time_us[at]))[-1]])
-        newest = (int(block.time_us[last]), int(block.sequence[last]), digest)
-        self._newest = newest if self._newest is None else max(self._newest, newest)
-        self.blocks.append(_take(block, at))
-
-    def _fitting(
-        self, rows: Sequence[tuple[int, DecisionRecord]], layout: Layout
-    ) -> list[tuple[int, DecisionRecord]]:
-        fitting = []
-        for sequence, decision in rows:
-            width = len(decision.features) == len(layout.features)
-            if not width or decision.schema_fingerprint != layout.fingerprint:
-                self._findings.add("columns do not fit", decision.decision_id)
-            elif len(decision.pmf) != len(layout.actions):
-                self._findings.add("pmf of another length", decision.decision_id)
-            else:
-                position = decision.action_index
-                if position >= len(layout.actions) or layout.actions[position].id != decision.action:
-                    self._findings.add(
-                        "action is not the catalogue's", f"{decision.decision_id} ({decision.action})"
-                    )
-                else:
-                    fitting.append((sequence, decision))
-        return fitting
-
-    def _sound(self, block: Block) -> Bools:
-        """`[n]` whether all of a row's probabilities hold; the first broken rule is noted."""
-        exact = block.pmf
-        taken = exact[np.arange(len(block)), block.action]
-        p = block.propensity
-        with np.errstate(invalid="ignore"):
-            rules = (
-                ("pmf with impossible values", ~((exact >= 0) & (exact <= 1 + _SUM)).all(axis=1)),
-                ("pmf does not sum to 1", ~(np.abs(exact.sum(axis=1) - 1) <= _SUM)),
-                ("mass outside the eligible set", (np.where(block.eligible, 0, exact) != 0).any(axis=1)),
-                ("no propensity", ~((p > 0) & (p <= 1 + _SUM))),
-                ("propensity is not pmf[action]", ~(np.abs(p - taken) <= _AGREE)),
-            )
-        sound = np.ones(len(block), dtype=bool)
-        for name, broken in rules:
-            self._findings.add_all(name, (block.decision_id[at] for at in np.flatnonzero(sound & broken)))
-            sound &= ~broken
-        return sound
+        for name, broken in reversed(faults):
+            state[rows[broken]] = _STATE[name]
+    return layouts
 
 
-def _block(rows: Sequence[tuple[int, DecisionRecord]], layout: Layout) -> Block:
-    decisions = [decision for _, decision in rows]
-    count, width = len(rows), len(layout.actions)
+def _read_layout(digest: str, shelf: BundleShelf) -> Layout | None:
+    try:
+        bundle = shelf.get(digest)
+    except BundleError:
+        return None
+    if bundle is None or bundle.kind != "action":
+        return None
+    return Layout(
+        digest,
+        tuple(shelf.schema(digest).features),
+        tuple(shelf.catalogue(digest)),
+        bundle.schema_fingerprint,
+    )
+
+
+def _note(light: pa.Table, state: npt.NDArray[np.int8], findings: Findings) -> None:
+    """Notes every excluded decision, with what its reason is about."""
+    findings.add(LATER, count=int((state == UNSEEN).sum()))
+    about = {"fallback answer": "fallback", "action is not the catalogue's": "action"}
+    for name, code in _STATE.items():
+        rows = np.flatnonzero(state == code)
+
+        def example(row: int, name: str = name) -> str:
+            text: str = light["decision_id"][row].as_py()
+            if name in {"unknown bundle", "unusable bundle"}:
+                return f"{text} ({light['bundle'][row].as_py()[:19]})"
+            return f"{text} ({light[about[name]][row].as_py()})" if name in about else text
+
+        shown = () if name == "before the window" else rows
+        findings.add_rows(name, len(rows), (example(int(row)) for row in shown))
+
+
+def _block(part: pa.Table, layout: Layout) -> Block:
+    def matrix(name: str, width: int) -> npt.NDArray[Any]:
+        flat = part[name].combine_chunks().flatten()
+        return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(part), width)
+
+    width = len(layout.actions)
     return Block(
         layout=layout,
-        sequence=np.array([sequence for sequence, _ in rows], dtype=np.int64),
-        decision_id=[one.decision_id for one in decisions],
-        entity=[one.entity for one in decisions],
-        lane=[one.lane for one in decisions],
-        time_us=np.array([one.decided_at_us for one in decisions], dtype=np.int64),
-        context=np.array([list(one.features) for one in decisions], dtype=np.float32).reshape(count, -1),
-        eligible=np.stack([eligible_actions(one.eligible_mask, width) for one in decisions]),
-        pmf=np.array([list(one.pmf) for one in decisions], dtype=np.float64),
-        action=np.array([one.action_index for one in decisions], dtype=np.int64),
-        propensity=np.array([one.propensity for one in decisions], dtype=np.float64),
+        sequence=part["sequence"].to_numpy(),
+        decision_id=texts(part["decision_id"]),
+        entity=texts(part["entity"]),
+        lane=texts(part["lane"]),
+        time_us=part["time_us"].to_numpy(),
+        context=matrix("context", len(layout.features)),
+        eligible=matrix("eligible", width),
+        pmf=matrix("pmf", width),
+        action=part["action_index"].to_numpy(),
+        propensity=part["propensity"].to_numpy(),
     )
 
 
-def _take(block: Block, at: npt.NDArray[np.intp]) -> Block:
-    """The rows at these positions, with the pmf as it is kept."""
-    return replace(
-        block,
-        sequence=block.sequence[at],
-        decision_id=[block.decision_id[row] for row in at],
-        entity=[block.entity[row] for row in at],
-        lane=[block.lane[row] for row in at],
-        time_us=block.time_us[at],
-        context=block.context[at],
-        eligible=block.eligible[at],
-        pmf=block.pmf[at].astype(np.float32),
-        action=block.action[at],
-        propensity=block.propensity[at],
-    )
+def _true(values: pa.ChunkedArray) -> Bools:
+    return np.asarray(values.to_numpy(), dtype=bool)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 Effect: TypeAlias = Literal["excluded", "kept", "told"]
@@ -139,9 +140,12 @@ class Findings:
         for example in examples:
             self.add(name, example)
 
-    def count(self, name: str) -> int:
-        """How often."""
-        return self._count.get(name, 0)
+    def add_rows(self, name: str, count: int, examples: Iterable[str]) -> None:
+        """Notes so many rows; of the examples only the first few are asked for."""
+        for example in islice(examples, min(count, _KEPT_EXAMPLES)):
+            self.add(name, example)
+            count -= 1
+        self.add(name, count=count)
 
     def rows(self) -> tuple[Finding, ...]:
         """All of them in the order of the rules."""

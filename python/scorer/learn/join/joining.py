@@ -6,30 +6,36 @@ moment are not seen, though they may be there, so a join can be repeated later.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
-from scorer.learn.join.assembling import assemble, known_ms
-from scorer.learn.join.decisions import Decisions
+from scorer.learn.join.assembling import assemble
+from scorer.learn.join.cache import LogColumns
+from scorer.learn.join.columns import CheckpointColumns
+from scorer.learn.join.decisions import UsedDecisions, select
 from scorer.learn.join.findings import LATER, Finding, Findings
 from scorer.learn.join.maturity import windows
+from scorer.learn.join.outcomes import JoinedOutcomes, resolve
 from scorer.learn.join.rates import Dependence, Rate, dependence, rates, windows_passed
 from scorer.learn.join.settings import JoinSettings
-from scorer.log import LogScan, OutcomeJoin, scan
+from scorer.log import scan
 from scorer.log.scanning import UNKNOWN
-from scorer.log.tables import is_action
+from scorer.log.segments import log_identity
 
 if TYPE_CHECKING:
     from scorer.log import BundleShelf
     from scorer.log.reading import Advance
-    from scorer.v1.log_pb2 import DecisionRecord, OutcomeRecord
+    from scorer.log.reading import Finding as LogFinding
 
+_EXAMPLES = 5
 _WEEK_MS = 7 * 86_400_000
 _DEPENDS = 0.001
 
@@ -93,6 +99,7 @@ def join(
     *,
     as_of_ms: int,
     checkpoint: str | None = None,
+    cache: Path | None = None,
     advance: Advance | None = None,
 ) -> Joined:
     """Joins the decisions of an action checkpoint with their outcomes.
@@ -103,7 +110,9 @@ def join(
         settings: `[join]`; None: the defaults.
         as_of_ms: the moment, Unix time: what the log holds from later is not seen.
         checkpoint: whose decisions; None: the only one that chooses actions.
-        advance: told bytes read and to be read.
+        cache: a directory that keeps what was read: the next join with it reads only what the log gained
+            since, whatever its moment, and gives the same result. It needs a checkpoint.
+        advance: receives bytes read and bytes to read.
 
     Raises:
         LogError: the directory is no log.
@@ -111,60 +120,44 @@ def join(
     """
     settings = settings or JoinSettings()
     findings = Findings()
-    since = 0 if settings.days is None else as_of_ms * 1000 - round(settings.days * 86_400e6)
-    entries = scan(directory, checkpoint=checkpoint, advance=advance)
     points: dict[str, _Point] = {}
-
-    def point_of(name: str) -> _Point:
-        if name not in points:
-            points[name] = _Point(shelf, settings, as_of_ms, since)
-        return points[name]
-
+    if checkpoint is None:
+        entries = scan(directory, advance=advance)
+    else:
+        about = {"checkpoint": checkpoint, "log": log_identity(Path(directory))}
+        point = points[checkpoint] = _Point(settings.outcome, cache, about)
+        entries = scan(
+            directory,
+            checkpoint=checkpoint,
+            start_sequence=point.columns.next_sequence(Path(directory)),
+            advance=advance,
+        )
     for sequence, kind, record in entries:
-        if kind == "decision":
-            point_of(record.checkpoint).decision(sequence, record)
-        elif kind == "outcome":
-            point_of(record.checkpoint).outcome(sequence, record)
-        elif kind == UNKNOWN:
+        if kind == UNKNOWN and checkpoint is None:
             findings.add("unknown record", f"sequence {sequence}")
-    _note_damage(entries, findings)
+        elif kind == UNKNOWN:
+            points[str(checkpoint)].reading.note(sequence, "unknown record", f"sequence {sequence}")
+        elif kind in {"decision", "outcome"}:
+            if record.checkpoint not in points:
+                points[record.checkpoint] = _Point(settings.outcome, None, {})
+            points[record.checkpoint].reading.add(sequence, kind, record)
     name, point = _chosen(points, checkpoint)
-    point.decisions.finish()
-    return _joined(name, point, settings, as_of_ms, findings)
+    point.reading.finish()
+    _note_damage(point.columns.finish(entries), findings)
+    return _joined(name, point.columns, shelf, settings, as_of_ms, findings)
 
 
 class _Point:
     """One checkpoint while the log is read."""
 
-    def __init__(self, shelf: BundleShelf, settings: JoinSettings, as_of_ms: int, since_us: int) -> None:
-        self.findings = Findings()
-        self.decisions = Decisions(shelf, self.findings, as_of_ms * 1000, since_us)
-        self.outcomes = OutcomeJoin()
-        self.chooses = False
-        self._kind, self._until_ms = settings.outcome, as_of_ms
-
-    def decision(self, sequence: int, record: DecisionRecord) -> None:
-        """Takes the next decision in; those of a checkpoint that gives scores are only counted."""
-        self.chooses |= is_action(record)
-        if self.chooses:
-            self.decisions.add(sequence, record)
-        else:
-            self.findings.add("no action", record.decision_id)
-
-    def outcome(self, sequence: int, record: OutcomeRecord) -> None:
-        """Takes the next outcome in."""
-        if record.kind != self._kind:
-            self.findings.add("outcome of another kind", record.kind)
-        elif known_ms(record.received_at_us, record.occurred_at_ms) > self._until_ms:
-            self.findings.add(LATER)
-        elif not math.isfinite(record.value):
-            self.findings.add("outcome that is no number", record.decision_id)
-        else:
-            self.outcomes.add(sequence, record)
+    def __init__(self, outcome: str, cache: Path | None, about: Mapping[str, str | None]) -> None:
+        self.columns = LogColumns(cache, {**about, "outcome": outcome})
+        self.reading = CheckpointColumns(outcome, self.columns.add)
+        self.reading.chooses = self.columns.has_decisions
 
 
 def _chosen(points: dict[str, _Point], wanted: str | None) -> tuple[str, _Point]:
-    choosing = [name for name, point in points.items() if point.chooses]
+    choosing = [name for name, point in points.items() if point.reading.chooses]
     if wanted is not None:
         if wanted in choosing:
             return wanted, points[wanted]
@@ -182,20 +175,30 @@ def _chosen(points: dict[str, _Point], wanted: str | None) -> tuple[str, _Point]
 
 
 def _joined(
-    checkpoint: str, point: _Point, settings: JoinSettings, as_of_ms: int, findings: Findings
+    checkpoint: str,
+    columns: LogColumns,
+    shelf: BundleShelf,
+    settings: JoinSettings,
+    as_of_ms: int,
+    findings: Findings,
 ) -> Joined:
-    newest = point.decisions.newest
-    for one in point.findings.rows():
-        findings.add(one.name, count=one.count - len(one.examples))
-        findings.add_all(one.name, one.examples)
+    notes = columns.table("notes")
+    for name in pc.unique(notes["name"]).to_pylist():
+        examples = notes.filter(pc.equal(notes["name"], name))["example"]
+        findings.add_rows(name, len(examples), (one.as_py() for one in examples))
+    since_us = 0 if settings.days is None else as_of_ms * 1000 - round(settings.days * 86_400e6)
+    selection = select(columns, shelf, findings, as_of_ms * 1000, since_us)
+    newest = selection.newest
     if newest is None:
         why = "; ".join(f"{one.count} {one.name}" for one in findings.rows()) or "there is none"
         raise DataError(f'no decision of "{checkpoint}" can be used: {why}')
+    outcomes = resolve(columns, checkpoint, as_of_ms, findings)
+    _note_orphans(outcomes, selection, findings)
     of = windows(newest.actions, settings)
     for name in of.unused:
         findings.add("family without actions", name)
     experience = assemble(
-        checkpoint, point.decisions.blocks, point.outcomes, newest, settings, as_of_ms, of, findings
+        checkpoint, selection.blocks(columns), outcomes, newest, settings, as_of_ms, of, findings
     )
     passed = windows_passed(experience, as_of_ms, of)
     families = rates(experience, of.family[experience.action], of.names, passed)
@@ -205,7 +208,6 @@ def _joined(
         findings.add(
             "missingness depends on the action", f"Cramer's V {depends.cramers_v:.3f}, p {depends.p:.1g}"
         )
-    _note_outcomes(checkpoint, point, findings)
     _note_weeks(experience, findings)
     if not (experience.state == State.SETTLED).any():
         findings.add("no outcomes at all", settings.outcome)
@@ -221,13 +223,11 @@ def _joined(
     )
 
 
-def _note_outcomes(checkpoint: str, point: _Point, findings: Findings) -> None:
-    outcomes = point.outcomes
-    orphans = {name for _, name, _, _, _ in outcomes if not point.decisions.knows(name)}
-    findings.add_all("outcome without decision", sorted(orphans))
-    findings.add("duplicate outcome", count=outcomes.duplicates)
-    findings.add("revised outcome", count=outcomes.superseded)
-    findings.add_all("conflicting outcomes", map(str, outcomes.conflicts))
+def _note_orphans(outcomes: JoinedOutcomes, selection: UsedDecisions, findings: Findings) -> None:
+    orphan = pc.invert(pc.is_in(outcomes.decision_id, value_set=selection.known.combine_chunks()))
+    ids = outcomes.decision_id.filter(orphan)
+    first = ids.take(pc.array_sort_indices(ids)[:_EXAMPLES])
+    findings.add_rows("outcome without decision", len(ids), first.to_pylist())
 
 
 def _note_weeks(experience: Experience, findings: Findings) -> None:
@@ -245,8 +245,8 @@ def _note_weeks(experience: Experience, findings: Findings) -> None:
             )
 
 
-def _note_damage(entries: LogScan, findings: Findings) -> None:
-    for one in entries.findings:
+def _note_damage(damage: Sequence[LogFinding], findings: Findings) -> None:
+    for one in damage:
         name = _DAMAGE.get(one.kind)
         if name is not None:
             lost = one.lost[1] - one.lost[0] + 1 if one.lost else 1

@@ -54,6 +54,8 @@ def generation_steps(
     folder: Path,
     earlier: Sequence[Path] = (),
     requests: ChangeRequests | None = None,
+    *,
+    cache: Path | None = None,
 ) -> list[Step]:
     """The steps of the generation in a folder.
 
@@ -63,6 +65,7 @@ def generation_steps(
         folder: whose name is the moment it looks from.
         earlier: folders whose bundles the log may speak of, beside the registry's.
         requests: the platform that manages the checkpoint, if any.
+        cache: of the join.
     """
     moment, plan = as_of_ms(folder), places.schedule
 
@@ -82,7 +85,7 @@ def generation_steps(
         section.model_dump(mode="json") for section in (settings.gate, settings.train, settings.guardrails)
     )
     return [
-        join_step(settings, places, moment, earlier),
+        join_step(settings, places, moment, earlier, cache),
         Step("train", (EXPERIENCE, LIVE), (CANDIDATE,), train, {"train": train_set, "gate": gate_set}),
         Step("evaluate", (EXPERIENCE, LIVE, CANDIDATE), (EVALUATION,), evaluate, {"gate": gate_set}),
         Step(
@@ -96,11 +99,13 @@ def generation_steps(
     ]
 
 
-def join_step(settings: LearnSettings, places: Places, moment: int, earlier: Sequence[Path]) -> Step:
+def join_step(
+    settings: LearnSettings, places: Places, moment: int, earlier: Sequence[Path], cache: Path | None = None
+) -> Step:
     """The first step: the log as known at a moment, and the bundle that is live."""
 
     def join(_: Path, out: Path) -> Mapping[str, Any]:
-        return _join(settings, places, moment, out, earlier)
+        return _join(settings, places, moment, out, earlier, cache)
 
     return Step(
         "join",
@@ -117,7 +122,12 @@ def join_step(settings: LearnSettings, places: Places, moment: int, earlier: Seq
 
 
 def _join(
-    settings: LearnSettings, places: Places, moment: int, out: Path, earlier: Sequence[Path]
+    settings: LearnSettings,
+    places: Places,
+    moment: int,
+    out: Path,
+    earlier: Sequence[Path],
+    cache: Path | None,
 ) -> Mapping[str, Any]:
     from scorer.learn import experience_files
     from scorer.learn.join.joining import join
@@ -132,7 +142,14 @@ def _join(
     finally:
         store.close()
     shelf = BundleShelf(_bundles(places, out / LIVE, earlier), required=False)
-    joined = join(places.log, shelf, settings.join, as_of_ms=moment, checkpoint=places.schedule.checkpoint)
+    joined = join(
+        places.log,
+        shelf,
+        settings.join,
+        as_of_ms=moment,
+        checkpoint=places.schedule.checkpoint,
+        cache=cache,
+    )
     experience_files.write(joined.experience, out / EXPERIENCE, joined.notes(settings.join))
     return {
         "live": target.digest,

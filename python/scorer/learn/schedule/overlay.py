@@ -65,7 +65,7 @@ def run_overlay(
             says = {"waits": f"generation {known[-1].name} is under way"}
             return RunReport(folder, (Done("overlay", "kept", 0.0, says),))
         steps = [
-            join_step(settings, places, moment, known[-2:]),
+            join_step(settings, places, moment, known[-2:], workspace.join_cache),
             Step("fit", (EXPERIENCE, LIVE), (FITTED, REVISION), lambda a, b: _fit(settings, a, b, moment)),
             Step(
                 "revise", (LIVE, FITTED, REVISION), (REVISED,), lambda a, b: _publish(places, a, b, requests)
@@ -98,8 +98,9 @@ def _fit(settings: LearnSettings, there: Path, out: Path, moment: int) -> Mappin
 
     live = there / LIVE
     task, log = read_task(live), experience_files.read(there / EXPERIENCE)
-    scores = oracle_scores(live, task, log)
-    scores[log.time_ms < untaught_since(live, log)] = np.nan
+    scores = np.full(len(log), np.nan)
+    new = np.flatnonzero(log.time_ms >= untaught_since(live, log))
+    scores[new] = oracle_scores(live, task, log.take(new))
     found = fit(log, scores, task, settings.overlay, moment)
     (out / REVISION).mkdir()
     has_one = (live / OVERLAY).is_file()

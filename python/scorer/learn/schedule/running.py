@@ -72,7 +72,8 @@ def run_generation(
         known = workspace.generations()
         folder = _folder(workspace, settings, places, known, step, as_of_ms, clock_ms)
         earlier = [one for one in known if one.name < folder.name]
-        done = run(generation_steps(settings, places, folder, earlier, requests), folder, only=step, at=at)
+        steps = generation_steps(settings, places, folder, earlier, requests, cache=workspace.join_cache)
+        done = run(steps, folder, only=step, at=at)
         workspace.prune(settings.schedule.keep)
     return RunReport(folder, tuple(done))
 

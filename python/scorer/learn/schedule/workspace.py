@@ -6,6 +6,7 @@
     <workspace>/generations/20261102T030000Z/       named by the moment it looks at the log from
         experience.parquet, candidate/, ...         what steps made
         join.step.json, ...                         what each made it from: digests of inputs and outputs
+    <workspace>/join/                               what the join has read of the log, so that it reads on
     <workspace>/overlay/                            the same for the overlay, which belongs to no generation
 """
 
@@ -68,6 +69,11 @@ class Workspace:
             yield
         finally:
             os.close(descriptor)
+
+    @property
+    def join_cache(self) -> Path:
+        """What the join has read of the log so far."""
+        return self.path / "join"
 
     def generations(self) -> list[Path]:
         """Every generation, oldest first."""
