@@ -44,7 +44,7 @@ def _program(name: str) -> Callable[[], bool]:
 
 
 def _file(path: str) -> Callable[[], bool]:
-    return lambda: (BUILD / path).exists()
+    return (BUILD / path).exists
 
 
 def _client(package: str) -> Callable[[], bool]:
@@ -55,6 +55,12 @@ def _postgresql() -> bool:
     from postgres import find
 
     return find("initdb") is not None and find("postgres") is not None
+
+
+def _can_mount() -> bool:
+    from small_disk import can_mount
+
+    return can_mount()
 
 
 COMPONENTS: Final[dict[str, Component]] = {
@@ -73,6 +79,7 @@ COMPONENTS: Final[dict[str, Component]] = {
     "kserve": Component("make clients", _client("kserve")),
     "MLflow": Component("make mlflow", _file("mlflow/bin/mlflow")),
     "Airflow": Component("make airflow", _file("airflow/bin/airflow")),
+    "a mountable tmpfs": Component("unshare --user --map-root-user --mount make test-python", _can_mount),
     "learning peers": Component("make learning-peers", _file("learning/venv/.packages")),
 }
 

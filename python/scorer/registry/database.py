@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import disk_usage
 from urllib.parse import quote
 
 from scorer.errors import RegistryUnavailableError
@@ -14,6 +15,8 @@ from scorer.errors import RegistryUnavailableError
 FILE = "registry.sqlite"
 _SCHEMA_VERSION = 1
 _BUSY_SECONDS = 10.0
+# With fewer bytes left, an input/output error is for want of space.
+_LEAST_FREE = 1 << 16
 
 _SCHEMA = """
 CREATE TABLE bundles (
@@ -175,7 +178,9 @@ class Database:
             return RegistryUnavailableError(
                 f'"{self.path}" was locked by another process for {_BUSY_SECONDS:g} s; try again'
             )
-        if primary == sqlite3.SQLITE_FULL:
+        # Where its auxiliary files cannot grow, SQLite reports an input/output error instead.
+        full = primary == sqlite3.SQLITE_IOERR and disk_usage(self.path.parent).free < _LEAST_FREE
+        if primary == sqlite3.SQLITE_FULL or full:
             return RegistryUnavailableError(f'no space left for "{self.path}"; free some and try again')
         return RegistryUnavailableError(f'"{self.path}" cannot be used: {error}')
 
