@@ -18,7 +18,14 @@ from typer.testing import CliRunner
 from scorer.cli import app
 from scorer.errors import LogError, ScorerError
 from scorer.log import LogReader, OutcomeJoin, export, scan, summarise
-from scorer.v1.log_pb2 import DecisionRecord, LaneTableRecord, LogRecord, OutcomeRecord, RecoveryRecord
+from scorer.v1.log_pb2 import (
+    DecisionRecord,
+    LaneTableRecord,
+    LogRecord,
+    OutcomeRecord,
+    RecoveryRecord,
+    WithdrawnRecord,
+)
 
 
 def score(decision_id: str, at: datetime, features: Sequence[float], **other: object) -> bytes:
@@ -424,3 +431,18 @@ def test_decisions_without_their_bundle_are_not_verified(log: Path) -> None:
 
 def test_an_outcome_join_of_nothing_is_empty() -> None:
     assert OutcomeJoin().of("c", "d") == {}
+
+
+def test_a_withdrawn_record_is_not_read(tmp_path: Path) -> None:
+    at = datetime(2026, 5, 1, tzinfo=UTC)
+    withdrawn = WithdrawnRecord(sequence=2, checkpoint="fraud.checkout", decision_id="late")
+    taken_back = LogRecord(withdrawn=withdrawn).SerializeToString()
+    payloads = [score("a", at, [1.0]), score("late", at, [1.0]), taken_back, score("late", at, [2.0])]
+    write_segment(tmp_path, 1, 1, payloads)
+    entries = [(entry.sequence, entry.kind) for entry in scan(tmp_path)]
+    assert entries == [(1, "decision"), (3, "withdrawn"), (4, "decision")]
+    export(tmp_path, tmp_path / "d.parquet")
+    rows = duckdb.sql(
+        f"select decision_id, features from '{tmp_path}/d.parquet' order by sequence"
+    ).fetchall()
+    assert rows == [("a", [1.0]), ("late", [2.0])]

@@ -10,6 +10,8 @@ from scorer.log.reading import Advance, Finding, LogReader, Segment, decode
 
 UNKNOWN = "unknown"
 """Kind of a record that this version has no message for."""
+_WITHDRAWN = b"\x32"
+"""First byte of a `LogRecord` that holds `withdrawn`: field 6, length-delimited."""
 
 
 class Entry(NamedTuple):
@@ -17,8 +19,8 @@ class Entry(NamedTuple):
 
     Attributes:
         sequence: Its number in the log, without gaps.
-        kind: `decision`, `observation`, `outcome`, `lane_table`, `recovery`, or `unknown` for one of a newer
-            version.
+        kind: `decision`, `observation`, `outcome`, `withdrawn`, `lane_table`, `recovery`, or `unknown` for
+            one of a newer version.
         record: The `DecisionRecord`, `ObservationRecord`, ... of that kind; None if unknown.
     """
 
@@ -55,14 +57,18 @@ class LogScan:
         start_sequence: int,
         advance: Advance | None,
     ) -> None:
+        self._directory = directory
         self._reader = LogReader(directory, start_sequence)
         self._kinds, self._checkpoint = kinds, checkpoint
         self._start, self._advance = start_sequence, advance
 
     def __iter__(self) -> Iterator[Entry]:
+        withdrawn = _withdrawn(self._directory, self._start)
         for sequence, payload in self._reader.payloads(self._advance):
             if sequence < self._start:
                 # The reader starts at the beginning of a segment.
+                continue
+            if sequence in withdrawn:
                 continue
             entry = entry_of(sequence, payload)
             if self._kinds and entry.kind not in self._kinds:
@@ -106,6 +112,17 @@ def scan(
         LogError: The directory is no log, cannot be read, or holds another program's records.
     """
     return LogScan(directory, kinds, checkpoint, start_sequence, advance)
+
+
+def _withdrawn(directory: str | PathLike[str], start_sequence: int) -> set[int]:
+    """Return the sequences of records that a later record takes back.
+
+    A reply does not wait for a write beyond its deadline. If the record reaches the log nevertheless, the
+    server appends a record of kind ``withdrawn``: the reply has reported that nothing was logged.
+    """
+    payloads = LogReader(directory, start_sequence).payloads()
+    records = (decode(sequence, payload) for sequence, payload in payloads if payload[:1] == _WITHDRAWN)
+    return {record.withdrawn.sequence for record in records}
 
 
 def entry_of(sequence: int, payload: bytes) -> Entry:

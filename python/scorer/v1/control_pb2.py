@@ -4,80 +4,83 @@
 # source: scorer/v1/control.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "scorer/v1/control.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'scorer/v1/control.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x17scorer/v1/control.proto\x12\tscorer.v1"a\n\x04Lane\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x62undle\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\x01\x12\x0e\n\x06sample\x18\x04 \x01(\x01\x12\x0e\n\x06\x66ilter\x18\x05 \x01(\t\x12\x0c\n\x04pool\x18\x06 \x01(\x08"\xd9\x01\n\x0f\x43heckpointLanes\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x1e\n\x05lanes\x18\x03 \x03(\x0b\x32\x0f.scorer.v1.Lane\x12\x11\n\tfollowing\x18\x04 \x01(\t\x12"\n\tobservers\x18\x05 \x03(\x0b\x32\x0f.scorer.v1.Lane\x12\x12\n\nmanaged_by\x18\x06 \x01(\t\x12\r\n\x05\x64rift\x18\x07 \x01(\t\x12*\n\x0b\x62reak_glass\x18\x08 \x01(\x0b\x32\x15.scorer.v1.BreakGlass"K\n\nBreakGlass\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\n\n\x02\x62y\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\nlane_table\x18\x04 \x01(\x04"\x12\n\x10GetStatusRequest"\xee\x03\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x15\n\rbuild_profile\x18\x02 \x01(\t\x12\x15\n\rstarted_at_ms\x18\x03 \x01(\x03\x12\x16\n\x0eready_after_ms\x18\x04 \x01(\x01\x12\r\n\x05state\x18\x05 \x01(\t\x12\x12\n\nlane_table\x18\x06 \x01(\x04\x12/\n\x0b\x63heckpoints\x18\x07 \x03(\x0b\x32\x1a.scorer.v1.CheckpointLanes\x12(\n\x07\x62undles\x18\x08 \x03(\x0b\x32\x17.scorer.v1.BundleStatus\x12(\n\nrejections\x18\t \x03(\x0b\x32\x14.scorer.v1.Rejection\x12+\n\x08registry\x18\n \x01(\x0b\x32\x19.scorer.v1.RegistryStatus\x12!\n\x03log\x18\x0b \x01(\x0b\x32\x14.scorer.v1.LogStatus\x12\x16\n\x0eresident_bytes\x18\x0c \x01(\x04\x12\x11\n\taddresses\x18\r \x03(\t\x12,\n\tobservers\x18\x0e \x03(\x0b\x32\x19.scorer.v1.ObserverStatus\x12\x0c\n\x04role\x18\x0f \x01(\t\x12#\n\x04pool\x18\x10 \x01(\x0b\x32\x15.scorer.v1.PoolStatus"\x9e\x03\n\x0eObserverStatus\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12\x0e\n\x06\x62undle\x18\x03 \x01(\t\x12\x0c\n\x04pool\x18\x04 \x01(\x08\x12\x0c\n\x04seen\x18\x05 \x01(\x04\x12\x10\n\x08left_out\x18\x06 \x01(\x04\x12\r\n\x05taken\x18\x07 \x01(\x04\x12\x0f\n\x07\x64ropped\x18\x08 \x01(\x04\x12\x0c\n\x04shed\x18\t \x01(\x04\x12\x11\n\tevaluated\x18\n \x01(\x04\x12\x35\n\x06\x66\x61iled\x18\x0b \x03(\x0b\x32%.scorer.v1.ObserverStatus.FailedEntry\x12\x10\n\x08unlogged\x18\x0c \x01(\x04\x12\x0f\n\x07waiting\x18\r \x01(\x04\x12\r\n\x05stuck\x18\x0e \x01(\x08\x12\x13\n\x0b\x65xec_p50_us\x18\x0f \x01(\x01\x12\x13\n\x0b\x65xec_p99_us\x18\x10 \x01(\x01\x12\x14\n\x0c\x65xec_p999_us\x18\x11 \x01(\x01\x12\x13\n\x0b\x63pu_seconds\x18\x12 \x01(\x01\x1a-\n\x0b\x46\x61iledEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01"\xa1\x01\n\nPoolStatus\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x0c\n\x04sent\x18\x04 \x01(\x04\x12\x0f\n\x07\x64ropped\x18\x05 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x06 \x01(\x04\x12\x0f\n\x07refused\x18\x07 \x01(\x04\x12\r\n\x05taken\x18\x08 \x01(\x04\x12\x0f\n\x07waiting\x18\t \x01(\x04"m\n\x0c\x42undleStatus\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07load_ms\x18\x03 \x01(\x01\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\x12\x11\n\tdecisions\x18\x05 \x01(\x04\x12\x0c\n\x04live\x18\x06 \x01(\x08"N\n\tRejection\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x12\n\ncheckpoint\x18\x02 \x01(\t\x12\x0e\n\x06\x62undle\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t"Z\n\x0eRegistryStatus\x12\x10\n\x08location\x18\x01 \x01(\t\x12\x11\n\treachable\x18\x02 \x01(\x08\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x14\n\x0clast_seen_ms\x18\x04 \x01(\x03"|\n\tLogStatus\x12\x11\n\tdirectory\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x15\n\rnext_sequence\x18\x04 \x01(\x04\x12\x16\n\x0eunsynced_bytes\x18\x05 \x01(\x04\x12\x0f\n\x07\x64ropped\x18\x06 \x01(\x04"\x12\n\x10ListLanesRequest"X\n\x11ListLanesResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04\x12/\n\x0b\x63heckpoints\x18\x02 \x03(\x0b\x32\x1a.scorer.v1.CheckpointLanes"\xd8\x01\n\x0fSetLanesRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x1e\n\x05lanes\x18\x02 \x03(\x0b\x32\x0f.scorer.v1.Lane\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x14\n\x0c\x61llow_slower\x18\x04 \x01(\x08\x12 \n\x13\x65xpected_lane_table\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x08platform\x18\x06 \x01(\t\x12\x13\n\x0b\x62reak_glass\x18\x07 \x01(\x08\x12\n\n\x02\x62y\x18\x08 \x01(\tB\x16\n\x14_expected_lane_table"&\n\x10SetLanesResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04"\x93\x01\n\x13SetObserversRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x1e\n\x05lanes\x18\x02 \x03(\x0b\x32\x0f.scorer.v1.Lane\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12 \n\x13\x65xpected_lane_table\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x16\n\x14_expected_lane_table"*\n\x14SetObserversResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04"\xb2\x01\n\x0bSwapRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x0e\n\x06\x62undle\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x14\n\x0c\x61llow_slower\x18\x04 \x01(\x08\x12 \n\x13\x65xpected_lane_table\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x0b\x62reak_glass\x18\x06 \x01(\x08\x12\n\n\x02\x62y\x18\x07 \x01(\tB\x16\n\x14_expected_lane_table"\\\n\x0cSwapResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04\x12\x0e\n\x06\x62undle\x18\x02 \x01(\t\x12\x17\n\x0fprevious_bundle\x18\x03 \x01(\t\x12\x0f\n\x07load_ms\x18\x04 \x01(\x01"\x90\x01\n\x0fRollbackRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12 \n\x13\x65xpected_lane_table\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x0b\x62reak_glass\x18\x04 \x01(\x08\x12\n\n\x02\x62y\x18\x05 \x01(\tB\x16\n\x14_expected_lane_table"&\n\x10RollbackResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04"~\n\x14SetManagementRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\x08\x12\x13\n\x0b\x62reak_glass\x18\x04 \x01(\x08\x12\n\n\x02\x62y\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t"+\n\x15SetManagementResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04\x32\x88\x04\n\x0e\x43ontrolService\x12\x46\n\tGetStatus\x12\x1b.scorer.v1.GetStatusRequest\x1a\x1c.scorer.v1.GetStatusResponse\x12\x46\n\tListLanes\x12\x1b.scorer.v1.ListLanesRequest\x1a\x1c.scorer.v1.ListLanesResponse\x12\x43\n\x08SetLanes\x12\x1a.scorer.v1.SetLanesRequest\x1a\x1b.scorer.v1.SetLanesResponse\x12\x37\n\x04Swap\x12\x16.scorer.v1.SwapRequest\x1a\x17.scorer.v1.SwapResponse\x12O\n\x0cSetObservers\x12\x1e.scorer.v1.SetObserversRequest\x1a\x1f.scorer.v1.SetObserversResponse\x12\x43\n\x08Rollback\x12\x1a.scorer.v1.RollbackRequest\x1a\x1b.scorer.v1.RollbackResponse\x12R\n\rSetManagement\x12\x1f.scorer.v1.SetManagementRequest\x1a .scorer.v1.SetManagementResponseb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scorer/v1/control.proto\x12\tscorer.v1\"a\n\x04Lane\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x62undle\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\x01\x12\x0e\n\x06sample\x18\x04 \x01(\x01\x12\x0e\n\x06\x66ilter\x18\x05 \x01(\t\x12\x0c\n\x04pool\x18\x06 \x01(\x08\"\xd9\x01\n\x0f\x43heckpointLanes\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x1e\n\x05lanes\x18\x03 \x03(\x0b\x32\x0f.scorer.v1.Lane\x12\x11\n\tfollowing\x18\x04 \x01(\t\x12\"\n\tobservers\x18\x05 \x03(\x0b\x32\x0f.scorer.v1.Lane\x12\x12\n\nmanaged_by\x18\x06 \x01(\t\x12\r\n\x05\x64rift\x18\x07 \x01(\t\x12*\n\x0b\x62reak_glass\x18\x08 \x01(\x0b\x32\x15.scorer.v1.BreakGlass\"K\n\nBreakGlass\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\n\n\x02\x62y\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\nlane_table\x18\x04 \x01(\x04\"\x12\n\x10GetStatusRequest\"\xee\x03\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x15\n\rbuild_profile\x18\x02 \x01(\t\x12\x15\n\rstarted_at_ms\x18\x03 \x01(\x03\x12\x16\n\x0eready_after_ms\x18\x04 \x01(\x01\x12\r\n\x05state\x18\x05 \x01(\t\x12\x12\n\nlane_table\x18\x06 \x01(\x04\x12/\n\x0b\x63heckpoints\x18\x07 \x03(\x0b\x32\x1a.scorer.v1.CheckpointLanes\x12(\n\x07\x62undles\x18\x08 \x03(\x0b\x32\x17.scorer.v1.BundleStatus\x12(\n\nrejections\x18\t \x03(\x0b\x32\x14.scorer.v1.Rejection\x12+\n\x08registry\x18\n \x01(\x0b\x32\x19.scorer.v1.RegistryStatus\x12!\n\x03log\x18\x0b \x01(\x0b\x32\x14.scorer.v1.LogStatus\x12\x16\n\x0eresident_bytes\x18\x0c \x01(\x04\x12\x11\n\taddresses\x18\r \x03(\t\x12,\n\tobservers\x18\x0e \x03(\x0b\x32\x19.scorer.v1.ObserverStatus\x12\x0c\n\x04role\x18\x0f \x01(\t\x12#\n\x04pool\x18\x10 \x01(\x0b\x32\x15.scorer.v1.PoolStatus\"\x9e\x03\n\x0eObserverStatus\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12\x0e\n\x06\x62undle\x18\x03 \x01(\t\x12\x0c\n\x04pool\x18\x04 \x01(\x08\x12\x0c\n\x04seen\x18\x05 \x01(\x04\x12\x10\n\x08left_out\x18\x06 \x01(\x04\x12\r\n\x05taken\x18\x07 \x01(\x04\x12\x0f\n\x07\x64ropped\x18\x08 \x01(\x04\x12\x0c\n\x04shed\x18\t \x01(\x04\x12\x11\n\tevaluated\x18\n \x01(\x04\x12\x35\n\x06\x66\x61iled\x18\x0b \x03(\x0b\x32%.scorer.v1.ObserverStatus.FailedEntry\x12\x10\n\x08unlogged\x18\x0c \x01(\x04\x12\x0f\n\x07waiting\x18\r \x01(\x04\x12\r\n\x05stuck\x18\x0e \x01(\x08\x12\x13\n\x0b\x65xec_p50_us\x18\x0f \x01(\x01\x12\x13\n\x0b\x65xec_p99_us\x18\x10 \x01(\x01\x12\x14\n\x0c\x65xec_p999_us\x18\x11 \x01(\x01\x12\x13\n\x0b\x63pu_seconds\x18\x12 \x01(\x01\x1a-\n\x0b\x46\x61iledEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xa1\x01\n\nPoolStatus\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x0c\n\x04sent\x18\x04 \x01(\x04\x12\x0f\n\x07\x64ropped\x18\x05 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x06 \x01(\x04\x12\x0f\n\x07refused\x18\x07 \x01(\x04\x12\r\n\x05taken\x18\x08 \x01(\x04\x12\x0f\n\x07waiting\x18\t \x01(\x04\"m\n\x0c\x42undleStatus\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07load_ms\x18\x03 \x01(\x01\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\x12\x11\n\tdecisions\x18\x05 \x01(\x04\x12\x0c\n\x04live\x18\x06 \x01(\x08\"N\n\tRejection\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x12\n\ncheckpoint\x18\x02 \x01(\t\x12\x0e\n\x06\x62undle\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"Z\n\x0eRegistryStatus\x12\x10\n\x08location\x18\x01 \x01(\t\x12\x11\n\treachable\x18\x02 \x01(\x08\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x14\n\x0clast_seen_ms\x18\x04 \x01(\x03\"|\n\tLogStatus\x12\x11\n\tdirectory\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x15\n\rnext_sequence\x18\x04 \x01(\x04\x12\x16\n\x0eunsynced_bytes\x18\x05 \x01(\x04\x12\x0f\n\x07\x64ropped\x18\x06 \x01(\x04\"\x12\n\x10ListLanesRequest\"X\n\x11ListLanesResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04\x12/\n\x0b\x63heckpoints\x18\x02 \x03(\x0b\x32\x1a.scorer.v1.CheckpointLanes\"\xd8\x01\n\x0fSetLanesRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x1e\n\x05lanes\x18\x02 \x03(\x0b\x32\x0f.scorer.v1.Lane\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x14\n\x0c\x61llow_slower\x18\x04 \x01(\x08\x12 \n\x13\x65xpected_lane_table\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x08platform\x18\x06 \x01(\t\x12\x13\n\x0b\x62reak_glass\x18\x07 \x01(\x08\x12\n\n\x02\x62y\x18\x08 \x01(\tB\x16\n\x14_expected_lane_table\"&\n\x10SetLanesResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04\"\x93\x01\n\x13SetObserversRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x1e\n\x05lanes\x18\x02 \x03(\x0b\x32\x0f.scorer.v1.Lane\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12 \n\x13\x65xpected_lane_table\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x16\n\x14_expected_lane_table\"*\n\x14SetObserversResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04\"\xb2\x01\n\x0bSwapRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x0e\n\x06\x62undle\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x14\n\x0c\x61llow_slower\x18\x04 \x01(\x08\x12 \n\x13\x65xpected_lane_table\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x0b\x62reak_glass\x18\x06 \x01(\x08\x12\n\n\x02\x62y\x18\x07 \x01(\tB\x16\n\x14_expected_lane_table\"\\\n\x0cSwapResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04\x12\x0e\n\x06\x62undle\x18\x02 \x01(\t\x12\x17\n\x0fprevious_bundle\x18\x03 \x01(\t\x12\x0f\n\x07load_ms\x18\x04 \x01(\x01\"\x90\x01\n\x0fRollbackRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12 \n\x13\x65xpected_lane_table\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x0b\x62reak_glass\x18\x04 \x01(\x08\x12\n\n\x02\x62y\x18\x05 \x01(\tB\x16\n\x14_expected_lane_table\"&\n\x10RollbackResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04\"~\n\x14SetManagementRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\x08\x12\x13\n\x0b\x62reak_glass\x18\x04 \x01(\x08\x12\n\n\x02\x62y\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\"+\n\x15SetManagementResponse\x12\x12\n\nlane_table\x18\x01 \x01(\x04\x32\x88\x04\n\x0e\x43ontrolService\x12\x46\n\tGetStatus\x12\x1b.scorer.v1.GetStatusRequest\x1a\x1c.scorer.v1.GetStatusResponse\x12\x46\n\tListLanes\x12\x1b.scorer.v1.ListLanesRequest\x1a\x1c.scorer.v1.ListLanesResponse\x12\x43\n\x08SetLanes\x12\x1a.scorer.v1.SetLanesRequest\x1a\x1b.scorer.v1.SetLanesResponse\x12\x37\n\x04Swap\x12\x16.scorer.v1.SwapRequest\x1a\x17.scorer.v1.SwapResponse\x12O\n\x0cSetObservers\x12\x1e.scorer.v1.SetObserversRequest\x1a\x1f.scorer.v1.SetObserversResponse\x12\x43\n\x08Rollback\x12\x1a.scorer.v1.RollbackRequest\x1a\x1b.scorer.v1.RollbackResponse\x12R\n\rSetManagement\x12\x1f.scorer.v1.SetManagementRequest\x1a .scorer.v1.SetManagementResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "scorer.v1.control_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'scorer.v1.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_OBSERVERSTATUS_FAILEDENTRY"]._loaded_options = None
-    _globals["_OBSERVERSTATUS_FAILEDENTRY"]._serialized_options = b"8\001"
-    _globals["_LANE"]._serialized_start = 38
-    _globals["_LANE"]._serialized_end = 135
-    _globals["_CHECKPOINTLANES"]._serialized_start = 138
-    _globals["_CHECKPOINTLANES"]._serialized_end = 355
-    _globals["_BREAKGLASS"]._serialized_start = 357
-    _globals["_BREAKGLASS"]._serialized_end = 432
-    _globals["_GETSTATUSREQUEST"]._serialized_start = 434
-    _globals["_GETSTATUSREQUEST"]._serialized_end = 452
-    _globals["_GETSTATUSRESPONSE"]._serialized_start = 455
-    _globals["_GETSTATUSRESPONSE"]._serialized_end = 949
-    _globals["_OBSERVERSTATUS"]._serialized_start = 952
-    _globals["_OBSERVERSTATUS"]._serialized_end = 1366
-    _globals["_OBSERVERSTATUS_FAILEDENTRY"]._serialized_start = 1321
-    _globals["_OBSERVERSTATUS_FAILEDENTRY"]._serialized_end = 1366
-    _globals["_POOLSTATUS"]._serialized_start = 1369
-    _globals["_POOLSTATUS"]._serialized_end = 1530
-    _globals["_BUNDLESTATUS"]._serialized_start = 1532
-    _globals["_BUNDLESTATUS"]._serialized_end = 1641
-    _globals["_REJECTION"]._serialized_start = 1643
-    _globals["_REJECTION"]._serialized_end = 1721
-    _globals["_REGISTRYSTATUS"]._serialized_start = 1723
-    _globals["_REGISTRYSTATUS"]._serialized_end = 1813
-    _globals["_LOGSTATUS"]._serialized_start = 1815
-    _globals["_LOGSTATUS"]._serialized_end = 1939
-    _globals["_LISTLANESREQUEST"]._serialized_start = 1941
-    _globals["_LISTLANESREQUEST"]._serialized_end = 1959
-    _globals["_LISTLANESRESPONSE"]._serialized_start = 1961
-    _globals["_LISTLANESRESPONSE"]._serialized_end = 2049
-    _globals["_SETLANESREQUEST"]._serialized_start = 2052
-    _globals["_SETLANESREQUEST"]._serialized_end = 2268
-    _globals["_SETLANESRESPONSE"]._serialized_start = 2270
-    _globals["_SETLANESRESPONSE"]._serialized_end = 2308
-    _globals["_SETOBSERVERSREQUEST"]._serialized_start = 2311
-    _globals["_SETOBSERVERSREQUEST"]._serialized_end = 2458
-    _globals["_SETOBSERVERSRESPONSE"]._serialized_start = 2460
-    _globals["_SETOBSERVERSRESPONSE"]._serialized_end = 2502
-    _globals["_SWAPREQUEST"]._serialized_start = 2505
-    _globals["_SWAPREQUEST"]._serialized_end = 2683
-    _globals["_SWAPRESPONSE"]._serialized_start = 2685
-    _globals["_SWAPRESPONSE"]._serialized_end = 2777
-    _globals["_ROLLBACKREQUEST"]._serialized_start = 2780
-    _globals["_ROLLBACKREQUEST"]._serialized_end = 2924
-    _globals["_ROLLBACKRESPONSE"]._serialized_start = 2926
-    _globals["_ROLLBACKRESPONSE"]._serialized_end = 2964
-    _globals["_SETMANAGEMENTREQUEST"]._serialized_start = 2966
-    _globals["_SETMANAGEMENTREQUEST"]._serialized_end = 3092
-    _globals["_SETMANAGEMENTRESPONSE"]._serialized_start = 3094
-    _globals["_SETMANAGEMENTRESPONSE"]._serialized_end = 3137
-    _globals["_CONTROLSERVICE"]._serialized_start = 3140
-    _globals["_CONTROLSERVICE"]._serialized_end = 3660
+  DESCRIPTOR._loaded_options = None
+  _globals['_OBSERVERSTATUS_FAILEDENTRY']._loaded_options = None
+  _globals['_OBSERVERSTATUS_FAILEDENTRY']._serialized_options = b'8\001'
+  _globals['_LANE']._serialized_start=38
+  _globals['_LANE']._serialized_end=135
+  _globals['_CHECKPOINTLANES']._serialized_start=138
+  _globals['_CHECKPOINTLANES']._serialized_end=355
+  _globals['_BREAKGLASS']._serialized_start=357
+  _globals['_BREAKGLASS']._serialized_end=432
+  _globals['_GETSTATUSREQUEST']._serialized_start=434
+  _globals['_GETSTATUSREQUEST']._serialized_end=452
+  _globals['_GETSTATUSRESPONSE']._serialized_start=455
+  _globals['_GETSTATUSRESPONSE']._serialized_end=949
+  _globals['_OBSERVERSTATUS']._serialized_start=952
+  _globals['_OBSERVERSTATUS']._serialized_end=1366
+  _globals['_OBSERVERSTATUS_FAILEDENTRY']._serialized_start=1321
+  _globals['_OBSERVERSTATUS_FAILEDENTRY']._serialized_end=1366
+  _globals['_POOLSTATUS']._serialized_start=1369
+  _globals['_POOLSTATUS']._serialized_end=1530
+  _globals['_BUNDLESTATUS']._serialized_start=1532
+  _globals['_BUNDLESTATUS']._serialized_end=1641
+  _globals['_REJECTION']._serialized_start=1643
+  _globals['_REJECTION']._serialized_end=1721
+  _globals['_REGISTRYSTATUS']._serialized_start=1723
+  _globals['_REGISTRYSTATUS']._serialized_end=1813
+  _globals['_LOGSTATUS']._serialized_start=1815
+  _globals['_LOGSTATUS']._serialized_end=1939
+  _globals['_LISTLANESREQUEST']._serialized_start=1941
+  _globals['_LISTLANESREQUEST']._serialized_end=1959
+  _globals['_LISTLANESRESPONSE']._serialized_start=1961
+  _globals['_LISTLANESRESPONSE']._serialized_end=2049
+  _globals['_SETLANESREQUEST']._serialized_start=2052
+  _globals['_SETLANESREQUEST']._serialized_end=2268
+  _globals['_SETLANESRESPONSE']._serialized_start=2270
+  _globals['_SETLANESRESPONSE']._serialized_end=2308
+  _globals['_SETOBSERVERSREQUEST']._serialized_start=2311
+  _globals['_SETOBSERVERSREQUEST']._serialized_end=2458
+  _globals['_SETOBSERVERSRESPONSE']._serialized_start=2460
+  _globals['_SETOBSERVERSRESPONSE']._serialized_end=2502
+  _globals['_SWAPREQUEST']._serialized_start=2505
+  _globals['_SWAPREQUEST']._serialized_end=2683
+  _globals['_SWAPRESPONSE']._serialized_start=2685
+  _globals['_SWAPRESPONSE']._serialized_end=2777
+  _globals['_ROLLBACKREQUEST']._serialized_start=2780
+  _globals['_ROLLBACKREQUEST']._serialized_end=2924
+  _globals['_ROLLBACKRESPONSE']._serialized_start=2926
+  _globals['_ROLLBACKRESPONSE']._serialized_end=2964
+  _globals['_SETMANAGEMENTREQUEST']._serialized_start=2966
+  _globals['_SETMANAGEMENTREQUEST']._serialized_end=3092
+  _globals['_SETMANAGEMENTRESPONSE']._serialized_start=3094
+  _globals['_SETMANAGEMENTRESPONSE']._serialized_end=3137
+  _globals['_CONTROLSERVICE']._serialized_start=3140
+  _globals['_CONTROLSERVICE']._serialized_end=3660
 # @@protoc_insertion_point(module_scope)

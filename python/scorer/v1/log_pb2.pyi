@@ -30,6 +30,7 @@ class LogRecord(_message.Message):
     LANE_TABLE_FIELD_NUMBER: _builtins.int
     RECOVERY_FIELD_NUMBER: _builtins.int
     OBSERVATION_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def decision(self) -> Global___DecisionRecord: ...
     @_builtins.property
@@ -40,6 +41,8 @@ class LogRecord(_message.Message):
     def recovery(self) -> Global___RecoveryRecord: ...
     @_builtins.property
     def observation(self) -> Global___ObservationRecord: ...
+    @_builtins.property
+    def withdrawn(self) -> Global___WithdrawnRecord: ...
     def __init__(
         self,
         *,
@@ -48,16 +51,51 @@ class LogRecord(_message.Message):
         lane_table: Global___LaneTableRecord | None = ...,
         recovery: Global___RecoveryRecord | None = ...,
         observation: Global___ObservationRecord | None = ...,
+        withdrawn: Global___WithdrawnRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "lane_table", b"lane_table", "observation", b"observation", "outcome", b"outcome", "record", b"record", "recovery", b"recovery"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "lane_table", b"lane_table", "observation", b"observation", "outcome", b"outcome", "record", b"record", "recovery", b"recovery", "withdrawn", b"withdrawn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "lane_table", b"lane_table", "observation", b"observation", "outcome", b"outcome", "record", b"record", "recovery", b"recovery"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "lane_table", b"lane_table", "observation", b"observation", "outcome", b"outcome", "record", b"record", "recovery", b"recovery", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["decision", "outcome", "lane_table", "recovery", "observation"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["decision", "outcome", "lane_table", "recovery", "observation", "withdrawn"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
 Global___LogRecord: _TypeAlias = LogRecord  # noqa: Y015
+
+@_typing.final
+class WithdrawnRecord(_message.Message):
+    """Takes back a record whose write outlasted the request's deadline: the reply
+    was sent without waiting for it, with logged = false, and may hold another
+    action. Readers ignore the record with this sequence.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    DECISION_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    checkpoint: _builtins.str
+    decision_id: _builtins.str
+    kind: _builtins.str
+    """The outcome's kind; empty if a decision is withdrawn."""
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        checkpoint: _builtins.str = ...,
+        decision_id: _builtins.str = ...,
+        kind: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "kind", b"kind", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WithdrawnRecord: _TypeAlias = WithdrawnRecord  # noqa: Y015
 
 @_typing.final
 class DecisionRecord(_message.Message):

@@ -8,7 +8,7 @@ use crate::format::{MAX_PAYLOAD, span};
 /// How a record is kept before `append` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Durability {
-    /// In the page cache: survives the death of the process, and of the machine once the next background
+    /// Written by the writer thread, with one write for all records that wait: survives the death of the process, and of the machine once the next background
     /// `fdatasync` has run.
     Written,
     /// In a bounded queue: never waits for the file, is lost with the process, dropped and counted when full.
@@ -30,14 +30,23 @@ pub struct LogConfig {
     pub queue_records: usize,
     /// Most bytes of `Async` payload waiting.
     pub queue_bytes: usize,
+    /// Most `Written` and `Sync` records waiting for the writer thread.
+    pub awaited_records: usize,
+    /// Most bytes of their payloads.
+    pub awaited_bytes: usize,
+    /// A write that takes longer than this, in milliseconds, makes the log unavailable until it has returned.
+    pub stall_ms: u64,
     /// Most bytes written but not yet on stable storage. They are kept in memory until they are, to be written
     /// again should `fdatasync` fail; a disk that falls this far behind makes the log unavailable.
     pub max_unsynced_bytes: usize,
     /// Outcomes, and as many decisions, that the index remembers. At open it is rebuilt from at least as many
     /// of the newest records.
     pub index_capacity: usize,
-    /// Run the background threads. Without them the owner calls `drain`, `sync` and `maintain`.
+    /// Run the background threads. Without them appends write on the calling thread, and the owner calls `drain`,
+    /// `sync` and `maintain`.
     pub background: bool,
+    /// Called first on the writer thread, such as to set its scheduling.
+    pub on_writer_start: fn(),
 }
 
 impl LogConfig {
@@ -50,9 +59,13 @@ impl LogConfig {
             sync_ms: 50,
             queue_records: 65_536,
             queue_bytes: 32 << 20,
+            awaited_records: 4096,
+            awaited_bytes: 8 << 20,
+            stall_ms: 100,
             max_unsynced_bytes: 32 << 20,
             index_capacity: 1 << 18,
             background: true,
+            on_writer_start: || (),
         }
     }
 

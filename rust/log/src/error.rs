@@ -70,8 +70,10 @@ pub enum LogError {
         /// The failure that made it so.
         reason: Arc<str>,
     },
-    /// The bounded queue of `Async` records is full; this record was dropped and counted.
-    #[error("decision log: the queue of {records} records is full; the record was dropped and counted")]
+    /// The bounded queue is full; this record was dropped.
+    #[error(
+        "decision log: the queue of {records} records is full; the record was dropped, and the disk may be too slow"
+    )]
     QueueFull {
         /// Records waiting.
         records: usize,

@@ -1,7 +1,7 @@
 //! The log as its users see it: opening, appending, sealing.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,9 +10,11 @@ use serde::Serialize;
 use crate::config::{Durability, LogConfig};
 use crate::error::LogError;
 use crate::fs::{DirLock, Env};
-use crate::queue::Queue;
+use crate::queue::{Bounds, Queue};
+use crate::receipt::{self, Receipt};
 use crate::recovery::{self, Recovered, Recovery};
 use crate::shared::{Shared, lock};
+use crate::writer::Writer;
 
 /// Whether records can be kept now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -52,6 +54,10 @@ pub struct LogStatus {
 /// An open decision log; the only writer of its directory.
 pub struct Log {
     shared: Arc<Shared>,
+    /// The background threads run.
+    background: bool,
+    /// What [`Log::status`] returned last.
+    last: Mutex<Option<LogStatus>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     lock: Mutex<Option<Box<dyn DirLock>>>,
 }
@@ -69,22 +75,34 @@ impl Log {
         if available {
             leftovers.tidy(&env, &config.dir);
         }
+        let last = Mutex::new(Some(describe(&writer)));
         let shared = Arc::new(Shared {
             env,
             dir: config.dir.clone(),
             max_payload: config.max_payload(),
             writer: Mutex::new(writer),
             available: AtomicBool::new(available),
-            queue: Queue::new(config.queue_records, config.queue_bytes),
+            writing_since: AtomicU64::new(0),
+            stall: Duration::from_millis(config.stall_ms),
+            queue: Queue::new(
+                Bounds { records: config.queue_records, bytes: config.queue_bytes },
+                Bounds { records: config.awaited_records, bytes: config.awaited_bytes },
+            ),
+            awaited: Mutex::default(),
+            syncing: Mutex::default(),
             batch: Mutex::default(),
             turn: Mutex::default(),
             turned: Condvar::new(),
             signal: Mutex::default(),
             signalled: Condvar::new(),
         });
-        let log = Self { shared, threads: Mutex::default(), lock: Mutex::new(Some(lock)) };
+        let background = config.background;
+        let log = Self { shared, background, threads: Mutex::default(), lock: Mutex::new(Some(lock)), last };
         if config.background {
-            log.spawn("scorer-log-write", |shared| shared.write_loop())?;
+            log.spawn("scorer-log-write", move |shared| {
+                (config.on_writer_start)();
+                shared.write_loop();
+            })?;
             let pause = Duration::from_millis(config.sync_ms);
             log.spawn("scorer-log-sync", move |shared| shared.sync_loop(pause))?;
         }
@@ -101,18 +119,20 @@ impl Log {
         Ok(())
     }
 
-    /// Appends a record (an encoded `scorer.v1.LogRecord`). Returns its sequence; `None` for `Async`, which gets
-    /// one when it is written.
+    /// Appends a record (an encoded `scorer.v1.LogRecord`). Blocks until it is as durable as demanded; threads of an
+    /// asynchronous runtime call [`Log::submit`]. Returns its sequence; `None` for `Async`, which gets one when it is
+    /// written.
     ///
     /// # Errors
     /// The record is not in the log, except for `NotDurable`, where it is but may not outlive a power loss.
     pub fn append(&self, payload: &[u8], durability: Durability) -> Result<Option<u64>, LogError> {
         let shared = &*self.shared;
-        if payload.len() > shared.max_payload {
-            return Err(LogError::TooLarge { bytes: payload.len(), max: shared.max_payload });
-        }
         match durability {
+            _ if payload.len() > shared.max_payload => Err(self.too_large(payload)),
             Durability::Async => shared.queue.push(payload).map(|()| None),
+            Durability::Written | Durability::Sync if self.background => {
+                self.submit(payload, durability)?.map(Receipt::wait).transpose()
+            }
             Durability::Written => shared.append(payload).map(Some),
             Durability::Sync => {
                 let sequence = shared.append(payload)?;
@@ -122,6 +142,27 @@ impl Log {
         }
     }
 
+    /// Hands a record (an encoded `scorer.v1.LogRecord`) to the writer thread. Never waits. Returns the receipt, which
+    /// resolves once the record is as durable as demanded; `None` for `Async`.
+    ///
+    /// # Errors
+    /// The record was not accepted: it is too large, the queue is full, or the log is closed.
+    pub fn submit(&self, payload: &[u8], durability: Durability) -> Result<Option<Receipt>, LogError> {
+        if payload.len() > self.shared.max_payload {
+            return Err(self.too_large(payload));
+        }
+        if durability == Durability::Async {
+            return self.shared.queue.push(payload).map(|()| None);
+        }
+        let (ticket, receipt) = receipt::slot(payload.to_vec(), durability == Durability::Sync);
+        self.shared.queue.push_awaited(ticket)?;
+        Ok(Some(receipt))
+    }
+
+    fn too_large(&self, payload: &[u8]) -> LogError {
+        LogError::TooLarge { bytes: payload.len(), max: self.shared.max_payload }
+    }
+
     /// Appends a record as [`Durability::Async`] does, but gives way: it is refused, and not counted as dropped, once
     /// half of the queue is taken. For records that must not cost others their place.
     ///
@@ -129,42 +170,47 @@ impl Log {
     /// The record is not in the log.
     pub fn append_spare(&self, payload: &[u8]) -> Result<(), LogError> {
         if payload.len() > self.shared.max_payload {
-            return Err(LogError::TooLarge { bytes: payload.len(), max: self.shared.max_payload });
+            return Err(self.too_large(payload));
         }
         self.shared.queue.push_spare(payload)
     }
 
-    /// Whether the log can keep a record now, without waiting for anything. What depends on being logged
-    /// (exploration) asks this first.
+    /// Whether the log can keep a record now: it has no fault, and no write of it has stalled. Does not wait. What
+    /// depends on being logged (exploration) checks this first.
     #[must_use]
     pub fn available(&self) -> bool {
-        self.shared.available.load(Ordering::Acquire)
+        self.shared.available.load(Ordering::Acquire) && !self.shared.stalled()
     }
 
-    /// The log's condition.
+    /// The log's condition. Does not wait for a write: while one is under way, everything but the queue is as of the
+    /// call before.
     #[must_use]
     pub fn status(&self) -> LogStatus {
         let (queued, dropped) = self.shared.queue.counts();
-        let writer = self.shared.writer();
-        let state = match (writer.closed, &writer.fault) {
-            (true, _) => LogState::Closed,
-            (false, Some(_)) => LogState::Unavailable,
-            (false, None) => LogState::Ok,
+        let mut last = lock(&self.last);
+        let writer = match self.shared.writer.try_lock() {
+            Ok(writer) => Some(writer),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         };
-        LogStatus {
-            state,
-            error: writer.fault.as_ref().map(|fault| fault.reason.to_string()),
-            segment: writer.segment_name().to_owned(),
-            next_sequence: writer.next_sequence,
-            durable_sequence: writer.durable,
-            unsynced_bytes: writer.unsynced_bytes() as u64,
-            queued: queued as u64,
-            dropped,
-            refused: writer.refused,
+        let mut status = match (writer, last.take()) {
+            (None, Some(status)) => status,
+            (writer, _) => describe(&writer.unwrap_or_else(|| self.shared.writer())),
+        };
+        *last = Some(status.clone());
+        (status.queued, status.dropped) = (queued as u64, dropped);
+        if status.state == LogState::Ok && self.shared.stalled() {
+            status.state = LogState::Unavailable;
+            status.error = Some(format!(
+                "a write in {} has not returned for {} ms; check the disk, recording resumes by itself",
+                self.shared.dir.display(),
+                self.shared.stall.as_millis()
+            ));
         }
+        status
     }
 
-    /// Writes the `Async` records that are waiting. The writer thread does this; without it the owner does.
+    /// Writes the records that are waiting. The writer thread does this; without it the owner does.
     ///
     /// # Errors
     /// The log is unavailable; the records stay in the queue.
@@ -177,12 +223,15 @@ impl Log {
     /// # Errors
     /// It could not be, and writing it again elsewhere failed too.
     pub fn sync(&self) -> Result<(), LogError> {
-        self.shared.in_turn(Shared::sync_now)
+        let result = self.shared.in_turn(Shared::sync_now);
+        self.shared.report_synced();
+        result
     }
 
     /// One round of background work: `fdatasync`, and an attempt to recover if one is due.
     pub fn maintain(&self) {
         self.shared.maintain();
+        self.shared.report_synced();
     }
 
     /// Writes what is queued, brings everything to stable storage, seals the segment and gives up the directory.
@@ -205,6 +254,25 @@ impl Log {
         let result = self.shared.finish();
         *guard = None;
         result
+    }
+}
+
+fn describe(writer: &Writer) -> LogStatus {
+    let state = match (writer.closed, &writer.fault) {
+        (true, _) => LogState::Closed,
+        (false, Some(_)) => LogState::Unavailable,
+        (false, None) => LogState::Ok,
+    };
+    LogStatus {
+        state,
+        error: writer.fault.as_ref().map(|fault| fault.reason.to_string()),
+        segment: writer.segment_name().to_owned(),
+        next_sequence: writer.next_sequence,
+        durable_sequence: writer.durable,
+        unsynced_bytes: writer.unsynced_bytes() as u64,
+        queued: 0,
+        dropped: 0,
+        refused: writer.refused,
     }
 }
 

@@ -1,10 +1,13 @@
 //! What became known about which decision: first writer wins, the highest revision counts.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 
-use scorer_proto::v1::OutcomeRecord;
+use scorer_proto::v1::{OutcomeRecord, WithdrawnRecord};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::error::LogError;
@@ -44,8 +47,25 @@ struct Known {
     value: u64,
 }
 
+/// The right to decide about a key, until dropped.
+struct Reservation<'a> {
+    index: &'a OutcomeIndex,
+    hash: u128,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let waiting = self.index.shard(self.hash).reserved.remove(&self.hash);
+        for waker in waiting.into_iter().flatten() {
+            waker.wake();
+        }
+    }
+}
+
 #[derive(Default)]
 struct Shard {
+    /// Keys whose reports are being recorded, with the tasks that wait for them. Bounded by the requests in flight.
+    reserved: HashMap<u128, Vec<Waker>>,
     outcomes: HashMap<u128, Known>,
     outcome_order: VecDeque<u128>,
     decisions: HashSet<u128>,
@@ -74,9 +94,43 @@ impl OutcomeIndex {
         }
     }
 
-    /// Checks a report against what is known and, where it has to be kept, calls `append` and remembers it: one
-    /// step per key. Two reports that conflict cannot both win, and a report that `append` could not record is
-    /// as if it had never come.
+    /// Checks a report against what is known and, where it has to be kept, calls `append` and remembers it.
+    ///
+    /// While `append` is under way the key is reserved: another report of the same key waits for its result, and reports
+    /// of other keys do not. Two reports that conflict cannot both win. A report that `append` could not record, or
+    /// whose future was dropped, is as if it had never come.
+    ///
+    /// # Errors
+    /// Whatever `append` returns.
+    pub async fn record<A>(
+        &self,
+        key: OutcomeKey<'_>,
+        revision: u32,
+        value: f64,
+        append: impl FnOnce() -> A,
+    ) -> Result<Outcome, LogError>
+    where
+        A: Future<Output = Result<u64, LogError>>,
+    {
+        let hash = self.hash(&[key.checkpoint, key.decision_id, key.kind]);
+        let value = bits(value);
+        let _reservation = poll_fn(|context| self.reserve(hash, context)).await;
+        let known = self.shard(hash).outcomes.get(&hash).copied();
+        match known {
+            Some(known) if revision == known.revision && value == known.value => Ok(Outcome::Duplicate),
+            Some(known) if revision == known.revision => {
+                Ok(Outcome::Conflict { recorded: f64::from_bits(known.value) })
+            }
+            Some(known) if revision < known.revision => append().await.map(|_| Outcome::Superseded),
+            _ => {
+                append().await?;
+                self.shard(hash).remember_outcome(hash, Known { revision, value }, self.per_shard);
+                Ok(Outcome::New)
+            }
+        }
+    }
+
+    /// [`OutcomeIndex::record`] for an `append` that blocks. Not for threads of an asynchronous runtime.
     ///
     /// # Errors
     /// Whatever `append` returns.
@@ -87,19 +141,20 @@ impl OutcomeIndex {
         value: f64,
         append: impl FnOnce() -> Result<Option<u64>, LogError>,
     ) -> Result<Outcome, LogError> {
-        let hash = self.hash(&[key.checkpoint, key.decision_id, key.kind]);
-        let value = bits(value);
-        let mut shard = self.shard(hash);
-        match shard.outcomes.get(&hash).copied() {
-            Some(known) if revision == known.revision && value == known.value => Ok(Outcome::Duplicate),
-            Some(known) if revision == known.revision => {
-                Ok(Outcome::Conflict { recorded: f64::from_bits(known.value) })
+        let append = || std::future::ready(append().map(Option::unwrap_or_default));
+        crate::sim::block_on(self.record(key, revision, value, append))
+    }
+
+    /// Reserves a key, or registers the task to be woken when the key is free.
+    fn reserve(&self, hash: u128, context: &Context<'_>) -> Poll<Reservation<'_>> {
+        match self.shard(hash).reserved.entry(hash) {
+            Entry::Vacant(free) => {
+                free.insert(Vec::new());
+                Poll::Ready(Reservation { index: self, hash })
             }
-            Some(known) if revision < known.revision => append().map(|_| Outcome::Superseded),
-            _ => {
-                append()?;
-                shard.remember_outcome(hash, Known { revision, value }, self.per_shard);
-                Ok(Outcome::New)
+            Entry::Occupied(mut taken) => {
+                taken.get_mut().push(context.waker().clone());
+                Poll::Pending
             }
         }
     }
@@ -129,7 +184,8 @@ impl OutcomeIndex {
         self.shards.iter().map(|shard| lock(shard).decisions.len()).sum()
     }
 
-    /// Takes in a record of the log, in log order. What is no decision and no outcome is passed over.
+    /// Takes in a record of the log, in log order. Records of other kinds than decisions, outcomes and withdrawals are
+    /// ignored.
     pub fn replay(&self, payload: &[u8]) {
         let Ok(peek) = <Peek as prost::Message>::decode(payload) else { return };
         if let Some(decision) = peek.decision {
@@ -143,6 +199,20 @@ impl OutcomeIndex {
                 let known = Known { revision: outcome.revision, value: bits(outcome.value) };
                 shard.remember_outcome(hash, known, self.per_shard);
             }
+        }
+        if let Some(withdrawn) = peek.withdrawn {
+            self.withdraw(&withdrawn);
+        }
+    }
+
+    fn withdraw(&self, record: &WithdrawnRecord) {
+        let WithdrawnRecord { checkpoint, decision_id, kind, .. } = record;
+        if kind.is_empty() {
+            let hash = self.hash(&[checkpoint, decision_id]);
+            self.shard(hash).decisions.remove(&hash);
+        } else {
+            let hash = self.hash(&[checkpoint, decision_id, kind]);
+            self.shard(hash).outcomes.remove(&hash);
         }
     }
 
@@ -206,17 +276,19 @@ fn lock(shard: &Mutex<Shard>) -> std::sync::MutexGuard<'_, Shard> {
 
 /// `LogRecord`, with only what the index needs of a decision: the features stay unread.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Peek {
+pub(crate) struct Peek {
     #[prost(message, optional, tag = "1")]
-    decision: Option<PeekDecision>,
+    pub(crate) decision: Option<PeekDecision>,
     #[prost(message, optional, tag = "2")]
-    outcome: Option<OutcomeRecord>,
+    pub(crate) outcome: Option<OutcomeRecord>,
+    #[prost(message, optional, tag = "6")]
+    pub(crate) withdrawn: Option<WithdrawnRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct PeekDecision {
+pub(crate) struct PeekDecision {
     #[prost(string, tag = "1")]
-    decision_id: String,
+    pub(crate) decision_id: String,
     #[prost(string, tag = "2")]
-    checkpoint: String,
+    pub(crate) checkpoint: String,
 }

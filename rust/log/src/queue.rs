@@ -1,9 +1,14 @@
-//! Records on their way to the writer thread: bounded, and never in the way of the caller.
+//! Records on their way to the writer thread, bounded by count and bytes. Callers copy a record and never wait for a
+//! write.
+//!
+//! There are two lanes. Records whose callers wait for the result have a slot each and are written first; `Async`
+//! records are gathered in one buffer. Each lane has bounds of its own, so that neither can fill the other.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::LogError;
+use crate::receipt::Ticket;
 
 /// Payloads one behind the other, and their lengths.
 #[derive(Default)]
@@ -54,18 +59,28 @@ struct Waiting {
     bytes: usize,
     dropped: u64,
     closed: bool,
+    awaited: Vec<Ticket>,
+    awaited_bytes: usize,
+}
+
+/// Most records of one lane, and most bytes of their payloads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) records: usize,
+    pub(crate) bytes: usize,
 }
 
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
-    max_records: usize,
-    max_bytes: usize,
+    bounds: Bounds,
+    awaited: Bounds,
 }
 
 impl Queue {
-    pub(crate) fn new(max_records: usize, max_bytes: usize) -> Self {
-        Self { waiting: Mutex::default(), arrived: Condvar::new(), max_records, max_bytes }
+    /// `bounds` are of the `Async` lane, `awaited` of the lane whose callers wait.
+    pub(crate) fn new(bounds: Bounds, awaited: Bounds) -> Self {
+        Self { waiting: Mutex::default(), arrived: Condvar::new(), bounds, awaited }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -82,8 +97,8 @@ impl Queue {
         if waiting.closed {
             return Err(LogError::Closed);
         }
-        if waiting.records >= self.max_records / part || waiting.bytes + payload.len() > self.max_bytes / part
-        {
+        let Bounds { records, bytes } = self.bounds;
+        if waiting.records >= records / part || waiting.bytes + payload.len() > bytes / part {
             waiting.dropped += u64::from(counts);
             return Err(LogError::QueueFull { records: waiting.records });
         }
@@ -104,6 +119,33 @@ impl Queue {
         self.push_within(payload, 2, false)
     }
 
+    /// Takes a record whose caller waits for the result.
+    pub(crate) fn push_awaited(&self, ticket: Ticket) -> Result<(), LogError> {
+        let mut waiting = self.lock();
+        if waiting.closed {
+            return Err(LogError::Closed);
+        }
+        let bytes = waiting.awaited_bytes + ticket.slot().payload.len();
+        if waiting.awaited.len() >= self.awaited.records || bytes > self.awaited.bytes {
+            return Err(LogError::QueueFull { records: waiting.awaited.len() });
+        }
+        let first = waiting.awaited.is_empty();
+        waiting.awaited.push(ticket);
+        waiting.awaited_bytes = bytes;
+        drop(waiting);
+        if first {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Exchanges an empty vector for the records whose callers wait; the buffers are used in turn.
+    pub(crate) fn take_awaited(&self, records: &mut Vec<Ticket>) {
+        let mut waiting = self.lock();
+        std::mem::swap(&mut waiting.awaited, records);
+        waiting.awaited_bytes = 0;
+    }
+
     /// Exchanges an exhausted batch for what is waiting; the buffers go round.
     pub(crate) fn take(&self, batch: &mut Batch) {
         std::mem::swap(&mut self.lock().batch, batch);
@@ -122,20 +164,27 @@ impl Queue {
         self.arrived.notify_all();
     }
 
-    /// Waits until there is something to write; false once closed.
-    pub(crate) fn wait(&self) -> bool {
-        let mut waiting = self.lock();
-        while !waiting.closed && waiting.batch.left() == 0 {
-            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-        }
-        !waiting.closed
+    /// Waits until there is something to write; false once closed. `Async` records that come alone are gathered for
+    /// `gather`, so that many go into one write; a record whose caller waits ends that.
+    pub(crate) fn wait(&self, gather: Duration) -> bool {
+        let waiting = self.lock();
+        let empty = |waiting: &mut Waiting| {
+            !waiting.closed && waiting.batch.left() == 0 && waiting.awaited.is_empty()
+        };
+        let waiting = self.arrived.wait_while(waiting, empty).unwrap_or_else(PoisonError::into_inner);
+        let closed = waiting.closed;
+        self.pause_locked(waiting, gather);
+        !closed
     }
 
-    /// Pauses, unless closed meanwhile.
+    /// Pauses until a caller waits for a record, or the queue is closed.
     pub(crate) fn pause(&self, pause: Duration) {
-        let waiting = self.lock();
-        let closed = |waiting: &mut Waiting| !waiting.closed;
-        drop(self.arrived.wait_timeout_while(waiting, pause, closed));
+        self.pause_locked(self.lock(), pause);
+    }
+
+    fn pause_locked(&self, waiting: MutexGuard<'_, Waiting>, pause: Duration) {
+        let idle = |waiting: &mut Waiting| !waiting.closed && waiting.awaited.is_empty();
+        drop(self.arrived.wait_timeout_while(waiting, pause, idle));
     }
 
     /// Records waiting, and records dropped so far.

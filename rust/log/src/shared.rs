@@ -2,16 +2,18 @@
 //! somebody syncs or repairs.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prost::Message;
-use scorer_proto::v1::{LogRecord, RecoveryRecord, log_record};
+use scorer_proto::v1::{LogRecord, RecoveryRecord, WithdrawnRecord, log_record};
 
 use crate::error::LogError;
 use crate::fs::Env;
+use crate::outcomes::Peek;
 use crate::queue::{Batch, Queue};
+use crate::receipt::{Caller, Ticket};
 use crate::writer::{Fault, Writer, rewrite};
 
 /// `Async` records are gathered this long, so that many go into one write.
@@ -29,7 +31,14 @@ pub(crate) struct Shared {
     pub(crate) writer: Mutex<Writer>,
     /// Mirrors "no fault and not closed" for readers that must not wait.
     pub(crate) available: AtomicBool,
+    /// When the writer thread began to write, in microseconds of the monotonic clock plus 1; 0 while it does not.
+    pub(crate) writing_since: AtomicU64,
+    pub(crate) stall: Duration,
     pub(crate) queue: Queue,
+    /// What the writer thread has taken of the records whose callers wait. Kept for its memory.
+    pub(crate) awaited: Mutex<Vec<Ticket>>,
+    /// Written records whose callers wait for `fdatasync`, with their sequences.
+    pub(crate) syncing: Mutex<Vec<(Ticket, u64)>>,
     /// What a drain has taken from the queue and not yet written.
     pub(crate) batch: Mutex<Batch>,
     /// Whether a round of `fdatasync`, or a repair, is under way: one at a time.
@@ -70,7 +79,26 @@ impl Shared {
         result
     }
 
+    /// Whether the writer thread has been in one write for longer than the limit.
+    pub(crate) fn stalled(&self) -> bool {
+        let since = self.writing_since.load(Ordering::Relaxed);
+        since != 0 && self.micros().saturating_sub(since - 1) > self.stall.as_micros() as u64
+    }
+
+    fn micros(&self) -> u64 {
+        u64::try_from(self.env.clock.monotonic().as_micros()).unwrap_or(u64::MAX - 1)
+    }
+
+    /// Writes everything that is queued.
     pub(crate) fn drain(&self) -> Result<(), LogError> {
+        self.writing_since.store(self.micros() + 1, Ordering::Relaxed);
+        let result = self.drain_both();
+        self.writing_since.store(0, Ordering::Relaxed);
+        result
+    }
+
+    fn drain_both(&self) -> Result<(), LogError> {
+        self.write_awaited();
         let mut batch = lock(&self.batch);
         loop {
             if batch.left() == 0 {
@@ -82,7 +110,83 @@ impl Shared {
             let (written, result) = self.write_chunk(&batch);
             let bytes = batch.consume(written);
             self.queue.done(written, bytes);
+            // Between two chunks: a caller must not wait for a long queue of `Async` records.
+            self.write_awaited();
             result?;
+        }
+    }
+
+    /// Writes all records whose callers wait, with one write, and reports to each caller what became of its record.
+    fn write_awaited(&self) {
+        let mut records = lock(&self.awaited);
+        self.queue.take_awaited(&mut records);
+        if records.is_empty() {
+            return;
+        }
+        self.writing_since.store(self.micros() + 1, Ordering::Relaxed);
+        let mut writer = self.writer();
+        let mut staged = Vec::with_capacity(records.len());
+        for ticket in records.drain(..) {
+            // A record that was withdrawn while it waited is never written.
+            if !ticket.begin() {
+                continue;
+            }
+            let payload = &ticket.slot().payload;
+            match writer.admit().and_then(|()| writer.stage(payload, crc32c::crc32c(payload))) {
+                Ok(sequence) => staged.push((ticket, sequence)),
+                Err(error) => _ = ticket.finish(Err(error)),
+            }
+        }
+        // A failed write takes back the sequences of its records, and the fault says why.
+        let _ = writer.commit();
+        let next = writer.next_sequence;
+        let mut to_sync = Vec::new();
+        for (ticket, sequence) in staged {
+            if sequence >= next {
+                let _ = ticket.finish(Err(unavailable(&writer)));
+            } else if ticket.slot().sync {
+                to_sync.push((ticket, sequence));
+            } else if ticket.finish(Ok(sequence)) == Caller::Gone {
+                writer.owed.extend(withdrawn(&ticket.slot().payload, sequence));
+            }
+        }
+        if writer.fault.is_none() {
+            // What cannot be written now is written first once the log is available again.
+            let _ = writer.pay();
+        }
+        self.publish(&writer);
+        let hurry = writer.hurry() || !to_sync.is_empty();
+        drop(writer);
+        lock(&self.syncing).append(&mut to_sync);
+        self.hurry_if(hurry);
+    }
+
+    /// Reports to the callers that wait for `fdatasync`, after a round of it.
+    pub(crate) fn report_synced(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.syncing));
+        if waiting.is_empty() {
+            return;
+        }
+        let mut left = Vec::new();
+        let mut writer = self.writer();
+        for (ticket, sequence) in waiting {
+            let result = if sequence < writer.durable {
+                Ok(sequence)
+            } else if let Some(fault) = &writer.fault {
+                Err(LogError::NotDurable { sequence, reason: Arc::clone(&fault.reason) })
+            } else {
+                // Written after the round began: the next one reports it.
+                left.push((ticket, sequence));
+                continue;
+            };
+            if ticket.finish(result) == Caller::Gone {
+                writer.owed.extend(withdrawn(&ticket.slot().payload, sequence));
+            }
+        }
+        drop(writer);
+        if !left.is_empty() {
+            lock(&self.syncing).append(&mut left);
+            self.hurry_if(true);
         }
     }
 
@@ -196,8 +300,7 @@ impl Shared {
     }
 
     pub(crate) fn write_loop(&self) {
-        while self.queue.wait() {
-            self.queue.pause(GATHER);
+        while self.queue.wait(GATHER) {
             if self.drain().is_err() {
                 self.queue.pause(HOLD);
             }
@@ -223,6 +326,7 @@ impl Shared {
             signal.hurry = false;
             drop(signal);
             self.maintain();
+            self.report_synced();
         }
     }
 
@@ -234,7 +338,11 @@ impl Shared {
             writer.close();
             shared.publish(&writer);
             drop(writer);
-            drained.and(synced).and(shared.sync_now())
+            let result = drained.and(synced).and(shared.sync_now());
+            // Nothing will be synced any more: whoever still waits is told that the log is closed.
+            shared.report_synced();
+            lock(&shared.syncing).clear();
+            result
         })
     }
 
@@ -283,6 +391,32 @@ fn report(fault: &Fault, last_sequence: u64, now_us: i64) -> Vec<u8> {
         last_sequence,
         finding,
     })
+}
+
+fn unavailable(writer: &Writer) -> LogError {
+    let reason =
+        writer.fault.as_ref().map_or_else(|| "the write failed".into(), |fault| Arc::clone(&fault.reason));
+    LogError::Unavailable { reason }
+}
+
+/// The record that takes back a decision or an outcome whose caller did not wait for it. Other records need none.
+fn withdrawn(payload: &[u8], sequence: u64) -> Option<Vec<u8>> {
+    let record = match Peek::decode(payload).ok()? {
+        Peek { decision: Some(decision), .. } => WithdrawnRecord {
+            sequence,
+            checkpoint: decision.checkpoint,
+            decision_id: decision.decision_id,
+            kind: String::new(),
+        },
+        Peek { outcome: Some(outcome), .. } => WithdrawnRecord {
+            sequence,
+            checkpoint: outcome.checkpoint,
+            decision_id: outcome.decision_id,
+            kind: outcome.kind,
+        },
+        Peek { .. } => return None,
+    };
+    Some(LogRecord { record: Some(log_record::Record::Withdrawn(record)) }.encode_to_vec())
 }
 
 /// An encoded record of what recovery did.

@@ -2,12 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::future::{Ready, ready};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use scorer_log::sim::{Faults, SimMachine};
+use scorer_log::sim::{Faults, SimMachine, block_on};
 use scorer_log::{
     Durability, FindingKind, Log, LogConfig, LogError, LogState, Outcome, OutcomeIndex, OutcomeKey, Reader,
 };
@@ -188,10 +189,10 @@ fn of_two_conflicting_reports_exactly_one_wins() {
         let key = OutcomeKey { checkpoint: "c", decision_id: &id, kind: "fraud" };
         let appended = AtomicUsize::new(0);
         let report = |value: f64| {
-            index.check_and_record(key, 0, value, || {
+            block_on(index.record(key, 0, value, || {
                 appended.fetch_add(1, Ordering::Relaxed);
-                log.append(&value.to_le_bytes(), Durability::Written)
-            })
+                ready(log.append(&value.to_le_bytes(), Durability::Written).map(Option::unwrap))
+            }))
         };
         let results = std::thread::scope(|scope| {
             let threads =
@@ -217,12 +218,14 @@ fn of_two_conflicting_reports_exactly_one_wins() {
 fn an_outcome_that_could_not_be_recorded_was_never_reported() {
     let index = OutcomeIndex::new(64);
     let key = OutcomeKey { checkpoint: "c", decision_id: "d", kind: "fraud" };
-    let fail = || Err(LogError::Closed);
-    assert!(index.check_and_record(key, 0, 1.0, fail).is_err());
-    assert_eq!(index.check_and_record(key, 0, 0.0, || Ok(Some(1))).unwrap(), Outcome::New);
-    assert!(index.check_and_record(key, 1, 1.0, fail).is_err(), "nor does a failed revision count");
-    let never = || unreachable!();
-    assert_eq!(index.check_and_record(key, 0, -0.0, never).unwrap(), Outcome::Duplicate);
+    let fail = || ready(Err(LogError::Closed));
+    assert!(block_on(index.record(key, 0, 1.0, fail)).is_err());
+    let recorded = block_on(index.record(key, 0, 0.0, || ready(Ok(1)))).unwrap();
+    assert_eq!(recorded, Outcome::New);
+    let failed = block_on(index.record(key, 1, 1.0, fail));
+    assert!(failed.is_err(), "nor does a failed revision count");
+    let never = || -> Ready<Result<u64, LogError>> { unreachable!() };
+    assert_eq!(block_on(index.record(key, 0, -0.0, never)).unwrap(), Outcome::Duplicate);
 }
 
 #[test]

@@ -7,11 +7,14 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future as _;
 use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use prost::Message;
-use scorer_log::sim::{Faults, Rng, SimMachine};
+use scorer_log::sim::{Faults, Rng, SimMachine, block_on};
 use scorer_log::{
     Durability, Finding, FindingKind, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Reader,
     Recovery, Severity,
@@ -168,6 +171,41 @@ impl World {
         self.fates.insert(id, fate);
     }
 
+    /// Hands records over as a runtime's threads do; some are withdrawn before the writer takes them.
+    fn submit(&mut self, log: &Log) {
+        let mut receipts = Vec::new();
+        for _ in 0..1 + self.rng.below(6) {
+            let id = self.next_id;
+            self.next_id += 1;
+            let payload = decision(id, self.size());
+            let durability = if self.rng.chance(200) { Durability::Sync } else { Durability::Written };
+            let receipt = log.submit(&payload, durability).unwrap().unwrap();
+            if self.rng.chance(200) {
+                drop(receipt);
+                self.fates.insert(id, Fate::Refused);
+            } else {
+                receipts.push((id, durability, receipt));
+            }
+        }
+        // Queued `Async` records may fail; every receipt has its own result.
+        let _ = log.drain();
+        let _ = log.sync();
+        for (id, durability, mut receipt) in receipts {
+            let polled = Pin::new(&mut receipt).poll(&mut Context::from_waker(Waker::noop()));
+            let fate = match (durability, polled) {
+                (Durability::Written, Poll::Ready(Ok(sequence))) => Fate::Kept(sequence),
+                (Durability::Sync, Poll::Ready(Ok(sequence))) => Fate::Durable(sequence),
+                (Durability::Sync, Poll::Ready(Err(LogError::NotDurable { .. })) | Poll::Pending) => {
+                    Fate::Unknown
+                }
+                (_, Poll::Ready(Err(LogError::Unavailable { .. }))) => Fate::Refused,
+                (_, other) => panic!("{durability:?} submit: {other:?}"),
+            };
+            let fate = if self.machine.fs.is_dead() && fate == Fate::Refused { Fate::Unknown } else { fate };
+            self.fates.insert(id, fate);
+        }
+    }
+
     fn report(&mut self, log: &Log, index: &OutcomeIndex) {
         let (decision, kind) = (self.rng.below(30), self.rng.below(2));
         let (revision, value) = (u32::try_from(self.rng.below(3)).unwrap(), self.rng.below(2) as f64);
@@ -182,8 +220,9 @@ impl World {
         let key = OutcomeKey { checkpoint: "c", decision_id: &outcome.decision_id, kind: &outcome.kind };
         let payload =
             LogRecord { record: Some(log_record::Record::Outcome(outcome.clone())) }.encode_to_vec();
-        let result =
-            index.check_and_record(key, revision, value, || log.append(&payload, Durability::Written));
+        let result = block_on(index.record(key, revision, value, || {
+            std::future::ready(log.append(&payload, Durability::Written).map(Option::unwrap))
+        }));
         let known = self.outcomes.get(&(decision, kind)).copied();
         let expected = match known {
             Some((top, recorded)) if top == revision && recorded == value => Outcome::Duplicate,
@@ -213,7 +252,8 @@ impl World {
             match self.rng.below(20) {
                 0..=7 => self.append(&log, Durability::Written),
                 8..=9 => self.append(&log, Durability::Sync),
-                10..=12 => self.append(&log, Durability::Async),
+                10..=11 => self.append(&log, Durability::Async),
+                12 => self.submit(&log),
                 13 => drop(log.drain()),
                 14 => drop(log.sync()),
                 15..=16 => {
@@ -373,13 +413,14 @@ impl World {
 
     /// The index knows exactly what a naive pass over the log knows.
     fn check_index(&self, index: &OutcomeIndex) {
-        let never =
-            || -> Result<Option<u64>, LogError> { panic!("the index does not know a recorded outcome") };
+        let never = || -> std::future::Ready<Result<u64, LogError>> {
+            panic!("the index does not know a recorded outcome")
+        };
         for (&(decision, kind), &(revision, value)) in &self.outcomes {
             let (decision, kind) = (decision.to_string(), kind.to_string());
             let key = OutcomeKey { checkpoint: "c", decision_id: &decision, kind: &kind };
-            assert_eq!(index.check_and_record(key, revision, value, never).unwrap(), Outcome::Duplicate);
-            let conflict = index.check_and_record(key, revision, value + 1.0, never).unwrap();
+            assert_eq!(block_on(index.record(key, revision, value, never)).unwrap(), Outcome::Duplicate);
+            let conflict = block_on(index.record(key, revision, value + 1.0, never)).unwrap();
             assert_eq!(conflict, Outcome::Conflict { recorded: value });
         }
         assert_eq!(index.outcomes(), self.outcomes.len());

@@ -29,6 +29,7 @@ impl Decisions {
         config.segment_bytes = settings.segment_bytes;
         config.sync_ms = settings.sync_ms;
         config.queue_records = settings.queue;
+        config.on_writer_start = scorer_os::sched::set_short_slice;
         let (log, recovery) = Log::open(env, config)?;
         report(&recovery, events);
         Ok(Decisions { log, index: recovery.outcomes, dir: settings.dir.clone() })

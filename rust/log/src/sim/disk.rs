@@ -65,6 +65,7 @@ pub(crate) struct State {
     pub(crate) dead: bool,
     pub(crate) crash_in: Option<u64>,
     pub(crate) syncs: u64,
+    pub(crate) writes: u64,
 }
 
 impl State {
@@ -101,6 +102,7 @@ impl State {
 
     pub(crate) fn write_at(&mut self, inode: usize, offset: u64, bytes: &[u8]) -> io::Result<usize> {
         self.alive()?;
+        self.writes += 1;
         let grown = (offset + bytes.len() as u64).saturating_sub(self.inodes[inode].shown.len() as u64);
         let room = self.capacity.saturating_sub(self.used());
         let missing = usize::try_from(grown.saturating_sub(room)).unwrap_or(usize::MAX);

@@ -7,12 +7,35 @@
 //! that makes a retry a lie.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake};
 
 use crate::clock::{Clock, Random};
 use crate::fs::{DirLock, Entry, Env, File, Fs};
+
+/// Runs a future on the calling thread, which sleeps while it is pending.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
 
 mod chance;
 mod disk;
@@ -23,8 +46,40 @@ use disk::{Change, Inode, Move, State, apply};
 
 struct Shared {
     state: Mutex<State>,
-    gate: Mutex<bool>,
-    opened: Condvar,
+    /// `sync_data` waits.
+    sync_gate: Gate,
+    /// Every changing operation waits.
+    stall_gate: Gate,
+}
+
+/// Where operations wait while it is closed.
+#[derive(Default)]
+struct Gate {
+    /// Whether it is closed, and how many operations wait.
+    state: Mutex<(bool, usize)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn set(&self, closed: bool) {
+        lock(&self.state).0 = closed;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut state = lock(&self.state);
+        state.1 += 1;
+        self.changed.notify_all();
+        let mut state =
+            self.changed.wait_while(state, |state| state.0).unwrap_or_else(PoisonError::into_inner);
+        state.1 -= 1;
+    }
+
+    /// Waits until an operation waits.
+    fn wait_for_one(&self) {
+        let state = lock(&self.state);
+        drop(self.changed.wait_while(state, |state| state.1 == 0));
+    }
 }
 
 /// The simulated disk, from outside. Clones are the same one.
@@ -67,8 +122,13 @@ impl SimFs {
             dead: false,
             crash_in: None,
             syncs: 0,
+            writes: 0,
         };
-        Self(Arc::new(Shared { state: Mutex::new(state), gate: Mutex::new(false), opened: Condvar::new() }))
+        Self(Arc::new(Shared {
+            state: Mutex::new(state),
+            sync_gate: Gate::default(),
+            stall_gate: Gate::default(),
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -123,10 +183,25 @@ impl SimFs {
         self.lock().syncs
     }
 
+    /// `write_at` calls so far, those that wait for a stalled disk not included.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.lock().writes
+    }
+
     /// While held, `sync_data` waits.
     pub fn hold_sync(&self, hold: bool) {
-        *lock(&self.0.gate) = hold;
-        self.0.opened.notify_all();
+        self.0.sync_gate.set(hold);
+    }
+
+    /// While stalled, every operation that changes a file waits, as on a disk that has stopped to answer.
+    pub fn stall(&self, stalled: bool) {
+        self.0.stall_gate.set(stalled);
+    }
+
+    /// Waits until an operation waits for the stalled disk.
+    pub fn wait_until_stalled(&self) {
+        self.0.stall_gate.wait_for_one();
     }
 
     /// Inverts one bit, on the disk and in the page cache.
@@ -199,10 +274,12 @@ impl File for SimFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.fs.0.stall_gate.pass();
         self.state()?.write_at(self.inode, offset, buf)
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
+        self.fs.0.stall_gate.pass();
         let mut state = self.state()?;
         let per_mille = state.faults.truncate;
         state.change(per_mille)?;
@@ -213,8 +290,8 @@ impl File for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let gate = lock(&self.fs.0.gate);
-        drop(self.fs.0.opened.wait_while(gate, |held| *held));
+        self.fs.0.stall_gate.pass();
+        self.fs.0.sync_gate.pass();
         self.state()?.sync_data(self.inode)
     }
 
@@ -264,6 +341,7 @@ impl Fs for Process {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.fs.0.stall_gate.pass();
         let mut state = self.state()?;
         let per_mille = state.faults.create;
         state.change(per_mille)?;
