@@ -94,7 +94,7 @@ def test_the_form_beside_it_leads_to_the_same(mia: Visitor) -> None:
     page.locator("#f-start").fill("2030-01-02T06:00")
     page.locator("#f-slot").fill("2")
     page.locator("#f-minutes").fill("720")
-    mia.press("Write its change request")
+    mia.press("Continue to the change request")
     page.wait_for_url("**/changes/new?**")
     assert page.locator("#f-start").input_value() == "2030-01-02T06:00"
     assert page.locator("#f-slot").input_value() == "2"
@@ -130,7 +130,7 @@ def test_an_error_keeps_what_was_typed(mia: Visitor) -> None:
     page.locator("#f-bundle").fill(NEXT)
     page.locator("details summary").first.click()
     page.locator("#f-stages").fill("five percent")
-    mia.press("Keep as a draft")
+    mia.press("Save as a draft")
     assert "is not a share and minutes" in page.get_by_role("alert").inner_text()
     assert page.locator("#f-title").input_value() == "Kept"
     assert page.locator("#f-stages").input_value() == "five percent"

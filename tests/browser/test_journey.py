@@ -173,16 +173,16 @@ def _upload(mia: Visitor, archive: Path) -> str:
 
 def _test(mia: Visitor) -> str:
     page = mia.page
-    page.get_by_role("link", name="Test it").click()
+    page.get_by_role("link", name="New TEST").click()
     page.get_by_label("Title").fill("Deeper trees")
     assert page.locator("#f-minutes").input_value() == "0.1"
-    mia.press("Book and begin the checks")
+    mia.press("Submit")
     page.wait_for_url("**/changes/cr-*")
     change = page.url.rsplit("/", 1)[1].partition("?")[0]
-    _until(mia, "Auditing")
+    _until(mia, "Observing")
     _until(mia, "Done")
     steps = page.locator("#live-steps").inner_text()
-    for words in ("verify", "golden", "deploy", "sample", "report"):
+    for words in ("Verify the files", "golden cases", "Deploy", "Observe requests", "Write the report"):
         assert words in steps
     assert page.locator("#live-steps li.done").count() >= 9
     assert "pass" in page.locator("#live-head").inner_text()
@@ -193,7 +193,7 @@ def _test(mia: Visitor) -> str:
 def _read_out(mia: Visitor, change: str) -> None:
     mia.open(f"/changes/{change}/readout")
     page = mia.page
-    assert "It may graduate" in page.locator(".verdict").inner_text()
+    assert "Passed: eligible for release" in page.locator(".verdict").inner_text()
     assert page.locator(".plot .main-svg").count() >= 8
     assert mia.basics() == []
 
@@ -204,11 +204,11 @@ def _release(mia: Visitor, test: str) -> str:
     page.get_by_role("link", name="Release this digest").click()
     assert page.locator("#k-release").is_checked()
     page.get_by_label("Title").fill("Deeper trees for everybody")
-    mia.press("Book and begin the checks")
+    mia.press("Submit")
     page.wait_for_url("**/changes/cr-*")
     change = page.url.rsplit("/", 1)[1].partition("?")[0]
     assert change != test
-    page.locator("#live-actions", has_text="somebody else has to").wait_for(timeout=60_000)
+    page.locator("#live-actions", has_text="another approver has to").wait_for(timeout=60_000)
     return str(change)
 
 
@@ -222,11 +222,11 @@ def _approve(mia: Visitor, otto: Visitor, change: str) -> None:
     assert answer.status == 403
     assert "four eyes" in answer.text()
     otto.open("/")
-    waiting = otto.page.locator("section", has_text="Waits for you")
+    waiting = otto.page.locator("section", has_text="Needs your action")
     waiting.get_by_role("link", name=change).click()
     otto.page.get_by_label("Comment").fill("Read-out looked at")
     otto.press("Approve and release")
-    _until(otto, "Being released")
+    _until(otto, "Rolling out")
 
 
 def _explore(otto: Visitor, digest: str) -> None:
@@ -234,7 +234,7 @@ def _explore(otto: Visitor, digest: str) -> None:
     otto.page.locator("table.data a").first.click()
     otto.page.wait_for_url("**/decisions/pay-*")
     text = otto.page.locator("main").inner_text()
-    assert "What everyone said" in text
+    assert "Results by lane" in text
     for name in FEATURES:
         assert name in text
     assert otto.basics() == []
@@ -249,7 +249,7 @@ def _roll_back(mia: Visitor, change: str) -> None:
     page = mia.page
     page.locator("#do-rollback summary").click()
     page.locator("#r-rollback").fill("Complaints from the Netherlands")
-    page.get_by_label("Yes, what answered before answers again").check()
+    page.get_by_label("Yes, restore the previous lanes now").check()
     page.locator("#do-rollback button").click()
     page.wait_for_url("**said=rollback")
     _until(mia, "Rolled back")

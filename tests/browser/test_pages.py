@@ -80,6 +80,79 @@ def test_every_page_is_whole(site: Any, user: str, size: tuple[int, int], pages:
     visitor.close()
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_on_any_page(site: Any, dark: bool) -> None:
+    pytest.importorskip("axe_playwright_python", reason="needs the package axe-playwright-python")
+    browser, address, tokens = site
+    visitor = Visitor(browser, address, dark=dark)
+    visitor.open("/login")
+    assert visitor.violations() == []
+    visitor.sign_in(tokens["ada"])
+    for path in [*PAGES, "/nothing/here", "/api/v1/docs"]:
+        visitor.open(path)
+        assert visitor.violations() == [], path
+    visitor.close()
+
+
+def test_the_description_of_the_api_fits_a_phone(site: Any) -> None:
+    browser, address, _ = site
+    visitor = Visitor(browser, address, size=PHONE)
+    visitor.open("/api/v1/docs")
+    assert visitor.page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+    visitor.check()
+    visitor.close()
+
+
+def test_a_page_tells_when_the_platform_is_away_and_back(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["mia"])
+    visitor.open("/changes/cr-000018")
+    away = visitor.page.locator("#away")
+    assert away.is_hidden()
+    visitor.page.route("**/changes/cr-000018", lambda route: route.abort())
+    away.get_by_text("has not answered since").wait_for()
+    visitor.page.unroute("**/changes/cr-000018")
+    away.get_by_text("answers again").wait_for()
+    visitor.close()
+
+
+def test_gates_can_be_read_on_a_phone(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address, size=PHONE)
+    visitor.sign_in(tokens["mia"])
+    visitor.open("/changes/cr-000012/readout")
+    ends = visitor.page.eval_on_selector_all(
+        "table.gates td", "all => all.map(one => one.getBoundingClientRect().right)"
+    )
+    assert ends and max(ends) <= PHONE[0]
+    visitor.close()
+
+
+def test_a_short_booking_can_be_seen_and_an_ended_one_stays(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["mia"])
+    visitor.open("/calendar")
+    bars = visitor.page.eval_on_selector_all(
+        "svg.booking rect", "all => all.map(one => one.getBoundingClientRect().width)"
+    )
+    assert bars and min(bars) >= 5
+    visitor.close()
+
+
+def test_nothing_is_removed_without_a_question(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["ada"])
+    visitor.open("/projects/fraud")
+    members = visitor.page.locator("table tbody tr").count()
+    visitor.page.locator("summary", has_text="Remove").first.click()
+    assert visitor.page.locator("table tbody tr").count() == members
+    visitor.page.locator("details[open] button.danger").first.wait_for()
+    visitor.close()
+
+
 def test_dark_pages_are_dark_and_figures_follow(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address, dark=True)
@@ -157,9 +230,9 @@ def test_a_page_follows_what_happens(site: Any) -> None:
     mia.sign_in(tokens["mia"])
     otto.sign_in(tokens["otto"])
     mia.open("/changes/cr-000020")
-    assert "Read-out" in mia.page.locator("#live-head").inner_text()
+    assert "Awaiting approval" in mia.page.locator("#live-head").inner_text()
     otto.open("/changes/cr-000020")
     otto.press("Approve and release")
-    mia.page.locator("#live-head", has_text="Being released").wait_for()
+    mia.page.locator("#live-head", has_text="Rolling out").wait_for()
     mia.close()
     otto.close()

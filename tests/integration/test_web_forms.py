@@ -297,4 +297,4 @@ def test_every_page_opens_on_an_empty_platform(world: World, visit: Visit) -> No
     assert visit("modeler").get(f"/changes/{draft}").status_code == 200
     readout = visit("modeler").get(f"/changes/{draft}/readout")
     assert readout.status_code == 200
-    assert "Not judged yet" in readout.text
+    assert "Not evaluated yet" in readout.text

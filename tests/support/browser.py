@@ -148,6 +148,13 @@ class Visitor:
         """What the page lacks for people who cannot see it or use a small screen."""
         return list(self.page.evaluate(BASICS))
 
+    def violations(self) -> list[str]:
+        """What axe-core finds on the page, one line for each rule and element."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = Axe().run(self.page).response["violations"]
+        return [f"{rule['id']}: {node['html'][:120]}" for rule in found for node in rule["nodes"]]
+
     def close(self) -> None:
         self._context.close()
 

@@ -41,7 +41,7 @@ from scorer.release.service import Service
 from scorer.release.settings import Settings
 from scorer.release.store import Store, utcnow
 
-LIVE, NEXT, OTHER = (f"sha256:{letter * 4}{'0123456789ab' * 5}" for letter in ("3f9c", "a71e", "c04d"))
+LIVE, NEXT, OTHER = (f"sha256:{letter * 4}{'0123456789ab' * 4}" for letter in ("3f9c", "a71e", "c04d"))
 SETTINGS = """
 [platform]
 database = "platform.sqlite"

@@ -94,7 +94,7 @@ def create_app(platform: PlatformServices, settings: Settings) -> FastAPI:
         hosts=[public.hostname or "", socket.gethostname()],
         secure=secure,
         failed=lambda request, identity: _page(
-            request, 500, "The page could not be made, because of a mistake of ours.", identity
+            request, 500, "The page could not be rendered because of an internal error.", identity
         ),
     )
     return app

@@ -1,30 +1,30 @@
-"""What a page says about a status of HTTP."""
+"""Title and remedy of each HTTP status, for the error page."""
 
 from __future__ import annotations
 
 TITLES = {
-    400: "This address cannot be read",
-    401: "Sign in first",
+    400: "Bad request",
+    401: "Unauthenticated",
     403: "Not allowed",
     404: "Not found",
-    405: "Not that way",
-    409: "Not now",
+    405: "Method not allowed",
+    409: "Conflict",
     413: "Too large",
-    422: "Something is not right yet",
+    422: "Validation error",
     423: "Frozen",
-    429: "Used up",
-    500: "Something failed here",
-    503: "Something does not answer",
+    429: "Quota exceeded",
+    500: "Internal error",
+    503: "Service unavailable",
 }
 REMEDIES = {
-    403: "Ask an owner of the project for the role that it takes, or somebody else to do it.",
-    404: "It may have been removed, belong to a project that is not yours, or the link has a mistake.",
-    405: "Open the page from the menu instead of by this address.",
-    409: "Somebody or something else was first. Look at the present state and decide again.",
+    403: "An owner of the project can give you the role that this needs, or do it for you.",
+    404: "It may have been removed, belong to a project that you are not a member of, or the link is wrong.",
+    405: "Open the page from the menu.",
+    409: "The state has changed since you opened the page. Check the present state and decide again.",
     413: "Send less, or ask an admin to raise [platform] upload_mb.",
-    422: "Go back, correct it, and send it again.",
-    423: "Wait for the end of the freeze that the calendar shows; rolling back always works.",
-    429: "Let something end first, or ask an admin for a larger quota.",
-    500: "Nothing of what was asked was half done. Try again; if it fails again, give an admin the id below.",
-    503: "Try again in a moment; the platform's own state is unaffected.",
+    422: "Go back, correct the value and send the form again.",
+    423: "Wait for the end of the freeze that the calendar shows. A rollback is always possible.",
+    429: "Wait until another change ends, or ask an admin for a larger quota.",
+    500: "Nothing was changed in part. Try again; if it fails again, give the request id below to an admin.",
+    503: "Try again in a moment. The platform's own state is not affected.",
 }

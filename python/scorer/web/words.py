@@ -1,102 +1,167 @@
-"""What things are called on pages; see the words of docs/ARCHITECTURE.md."""
+"""Labels, explanations and messages of the pages, in one place. Terms are those of docs/glossary.md."""
 
 from __future__ import annotations
 
 import math
 
+from scorer.release.answers import Step
 from scorer.release.gates.names import METRICS
 from scorer.release.gates.words import number
-from scorer.release.model import ChangeKind, ChangeState, GateSpec
+from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, GateSpec, Outcome
 
 STATES = {
     ChangeState.DRAFT: "Draft",
     ChangeState.CHECKS: "Checks",
     ChangeState.BOOKED: "Booked",
     ChangeState.DEPLOYING: "Deploying",
-    ChangeState.AUDITING: "Auditing",
-    ChangeState.READ_OUT: "Read-out",
+    ChangeState.AUDITING: "Observing",
+    ChangeState.READ_OUT: "Report",
     ChangeState.APPROVED: "Approved",
-    ChangeState.RELEASED: "Being released",
+    ChangeState.RELEASED: "Rolling out",
     ChangeState.DONE: "Done",
     ChangeState.REJECTED: "Rejected",
     ChangeState.EXPIRED: "Expired",
     ChangeState.ROLLED_BACK: "Rolled back",
 }
 KINDS = {ChangeKind.TEST: "TEST", ChangeKind.RELEASE: "RELEASE"}
+STEPS = {"to come": "pending"}
+"""Status of a step, where its label differs."""
+STEP_NAMES = {
+    "package": "Store the bundle",
+    "verify": "Verify the files",
+    "golden": "Score the golden cases",
+    "fit": "Compare with the checkpoint",
+    "warm-up": "Warm up and measure",
+    "slot": "Wait for the slot",
+    "deploy": "Deploy to the shadow",
+    "sample": "Observe requests",
+    "measure": "Evaluate the gates",
+    "report": "Write the report",
+    "approval": "Wait for approval",
+    "release": "Wait for the rollout",
+    "full": "Answer all requests",
+    "alias": "Move the alias",
+}
+"""Titles of steps; others are written as the pipeline names them."""
+VERDICTS = {
+    Outcome.PASS: "Passed: eligible for release",
+    Outcome.FAIL: "Failed: not eligible for release",
+    Outcome.INCONCLUSIVE: "Inconclusive: not enough data for a release",
+}
+CAUSES = {
+    "found": "detected outside the platform",
+    "break glass": "changed with break-glass",
+    "shadow": "observe lanes of a change",
+    "stage": "canary stage",
+    "release": "release",
+    "overlay": "overlay revision",
+    "rollback": "rollback",
+    "sampling": "sampling changed",
+}
+COUNTERS = (
+    ("seen", "Requests", "Requests of the checkpoint since the lane was added."),
+    ("left_out", "Not sampled", "Requests that the sampling or the filter left out."),
+    ("evaluated", "Evaluated", "Requests that the lane evaluated."),
+    ("failed", "Failed", "Evaluations that ended without a score, by reason."),
+    ("dropped", "Dropped", "Sampled requests that the lane's queue had no room for."),
+    ("shed", "Shed", "Sampled requests that were given up because the server was under load."),
+    ("waiting", "Waiting", "Requests in the lane's queue now."),
+)
+"""Key, heading and explanation of an observe lane's counters."""
 
 EXPLANATIONS = {
-    "error_rate": "Evaluations that ended without a score: panic, not finite, features, error.",
-    "drop_rate": "Requests meant for the shadow that it could not take.",
-    "parity_max_abs": "The served score against the same row scored offline from the bundle.",
-    "feature_parity_rate": "Share of rows whose features were all there and known to the bundle.",
-    "score_psi": "How far the scores are from those of training.",
-    "score_psi_live": "How far the scores are from those that answer now.",
-    "flip_rate": "Share of shoppers who would have been told something else.",
-    "approve_rate_delta": "Change of the share that is approved.",
-    "auc_matured": "How well it ranks decisions whose outcome is known by now.",
-    "covered_hours_of_week": "How much of a business week the shadow has seen.",
-    "policy_distance": "How differently the two policies would draw.",
-    "min_propensity": "The least chance that any eligible action has.",
-    "expected_reward_delta": "What its choices would have earned beyond the present ones.",
+    "error_rate": "Share of evaluations that ended without a score (panic, not finite, features, error).",
+    "drop_rate": "Share of sampled requests that the observe lane did not evaluate.",
+    "parity_max_abs": "Largest difference between the served score and the score recomputed offline.",
+    "feature_parity_rate": "Share of rows whose features are all present and known to the bundle.",
+    "score_psi": "Population stability index of the scores against the reference of training.",
+    "score_psi_live": "Population stability index of the scores against those of the live model.",
+    "flip_rate": "Share of decisions that differ from the live model.",
+    "approve_rate_delta": "Difference of the approve rate to the live model.",
+    "auc_matured": "Area under the ROC curve over decisions whose outcome is known.",
+    "covered_hours_of_week": "Number of the 168 hours of a week with observations.",
+    "policy_distance": "Total variation distance between the two policies.",
+    "min_propensity": "Smallest probability of an eligible action.",
+    "expected_reward_delta": "Estimated reward of the policy's choices minus that of the live policy.",
 }
 AGAINST = {
-    "sla": "the checkpoint's promise",
-    "live": "what answers now",
+    "sla": "the checkpoint's SLA",
+    "live": "the live model",
     "reference": "training",
     "aa_control": "the A/A control",
 }
 OUTCOMES = {"pass": "pass", "fail": "fail", "inconclusive": "inconclusive"}
 TONES = {"approve": "good", "review": "warn", "decline": "bad"}
-"""Of what shoppers are told, so that a flip is seen at a glance."""
+"""Colour of a decision, so that a change is visible at a glance."""
 WHO = {
-    "approve": "Approvers of the project, never whoever submitted it.",
-    "reject": "Approvers of the project.",
-    "waive": "Approvers of the project, never whoever submitted it; the waiver is kept in the audit log.",
-    "withdraw": "Whoever submitted it, and owners of the project.",
-    "rollback": "Whoever released it, owners and admins; always, also in a freeze.",
-    "finish": "Whoever submitted it, and owners of the project.",
-    "rebook": "Whoever submitted it, before it is deployed.",
+    "approve": "An approver of the project approves, never the submitter.",
+    "reject": "An approver of the project rejects.",
+    "waive": "An approver of the project waives, never the submitter. The audit log records the waiver.",
+    "withdraw": "The submitter or an owner of the project withdraws.",
+    "rollback": "The submitter of the release, owners and admins roll back, also during a freeze.",
+    "finish": "The submitter or an owner of the project ends the observation.",
+    "rebook": "The submitter moves the booking before the change is deployed.",
 }
 SAID = {
-    "drafted": "The draft is kept. Submit it when it is as you want it.",
-    "edited": "The draft is changed.",
-    "submit": "Submitted: its shadow slot is booked and its checks have begun.",
+    "drafted": "The draft is saved. Submit it to book its shadow slot.",
+    "edited": "The draft is saved.",
+    "submit": "Submitted: the shadow slot is booked and the checks have started.",
     "rebook": "The booking is moved.",
-    "finish": "Auditing ends now; the read-out is being made.",
-    "approve": "Approved: it is released stage by stage, watched by its gates.",
-    "reject": "Rejected.",
-    "waive": "The gate is waived; the audit log says by whom and why.",
-    "withdraw": "Withdrawn: its lanes are taken away and its slot is free again.",
-    "rollback": "Rolled back: what answered before answers again.",
-    "sampling": "The sampling is changed; running shadows follow at once.",
+    "finish": "The observation ends now; the report follows.",
+    "approve": "Approved: the release proceeds stage by stage and is watched by its gates.",
+    "reject": "The change request is rejected.",
+    "waive": "The gate is waived. The audit log records the user and the reason.",
+    "withdraw": "The change request is withdrawn.",
+    "rollback": "Rolled back: the previous lanes are active again.",
+    "sampling": "The sampling is changed, for running observe lanes too.",
     "uploaded": "The bundle is verified and in the registry.",
     "adopted": "The bundle now belongs to the project.",
     "channel": "The channel is added.",
     "channel-removed": "The channel is removed.",
-    "freeze": "The freeze is in force.",
+    "freeze": "The freeze is active.",
     "freeze-removed": "The freeze is removed.",
     "member": "The members are changed.",
-    "project": "The project is kept.",
-    "revoked": "The token is revoked, and whoever used it is signed out.",
+    "project": "The project is saved.",
+    "revoked": "The token is revoked; its sessions have ended.",
     "out": "You are signed out.",
 }
 
 
+def state(change: ChangeRequest) -> str:
+    """Label of a change request's state."""
+    if change.state is ChangeState.READ_OUT and change.kind is ChangeKind.RELEASE:
+        return "Awaiting approval" if change.step == "approval" else "Report"
+    if change.state is ChangeState.REJECTED and change.note.startswith("withdrawn"):
+        return "Withdrawn"
+    return STATES[change.state]
+
+
+def step(one: Step) -> str:
+    """Title of a step of the pipeline."""
+    name = one.name or str(one.state)
+    return STEP_NAMES.get(name) or name[:1].upper() + name[1:]
+
+
+def cause(name: str) -> str:
+    """Why a lane table was recorded."""
+    return CAUSES.get(name, name)
+
+
 def metric(name: str) -> str:
-    """A metric's title."""
+    """Title of a metric."""
     known = METRICS.get(name)
     return known.title if known else name.replace("_", " ").capitalize()
 
 
 def explain(name: str) -> str:
-    """What a metric is, in a sentence."""
+    """Explain a metric in a sentence."""
     if name.startswith(("exec_", "data_load_")):
-        return "The model's own time." if name.startswith("exec_") else "Time to have the features at hand."
+        return "Time to evaluate the model." if name.startswith("exec_") else "Time to obtain the features."
     return EXPLANATIONS.get(name, "")
 
 
 def amount(name: str, value: float | None) -> str:
-    """A metric's value, in its unit."""
+    """Value of a metric in its unit."""
     if value is None or not math.isfinite(value):
         return "\N{EN DASH}"
     unit = METRICS[name].unit if name in METRICS else "number"
@@ -104,25 +169,25 @@ def amount(name: str, value: float | None) -> str:
 
 
 def gate(spec: GateSpec) -> str:
-    """One line of the gates, so that a person understands it."""
+    """Describe a gate in words."""
     said = spec.success
     for written, spoken in _SPOKEN:
         said = said.replace(written, spoken)
     parts = [" ".join(said.split())]
     if spec.against and spec.against != "sla":
-        parts.append(f"against {AGAINST.get(spec.against, spec.against)}")
+        parts.append(f"compared with {AGAINST.get(spec.against, spec.against)}")
     if spec.minus:
-        parts.append(f"beyond {AGAINST.get(spec.minus, spec.minus)}")
+        parts.append(f"in excess of {AGAINST.get(spec.minus, spec.minus)}")
     if spec.min_rows:
-        parts.append(f"judged from {spec.min_rows:,} rows on")
+        parts.append(f"evaluated from {spec.min_rows:,} rows on")
     if spec.when:
         parts.append(f"once {spec.when}")
     if spec.interval_seconds:
         parts.append(
-            f"judged every {spec.interval_seconds} s, {spec.count or 'any number of'} times, "
+            f"evaluated every {spec.interval_seconds} s, {spec.count or 'any number of'} times, "
             f"{spec.failure_limit} failures allowed"
         )
-    return ", ".join(parts) + (" (shown only, never decides)" if spec.dry_run else "")
+    return ", ".join(parts) + (" (informational)" if spec.dry_run else "")
 
 
 _SPOKEN = (
@@ -132,8 +197,8 @@ _SPOKEN = (
     ("==", "exactly"),
     ("<", "below"),
     (">", "above"),
-    ("upper95", "with 95 % certainty"),
-    ("lower95", "with 95 % certainty"),
+    ("upper95", "at 95 % confidence"),
+    ("lower95", "at 95 % confidence"),
     ("threshold(floor=", "a threshold by sample size (at least "),
-    ("sla", "the promise"),
+    ("sla", "the SLA"),
 )

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _S = ChangeState
 
 CHECKS = {
-    "package": "takes the bundle in: a copy of its own",
-    "verify": "compares every file with its SHA-256",
-    "golden": "scores the golden cases again, bit for bit",
-    "fit": "compares kind and features with what the checkpoint feeds",
-    "warm-up": "measures it against the checkpoint's promise",
+    "package": "a copy of the bundle is stored",
+    "verify": "every file is compared with its SHA-256",
+    "golden": "the golden cases are scored again, bit for bit",
+    "fit": "kind and features are compared with those of the checkpoint",
+    "warm-up": "evaluation time is compared with the checkpoint's SLA",
 }
 """Steps of the state `checks`."""
 _OVERLAY = "compares how far it moves a score with what its permission allows"
@@ -41,28 +41,28 @@ def plan(change: ChangeRequest, settings: Settings) -> list[tuple[ChangeState, s
         ]
     steps = [(_S.CHECKS, name, words) for name, words in CHECKS.items()]
     steps += [
-        (_S.BOOKED, "slot", "waits for its slot"),
-        (_S.DEPLOYING, "deploy", "servers take it into the shadow"),
-        (_S.AUDITING, "sample", "rows come in"),
-        (_S.AUDITING, "measure", "measures, and judges by the gates"),
-        (_S.READ_OUT, "report", "keeps the read-out"),
+        (_S.BOOKED, "slot", "the shadow slot begins at its booked time"),
+        (_S.DEPLOYING, "deploy", "the servers add the observe lane"),
+        (_S.AUDITING, "sample", "requests are observed"),
+        (_S.AUDITING, "measure", "the gates are evaluated"),
+        (_S.READ_OUT, "report", "the report is stored"),
     ]
     if change.kind is ChangeKind.RELEASE:
         steps += [
-            (_S.READ_OUT, "approval", "waits for an approver"),
-            (_S.APPROVED, "release", "waits for its turn, and for freezes to end"),
+            (_S.READ_OUT, "approval", "an approver decides"),
+            (_S.APPROVED, "release", "other releases and freezes end first"),
         ]
         for number, stage in enumerate(stages_of(change, settings), 1):
             steps.append(
                 (
                     _S.RELEASED,
                     f"canary {number}",
-                    f"{stage.share:.0%} of the answers for {stage.minutes:g} minutes",
+                    f"{stage.share:.0%} of the requests for {stage.minutes:g} minutes",
                 )
             )
         steps += [
-            (_S.RELEASED, "full", "every server answers with it"),
-            (_S.RELEASED, "alias", "the registry's alias is moved to it"),
+            (_S.RELEASED, "full", "every server answers with the bundle"),
+            (_S.RELEASED, "alias", "the registry's alias is moved to the bundle"),
         ]
     return steps
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _MAX_BODY = 1 << 20
 _ALWAYS = {
-    401: "Nobody known asks: no token, or one that is wrong, expired or revoked.",
-    403: "Who asks has not the role that it takes.",
-    404: "There is no such thing, or not for whoever asks.",
+    401: "Unauthenticated: the token is missing, wrong, expired or revoked.",
+    403: "The caller lacks the role that the operation needs.",
+    404: "The object does not exist, or the caller may not see it.",
     413: "The body is too large.",
-    422: "Not as documented; the detail names what and why.",
-    500: "A mistake of the platform; the id is in its log.",
+    422: "Validation error; the detail names the field and the rule.",
+    500: "Internal error; the platform's log has the id.",
     503: "A server, the registry or the database does not answer; try again.",
 }
 
@@ -42,7 +42,7 @@ def create(platform: PlatformServices, *, sessions: Sessions | None) -> FastAPI:
     app = FastAPI(
         title="scorer platform",
         version=bridge.__version__,
-        summary="How a model comes to production: bundles, change requests, calendar, read-outs, release.",
+        summary="Bundles, change requests, calendar, reports and releases.",
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
@@ -72,6 +72,10 @@ def create(platform: PlatformServices, *, sessions: Sessions | None) -> FastAPI:
     @app.get("/docs", include_in_schema=False)
     def page() -> HTMLResponse:
         return HTMLResponse(docs.page(app.openapi()))
+
+    @app.get("/docs.css", include_in_schema=False)
+    def style() -> Response:
+        return Response(docs.STYLE, media_type="text/css")
 
     problems.install(app)
     app.add_middleware(_Edge)

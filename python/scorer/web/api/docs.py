@@ -1,4 +1,4 @@
-"""The description as one plain page: no script, nothing from elsewhere."""
+"""The description of the API as one plain page without scripts or third-party content."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-_STYLE = """
+STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-       color: #1c2330; }
+       color: #1c2330; background: #fff; }
 code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; }
 h2 { margin-top: 2.5rem; border-bottom: 1px solid #d5dae3; }
-section { margin: 1.2rem 0; } h3 { margin: 0; font-size: 1rem; } p { margin: .2rem 0; }
+section { margin: 1.2rem 0; }
+h3 { margin: 0; font-size: 1rem; overflow-wrap: anywhere; }
+p { margin: .2rem 0; }
 .method { display: inline-block; min-width: 4.5rem; font-weight: 700; }
-ul { margin: .2rem 0; } .quiet { color: #5b6577; }
+ul { margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; } .quiet { color: #5b6577; }
 """
+"""Served beside the page: the policy of the site allows no inline style."""
 
 
 def page(schema: dict[str, Any]) -> str:
@@ -26,7 +29,7 @@ def _lines(schema: dict[str, Any]) -> Iterator[str]:
     title = escape(f"{schema['info']['title']} {schema['info']['version']}")
     yield f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}: REST</title>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<style>{_STYLE}</style></head><body><h1>{title}: REST</h1>"
+    yield f'<link rel="stylesheet" href="docs.css"></head><body><header><h1>{title}: REST</h1></header><main>'
     yield "<p>Machine-readable: <a href='openapi.json'>openapi.json</a>. "
     yield "Send <code>Authorization: Bearer TOKEN</code>; JSON in and out; errors are "
     yield "<code>application/problem+json</code>.</p>"
@@ -38,7 +41,7 @@ def _lines(schema: dict[str, Any]) -> Iterator[str]:
         yield f"<h2>{escape(group)}</h2>"
         for path, method, operation in members:
             yield from _operation(path, method, operation)
-    yield "</body></html>"
+    yield "</main></body></html>"
 
 
 def _operation(path: str, method: str, operation: dict[str, Any]) -> Iterator[str]:

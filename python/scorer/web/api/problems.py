@@ -28,7 +28,7 @@ class Problem(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     type: str = Field(description="Stays the same whatever the words.", examples=[f"{PREFIX}frozen"])
-    title: str = Field(examples=["A freeze is in force"])
+    title: str = Field(examples=["A freeze is active"])
     status: int = Field(examples=[423])
     detail: str = Field(description="One line: the thing, the rule, the remedy.")
     instance: str = Field(description="What was asked for.", examples=["/api/v1/changes/cr-000017/approve"])
@@ -105,5 +105,5 @@ def defect(request: Request, error: Exception) -> Response:
         INTERNAL.type,
         INTERNAL.title,
         500,
-        f"this is a mistake of the platform; try again, or give an operator the id {identity}",
+        f"internal error; try again, or give an operator the id {identity}",
     )

@@ -1,10 +1,8 @@
-"""Read-outs: whole, and figure by figure as JSON and CSV."""
+"""Reports: whole, and figure by figure as JSON and CSV."""
 
 from __future__ import annotations
 
-import csv
-import io
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
@@ -13,6 +11,7 @@ from scorer.release.readout import Figure, Readout
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
 from scorer.web.api.values import ChangePath
+from scorer.web.downloads import csv_text
 
 router = APIRouter(tags=["read-outs"])
 
@@ -48,17 +47,8 @@ def get_figure(by: By, change: ChangePath, figure: FigurePath) -> Figure:
 def get_figure_csv(by: By, change: ChangePath, figure: FigurePath) -> Response:
     """Its numbers, for a spreadsheet."""
     found = by.service.readouts.figure(by.actor, change, figure)
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(found.columns)
-    writer.writerows([_cell(value) for value in row] for row in found.rows)
     return Response(
-        text.getvalue(),
+        csv_text(found.columns, found.rows),
         media_type="text/csv",
         headers={"Content-Disposition": f'attachment; filename="{change}-{figure}.csv"'},
     )
-
-
-def _cell(value: Any) -> Any:
-    # A spreadsheet would compute what begins like a formula.
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value

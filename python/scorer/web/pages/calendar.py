@@ -18,6 +18,10 @@ from scorer.web.pages.visit import Form, Here, Posted, Visit
 
 router = APIRouter()
 
+# Per cent of a row, which is some 800 px wide: a booking of a minute is seen and can be clicked.
+_LEAST_WIDTH = 0.8
+_LABEL_WIDTH = 6.0
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -28,10 +32,16 @@ class Bar:
     booking: Booking | None = None
     window: FreezeWindow | None = None
     mine: bool = False
+    ended: bool = False
+
+    @property
+    def labelled(self) -> bool:
+        """Whether its label fits into it; a narrower bar is named by its title alone."""
+        return self.width >= _LABEL_WIDTH
 
     @property
     def words(self) -> str:
-        """What a reader is told."""
+        """Describe the bar in a sentence."""
         if self.booking:
             one = self.booking
             return (
@@ -92,7 +102,7 @@ def _show(here: Visit, *, form: Form | None = None, error: PlatformError | None 
         ticks=_ticks(start, days),
         line=_place(here.now, start, end) if start <= here.now < end else None,
         mine=_movable(here, page.bookings),
-        bookings=sorted((one for one in page.bookings if one.active), key=lambda one: one.start),
+        bookings=sorted((one for one in page.bookings if one.end > one.start), key=lambda one: one.start),
         windows=sorted(page.windows, key=lambda one: one.start),
         freezes=here.service.calendar.freezes(here.actor),
         checkpoints=here.settings.checkpoints,
@@ -116,9 +126,14 @@ def _rows(page: Page, here: Visit) -> list[Row]:
     rows = []
     for slot in page.slots:
         bars = [
-            Bar(*_span(one.start, one.end, page), booking=one, mine=one.user == here.actor.user)
+            Bar(
+                *_span(one.start, one.end, page),
+                booking=one,
+                mine=one.user == here.actor.user,
+                ended=not one.active or one.end <= here.now,
+            )
             for one in page.bookings
-            if (one.checkpoint, one.slot) == (slot.checkpoint, slot.number) and one.active
+            if (one.checkpoint, one.slot) == (slot.checkpoint, slot.number) and one.end > one.start
         ]
         freezes = [
             Bar(*_span(one.start, one.end, page), window=one)
@@ -137,7 +152,7 @@ def _covers(window: FreezeWindow, checkpoint: str) -> bool:
 
 def _span(start: datetime, end: datetime, page: Page) -> tuple[float, float]:
     left = _place(start, page.start, page.end)
-    return left, max(0.15, _place(end, page.start, page.end) - left)
+    return left, max(_LEAST_WIDTH, _place(end, page.start, page.end) - left)
 
 
 def _ticks(start: datetime, days: int) -> list[tuple[float, str]]:

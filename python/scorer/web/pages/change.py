@@ -5,7 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from scorer.release.answers import ChangeDetail
 from scorer.release.errors import InvalidError, PlatformError
+from scorer.release.model import ChangeState
 from scorer.release.requests import OPERATIONS
 from scorer.web.pages.changes import gates_of
 from scorer.web.pages.visit import Form, Here, Posted, Visit, one_of
@@ -36,7 +38,14 @@ def show(
         planned=[gate for gate in ahead if gate.metric not in known],
         blocking=[gate for gate in detail.gates if gate.blocks],
         settings=here.settings.checkpoints.get(one.checkpoint),
+        observed=_is_observed(detail),
     )
+
+
+def _is_observed(detail: ChangeDetail) -> bool:
+    """Whether there is something to report: the observation has begun, or the gates were evaluated."""
+    begun = any(step.state is ChangeState.AUDITING and step.began for step in detail.steps)
+    return begun or bool(detail.gates)
 
 
 @router.post("/changes/{change}/{action}")

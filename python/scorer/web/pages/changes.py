@@ -109,7 +109,7 @@ def _form(
 
 
 def gates_of(here: Visit, checkpoint: str) -> tuple[GateSpec, ...]:
-    """What a change must pass there, unless it says otherwise."""
+    """Gates of a change request at the checkpoint, unless it names its own."""
     settings = here.settings.checkpoints.get(checkpoint)
     if settings and settings.gates:
         return tuple(settings.gates)

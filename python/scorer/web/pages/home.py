@@ -1,4 +1,4 @@
-"""Home: is anything wrong now?"""
+"""The overview: the health of each checkpoint, and what needs an action."""
 
 from __future__ import annotations
 
@@ -28,8 +28,18 @@ class Tile:
     warnings: tuple[str, ...]
 
     @property
+    def in_sync(self) -> int:
+        """Servers that answer and have the recorded lanes."""
+        return sum(member.reachable and member.in_step for member in self.view.members)
+
+    @property
+    def attention(self) -> bool:
+        """Whether something is wrong at the checkpoint."""
+        return bool(self.warnings) or self.slow
+
+    @property
     def slow(self) -> bool:
-        """Beyond its promise."""
+        """Whether the p99 of the newest decisions exceeds the SLA."""
         return self.traffic.p99_us is not None and self.traffic.p99_us > self.view.p99_ms * 1000
 
 
@@ -58,11 +68,11 @@ def _tile(here: Visit, view: CheckpointView) -> Tile:
     if away:
         warnings.append(f"{', '.join(away)} not reachable")
     if astray:
-        warnings.append(f"{', '.join(astray)} not in step with the recorded lanes")
+        warnings.append(f"{', '.join(astray)} out of sync with the recorded lanes")
     for member in view.members:
         stuck = [str(one.get("lane")) for one in member.observers if one.get("stuck")]
         if stuck:
-            warnings.append(f"shadow {', '.join(stuck)} stuck at {member.name}")
+            warnings.append(f"observe lane {', '.join(stuck)} stuck at {member.name}")
     try:
         rows = here.service.decisions.recent(here.actor, view.name, limit=ROWS)
     except NotFoundError:

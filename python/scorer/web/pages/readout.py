@@ -1,11 +1,8 @@
-"""The shadow read-out: what a change showed, judged, drawn and downloadable."""
+"""The report of a change request: gates, figures, changed decisions, downloads."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
-from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -13,6 +10,7 @@ from fastapi.responses import Response
 from scorer.release.errors import ConflictError, NotFoundError, PlatformError
 from scorer.release.model import ChangeRequest
 from scorer.release.readout import Figure, Readout
+from scorer.web.downloads import csv_text
 from scorer.web.pages.visit import Here, Visit
 from scorer.web.rendering import island, iso
 
@@ -37,9 +35,16 @@ def page(here: Here, change: str) -> Response:
         problem=problem,
         blocking=[gate for gate in found.gates if gate.blocks] if found else [],
         versions=_versions(here, detail.change),
-        members=_members(here, detail.change.checkpoint),
+        members=here.service.checkpoints.servers(),
         most=CHART_ROWS,
+        changed=_changed(found),
     )
+
+
+def _changed(readout: Readout | None) -> int:
+    """Decisions that differ from live, as the figure counts them."""
+    figures = readout.figures if readout else ()
+    return sum(row[2] for one in figures if one.name == "flips" for row in one.rows if row[0] != row[1])
 
 
 def _readout(here: Visit, change: str) -> Readout:
@@ -57,12 +62,8 @@ def _versions(here: Visit, change: ChangeRequest) -> Sequence[ChangeRequest]:
     return [
         one
         for one in here.service.changes.list(here.actor, checkpoint=change.checkpoint, limit=50)
-        if one.bundle_name == change.bundle_name and one.state not in ("draft", "checks", "booked")
-    ]
-
-
-def _members(here: Visit, checkpoint: str) -> list[str]:
-    return list(here.service.checkpoints.servers())
+        if one.id == change.id or (one.bundle_name == change.bundle_name and one.verdict is not None)
+    ][:8]
 
 
 @router.get("/changes/{change}/readout/figures/{name}.{form}")
@@ -119,21 +120,6 @@ def whole(here: Here, change: str) -> Response:
         "examples": one.examples,
     }
     return attachment(str(island(content)), f"{change}-read-out.json", "application/json")
-
-
-def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """RFC 4180; a text that a spreadsheet would take for a formula is marked as text."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow(
-            [
-                f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
-                for cell in row
-            ]
-        )
-    return out.getvalue()
 
 
 def attachment(content: str, name: str, media: str) -> Response:

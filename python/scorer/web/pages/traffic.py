@@ -1,4 +1,4 @@
-"""What the newest decisions of a checkpoint say of it: rate, times, answers."""
+"""Rate, times and results of a checkpoint, from its newest decisions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 ROWS = 500
+IDLE_SECONDS = 60.0
+
+
+def length(seconds: float) -> str:
+    """A length of time in the unit that reads best."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,15 @@ class Traffic:
     newest: datetime | None
     line: tuple[float, ...]
     """Highest time of each of up to 40 equal parts, microseconds, oldest first."""
+    oldest: datetime | None = None
+
+    def window(self, now: datetime) -> str:
+        """Name the decisions and the time that the figures are about."""
+        if self.newest is None or self.oldest is None:
+            return "No decisions yet."
+        span = f"Newest {self.rows:,} decisions, {length((self.newest - self.oldest).total_seconds())}"
+        idle = (now - self.newest).total_seconds()
+        return f"{span}; none for {length(idle)}." if idle > IDLE_SECONDS else f"{span}."
 
 
 def moment(value: Any) -> datetime | None:
@@ -53,15 +71,17 @@ def traffic(rows: Sequence[Mapping[str, Any]], now: datetime) -> Traffic:
         return Traffic(0, None, None, None, 0.0, None, ())
     spans = [float(row.get("exec_us") or 0) + float(row.get("data_load_us") or 0) for _, row in timed]
     told = [row["decision"] for _, row in timed if row.get("decision")]
-    # Up to now, so that a checkpoint whose shoppers have left shows a falling rate.
+    # Nothing for a minute is a rate of 0, not the average with the traffic before it.
+    idle = (now - timed[-1][0]).total_seconds() > IDLE_SECONDS
     seconds = max((now - timed[0][0]).total_seconds(), 1e-3)
     part = max(1, len(spans) // 40)
     return Traffic(
         rows=len(timed),
-        per_second=len(timed) / seconds,
+        per_second=0.0 if idle else len(timed) / seconds,
         p99_us=sorted(spans)[min(len(spans) - 1, int(0.99 * len(spans)))],
         declined=sum(one == "decline" for one in told) / len(told) if told else None,
         fallbacks=sum(bool(row.get("fallback_source")) for _, row in timed) / len(timed),
         newest=timed[-1][0],
+        oldest=timed[0][0],
         line=tuple(max(spans[at : at + part]) for at in range(0, len(spans), part)),
     )

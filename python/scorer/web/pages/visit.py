@@ -1,4 +1,4 @@
-"""What every page is given: who visits, the service, and the means to answer."""
+"""What every page needs: the visitor, the service layer, and helpers for responses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Visit:
-    """One request of somebody who is known."""
+    """One request of a user who is signed in."""
 
     request: Request
     web: Web
@@ -74,16 +74,21 @@ class Visit:
         return moment(self.ask(name)) if self.ask(name) else None
 
     def role(self, project: str) -> Role | None:
-        """What he is in a project."""
+        """Role of the visitor in a project; None: not a member."""
         return Role.ADMIN if self.actor.admin else self.actor.roles.get(project)
 
     def is_at_least(self, role: Role, project: str) -> bool:
-        """Whether he may do there what a role may."""
+        """Whether the visitor has at least a role in a project."""
         order, own = list(Role), self.role(project)
         return own is not None and order.index(own) >= order.index(role)
 
+    def may(self, role: str, project: str = "") -> bool:
+        """Whether the visitor has a role, or a higher one, in a project; empty: in any project."""
+        projects = [project] if project else [*self.actor.roles]
+        return self.actor.admin or any(self.is_at_least(Role(role), name) for name in projects)
+
     def checkpoints(self) -> list[str]:
-        """Those of his projects."""
+        """Checkpoints of the visitor's projects."""
         known = list(self.settings.checkpoints)
         if self.actor.admin:
             return known
@@ -91,7 +96,7 @@ class Visit:
         return [name for name in known if name in mine]
 
     def projects(self) -> list[Project]:
-        """Those that he may see."""
+        """Projects that the visitor may see."""
         return list(self.service.access.projects(self.actor))
 
     def page(
@@ -249,7 +254,7 @@ def moment(text: str, what: str = "the time") -> datetime:
 
 
 def visit(request: Request) -> Visit:
-    """Who visits. Raises NotAuthenticatedError, which leads to the sign-in page."""
+    """Authenticate the visitor. Raises NotAuthenticatedError, which leads to the sign-in page."""
     web: Web = request.app.state.web
     actor, csrf = web.identity.of(request)
     return Visit(request, web, actor, csrf)
@@ -259,7 +264,7 @@ Here = Annotated[Visit, Depends(visit)]
 
 
 async def posted(request: Request, here: Here) -> AsyncIterator[Form]:
-    """What he sent, once it is sure that he did. Files that came with it last as long as the request."""
+    """Read the form after its CSRF check. Uploaded files exist as long as the request."""
     _check_length(request, here)
     try:
         data = await request.form(max_files=1, max_fields=200, max_part_size=1 << 20)

@@ -43,13 +43,23 @@
     return made;
   };
 
+  // Figures carry the colours of a light page; these stand for them on a dark one.
+  const lighter = {
+    "#9D174D": "#F58FB8", "#0072B2": "#56B4E9", "#D55E00": "#FF9A4D", "#009E73": "#3CCFA4",
+    "#6B7280": "#B4BBC6", "#374151": "#D1D5DB",
+  };
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const coloured = (text) =>
+    dark.matches ? text.replace(/"(#[0-9A-F]{6})"/g, (whole, colour) => `"${lighter[colour] ?? colour}"`) : text;
+
   const figures = [...document.querySelectorAll("script[data-plot]")].map((script) => ({
     place: document.getElementById(script.dataset.plot),
-    figure: JSON.parse(script.textContent),
+    text: script.textContent,
   }));
 
-  const draw = async ({ place, figure }) => {
+  const draw = async ({ place, text }) => {
     try {
+      const figure = JSON.parse(coloured(text));
       await Plotly.react(place, figure.data, dressed(figure.layout ?? {}), settings);
     } catch (error) {
       place.classList.add("failed");
@@ -66,7 +76,7 @@
   };
 
   addEventListener("beforeprint", () => figures.forEach(({ place }) => Plotly.Plots.resize(place)));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
+  dark.addEventListener("change", all);
   if (window.Plotly) all();
   else
     figures.forEach(({ place }) => {
