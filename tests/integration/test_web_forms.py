@@ -245,6 +245,35 @@ def test_admins_make_projects_freezes_and_tokens(world: World, visit: Visit) -> 
     assert _said(_post(admin, f"/tokens/{mine.id}/revoke")) == "revoked"
 
 
+def test_owners_grant_and_revoke_standing_permissions(world: World, visit: Visit) -> None:
+    owner, actor = visit("owner"), world.actor("owner")
+    fields = {
+        "user": "modeler",
+        "kind": "overlay",
+        "checkpoint": "action.authorise",
+        "days": "7",
+        "per_hour": "6",
+        "max_shift": "0.5",
+        "reason": "five-minute overlay",
+    }
+    page = "/projects/fraud"
+    wrong = _post(owner, f"{page}/permissions", **{**fields, "per_hour": "61"})
+    assert wrong.status_code == 422 and "per_hour: Input should be less than or equal to 60" in wrong.text
+    assert "five-minute overlay" in wrong.text
+    assert _said(_post(owner, f"{page}/permissions", **fields)) == "permission"
+    (granted,) = world.service.permissions.list(actor, "fraud")
+    assert (granted.user, granted.kind, granted.per_hour, granted.max_shift) == ("modeler", "overlay", 6, 0.5)
+    shown = owner.get(page).text
+    assert granted.id in shown and "offsets up to 0.5" in shown
+    viewer = visit("viewer")
+    assert granted.id in viewer.get(page).text and "Grant a standing permission" not in viewer.get(page).text
+    path = f"{page}/permissions/{granted.id}/revoke"
+    assert _post(viewer, path, reason="x").status_code == 403
+    assert _post(owner, path).status_code == 422
+    assert _said(_post(owner, path, reason="loop retired")) == "permission-revoked"
+    assert world.service.permissions.list(actor, "fraud")[0].revoked_by == "owner"
+
+
 def test_who_may_not_is_told_and_shown_no_form(world: World, visit: Visit) -> None:
     viewer = visit("viewer")
     for path, fields in (

@@ -345,7 +345,7 @@ def test_the_audit_page_finds_what_was_changed(world: Any, client: Client) -> No
     later = site.post("/audit/verify", data={**form, "expect": head[1]})
     assert "as they were written" in later.text
     wrong = site.post("/audit/verify", data={**form, "expect": f"{head[1].split()[0]} {'0' * 64}"})
-    assert "The log was changed" in wrong.text
+    assert "The log was modified" in wrong.text
     assert site.post("/audit/verify", data={**form, "expect": "yes"}).status_code == 422
 
 
@@ -383,7 +383,7 @@ def test_a_refusal_of_the_service_is_told_where_it_was_asked(world: Any, client:
     form = {"csrf": field(site.get("/").text), "percent": "0"}
     answer = site.post("/checkpoints/fraud.checkout/sampling", data=form)
     assert answer.status_code == 422
-    assert "sample: Input should be greater than 0" in answer.text and "Sampling of the shadow" in answer.text
+    assert "sample: Input should be greater than 0" in answer.text and "Shadow sampling" in answer.text
     unsure = site.post("/checkpoints/fraud.checkout/rollback", data={**form, "reason": "slow"})
     assert unsure.status_code == 422
     assert "takes effect at once" in unsure.text

@@ -37,6 +37,7 @@ from scorer.release.model import (
     Role,
     Severity,
 )
+from scorer.release.permissions import Permissions
 from scorer.release.service import Service
 from scorer.release.settings import Settings
 from scorer.release.store import Store, utcnow
@@ -104,6 +105,7 @@ def demo_platform(
         changes=changes,
         decisions=DemoDecisions(),
         notifications=DemoNotifications(),
+        permissions=Permissions(store, access, audit, calendar),
         readouts=DemoReadouts(),
     )
     return DemoPlatform(settings, store, service), tokens
@@ -287,6 +289,12 @@ class DemoChanges:
         }
         return ChangeDetail(one, steps, events, gates, self.bookings.get(change), diff, allowed)
 
+    def summary(self, actor: Actor, change: str) -> ChangeRequest:
+        return self.get(actor, change).change
+
+    def several(self, actor: Actor, changes: Sequence[str]) -> Sequence[ChangeRequest]:
+        return [self.summary(actor, change) for change in changes]
+
     def draft(self, actor: Actor, draft: Draft) -> ChangeRequest:
         self._access.require(actor, Role.MODELER, draft.project)
         one = _change(
@@ -428,6 +436,12 @@ class DemoCheckpoints:
             table,
             members,
         )
+
+    def kind(self, checkpoint: str) -> str:
+        return "action" if checkpoint.startswith("action") else "score"
+
+    def servers(self) -> Sequence[str]:
+        return ("scorer-1", "scorer-2", "scorer-3")
 
     def history(self, actor: Actor, checkpoint: str, *, limit: int = 100) -> Sequence[RecordedTable]:
         return self._tables[checkpoint][:limit]

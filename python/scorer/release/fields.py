@@ -128,7 +128,8 @@ def violations(errors: Sequence[Mapping[str, Any]]) -> str:
 
 def _violation(error: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in error["loc"] if part != "body") or "the body"
-    rule = _RULES.get(error["type"]) or _FORMS.get(error.get("ctx", {}).get("pattern", ""))
+    empty = error["type"] == "string_too_short" and not error["input"]
+    rule = _RULES.get("missing" if empty else error["type"]) or _FORMS.get(error.get("ctx", {}).get("pattern", ""))
     return f"{where}: {rule or error['msg'].removeprefix('Value error, ')}"
 
 
@@ -137,7 +138,6 @@ _RULES = {
     "int_parsing": "write a whole number such as 2",
     "float_parsing": "write a number such as 60 or 0.5",
     "missing": "required; fill it in",
-    "string_too_short": "required; fill it in",
 }
 """Rules in plainer words than pydantic's, by the type of the error."""
 _FORMS = {

@@ -23,7 +23,7 @@ STATES = {
     ChangeState.EXPIRED: "Expired",
     ChangeState.ROLLED_BACK: "Rolled back",
 }
-KINDS = {ChangeKind.TEST: "TEST", ChangeKind.RELEASE: "RELEASE"}
+KINDS = {ChangeKind.TEST: "TEST", ChangeKind.RELEASE: "RELEASE", ChangeKind.OVERLAY: "OVERLAY"}
 STEPS = {"to come": "pending"}
 """Status of a step, where its label differs."""
 STEP_NAMES = {
@@ -122,6 +122,8 @@ SAID = {
     "freeze-removed": "The freeze is removed.",
     "member": "The members are changed.",
     "project": "The project is saved.",
+    "permission": "The standing permission is granted; the audit log records it.",
+    "permission-revoked": "The standing permission is revoked.",
     "revoked": "The token is revoked; its sessions have ended.",
     "out": "You are signed out.",
 }

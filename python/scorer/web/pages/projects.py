@@ -7,7 +7,14 @@ from fastapi.responses import Response
 
 from scorer.release.errors import PlatformError
 from scorer.release.model import Quotas, Role
-from scorer.release.requests import NewProject, NewRole, ProjectChange, QuotaChange
+from scorer.release.requests import (
+    NewPermission,
+    NewProject,
+    NewRole,
+    ProjectChange,
+    QuotaChange,
+    WithReason,
+)
 from scorer.web.pages.visit import Form, Here, Posted, Visit
 
 router = APIRouter()
@@ -48,7 +55,9 @@ def project(here: Here, name: str) -> Response:
     return _show(here, name)
 
 
-def _show(here: Visit, name: str, *, error: PlatformError | None = None) -> Response:
+def _show(
+    here: Visit, name: str, *, error: PlatformError | None = None, form: Form | None = None
+) -> Response:
     return here.page(
         "project.html",
         error=error,
@@ -62,6 +71,9 @@ def _show(here: Visit, name: str, *, error: PlatformError | None = None) -> Resp
             if not one.state.is_final
         ],
         bundles=here.service.bundles.list(here.actor, project=name),
+        permissions=here.service.permissions.list(here.actor, name),
+        checkpoints=here.settings.checkpoints,
+        form=form.values() if form else {},
     )
 
 
@@ -92,6 +104,26 @@ def members(here: Here, name: str, form: Posted) -> Response:
     except PlatformError as error:
         return _show(here, name, error=error)
     return here.go(f"/projects/{name}", "member")
+
+
+@router.post("/projects/{name}/permissions")
+def grant(here: Here, name: str, form: Posted) -> Response:
+    """Grant a standing permission."""
+    try:
+        here.service.permissions.grant(here.actor, name, **dict(form.read(NewPermission)))
+    except PlatformError as error:
+        return _show(here, name, error=error, form=form)
+    return here.go(f"/projects/{name}", "permission")
+
+
+@router.post("/projects/{name}/permissions/{permission}/revoke")
+def revoke(here: Here, name: str, permission: str, form: Posted) -> Response:
+    """Revoke a standing permission."""
+    try:
+        here.service.permissions.revoke(here.actor, permission, **dict(form.read(WithReason)))
+    except PlatformError as error:
+        return _show(here, name, error=error)
+    return here.go(f"/projects/{name}", "permission-revoked")
 
 
 def _quotas(form: Form) -> Quotas:
