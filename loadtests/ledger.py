@@ -106,7 +106,7 @@ def _release(connection: Connection, changes: dict[str, ChangeRequest], name: st
     elif (test.bundle, test.checkpoint, test.project) != (change.bundle, change.checkpoint, change.project):
         said.append(f"{name} answered after a TEST of something else")
     row = rows.row_of(connection, name)
-    results = rows.gates(connection, name, "read-out")
+    results = rows.gates(connection, name, "report")
     if rows.verdict(results) is not Outcome.PASS:
         said.append(f"{name} answered with gates that neither passed nor were waived")
     others: set[Any] = {change.approved_by} | {result.waived_by for result in results if result.waived_by}

@@ -1,6 +1,6 @@
 """A model's whole way to shoppers and back, driven in the browser by two people, on a real server.
 
-TEST, read-out, RELEASE, approval by somebody else, canary, released, rolled back: by pages alone.
+TEST, report, RELEASE, approval by somebody else, canary, released, rolled back: by pages alone.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _approve(mia: Visitor, otto: Visitor, change: str) -> None:
     otto.open("/")
     waiting = otto.page.locator("section", has_text="Needs your action")
     waiting.get_by_role("link", name=change).click()
-    otto.page.get_by_label("Comment").fill("Read-out looked at")
+    otto.page.get_by_label("Comment").fill("Report looked at")
     otto.press("Approve and release")
     _until(otto, "Rolling out")
 

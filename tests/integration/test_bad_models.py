@@ -173,7 +173,7 @@ class Shop:
         def settled() -> ChangeDetail | None:
             self.platform.tick()
             detail = self.service.changes.get(self.people["ari"], change)
-            waits = detail.change.step == "approval" and detail.change.state is ChangeState.READ_OUT
+            waits = detail.change.step == "approval" and detail.change.state is ChangeState.REPORT
             return detail if detail.change.state.is_final or waits else None
 
         return wait_until(settled, seconds=60)

@@ -33,7 +33,7 @@ def finish_when_audited(platform: PlatformClient, change: str) -> list[ChangeEve
     events = []
     for event in platform.watch(change):
         events.append(event)
-        if event.state is ChangeState.AUDITING and not any(one.state is event.state for one in events[:-1]):
+        if event.state is ChangeState.OBSERVING and not any(one.state is event.state for one in events[:-1]):
             platform.finish(change)
     return events
 
@@ -251,7 +251,7 @@ def test_the_journey_in_three_commands(
         "submitted",
         "checks",
         "deploying",
-        "auditing",
+        "observing",
         "inconclusive",
         "next:",
     ):

@@ -162,7 +162,7 @@ def _change(number: int, **given: Any) -> ChangeRequest:
         "bundle": NEXT,
         "bundle_name": "fraud-checkout",
         "title": "Card-testing features of October",
-        "state": ChangeState.AUDITING,
+        "state": ChangeState.OBSERVING,
         "step": "sample",
         "created_by": "mia",
         "submitted_by": "mia",
@@ -184,7 +184,7 @@ class DemoChanges:
             _change(
                 20,
                 kind=ChangeKind.RELEASE,
-                state=ChangeState.READ_OUT,
+                state=ChangeState.REPORT,
                 step="approval",
                 verdict=passed,
                 test="cr-000012",
@@ -246,8 +246,8 @@ class DemoChanges:
             (ChangeState.CHECKS, "schema", "The checkpoint feeds all of its 38 features."),
             (ChangeState.BOOKED, "booked", "Slot 1."),
             (ChangeState.DEPLOYING, "deploy", "2 of 2 servers observe with it."),
-            (ChangeState.AUDITING, "sample", "12,480 of about 20,000 requests seen."),
-            (ChangeState.READ_OUT, "measure", "Figures and gates over everything seen."),
+            (ChangeState.OBSERVING, "sample", "12,480 of about 20,000 requests seen."),
+            (ChangeState.REPORT, "measure", "Figures and gates over everything seen."),
         )
         order, at = list(ChangeState), list(ChangeState).index(one.state)
         steps = tuple(
@@ -271,11 +271,11 @@ class DemoChanges:
         allowed = {
             ChangeState.DRAFT: ("edit", "submit", "withdraw") if own else (),
             ChangeState.BOOKED: ("rebook", "withdraw") if own else (),
-            ChangeState.AUDITING: ("finish", "withdraw", "waive"),
-            ChangeState.READ_OUT: ("withdraw",) if own else ("approve", "reject", "waive"),
+            ChangeState.OBSERVING: ("finish", "withdraw", "waive"),
+            ChangeState.REPORT: ("withdraw",) if own else ("approve", "reject", "waive"),
             ChangeState.RELEASED: ("rollback",),
         }.get(one.state, ())
-        gates = synthetic_readout().gates if one.verdict or one.state is ChangeState.AUDITING else ()
+        gates = synthetic_readout().gates if one.verdict or one.state is ChangeState.OBSERVING else ()
         diff = {
             "against": LIVE,
             "features": {"added": ["bin_velocity", "card_tests_1h"], "removed": [], "changed": []},
@@ -615,7 +615,7 @@ class DemoReadouts:
     ) -> Any:
         if change in ("cr-000017", "cr-000021"):
             raise NotFoundError(
-                f"{change} has not been in the shadow yet; its read-out begins with its booking"
+                f"{change} has not been in the shadow yet; its report begins with its booking"
             )
         if self._made is None:
             self._made = synthetic_readout()
@@ -624,7 +624,7 @@ class DemoReadouts:
     def figure(self, actor: Actor, change: str, name: str) -> Any:
         named = {one.name: one for one in self.readout(actor, change).figures}
         if name not in named:
-            raise NotFoundError(f'the read-out has no figure "{name}"; it has {", ".join(named)}')
+            raise NotFoundError(f'the report has no figure "{name}"; it has {", ".join(named)}')
         return named[name]
 
 

@@ -1,4 +1,4 @@
-"""A platform's read-outs on a real log: bundles, settings, database, and servers' logs written here."""
+"""A platform's reports on a real log: bundles, settings, database, and servers' logs written here."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class World:
             bundle=self.bundles["own"].digest,
             bundle_name="fraud",
             title="A test",
-            state=ChangeState.AUDITING,
+            state=ChangeState.OBSERVING,
             step="",
             created_by="ada",
             created_at=START,
@@ -117,7 +117,7 @@ class World:
         )
         names = {column.name for column in t.changes.columns}
         values = {name: getattr(change, name) for name in ChangeRequest.__slots__ if name in names}
-        values |= {"kind": "test", "state": "auditing", "stages": [], "gates": [], "authors": ["ada"]}
+        values |= {"kind": "test", "state": "observing", "stages": [], "gates": [], "authors": ["ada"]}
         with self.store.write() as connection:
             connection.execute(t.users.insert().values(name="ada", admin=False, created_at=START))
             connection.execute(t.changes.insert().values(**values))

@@ -1,4 +1,4 @@
-"""Synthetic observations with known causes, and read-outs of them, for tests of pages and gates."""
+"""Synthetic observations with known causes, and reports of them, for tests of pages and gates."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def synthetic_readout(
     is_final: bool = True,
     verdict: Outcome | None = Outcome.PASS,
 ) -> Readout:
-    """A read-out such as pages draw; `kind` is "score", "action" or "nothing" (no observation yet)."""
+    """A report such as pages draw; `kind` is "score", "action" or "nothing" (no observation yet)."""
     if kind == "nothing":
         evidence = Evidence(kind="score", sla_us=5_000, shadow=empty(), control=empty())
     else:

@@ -45,7 +45,7 @@ def test_a_dead_pool_is_known_when_a_change_that_uses_it_is_submitted(world: Wor
 
 def test_a_server_that_is_lost_and_back_is_told_in_the_change(world: World) -> None:
     change = world.test("good-1", pool=False)
-    world.until(change.id, ChangeState.AUDITING)
+    world.until(change.id, ChangeState.OBSERVING)
     world.run(minutes=3)
     world.fleet.vanish("live-2")
     world.run(minutes=3)
@@ -60,7 +60,7 @@ def test_a_server_that_is_lost_and_back_is_told_in_the_change(world: World) -> N
 
 def test_a_test_whose_pool_died_does_not_pass_on_the_rest(world: World) -> None:
     change = world.test("good-1", pool=True)
-    world.until(change.id, ChangeState.AUDITING)
+    world.until(change.id, ChangeState.OBSERVING)
     world.run(minutes=10)
     world.fleet.vanish("pool")
     world.readouts.missing[change.id] = 4800

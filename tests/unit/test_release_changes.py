@@ -56,7 +56,7 @@ def waiting(world: World, bundle: str = "good-1", **more: object) -> str:
     """A RELEASE that waits for an approver."""
     passed(world, bundle)
     release = world.release(bundle, **more)
-    world.until(release.id, S.READ_OUT)
+    world.until(release.id, S.REPORT)
     for _ in range(3):
         world.tick()
     return release.id
@@ -102,11 +102,11 @@ def test_a_test_goes_through_every_step_and_leaves_nothing_behind(world: World) 
         now = world.get(test.id)
         if now.state is not seen[-1]:
             seen.append(now.state)
-        if now.state is S.AUDITING:
+        if now.state is S.OBSERVING:
             assert world.observes("live-1") == world.observes("live-2") == {test.id: "good-1", "aa": "live-0"}
         if now.state.is_final:
             break
-    assert seen == [S.CHECKS, S.BOOKED, S.DEPLOYING, S.AUDITING, S.READ_OUT, S.DONE]
+    assert seen == [S.CHECKS, S.BOOKED, S.DEPLOYING, S.OBSERVING, S.REPORT, S.DONE]
     assert now.verdict is Outcome.PASS
     world.tick()
     assert world.observes() == {}
@@ -232,7 +232,7 @@ def test_whoever_drafted_edited_or_submitted_it_neither_approves_nor_waives(worl
         mixed, draft.id, world.asks("good-1", ChangeKind.RELEASE), version=draft.version
     )
     world.changes.submit(world.olga, edited.id)
-    world.until(draft.id, S.READ_OUT)
+    world.until(draft.id, S.REPORT)
     world.tick()
     world.tick()
     ada = Actor("ada", {"fraud": Role.OWNER})
@@ -287,7 +287,7 @@ def test_a_failed_gate_stands_in_the_way_until_it_is_waived_and_that_is_on_recor
     passed(world)
     release = world.release("good-1")
     world.rows_per_minute = 0
-    world.until(release.id, S.READ_OUT)
+    world.until(release.id, S.REPORT)
     world.tick()
     world.tick()
     found = world.get(release.id)
@@ -310,10 +310,10 @@ def test_a_failed_gate_stands_in_the_way_until_it_is_waived_and_that_is_on_recor
 def test_nobody_approves_what_is_still_measured(world: World) -> None:
     passed(world)
     release = world.release("good-1")
-    with pytest.raises(ConflictError, match="approve is for read-out"):
+    with pytest.raises(ConflictError, match="approve is for report"):
         world.changes.approve(world.bob, release.id)
     test = world.test("good-2")
-    world.until(test.id, S.READ_OUT)
+    world.until(test.id, S.REPORT)
     with pytest.raises(ConflictError, match="no approve"):
         world.changes.approve(world.bob, test.id)
 
@@ -504,12 +504,12 @@ def test_an_old_version_is_refused_with_who_was_first(world: World) -> None:
 # --- ends ---
 
 
-@pytest.mark.parametrize("state", [S.CHECKS, S.AUDITING, S.READ_OUT, S.APPROVED])
+@pytest.mark.parametrize("state", [S.CHECKS, S.OBSERVING, S.REPORT, S.APPROVED])
 @pytest.mark.parametrize("how", ["withdraw", "reject"])
 def test_it_may_be_ended_any_time_before_its_release(world: World, state: S, how: str) -> None:
     passed(world)
     release = world.release("good-1")
-    world.until(release.id, state if state is not S.APPROVED else S.READ_OUT)
+    world.until(release.id, state if state is not S.APPROVED else S.REPORT)
     if state is S.APPROVED:
         world.tick()
         world.tick()
@@ -519,7 +519,7 @@ def test_it_may_be_ended_any_time_before_its_release(world: World, state: S, how
     else:
         ended = world.changes.reject(world.bob, release.id, reason="a better one is coming")
     assert ended.state is S.REJECTED
-    if state is S.READ_OUT:
+    if state is S.REPORT:
         world.tick()
     assert world.observes() == {}
     assert world.answers() == {"live": ("live-0", 1.0)}
@@ -627,7 +627,7 @@ def test_one_release_at_a_time(world: World) -> None:
 
 def test_sampling_changes_running_lanes(world: World) -> None:
     test = world.test("good-1")
-    world.until(test.id, S.AUDITING)
+    world.until(test.id, S.OBSERVING)
     conditions = '[{"feature": "amount", "op": ">", "value": 100}]'
     with pytest.raises(NotAllowedError):
         world.checkpoints.set_sampling(world.ada, CHECKPOINT, sample=0.2)
@@ -647,9 +647,9 @@ def test_sampling_changes_running_lanes(world: World) -> None:
 def test_a_pools_servers_get_the_pools_lanes(tmp_path: Path) -> None:
     world = World(f"sqlite:///{tmp_path}/pool.db", members=1, pool=True)
     test = world.test("good-1", pool=True)
-    world.until(test.id, S.AUDITING)
+    world.until(test.id, S.OBSERVING)
     other = world.test("good-2")
-    world.until(other.id, S.AUDITING)
+    world.until(other.id, S.OBSERVING)
     assert set(world.observes("pool")) == {test.id}
     lanes = {lane.name: lane.pool for lane in world.fleet.held("live-1").checkpoints[CHECKPOINT].observe}
     # A live server needs the pool's lanes to know what to send there.
@@ -698,7 +698,7 @@ def test_a_server_that_was_away_or_lost_its_state_follows(world: World) -> None:
     held = world.fleet.held("live-2")
     held.version = 0
     world.fleet.come_back("live-2")
-    assert world.until(test.id, S.AUDITING)
+    assert world.until(test.id, S.OBSERVING)
     assert set(world.observes("live-2")) == {test.id, "aa"}
     # As it booted anew, from an alias that points elsewhere by now.
     lane = LaneSpec("live", digest("other-2"), share=1.0)
@@ -730,12 +730,12 @@ def test_a_server_that_refuses_is_asked_less_and_less_and_the_change_ends(world:
 
 def test_a_platform_that_was_down_at_its_end_judges_what_there_was(world: World) -> None:
     test = world.test("good-1")
-    world.until(test.id, S.AUDITING)
+    world.until(test.id, S.OBSERVING)
     world.now += timedelta(days=2)
     found = world.until(test.id, S.DONE)
     assert found.verdict is Outcome.INCONCLUSIVE
     late = world.test("good-2")
-    world.until(late.id, S.AUDITING)
+    world.until(late.id, S.OBSERVING)
     world.run(minutes=10)
     world.now += timedelta(days=2)
     assert world.until(late.id, S.DONE).verdict is Outcome.PASS
@@ -769,7 +769,7 @@ def test_a_clock_set_back_repeats_nothing_and_opens_nothing_again(world: World) 
     world.run(minutes=5)
     assert (world.get(test.id).version, world.said(test.id)) == (version, said)
     release = world.release("good-1")
-    world.until(release.id, S.READ_OUT)
+    world.until(release.id, S.REPORT)
     world.tick()
     world.tick()
     world.changes.approve(world.bob, release.id)

@@ -60,7 +60,7 @@ def answers(world: World) -> dict[str, tuple[str, float]]:
 def approved_release(world: World, bundle: str, **more: Any) -> Any:
     world.until(world.test(bundle).id, ChangeState.DONE)
     change = world.release(bundle, **more)
-    world.until(change.id, ChangeState.READ_OUT)
+    world.until(change.id, ChangeState.REPORT)
     world.tick(1)
     return world.changes.approve(world.bob, change.id)
 

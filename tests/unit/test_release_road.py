@@ -34,7 +34,7 @@ def released(world: World, bundle: str = "good-1", **more: Any) -> Any:
     """A RELEASE that is done."""
     world.until(world.test(bundle).id, ChangeState.DONE)
     change = world.release(bundle, **more)
-    world.until(change.id, ChangeState.READ_OUT)
+    world.until(change.id, ChangeState.REPORT)
     world.tick(1)
     world.changes.approve(world.bob, change.id)
     return world.until(change.id, ChangeState.DONE)
@@ -55,7 +55,7 @@ def test_a_stalled_leader_never_replaces_a_rollback(world: World) -> None:
     """The leader has decided on the second stage and stalls; another process rolls back meanwhile."""
     world.until(world.test("good-1").id, ChangeState.DONE)
     change = world.release("good-1", stages=stages((0.1, 5.0), (0.5, 5.0)))
-    world.until(change.id, ChangeState.READ_OUT)
+    world.until(change.id, ChangeState.REPORT)
     world.tick(1)
     world.changes.approve(world.bob, change.id)
     world.until(change.id, ChangeState.RELEASED)

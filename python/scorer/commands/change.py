@@ -60,7 +60,7 @@ def test(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Upload a bundle, book the shadow, look at it there, and tell every step until its read-out is finished.
+    """Upload a bundle, book the shadow, look at it there, and tell every step until its report is finished.
 
     Exit codes: 0 every gate passed (or not watched), 1 a gate failed, 3 inconclusive.
     """
@@ -130,7 +130,7 @@ def release(
 def list_changes(
     project: Project = None,
     checkpoint: Annotated[str | None, typer.Option("--checkpoint", "-c")] = None,
-    state: Annotated[str | None, typer.Option("--state", help="For example auditing.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="For example observing.")] = None,
     user: Annotated[str | None, typer.Option("--user", "-u")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1)] = 50,
     url: Url = None,
@@ -203,7 +203,7 @@ def readout(
         from scorer.sdk.page import render
 
         output.write_text(render(found), encoding="utf-8")
-        typer.echo(f"{output}: read-out of {found.change}, {len(found.figures)} figures")
+        typer.echo(f"{output}: report of {found.change}, {len(found.figures)} figures")
     elif json:
         print_json(plain(found))
     else:

@@ -243,7 +243,7 @@ class ChangeDetail:
     """What whoever asks may do now: `submit`, `approve`, ..."""
 
 
-# --- read-outs ---
+# --- reports ---
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ class PlatformSettings(Section):
     data_dir: Directory = Field(
         default=Path("platform"),
         validate_default=True,
-        description="Uploads under way, verified copies of bundles, kept read-outs. May be on "
+        description="Uploads under way, verified copies of bundles, kept reports. May be on "
         "this machine only.",
     )
     registry: Annotated[str, BeforeValidator(_registry)] = Field(
@@ -281,7 +281,7 @@ class FleetMember(Section):
     log: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="Its decision log, where this machine can read it; what read-outs are made of.",
+        description="Its decision log, where this machine can read it; what reports are made of.",
         examples=["decisions"],
     )
 

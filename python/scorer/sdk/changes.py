@@ -1,4 +1,4 @@
-"""Change requests and their read-outs."""
+"""Change requests and their reports."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Changes(Bundles):
         return self._do(change, "rebook", start=start.isoformat(), minutes=minutes, slot=slot)
 
     def finish(self, change: str) -> ChangeRequest:
-        """Ends the auditing now instead of at the end of its booking."""
+        """Ends the observing now instead of at the end of its booking."""
         return self._call(ChangeRequest, "POST", f"{_at(change)}/finish")
 
     def approve(self, change: str, *, version: int | None = None, comment: str = "") -> ChangeRequest:
@@ -232,7 +232,7 @@ class Changes(Bundles):
             raise InvalidError(f"say which project this is for (--project); yours are: {shown}")
         return names[0]
 
-    # --- read-outs ---
+    # --- reports ---
 
     def readout(
         self,

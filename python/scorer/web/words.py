@@ -14,8 +14,8 @@ STATES = {
     ChangeState.CHECKS: "Checks",
     ChangeState.BOOKED: "Booked",
     ChangeState.DEPLOYING: "Deploying",
-    ChangeState.AUDITING: "Observing",
-    ChangeState.READ_OUT: "Report",
+    ChangeState.OBSERVING: "Observing",
+    ChangeState.REPORT: "Report",
     ChangeState.APPROVED: "Approved",
     ChangeState.RELEASED: "Rolling out",
     ChangeState.DONE: "Done",
@@ -131,7 +131,7 @@ SAID = {
 
 def state(change: ChangeRequest) -> str:
     """Label of a change request's state."""
-    if change.state is ChangeState.READ_OUT and change.kind is ChangeKind.RELEASE:
+    if change.state is ChangeState.REPORT and change.kind is ChangeKind.RELEASE:
         return "Awaiting approval" if change.step == "approval" else "Report"
     if change.state is ChangeState.REJECTED and change.note.startswith("withdrawn"):
         return "Withdrawn"

@@ -55,7 +55,7 @@ class Judging:
         results = self.now(change)
         count = self._readouts.measure(change)
         with self._store.write() as connection:
-            rows.keep_gates(connection, change.id, "read-out", results, self._now())
+            rows.keep_gates(connection, change.id, "report", results, self._now())
             verdict = rows.verdict(results)
             words = f"{count:,} observations: {verdict} so far"
             self._ledger.step(connection, change, words, status="running", data=data)

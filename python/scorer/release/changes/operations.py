@@ -334,7 +334,7 @@ class Changes:
         return saved
 
     def finish(self, actor: Actor, change: str) -> ChangeRequest:
-        """Ends the auditing now instead of at the end of its booking. The gates judge what there is."""
+        """Ends the observing now instead of at the end of its booking. The gates judge what there is."""
         before = self._see(actor, change)
         self._authorise(actor, before, "finish")
         with self._store.write() as connection:
@@ -406,7 +406,7 @@ class Changes:
                 )
             )
             values: dict[str, Any] = {}
-            if now.state is ChangeState.READ_OUT:
+            if now.state is ChangeState.REPORT:
                 values["verdict"] = rows.verdict(rows.gates(connection, change)).value
             saved = self.ledger.save(connection, now, **values)
             details = {"metric": metric, "reason": reason}
@@ -772,8 +772,8 @@ class Changes:
 
     def _check_approvable(self, connection: Connection, change: ChangeRequest) -> None:
         if change.step != "approval":
-            raise ConflictError(f"{change.id}'s read-out is being made; try again in a moment")
-        results = rows.gates(connection, change.id, "read-out")
+            raise ConflictError(f"{change.id}'s report is being made; try again in a moment")
+        results = rows.gates(connection, change.id, "report")
         if rows.verdict(results) is Outcome.PASS:
             return
         blocking = [f"{each.metric} ({each.outcome}: {each.words})" for each in results if each.blocks]

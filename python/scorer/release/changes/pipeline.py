@@ -88,9 +88,9 @@ class Pipeline:
                 self._booked(change)
             case _S.DEPLOYING:
                 self._deploying(change)
-            case _S.AUDITING:
+            case _S.OBSERVING:
                 self._auditing(change, asked_to_finish=row.finish)
-            case _S.READ_OUT:
+            case _S.REPORT:
                 self._read_out(change)
             case _S.APPROVED | _S.RELEASED if change.kind is ChangeKind.OVERLAY:
                 self._overlays.advance(change)
@@ -255,7 +255,7 @@ class Pipeline:
                 "observed nor dropped: a server or the shadow pool was away)"
             )
         with self._store.write() as connection:
-            rows.keep_gates(connection, change.id, "read-out", results, self._now())
+            rows.keep_gates(connection, change.id, "report", results, self._now())
             self._ledger.step(connection, change, f"{count:,} observations: {verdict}", status="done")
             self._ledger.move(
                 connection,
@@ -331,7 +331,7 @@ class Pipeline:
             return
         verdict = change.verdict or Outcome.INCONCLUSIVE
         with self._store.read() as connection:
-            results = rows.gates(connection, change.id, "read-out")
+            results = rows.gates(connection, change.id, "report")
         self._readouts.finish(change, results, verdict)
         with self._store.write() as connection:
             self._ledger.step(connection, change, f"kept: {verdict}", status="done")
@@ -346,7 +346,7 @@ class Pipeline:
                 self._ledger.narrate(
                     connection,
                     saved,
-                    f"the read-out is there; {asks} ({days:g} days)",
+                    f"the report is there; {asks} ({days:g} days)",
                     key="approval",
                     severity=Severity.INFO if verdict is Outcome.PASS else Severity.WARNING,
                 )

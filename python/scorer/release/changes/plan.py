@@ -43,13 +43,13 @@ def plan(change: ChangeRequest, settings: Settings) -> list[tuple[ChangeState, s
     steps += [
         (_S.BOOKED, "slot", "the shadow slot begins at its booked time"),
         (_S.DEPLOYING, "deploy", "the servers add the observe lane"),
-        (_S.AUDITING, "sample", "requests are observed"),
-        (_S.AUDITING, "measure", "the gates are evaluated"),
-        (_S.READ_OUT, "report", "the report is stored"),
+        (_S.OBSERVING, "sample", "requests are observed"),
+        (_S.OBSERVING, "measure", "the gates are evaluated"),
+        (_S.REPORT, "report", "the report is stored"),
     ]
     if change.kind is ChangeKind.RELEASE:
         steps += [
-            (_S.READ_OUT, "approval", "an approver decides"),
+            (_S.REPORT, "approval", "an approver decides"),
             (_S.APPROVED, "release", "other releases and freezes end first"),
         ]
         for number, stage in enumerate(stages_of(change, settings), 1):

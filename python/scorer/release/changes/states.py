@@ -73,11 +73,11 @@ def _moves() -> tuple[Move, ...]:
         m("refused", _S.CHECKS, _S.REJECTED, run, *away),
         m("deploy", _S.BOOKED, _S.DEPLOYING, run, Effect.OBSERVE),
         m("refused", _S.DEPLOYING, _S.REJECTED, run, *away),
-        m("deployed", _S.DEPLOYING, _S.AUDITING, run),
-        m("measured", _S.AUDITING, _S.READ_OUT, run, *away),
-        m("tested", _S.READ_OUT, _S.DONE, run, kind=test),
-        m("failed", _S.READ_OUT, _S.REJECTED, run, kind=test),
-        m("approve", _S.READ_OUT, _S.APPROVED, Who.APPROVER, kind=release),
+        m("deployed", _S.DEPLOYING, _S.OBSERVING, run),
+        m("measured", _S.OBSERVING, _S.REPORT, run, *away),
+        m("tested", _S.REPORT, _S.DONE, run, kind=test),
+        m("failed", _S.REPORT, _S.REJECTED, run, kind=test),
+        m("approve", _S.REPORT, _S.APPROVED, Who.APPROVER, kind=release),
         m("release", _S.APPROVED, _S.RELEASED, run, Effect.ANSWER, kind=release),
         m("completed", _S.RELEASED, _S.DONE, run, kind=release),
         m("gate failed", _S.RELEASED, _S.ROLLED_BACK, run, Effect.RESTORE, kind=release),
@@ -94,9 +94,9 @@ def _moves() -> tuple[Move, ...]:
     ]
     moves += [
         m("expire", source, _S.EXPIRED, run, *away)
-        for source in (_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.READ_OUT)
+        for source in (_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.REPORT)
     ]
-    before_release = (_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.AUDITING, _S.READ_OUT, _S.APPROVED)
+    before_release = (_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.OBSERVING, _S.REPORT, _S.APPROVED)
     moves += [m("withdraw", s, _S.REJECTED, Who.AUTHOR, *away) for s in (_S.DRAFT, *before_release)]
     moves += [m("reject", s, _S.REJECTED, Who.APPROVER, *away) for s in before_release]
     return tuple(moves)
@@ -108,12 +108,12 @@ WITHIN: dict[str, tuple[Who, frozenset[ChangeState]]] = {
     "edit": (Who.AUTHOR, frozenset({_S.DRAFT})),
     "delete": (Who.AUTHOR, frozenset({_S.DRAFT})),
     "rebook": (Who.AUTHOR, frozenset({_S.CHECKS, _S.BOOKED})),
-    "finish": (Who.AUTHOR, frozenset({_S.AUDITING})),
-    "waive": (Who.APPROVER, frozenset({_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.AUDITING, _S.READ_OUT})),
+    "finish": (Who.AUTHOR, frozenset({_S.OBSERVING})),
+    "waive": (Who.APPROVER, frozenset({_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.OBSERVING, _S.REPORT})),
 }
 """What is done to a change without moving it, by whom and where."""
 
-OBSERVED = frozenset({_S.DEPLOYING, _S.AUDITING})
+OBSERVED = frozenset({_S.DEPLOYING, _S.OBSERVING})
 """Where a change has its lane in the shadow."""
 
 OPEN = frozenset(state for state in _S if not state.is_final)

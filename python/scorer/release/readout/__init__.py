@@ -1,4 +1,4 @@
-"""Read-outs: what the shadow showed, judged by gates, drawn and downloadable."""
+"""Reports: what the shadow showed, judged by gates, drawn and downloadable."""
 
 from __future__ import annotations
 

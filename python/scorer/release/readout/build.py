@@ -1,4 +1,4 @@
-"""A read-out from evidence: summary, figures, examples."""
+"""A report from evidence: summary, figures, examples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _QUANTILES = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Whose read-out it is."""
+    """Whose report it is."""
 
     change: str
     checkpoint: str

@@ -1,4 +1,4 @@
-"""Final read-outs: the document that pages show, and the columns that windows and servers are cut from."""
+"""Final reports: the document that pages show, and the columns that windows and servers are cut from."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def load(folder: Path) -> Evidence:
 
 
 def document(readout: Readout) -> dict[str, Any]:
-    """A read-out as JSON."""
+    """A report as JSON."""
     found = {one.name: getattr(readout, one.name) for one in fields(Readout)}
     found["start"], found["end"] = micros(readout.start), micros(readout.end)
     found["verdict"] = None if readout.verdict is None else readout.verdict.value
@@ -94,7 +94,7 @@ def document(readout: Readout) -> dict[str, Any]:
 
 
 def restored(found: Mapping[str, Any]) -> Readout:
-    """The read-out of a document."""
+    """The report of a document."""
     own = dict(found)
     own["start"], own["end"] = instant(own["start"]), instant(own["end"])
     own["verdict"] = None if own["verdict"] is None else Outcome(own["verdict"])

@@ -1,4 +1,4 @@
-"""Read-outs as the service has them."""
+"""Reports as the service has them."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _MATURED_HOURS = {"score": 1_080.0, "action": 1.0}
 
 
 class Readouts:
-    """Collects observations from the logs of the fleet and makes read-outs of them.
+    """Collects observations from the logs of the fleet and makes reports of them.
 
     Args:
         settings: Promises and gates of checkpoints; where data is kept.
-        store: Changes, waivers, cursors, final read-outs.
+        store: Changes, waivers, cursors, final reports.
         access: Who may see what.
         fleet: Whose logs.
         bundles: Schemas, references, and what is computed again.
@@ -145,7 +145,7 @@ class Readouts:
         )
 
     def finish(self, change: ChangeRequest, gates: Sequence[GateResult], verdict: Outcome) -> None:
-        """Keeps the final read-out, whole: pages show it from then on, whatever becomes of the logs.
+        """Keeps the final report, whole: pages show it from then on, whatever becomes of the logs.
 
         Finishing again replaces it. What is kept in columns is no longer needed in parts.
         """

@@ -98,7 +98,7 @@ class Schemas:
         try:
             return (self._local(digest) / name).read_bytes()
         except (ScorerError, OSError):
-            # What is gone from the registry is compared no more; the read-out says how much was.
+            # What is gone from the registry is compared no more; the report says how much was.
             return None
 
 

@@ -151,7 +151,7 @@ changes = Table(
     Column("version", Integer, nullable=False),
     Column("authors", Json, nullable=False),  # whoever drafted, edited or submitted it
     Column("mark", Instant),  # since when the present step's own clock runs
-    Column("finish", Boolean, nullable=False, default=False),  # somebody asked for the end of its auditing
+    Column("finish", Boolean, nullable=False, default=False),  # somebody asked for the end of its observing
     Column("failures", Integer, nullable=False, default=0),  # of the runner in a row, and when to try again
     Column("retry_at", Instant),
     Column("request_key", Words),  # what the caller named the request that drafted it, and what it asked for
@@ -204,7 +204,7 @@ gate_results = Table(
     "gate_results",
     metadata,
     Column("change", ForeignKey("changes.id"), primary_key=True),
-    Column("phase", Words, primary_key=True),  # `read-out`, `canary 1`, ...
+    Column("phase", Words, primary_key=True),  # `report`, `canary 1`, ...
     Column("position", Integer, primary_key=True),
     Column("at", Instant, nullable=False),
     Column("metric", Words, nullable=False),

@@ -13,7 +13,7 @@ from scorer.web.api.security import By
 from scorer.web.api.values import ChangePath
 from scorer.web.downloads import csv_text
 
-router = APIRouter(tags=["read-outs"])
+router = APIRouter(tags=["reports"])
 
 FigurePath = Annotated[str, Path(alias="figure", pattern=r"^[a-z0-9-]{1,64}$", examples=["execution"])]
 

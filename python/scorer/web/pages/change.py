@@ -44,7 +44,7 @@ def show(
 
 def _is_observed(detail: ChangeDetail) -> bool:
     """Whether there is something to report: the observation has begun, or the gates were evaluated."""
-    begun = any(step.state is ChangeState.AUDITING and step.began for step in detail.steps)
+    begun = any(step.state is ChangeState.OBSERVING and step.began for step in detail.steps)
     return begun or bool(detail.gates)
 
 

@@ -90,7 +90,7 @@ def _waits_for(here: Visit, change: ChangeRequest) -> bool:
     own = here.actor.user in (change.created_by, change.submitted_by)
     if change.state is ChangeState.DRAFT:
         return change.created_by == here.actor.user
-    if change.state is ChangeState.READ_OUT and change.kind is ChangeKind.RELEASE:
+    if change.state is ChangeState.REPORT and change.kind is ChangeKind.RELEASE:
         passed = change.verdict is Outcome.PASS
         return passed and not own and here.is_at_least(Role.APPROVER, change.project)
     return False

@@ -74,7 +74,7 @@ def download(here: Here, change: str, name: str, form: str) -> Response:
         named = {one.name: one for one in _readout(here, change).figures}
         figure = named.get(name)
         if figure is None:
-            raise NotFoundError(f'the read-out has no figure "{name}"; it has {", ".join(named)}')
+            raise NotFoundError(f'the report has no figure "{name}"; it has {", ".join(named)}')
     else:
         figure = here.service.readouts.figure(here.actor, change, name)
     return _file(figure, f"{change}-{figure.name}", form)
@@ -119,7 +119,7 @@ def whole(here: Here, change: str) -> Response:
         "figures": one.figures,
         "examples": one.examples,
     }
-    return attachment(str(island(content)), f"{change}-read-out.json", "application/json")
+    return attachment(str(island(content)), f"{change}-report.json", "application/json")
 
 
 def attachment(content: str, name: str, media: str) -> Response:
