@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +51,49 @@ def compare(
     print_table(chart.COLUMNS, chart.rows(found), empty="no week")
     for text in [*chart.verdict(found), f"{picture} and {page}"]:
         typer.echo(text)
+
+
+@app.command()
+def worlds(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="JSON file to write.")],
+    count: Annotated[
+        int, typer.Option("--worlds", min=2, help="Number of worlds, the default one first.")
+    ] = 11,
+    weeks: Annotated[int, typer.Option(min=2, max=52, help="Weeks of a world; week 1 is uniform.")] = 9,
+    payments: Annotated[int, typer.Option(min=500, help="Payments of a week.")] = 5_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the traffic.")] = 1,
+    first_world: Annotated[int, typer.Option(min=0, help="Seed of the first other world.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Worlds at a time; a world takes one core.")] = 1,
+) -> None:
+    """Measure learning in worlds that it was not tuned on, beside a linear model, rules and Vowpal Wabbit.
+
+    Regret per payment by the hidden truth from week 2 on; ratios with 95 % bootstrap intervals over worlds.
+    """
+    # One thread per world: worlds run side by side.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from examples.loop import worlds as played
+    from examples.simulators.worlds import standard
+
+    specs = standard(count, first_world)
+    with steps_bar("playing", len(specs)) as advance:
+        measured = played.measure_all(specs, weeks, payments, seed, jobs, advance)
+    settings = {"weeks": weeks, "payments": payments, "seed": seed, "first_world": first_world}
+    content = played.as_dict(specs, measured, settings)
+    played.write(output, content)
+    names = list(dict.fromkeys(one.solution for one in measured))
+    rows = [
+        [spec.name, *(f"{one.mean:.4f}" for name in names for one in measured if one.at(spec.name, name))]
+        for spec in specs
+    ]
+    print_table(("regret per payment", *names), rows, empty="no world")
+    for one in content["ratios"]:
+        typer.echo(
+            f"{one['solution']} / {one['peer']}: {one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}],"
+            f" less regret in {one['less_in']} of {one['worlds']} worlds"
+        )
+    for text in content["skipped"]:
+        typer.echo(f"skipped: {text}")
+    typer.echo(str(output))
 
 
 if __name__ == "__main__":

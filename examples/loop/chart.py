@@ -109,6 +109,11 @@ def verdict(found: Comparison) -> list[str]:
         " (95 %, valid at every day)",
         "no day decided" if decided is None else f"decided on day {decided}",
         f"shoppers {old:,} to {new:,}: " + ("NOT split as planned" if found.ratio.mismatch else "as planned"),
+        *(
+            f"new - {one.name} ({100 * one.truth:.1f} %): {100 * one.difference:+.2f} points,"
+            f" {100 * one.low:+.2f} to {100 * one.high:+.2f} (95 %, by the hidden truth)"
+            for one in found.references
+        ),
     ]
 
 
@@ -127,8 +132,8 @@ img {{ max-width: 100% }} table {{ border-collapse: collapse }}
 td, th {{ padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #ddd }}
 </style></head><body><h1>Old solution against new</h1>
 <p>Simulated payments, seed {found.seed}, {found.per_hour * 168:,.0f} a week, half of the shoppers each.
-Old: what A/B tests per issuer found in the week before. New: an oracle trained weekly on its own decisions,
-with an overlay in between. Issuers drift in week 6.</p>
+Old: rules per issuer from A/B tests on a fifth of the traffic, derived anew each week. New: an oracle trained
+weekly on its own decisions, with an overlay in between. Issuers drift in week 6.</p>
 <img alt="Conversion per week" src="data:image/png;base64,{image}"><ul>{said}</ul>
 <table>{table}</table></body></html>
 """

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from examples.loop import solutions
 from examples.loop.learner import Learner, LoopPlan
-from examples.loop.rules import IssuerRules
+from examples.loop.solutions import Solution
 from examples.simulators.outcomes import as_of, decide
 from examples.simulators.payments import baseline_pmf
 from examples.simulators.task import authorise_task
@@ -80,13 +81,33 @@ class Day:
 
 
 @dataclass(frozen=True)
+class ReferenceRate:
+    """A solution that decided the new arm's payments in a simulation of its own, learning from its own log.
+
+    Attributes:
+        name: for people.
+        truth: its mean P(authorised) over all weeks.
+        difference: of the new arm's mean P(authorised) minus its own, payment by payment.
+        low: of the 95 % interval, shoppers being the clusters.
+        high: of the same.
+    """
+
+    name: str
+    truth: float
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """The whole of it.
+    """The result of the A/B test.
 
     Attributes:
         weeks: in order.
         days: in order.
         ratio: whether shoppers are split as planned.
+        references: simpler solutions on the new arm's payments.
         seed: of the traffic.
         per_hour: payments.
     """
@@ -94,8 +115,17 @@ class Comparison:
     weeks: tuple[ComparedWeek, ...]
     days: tuple[Day, ...]
     ratio: RatioCheck
+    references: tuple[ReferenceRate, ...]
     seed: int
     per_hour: float
+
+
+REFERENCES: Mapping[str, Callable[[Market, Experience], Solution]] = {
+    "uniform choice": solutions.uniform,
+    "one fixed ranking, derived weekly": solutions.ranking,
+    "rules per issuer, derived weekly": solutions.rules,
+    "linear model per issuer, retrained weekly": solutions.linear,
+}
 
 
 def compare(
@@ -105,49 +135,65 @@ def compare(
     plan: LoopPlan | None = None,
     advance: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Runs both solutions side by side.
+    """Run both solutions side by side, and simpler ones on the new arm's payments.
 
-    A week comes before, in which a fifth of the payments is drawn evenly over what is eligible: the
-    old solution's A/B tests are read off it, and the new one's first generation is trained on it.
-    Then shoppers are split in halves by a keyed hash. Issuers drift in week 6. Each arm sees its own
-    payments only; the old one stays as it is, the new one is trained every week.
+    A week comes before, in which a fifth of the payments is drawn uniformly over what is eligible: the old
+    solution's A/B tests are read off it, and the new one's first generation is trained on it. Then shoppers
+    are split in halves by a keyed hash. Issuers drift in week 6. Each arm sees its own payments only. Both
+    learn every week: the old one goes on to test on a fifth of its payments and derives its rules anew.
 
     Args:
-        weeks: how many.
+        weeks: length of the test.
         per_week: payments of both arms together.
         seed: of the traffic.
-        plan: how the new one learns.
-        advance: told each week that is over.
+        plan: of the new solution.
+        advance: called with the name of each finished week.
     """
     market = Market(WeeksPlan(weeks=weeks + 1, per_hour=per_week / 168, drift_week=7), seed)
-    task, first = authorise_task(), market.week(1)
-    before = decide(market, first, baseline_pmf(first.contexts), "baseline")
+    first = market.week(1)
+    before = decide(market, first, baseline_pmf(first.contexts), "baseline", ARMS[0])
     begin = market.plan.week_ms(2)
-    rules = IssuerRules(as_of(before, begin))
-    learner = Learner(market, task, plan or LoopPlan(), before)
-    told, logs = [], []
+    arms: tuple[Solution, Solution] = (
+        solutions.rules(market, before),
+        Learner(market, authorise_task(), plan or LoopPlan(), before, ARMS[1]),
+    )
+    references = {name: make(market, before) for name, make in REFERENCES.items()}
+    compared, logs = [], []
+    shoppers: list[npt.NDArray[np.int64]] = []
+    values: dict[str, list[Floats]] = {name: [] for name in (ARMS[1], *references)}
     for week in range(1, weeks + 1):
         arrivals = market.week(week + 1)
         truth, best = market.truth(arrivals), []
         new = np.array([arm(name) for name in arrivals.entity], dtype=bool)
-        learner.retrain(market.plan.week_ms(week + 1))
+        now = market.plan.week_ms(week + 1)
         rates = []
-        for lane, rows in ((0, ~new), (1, new)):
+        for solution, name, rows in zip(arms, ARMS, (~new, new), strict=True):
             own, hidden = arrivals.take(rows), truth[rows]
-            if lane == 0:
-                chosen = rules.pmf(own.contexts)
-                made = decide(market, own, chosen, "rules", ARMS[0], truth=hidden)
-                value = (chosen * hidden).sum(axis=1)
-            else:
-                served = learner.serve(own, hidden)
-                made, value = served.experience, served.value
+            solution.retrain(now)
+            served = solution.serve(own, hidden)
+            decided = replace(served.experience, lanes=(name,), lane=np.zeros(len(own), dtype=np.int64))
             best.append(market.best(own, hidden))
-            rates.append(_rate(made.reward[made.state == State.SETTLED], float(value.mean())))
-            logs.append(made)
-        told.append(ComparedWeek(week, (rates[0], rates[1]), float(np.concatenate(best).mean())))
+            rates.append(_rate(decided.reward[decided.state == State.SETTLED], float(served.value.mean())))
+            logs.append(decided)
+        values[ARMS[1]].append(served.value)
+        shoppers.append(own.shopper)
+        for name, reference in references.items():
+            reference.retrain(now)
+            values[name].append(reference.serve(own, hidden).value)
+        compared.append(ComparedWeek(week, (rates[0], rates[1]), float(np.concatenate(best).mean())))
         advance(f"week {week}")
     days, ratio = _days(concatenate(logs), begin, weeks * 7)
-    return Comparison(tuple(told), days, ratio, seed, market.plan.per_hour)
+    ours, clusters = np.concatenate(values.pop(ARMS[1])), np.concatenate(shoppers)
+    beside = [_reference(name, ours, np.concatenate(parts), clusters) for name, parts in values.items()]
+    return Comparison(tuple(compared), days, ratio, tuple(beside), seed, market.plan.per_hour)
+
+
+def _reference(name: str, ours: Floats, theirs: Floats, shopper: npt.NDArray[np.int64]) -> ReferenceRate:
+    gap = ours - theirs
+    value = float(gap.mean())
+    sums = np.bincount(shopper, gap - value)
+    half = 1.959964 * float(np.sqrt((sums**2).sum())) / len(gap)
+    return ReferenceRate(name, float(theirs.mean()), value, value - half, value + half)
 
 
 def arm(shopper: str, key: bytes = b"compare") -> int:

@@ -52,6 +52,13 @@ def payments(
     weeks: Annotated[
         int, typer.Option(min=0, help="Write this many weeks as experience, outcomes arriving late.")
     ] = 0,
+    world_seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="With --weeks: seed of the world, apart from the traffic's. Default: the demo's world.",
+        ),
+    ] = None,
     shock: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,8 +72,8 @@ def payments(
     With --weeks the file is what `scorer learn` reads: whole pmfs, shoppers, times, and for every decision
     whether its outcome is known, still on its way or missing. Issuers drift in week 6.
     """
-    if weeks == 0 and shock:
-        raise typer.BadParameter("--shock needs --weeks")
+    if weeks == 0 and (shock or world_seed is not None):
+        raise typer.BadParameter("--shock and --world-seed need --weeks")
     if weeks == 0:
         from examples.simulators.export import write_baseline_log
 
@@ -76,10 +83,12 @@ def payments(
         return
     from examples.simulators.export import write_weeks
     from examples.simulators.weeks import Shock, WeeksPlan
+    from examples.simulators.worlds import OWN, WorldSpec
     from scorer.learn.experience import State
 
     shocks = tuple(Shock.parse(text) for text in shock or ())
-    known = write_weeks(to, WeeksPlan(weeks=weeks, per_hour=rows / 168, shocks=shocks), seed)
+    world = OWN if world_seed is None else WorldSpec(f"seed-{world_seed}", world_seed, world_seed + 1)
+    known = write_weeks(to, WeeksPlan(weeks=weeks, per_hour=rows / 168, shocks=shocks), seed, world)
     settled = known.settled()
     counts = ", ".join(f"{int((known.state == s).sum()):,} {s.name.lower().replace('_', ' ')}" for s in State)
     typer.echo(

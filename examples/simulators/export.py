@@ -13,6 +13,7 @@ from examples.simulators.outcomes import as_of, decide
 from examples.simulators.payments import Logged, Payments, baseline_pmf, contexts, log_baseline
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
 from examples.simulators.weeks import Market, WeeksPlan
+from examples.simulators.worlds import OWN, WorldSpec
 from scorer.learn import experience_files
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, concatenate
@@ -45,9 +46,19 @@ def write_baseline_log(path: Path, rows: int, seed: int) -> Logged:
     return logged
 
 
-def write_weeks(path: Path, plan: WeeksPlan, seed: int) -> Experience:
-    """Simulates weeks under the baseline and writes what is known when the last one ends."""
-    market = Market(plan, seed)
+def write_weeks(path: Path, plan: WeeksPlan, seed: int, world: WorldSpec = OWN) -> Experience:
+    """Simulate weeks under the baseline and write what is known when the last one ends.
+
+    Args:
+        path: Parquet file to write.
+        plan: what to simulate.
+        seed: of the traffic.
+        world: who pays and how issuers respond.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    market = Market(plan, seed, world)
     weeks = []
     for week in range(1, plan.weeks + 1):
         arrivals = market.week(week)

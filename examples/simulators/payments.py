@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -156,11 +156,11 @@ def contexts(transactions: Transactions, risk: npt.NDArray[np.floating[Any]], se
     )
 
 
-def cards(customers: int) -> dict[str, npt.NDArray[Any]]:
+def cards(customers: int, seed: int = WORLD_SEED) -> dict[str, npt.NDArray[Any]]:
     """Each customer's card, by column. A stream per column: a card must not depend on how many there are."""
 
     def stream(which: int) -> Floats:
-        return np.random.default_rng([WORLD_SEED, which]).random(customers)
+        return np.random.default_rng([seed, which]).random(customers)
 
     shares = np.cumsum([share for _, share, _ in ISSUERS])
     return {
@@ -218,6 +218,13 @@ class World:
         )
 
 
+class OddsEffect(Protocol):
+    """An addition to the log-odds of every action."""
+
+    def odds(self, given: Contexts) -> Floats:
+        """`[n, K]` to add."""
+
+
 class Payments:
     """The authorisation environment.
 
@@ -228,12 +235,18 @@ class Payments:
 
     def __init__(self, seed: int = WORLD_SEED) -> None:
         self._world = World.draw(seed)
+        self._effect: OddsEffect | None = None
 
     @classmethod
-    def of(cls, world: World) -> Payments:
-        """With these parameters."""
+    def of(cls, world: World, effect: OddsEffect | None = None) -> Payments:
+        """Return the environment with these parameters.
+
+        Args:
+            world: the parameters.
+            effect: what is added to the log-odds of every action; None: nothing.
+        """
         payments = cls.__new__(cls)
-        payments._world = world
+        payments._world, payments._effect = world, effect
         return payments
 
     def probability(self, given: Contexts) -> Floats:
@@ -261,6 +274,8 @@ class Payments:
             - 0.15 * attempts
             - world.retry_penalty[issuer] * retry[None, :]
         )
+        if self._effect is not None:
+            odds = odds + self._effect.odds(given)
         approved = _sigmoid(odds)
 
         # Shoppers give up on challenges, less so in an app and for larger amounts.

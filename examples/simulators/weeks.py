@@ -1,14 +1,14 @@
-"""Weeks of simulated payments: shoppers who come back, issuers that change their minds.
+"""Weeks of simulated payments: returning shoppers, issuers whose behaviour changes.
 
-The same actions, rules and world as `payments`, spread over time. Traffic has
-seeds; shoppers, the drift and everything hidden are drawn from fixed ones.
-docs/simulators.md states every distribution; a test holds their values.
+The same actions, rules and formulas as `payments`, spread over time. The traffic has a seed of its own;
+shoppers, drift and everything hidden come from the world (`examples.simulators.worlds`). docs/simulators.md
+states every distribution; a test holds their values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -19,22 +19,18 @@ from examples.fraud.transactions import DAY_MS
 from examples.simulators.actions import FACTORS, codes
 from examples.simulators.payments import (
     ISSUER_NAMES,
-    WORLD_SEED,
     Bools,
     Contexts,
     Floats,
     Ints,
-    Payments,
-    World,
     cards,
 )
 from examples.simulators.task import context_rows
+from examples.simulators.worlds import OWN, WorldSpec, history
 from scorer.learn.errors import DataError
 
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * DAY_MS
-# What issuers turn to when they drift; fixed, so that every run meets the same change.
-DRIFT_SEED = 20_260_606
 _BLOCK = 8192
 
 Rows32 = npt.NDArray[np.float32]
@@ -204,22 +200,26 @@ class Arrivals:
 
 
 class Market:
-    """Traffic and hidden truth over time; `truth` and `best` are for judges alone."""
+    """Traffic and hidden truth over time; `truth` and `best` are for judges alone.
 
-    def __init__(self, plan: WeeksPlan, seed: int = 0) -> None:
-        self.plan, self.seed = plan, seed
-        before = World.draw(WORLD_SEED)
-        self._before = Payments.of(before)
-        self._after = Payments.of(drifted(before, plan.drift_issuers))
-        self._cards = cards(plan.shoppers)
-        self._mean_amount = _stream(5, plan.shoppers) * 95 + 5
-        self._busy = np.cumsum(_stream(6, plan.shoppers))
+    Args:
+        plan: what to simulate.
+        seed: of the traffic.
+        world: who pays and how issuers respond; independent of the traffic's seed.
+    """
+
+    def __init__(self, plan: WeeksPlan, seed: int = 0, world: WorldSpec = OWN) -> None:
+        self.plan, self.seed, self.world = plan, seed, world
+        self._history = history(world, plan.drift_week, plan.drift_issuers)
+        self._cards = cards(plan.shoppers, world.seed)
+        self._mean_amount = _stream(world, 5, plan.shoppers) * 95 + 5
+        self._busy = np.cumsum(_stream(world, 6, plan.shoppers))
 
     def day(self, day: int) -> Arrivals:
         """The payments of day `day`, from 0; the same whichever other days are made."""
         plan = self.plan
         n = int((day + 1) * 24 * plan.per_hour) - int(day * 24 * plan.per_hour)
-        rng = np.random.default_rng([self.seed, day, WORLD_SEED])
+        rng = np.random.default_rng([self.seed, day, self.world.seed])
         shopper = np.searchsorted(self._busy, rng.random(n) * self._busy[-1], side="right")
         busy = np.cumsum(1 + plan.swing * np.cos(2 * np.pi * (np.arange(24) + 0.5 - 15.5) / 24))
         since = np.sort(np.interp(rng.random(n), np.append(0, busy / busy[-1]), np.arange(25)))
@@ -259,14 +259,15 @@ class Market:
     def truth(self, arrivals: Arrivals) -> Floats:
         """`[n, K]` P(authorised | context, action) at the time of each payment, eligible or not."""
         plan, out = self.plan, np.empty((len(arrivals), len(codes())))
-        turn = np.inf if plan.drift_week is None else plan.week_ms(plan.drift_week)
+        starts = [plan.start_ms + day * DAY_MS for day, _ in self._history[1:]]
         for part in blocks(len(arrivals)):
             some = arrivals.take(part)
-            early = int(np.searchsorted(some.time_ms, turn))
+            edges = [0, *(int(at) for at in np.searchsorted(some.time_ms, starts)), len(some)]
             value = np.concatenate(
                 [
-                    world.probability(some.contexts.take(rows))
-                    for world, rows in ((self._before, slice(0, early)), (self._after, slice(early, None)))
+                    payments.probability(some.contexts.take(slice(first, end)))
+                    for (_, payments), first, end in zip(self._history, edges, edges[1:], strict=False)
+                    if end > first
                 ]
             )
             for shock in plan.shocks:
@@ -279,17 +280,6 @@ class Market:
         """`[n]` the highest probability among the eligible actions."""
         truth = self.truth(arrivals) if truth is None else truth
         return np.asarray(np.where(arrivals.eligible, truth, -1.0).max(axis=1))
-
-
-def drifted(before: World, count: int) -> World:
-    """The world after `count` issuers have changed: all that is theirs drawn anew."""
-    which = np.random.default_rng(DRIFT_SEED).permutation(len(ISSUER_NAMES))[:count]
-    after, changed = World.draw(DRIFT_SEED), {}
-    for column in fields(World):
-        if column.name != "scheme_route":
-            changed[column.name] = getattr(before, column.name).copy()
-            changed[column.name][which] = getattr(after, column.name)[which]
-    return replace(before, **changed)
 
 
 def concatenated(parts: list[Arrivals]) -> Arrivals:
@@ -313,6 +303,6 @@ def blocks(n: int) -> Iterator[slice]:
     return (slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK))
 
 
-def _stream(which: int, shoppers: int) -> Floats:
-    """Traits of shoppers: a shopper is the same in every run, and however many there are."""
-    return np.random.default_rng([WORLD_SEED, which]).random(shoppers)
+def _stream(world: WorldSpec, which: int, shoppers: int) -> Floats:
+    """`[shoppers]` traits; a shopper is the same in every run of a world, however many there are."""
+    return np.random.default_rng([world.seed, which]).random(shoppers)

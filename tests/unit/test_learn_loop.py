@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from examples.loop.__main__ import app as loop
-from examples.loop.comparison import arm, compare
+from examples.loop.comparison import REFERENCES, arm, compare
 from examples.loop.learner import QUICK, Learner, LoopPlan
 from examples.loop.rules import IssuerRules
 from examples.simulators.actions import codes
@@ -114,14 +114,14 @@ def test_what_a_learner_knows_at_a_retraining_is_what_was_settled_by_then(market
 def test_old_rules_choose_what_is_eligible_and_beat_the_baseline(market, baseline):
     rules = IssuerRules(as_of(baseline, market.plan.week_ms(2)))
     arrivals = market.week(2)
-    pmf, truth = rules.pmf(arrivals), market.truth(arrivals)
+    pmf, truth = rules.pmf(arrivals.contexts), market.truth(arrivals)
     assert (pmf.sum(axis=1) == 1).all()
     assert (pmf[~arrivals.eligible] == 0).all()
     rule = truth[np.arange(len(arrivals)), baseline_rule(arrivals.contexts)].mean()
     assert (pmf * truth).sum(axis=1).mean() > rule
     # Nothing tested, nothing changed.
     untested = IssuerRules(as_of(baseline, market.plan.week_ms(2)), significance=1e9)
-    assert np.array_equal(untested.pmf(arrivals).argmax(axis=1), baseline_rule(arrivals.contexts))
+    assert np.array_equal(untested.pmf(arrivals.contexts).argmax(axis=1), baseline_rule(arrivals.contexts))
 
 
 def test_shoppers_keep_their_arm():
@@ -148,6 +148,16 @@ def test_comparison():
     assert widths[-1] < widths[6] < widths[1]
     assert not found.ratio.mismatch
     assert sum(found.ratio.counts) > 1000
+    # Simpler solutions decided the new arm's payments, so the differences are paired.
+    rates = [week.rates[1] for week in found.weeks]
+    new = np.average([rate.truth for rate in rates], weights=[rate.payments for rate in rates])
+    beside = {one.name: one for one in found.references}
+    assert list(beside) == list(REFERENCES)
+    for one in beside.values():
+        assert one.low < one.difference < one.high
+        assert one.difference == pytest.approx(new - one.truth, abs=0.003)
+    assert beside["uniform choice"].truth == pytest.approx(0.74, abs=0.02)
+    assert beside["uniform choice"].truth < beside["linear model per issuer, retrained weekly"].truth
 
 
 def test_compare_command_draws_and_tells(tmp_path, monkeypatch):

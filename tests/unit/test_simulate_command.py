@@ -93,6 +93,16 @@ def test_weeks_are_written_as_experience(tmp_path):
     assert np.nanmean(known.reward[hit]) < 0.2 < 0.7 < np.nanmean(known.reward[~hit])
 
 
+def test_another_world_has_another_truth(tmp_path):
+    words = ("payments", "--weeks", "1", "--rows", "1680", "--to")
+    run(*words, str(tmp_path / "own.parquet"))
+    run(*words, str(tmp_path / "other.parquet"), "--world-seed", "7")
+    own, other = (experience_files.read(tmp_path / f"{name}.parquet") for name in ("own", "other"))
+    assert not np.array_equal(own.context, other.context)
+    with pytest.raises(AssertionError, match="need --weeks"):
+        run("payments", "--to", str(tmp_path / "p.parquet"), "--world-seed", "7")
+
+
 def test_what_cannot_be_written_or_simulated_is_refused(tmp_path):
     with pytest.raises(DataError, match="cannot be written"):
         run("transactions", "--to", str(tmp_path / "none" / "t.parquet"), "--customers", "50", "--days", "2")
