@@ -126,6 +126,7 @@ lint-rust: $(VENV)/.packages | cargo
 	$(call say,'Rust formatting and lints')
 	@cargo fmt --all --check
 	@cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+	@'$(RUN)' scripts/module_cycles.py
 
 .PHONY: lint-python
 lint-python: build
