@@ -314,7 +314,7 @@ def test_a_login_is_kept_and_forgotten(
         assert scorer("", "login", url)[0] == code
         assert (tmp_path / "scorer" / "token").exists() is (code == 0)
     assert "fraud.checkout" in scorer("", "checkpoints")[1]
-    assert scorer("", "logout")[1] == "forgotten\n"
+    assert scorer("", "logout")[1] == "token deleted\n"
     assert "scorer login URL" in scorer("", "checkpoints")[2]
 
 

@@ -13,6 +13,7 @@ from trained import ACTIONS, CONTEXT, SALT, Trained, contexts, labels_of
 
 from scorer.bundle import verify
 from scorer.cli import main
+from scorer.sdk import credentials
 
 FEATURES = """
 [[features]]
@@ -137,9 +138,15 @@ def test_a_score_bundle(
 ) -> None:
     score_bundle.model.save_model(here / "model.ubj")
     (here / "fraud.toml").write_text(SCORE)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(here / "config"))
+    monkeypatch.delenv("SCORER_PLATFORM_URL", raising=False)
     assert run(monkeypatch, "build", "fraud.toml", "--output", "out/fraud") == 0
     digest = verify(here / "out" / "fraud").digest
     assert capsys.readouterr().out.splitlines() == [digest, "next: scorer registry push out/fraud"]
+    # Whoever is signed in to a platform goes on there: it uploads by itself.
+    credentials.keep(credentials.Credentials("https://platform.example", "token"))
+    assert run(monkeypatch, "build", "fraud.toml", "--output", "out/again") == 0
+    assert "next: scorer change test out/again --checkpoint CHECKPOINT" in capsys.readouterr().out
 
     assert run(monkeypatch, "verify", "out/fraud", "--digest", digest) == 0
     assert capsys.readouterr().out.strip() == f"ok fraud-checkout (score) {digest}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import stat
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from scorer.commands.following import Progress
 from scorer.release import errors
 from scorer.release.errors import (
     ConflictError,
@@ -199,6 +201,33 @@ def test_the_environment_comes_before_the_file(home: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SCORER_PLATFORM_TOKEN", "u")
     assert credentials.find(None, None) == ("https://b.example", "u")
     assert credentials.find("https://c.example", "v") == ("https://c.example", "v")
+
+
+def test_an_empty_variable_counts_as_unset(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not credentials.known()
+    credentials.keep(credentials.Credentials("https://a.example", "t"))
+    monkeypatch.setenv("SCORER_PLATFORM_URL", "")
+    monkeypatch.setenv("SCORER_PLATFORM_TOKEN", "")
+    assert credentials.find(None, None) == ("https://a.example", "t")
+    assert credentials.known()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_of_a_step_is_one_line_on_a_terminal(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stdout", stream)
+    progress = Progress(quiet=False)
+    progress.running("100 rows")
+    progress.running("250 rows")
+    progress.event("done")
+    text = stream.getvalue()
+    if terminal:
+        assert text.count("\n") == 1 and text.endswith("\rdone\n")
+    else:
+        assert text == "100 rows\n250 rows\ndone\n"
 
 
 @pytest.mark.parametrize("url", ["", "example.com", "ftp://x", "https://user:pw@host", "https://h/?a=b"])

@@ -30,13 +30,13 @@ Database = Annotated[
     str | None,
     typer.Option("--database", metavar="URL", help="This database instead, such as a restored backup."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 _CONFIG = Path("platform.toml")
 
 
 class AuditLogError(ScorerError):
-    """The audit log is not as it was written."""
+    """The audit log was modified."""
 
 
 @app.command()
@@ -46,7 +46,9 @@ def verify(
     expect: Annotated[
         str | None,
         typer.Option(
-            "--expect", metavar="SEQ:HASH", help="What `scorer audit head` printed, kept somewhere else."
+            "--expect",
+            metavar="SEQ:HASH",
+            help="Head printed earlier by `scorer audit head`, stored elsewhere.",
         ),
     ] = None,
     json: Json = False,
@@ -81,7 +83,7 @@ def verify(
 
 @app.command()
 def head(config: Config = _CONFIG, database: Database = None, json: Json = False) -> None:
-    """Print SEQ:HASH of the newest entry. Kept elsewhere, it shows later whether any up to it was changed."""
+    """Print SEQ:HASH of the newest entry. Stored elsewhere, it proves later that no entry was changed."""
     sequence, digest = _open(config, database).head()
     if json:
         print_json({"sequence": sequence, "hash": digest})
@@ -93,15 +95,23 @@ def head(config: Config = _CONFIG, database: Database = None, json: Json = False
 def show(
     config: Config = _CONFIG,
     database: Database = None,
-    project: Annotated[str | None, typer.Option("--project", help="Of this project.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="By this user.")] = None,
+    project: Annotated[str | None, typer.Option("--project", help="Entries of this project.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="Entries of this user.")] = None,
     action: Annotated[
         str | None,
-        typer.Option("--action", help="Of this kind: change.approve, or token. for all of tokens."),
+        typer.Option(
+            "--action", help="Entries of this action: change.approve, or token. for every action on tokens."
+        ),
     ] = None,
-    object: Annotated[str | None, typer.Option("--object", help="About this: cr-000017.")] = None,  # noqa: A002
-    before: Annotated[int | None, typer.Option("--before", help="Older than this sequence.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 50,
+    object: Annotated[  # noqa: A002 - as the entry has it
+        str | None, typer.Option("--object", help="Entries about this object, for example cr-000017.")
+    ] = None,
+    before: Annotated[
+        int | None, typer.Option("--before", help="Entries before this sequence number.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="Largest number of entries.")
+    ] = 50,
     json: Json = False,
 ) -> None:
     """Print entries, newest first."""

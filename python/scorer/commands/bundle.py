@@ -85,7 +85,12 @@ def _made(built: Built, json: bool) -> None:
         print_json({"digest": built.digest, "path": str(built.path)})
         return
     typer.echo(built.digest)
-    typer.echo(f"next: scorer registry push {built.path}")
+    from scorer.sdk import credentials
+
+    if credentials.known():
+        typer.echo(f"next: scorer change test {built.path} --checkpoint CHECKPOINT")
+    else:
+        typer.echo(f"next: scorer registry push {built.path}")
 
 
 @app.command()

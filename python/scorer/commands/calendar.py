@@ -12,16 +12,18 @@ from scorer.commands.output import print_json, print_table
 from scorer.commands.platform_options import Json, Url, at, connected, moment, plain
 
 app = typer.Typer(
-    help="The shadow's calendar: bookings, free slots, freezes.", no_args_is_help=True, **TYPER_OPTIONS
+    help="Calendar of the shadow: bookings, free slots, freezes.", no_args_is_help=True, **TYPER_OPTIONS
 )
-freeze = typer.Typer(help="When nothing may be changed.", no_args_is_help=True, **TYPER_OPTIONS)
+freeze = typer.Typer(help="Freezes: times without changes.", no_args_is_help=True, **TYPER_OPTIONS)
 app.add_typer(freeze, name="freeze")
 
 
 @app.command()
 def show(
     checkpoint: Annotated[str | None, typer.Option("--checkpoint", "-c")] = None,
-    start: Annotated[str | None, typer.Option("--start", metavar="TIME", help="Default: now.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--start", metavar="TIME", help="Start of the period; default: now.")
+    ] = None,
     days: Annotated[float, typer.Option("--days", min=0.01, max=366)] = 7.0,
     url: Url = None,
     json: Json = False,
@@ -67,7 +69,7 @@ def next_free(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Name the earliest slot that is free for so long, outside freezes."""
+    """Print the earliest slot that is free for the given time, outside freezes."""
     with connected(url) as platform:
         free = platform.next_free(checkpoint, minutes=minutes, after=moment(after))
     if json:
@@ -79,20 +81,29 @@ def next_free(
 @freeze.command("add")
 def add_freeze(
     name: str,
-    cron: Annotated[str, typer.Option("--cron", help='When a window begins: "0 18 * * 5".')],
-    minutes: Annotated[int, typer.Option("--minutes", "-n", min=1, help="How long it is.")],
+    cron: Annotated[
+        str,
+        typer.Option("--cron", help='Start of each window as cron fields: "0 18 * * 5" is Friday at 18:00.'),
+    ],
+    minutes: Annotated[int, typer.Option("--minutes", "-n", min=1, help="Length of each window in minutes.")],
     kind: Annotated[
-        str, typer.Option("--kind", help="deny: nothing may be changed; allow: only then. A deny wins.")
+        str,
+        typer.Option(
+            "--kind", help="deny: no changes in the windows; allow: changes only then. A deny overrides."
+        ),
     ] = "deny",
-    timezone: Annotated[str, typer.Option("--timezone", help="Of the cron fields.")] = "UTC",
+    timezone: Annotated[str, typer.Option("--timezone", help="Time zone of the cron fields.")] = "UTC",
     checkpoint: Annotated[
-        list[str] | None, typer.Option("--checkpoint", "-c", help="A pattern, repeatable; default: all.")
+        list[str] | None,
+        typer.Option(
+            "--checkpoint", "-c", help="Shell pattern of checkpoint names, repeatable; default: all."
+        ),
     ] = None,
     reason: Annotated[str, typer.Option("--reason", "-m")] = "",
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Add a freeze; admins."""
+    """Add a freeze. For admins."""
     with connected(url) as platform:
         made = platform.add_freeze(
             name,
@@ -135,7 +146,7 @@ def list_freezes(url: Url = None, json: Json = False) -> None:
 
 @freeze.command("remove")
 def remove_freeze(identity: Annotated[int, typer.Argument(metavar="ID")], url: Url = None) -> None:
-    """Remove a freeze; admins."""
+    """Remove a freeze. For admins."""
     with connected(url) as platform:
         platform.remove_freeze(identity)
     typer.echo(f"freeze {identity} is removed")

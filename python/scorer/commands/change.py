@@ -1,4 +1,4 @@
-"""``scorer change``: bring a bundle to a checkpoint, follow it, decide about it."""
+"""``scorer change``: test, release, follow and decide change requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from scorer.commands import permissions
 from scorer.commands.output import print_json, print_table
 from scorer.commands.platform_options import (
     CHANGE_COLUMNS,
-    GATE_COLUMNS,
     Json,
     Project,
     Reason,
@@ -21,9 +20,9 @@ from scorer.commands.platform_options import (
     at,
     change_row,
     connected,
-    gate_row,
     moment,
     plain,
+    print_gates,
 )
 
 if TYPE_CHECKING:
@@ -37,32 +36,48 @@ app = typer.Typer(
 app.add_typer(permissions.app, name="permission")
 
 Change = Annotated[str, typer.Argument(metavar="CHANGE", help="For example cr-000017.")]
-Watch = Annotated[bool, typer.Option("--watch/--no-watch", help="Tell every step until nothing follows.")]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch/--no-watch", help="Stream progress until the change request reaches a final state."
+    ),
+]
 Minutes = Annotated[
-    float, typer.Option("--minutes", "-n", min=0.01, max=100_000, help="How long in the shadow.")
+    float,
+    typer.Option(
+        "--minutes", "-n", min=0.01, max=100_000, help="Length of the observation in the shadow, in minutes."
+    ),
 ]
 Start = Annotated[
-    str | None, typer.Option("--start", metavar="TIME", help="When; default: the next free slot.")
+    str | None,
+    typer.Option("--start", metavar="TIME", help="Start of the shadow slot; default: the next free slot."),
 ]
 
 
 @app.command()
 def test(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE_DIR", help="What `scorer bundle build` wrote.")],
-    checkpoint: Annotated[str, typer.Option("--checkpoint", "-c", help="Where it is to be looked at.")],
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE_DIR", help="Directory that `scorer bundle build` wrote.")
+    ],
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", "-c", help="Checkpoint whose requests the bundle observes.")
+    ],
     project: Project = None,
     minutes: Minutes = 60.0,
-    title: Annotated[str | None, typer.Option("--title", "-t", help="What it is about.")] = None,
+    title: Annotated[str | None, typer.Option("--title", "-t", help="Title shown in lists.")] = None,
     sample: Annotated[
-        float | None, typer.Option("--sample", help="Share of the requests; default: the checkpoint's.")
+        float | None,
+        typer.Option(
+            "--sample", help="Share of requests that are observed, above 0 to 1; default: the checkpoint's."
+        ),
     ] = None,
     watch: Watch = True,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Upload a bundle, book the shadow, look at it there, and tell every step until its report is finished.
+    """Upload a bundle, book a shadow slot, observe requests and stream progress until the report is final.
 
-    Exit codes: 0 every gate passed (or not watched), 1 a gate failed, 3 inconclusive.
+    Exit codes: 0 every gate passed (or --no-watch), 1 a gate failed, 3 inconclusive.
     """
     from scorer.commands.following import follow, say
 
@@ -82,7 +97,7 @@ def test(
 @app.command()
 def release(
     tested: Annotated[
-        str, typer.Argument(metavar="TEST", help="The TEST that passed, for example cr-000017.")
+        str, typer.Argument(metavar="TEST", help="Change request of the passed TEST, for example cr-000017.")
     ],
     minutes: Minutes = 60.0,
     stage: Annotated[
@@ -90,21 +105,27 @@ def release(
         typer.Option(
             "--stage",
             metavar="SHARE:MINUTES",
-            help="A stage of the canary, repeatable; default: the checkpoint's.",
+            help="Share of requests and minutes of a canary stage, repeatable; default: the checkpoint's.",
         ),
     ] = None,
     holdout: Annotated[
-        float, typer.Option("--holdout", min=0, max=0.99, help="Share that stays with the bundle before.")
+        float,
+        typer.Option(
+            "--holdout",
+            min=0,
+            max=0.99,
+            help="Share of requests that stays with the previous bundle, 0 to 0.99.",
+        ),
     ] = 0.0,
-    title: Annotated[str | None, typer.Option("--title", "-t", help="What it is about.")] = None,
+    title: Annotated[str | None, typer.Option("--title", "-t", help="Title shown in lists.")] = None,
     start: Start = None,
     watch: Watch = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Ask for the release of what a TEST has shown: the same digest, measured once more, then approved.
+    """Request the release of a tested bundle: the same digest is observed once more, then approved.
 
-    Somebody else approves it (`scorer change approve`). Exit codes as of `test`; 1 if it was rolled back.
+    A second person approves it (`scorer change approve`). Exit codes as of `test`; 1 if it was rolled back.
     """
     from scorer.commands.following import follow, say
 
@@ -129,10 +150,14 @@ def release(
 @app.command("list")
 def list_changes(
     project: Project = None,
-    checkpoint: Annotated[str | None, typer.Option("--checkpoint", "-c")] = None,
-    state: Annotated[str | None, typer.Option("--state", help="For example observing.")] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1)] = 50,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", "-c", help="Name of the checkpoint.")
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="State, for example booked, observing or done.")
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="User who drafted them.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of rows.")] = 50,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -151,7 +176,7 @@ def list_changes(
 
 @app.command()
 def show(change: Change, url: Url = None, json: Json = False) -> None:
-    """Show one: where it is, its steps, its gates, what you may do now."""
+    """Show a change request: state, steps, gates and the operations that you may perform now."""
     with connected(url) as platform:
         detail = platform.change(change)
     if json:
@@ -169,18 +194,18 @@ def show(change: Change, url: Url = None, json: Json = False) -> None:
         typer.echo(f"  {one.note}")
     typer.echo("")
     print_table(
-        ("step", "state", "status", "in words"),
+        ("step", "state", "status", "details"),
         [(step.name, str(step.state), step.status, step.words) for step in detail.steps],
         empty="no steps yet",
     )
     if detail.gates:
-        print_table(GATE_COLUMNS, [gate_row(gate) for gate in detail.gates], empty="")
-    typer.echo(f"you may: {', '.join(detail.allowed) or 'look'}")
+        print_gates(detail.gates)
+    typer.echo(f"operations allowed to you: {', '.join(detail.allowed) or 'none'}")
 
 
 @app.command()
 def watch(change: Change, url: Url = None, json: Json = False) -> None:
-    """Tell every step of one until nothing follows. Exit codes: 0 passed, 1 failed, 3 inconclusive."""
+    """Stream progress until the change request is final. Exit codes: 0 passed, 1 failed, 3 inconclusive."""
     from scorer.commands.following import follow
 
     with connected(url) as platform:
@@ -191,12 +216,15 @@ def watch(change: Change, url: Url = None, json: Json = False) -> None:
 def readout(
     change: Change,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="An HTML page with every figure.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File for a self-contained HTML report with every figure."
+        ),
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show what the shadow showed: gates and summary here, or a self-contained page with -o readout.html."""
+    """Show the report: gates and summary on the terminal, or every figure as one HTML file with -o."""
     with connected(url) as platform:
         found = platform.readout(change)
     if output is not None:
@@ -215,15 +243,17 @@ def readout(
 @app.command()
 def rebook(
     change: Change,
-    start: Annotated[str, typer.Option("--start", metavar="TIME", help="When instead.")],
+    start: Annotated[str, typer.Option("--start", metavar="TIME", help="New start of the shadow slot.")],
     minutes: Annotated[
-        float | None, typer.Option("--minutes", "-n", help="How long; default: as before.")
+        float | None, typer.Option("--minutes", "-n", help="New length in minutes; default: unchanged.")
     ] = None,
-    slot: Annotated[int | None, typer.Option("--slot", min=1)] = None,
+    slot: Annotated[
+        int | None, typer.Option("--slot", min=1, help="Number of the slot; default: unchanged.")
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Move its booking, before it is deployed."""
+    """Move the booking of a change request that is not deployed yet."""
     when = moment(start)
     assert when is not None  # noqa: S101 - a given text is a time or refused
     _do(url, json, lambda platform: platform.rebook(change, start=when, minutes=minutes, slot=slot))
@@ -231,51 +261,56 @@ def rebook(
 
 @app.command()
 def finish(change: Change, url: Url = None, json: Json = False) -> None:
-    """End its time in the shadow now instead of at the end of its booking."""
+    """End the observation now instead of at the end of the booking."""
     _do(url, json, lambda platform: platform.finish(change))
 
 
 @app.command()
 def approve(
     change: Change,
-    comment: Annotated[str, typer.Option("--comment", "-m", help="What is said with it.")] = "",
+    comment: Annotated[str, typer.Option("--comment", "-m", help="Comment recorded with the approval.")] = "",
     version: Annotated[
-        int | None, typer.Option("--version", help="Of the change that you looked at.")
+        int | None,
+        typer.Option(
+            "--version", help="Version of the change request that you reviewed; another one is rejected."
+        ),
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Approve a RELEASE whose gates passed; never one's own."""
+    """Approve a RELEASE whose gates passed. For approvers other than the submitter."""
     _do(url, json, lambda platform: platform.approve(change, version=version, comment=comment))
 
 
 @app.command()
 def reject(change: Change, reason: Reason, url: Url = None, json: Json = False) -> None:
-    """Reject one: it ends here."""
+    """Reject a change request and end it."""
     _do(url, json, lambda platform: platform.reject(change, reason=reason))
 
 
 @app.command()
 def waive(
     change: Change,
-    metric: Annotated[str, typer.Argument(metavar="GATE", help="For example covered_hours_of_week.")],
+    metric: Annotated[
+        str, typer.Argument(metavar="GATE", help="Metric of the gate, for example covered_hours_of_week.")
+    ],
     reason: Reason,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Let one gate not stand in the way of this change; never of one's own. Audited."""
+    """Waive a failed gate for this change. For approvers other than the submitter; audited."""
     _do(url, json, lambda platform: platform.waive(change, metric=metric, reason=reason))
 
 
 @app.command()
 def withdraw(change: Change, reason: Reason, url: Url = None, json: Json = False) -> None:
-    """Take one back: its lanes are taken away, its slot is given back."""
+    """Withdraw a change request: its lanes are removed and its slot is freed."""
     _do(url, json, lambda platform: platform.withdraw(change, reason=reason))
 
 
 @app.command()
 def rollback(change: Change, reason: Reason, url: Url = None, json: Json = False) -> None:
-    """Back to what answered before it, in one call."""
+    """Restore the lanes before the release in one call."""
     _do(url, json, lambda platform: platform.rollback(change, reason=reason))
 
 
@@ -291,7 +326,7 @@ def _do(url: str | None, json: bool, action: Callable[[PlatformClient], ChangeRe
 def _end(
     platform: PlatformClient, change: ChangeRequest, *, watch: bool, json: bool, follow: Callable[..., Any]
 ) -> None:
-    """Follows it to its end where that is wanted, and leaves with the verdict's code."""
+    """Follow the change request where that is wanted, and exit with the verdict's code."""
     if not watch:
         if json:
             print_json(plain(change))

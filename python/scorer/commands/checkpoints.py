@@ -1,4 +1,4 @@
-"""``scorer checkpoints``: what answers and observes where, sampling, one-call rollback."""
+"""``scorer checkpoints``: lanes, sampling, lane table history, rollback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scorer.commands.platform_options import Json, Reason, Url, at, connected, p
 if TYPE_CHECKING:
     from scorer.release.model import LaneSpec
 
-app = typer.Typer(help="Checkpoints with their lanes, as the platform leads them.", **TYPER_OPTIONS)
+app = typer.Typer(help="Checkpoints that the platform manages, with their lanes.", **TYPER_OPTIONS)
 
 Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="For example fraud.checkout.")]
 
@@ -45,7 +45,7 @@ def overview(context: typer.Context, url: Url = None, json: Json = False) -> Non
 
 @app.command()
 def show(checkpoint: Checkpoint, url: Url = None, json: Json = False) -> None:
-    """Show one: its lanes as recorded and as every server says."""
+    """Show a checkpoint: its recorded lanes, and those that every server reports."""
     with connected(url) as platform:
         one = platform.checkpoint(checkpoint)
     if json:
@@ -76,15 +76,23 @@ def show(checkpoint: Checkpoint, url: Url = None, json: Json = False) -> None:
 @app.command()
 def sampling(
     checkpoint: Checkpoint,
-    sample: Annotated[float, typer.Argument(metavar="SHARE", help="Above 0, at most 1.")],
+    sample: Annotated[
+        float,
+        typer.Argument(metavar="SHARE", help="Share of requests that are observed, above 0, at most 1."),
+    ],
     filter: Annotated[  # noqa: A002 - as lanes have it
-        str, typer.Option("--filter", help="JSON list of conditions; none: every request.")
+        str, typer.Option("--filter", help="JSON list of conditions on features; default: every request.")
     ] = "",
-    pool: Annotated[bool | None, typer.Option("--pool/--no-pool", help="In the shadow pool.")] = None,
+    pool: Annotated[
+        bool | None,
+        typer.Option(
+            "--pool/--no-pool", help="Evaluate in the shadow pool or in the live servers; default: unchanged."
+        ),
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Set what the shadow is fed with from now on; owners."""
+    """Set which requests the observe lanes receive. For owners."""
     with connected(url) as platform:
         one = platform.set_sampling(checkpoint, sample=sample, filter=filter, pool=pool)
     if json:
@@ -100,7 +108,7 @@ def history(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List its recorded lane tables, newest first."""
+    """List the recorded lane tables of a checkpoint, newest first."""
     with connected(url) as platform:
         found = platform.tables(checkpoint, limit=limit)
     if json:
@@ -116,7 +124,7 @@ def history(
 
 @app.command()
 def rollback(checkpoint: Checkpoint, reason: Reason, url: Url = None, json: Json = False) -> None:
-    """Back to the answer lanes before these, in one call."""
+    """Restore the previous answer lanes in one call."""
     with connected(url) as platform:
         table = platform.rollback_checkpoint(checkpoint, reason=reason)
     if json:

@@ -1,7 +1,9 @@
-"""Tells people at a terminal what happens to a change request, and what came of it."""
+"""Progress and results of a change request on a terminal."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from scorer.commands.output import print_json, print_table
-from scorer.commands.platform_options import GATE_COLUMNS, gate_row, plain
+from scorer.commands.platform_options import plain, print_gates
 from scorer.release.errors import UnreachableError
 from scorer.release.model import ChangeState, Outcome
 
@@ -23,32 +25,79 @@ _PATIENCE_SECONDS = 120.0
 
 
 def say(*, quiet: bool) -> Callable[[str], None]:
-    """Tells on stdout, or on stderr where stdout is for JSON."""
+    """Return a printer of messages: to stdout, or to stderr where stdout is for JSON."""
     return lambda words: typer.echo(words, err=quiet)
 
 
+class Progress:
+    """Prints events on lines of their own, and the running step's progress on one line that is updated.
+
+    Where the output is no terminal, progress is a line like any other.
+
+    Args:
+        quiet: Whether to print to stderr.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._stream = sys.stderr if quiet else sys.stdout
+        self._updates = self._stream.isatty()
+        self._shown = 0
+
+    def event(self, words: str) -> None:
+        """Print a line that stays."""
+        self._clear()
+        print(words, file=self._stream, flush=True)
+
+    def running(self, words: str) -> None:
+        """Print the progress of the running step, in place of its progress before."""
+        if not self._updates:
+            self.event(words)
+            return
+        self._clear()
+        line = words[: shutil.get_terminal_size().columns - 1]
+        self._stream.write(line)
+        self._stream.flush()
+        self._shown = len(line)
+
+    def _clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r" + " " * self._shown + "\r")
+            self._shown = 0
+
+
 def follow(platform: PlatformClient, change: str, *, json: bool) -> int:
-    """Tells every step until nothing follows; returns the exit code."""
-    tell = say(quiet=json)
+    """Stream progress until the change request is final.
+
+    Args:
+        platform: Client of the platform.
+        change: For example cr-000017.
+        json: Print the result as JSON on stdout, and progress on stderr.
+
+    Returns:
+        The exit code of `exit_code`.
+
+    Raises:
+        UnreachableError: The platform did not answer for two minutes.
+    """
+    progress = Progress(quiet=json)
     after, running, away_since = 0, "", None
     while True:
         try:
             found = platform.events(change, after=after, wait=_WAIT_SECONDS)
             for event in found.items:
                 time_of_day = event.at.astimezone().strftime("%H:%M:%S")
-                tell(f"{time_of_day}  {event.state:<10}  {event.message}")
+                progress.event(f"{time_of_day}  {event.state:<10}  {event.message}")
             after = found.next
             if found.is_final:
                 break
             if not found.items and (words := _running(platform.change(change))) != running:
-                # Nothing happened, and yet something is going on: what the running step says of itself.
                 running = words
-                tell(f"          {found.state:<10}  {words}")
+                progress.running(f"          {found.state:<10}  {words}")
             away_since = None
         except UnreachableError as error:
             now = time.monotonic()
             if away_since is None:
-                tell(f"          waiting     {error}")
+                progress.event(f"          waiting     {error}")
                 away_since = now
             if now - away_since > _PATIENCE_SECONDS:
                 raise
@@ -61,7 +110,7 @@ def follow(platform: PlatformClient, change: str, *, json: bool) -> int:
 
 
 def exit_code(detail: ChangeDetail) -> int:
-    """By what came of it."""
+    """Exit code of a final change request: 0 passed, 1 failed, 3 inconclusive."""
     change = detail.change
     if change.state is not ChangeState.DONE:
         return FAILED
@@ -71,14 +120,14 @@ def exit_code(detail: ChangeDetail) -> int:
 
 
 def print_readout(found: Readout) -> None:
-    """Gates and summary as tables."""
+    """Print gates and summary as tables."""
     state = "final" if found.is_final else "so far"
     verdict = found.verdict or "none yet"
     typer.echo(f"{found.change} at {found.checkpoint}, {state}: {found.rows} rows, verdict {verdict}")
-    print_table(GATE_COLUMNS, [gate_row(gate) for gate in found.gates], empty="no gates were judged yet")
+    print_gates(found.gates)
     rows = [(name, _shown(value)) for name, value in found.summary.items()]
     print_table(("summary", ""), rows, empty="nothing was observed yet")
-    typer.echo(f"every figure: scorer change readout {found.change} -o readout.html")
+    typer.echo(f"with every figure: scorer change readout {found.change} -o readout.html")
 
 
 def _running(detail: ChangeDetail) -> str:
@@ -91,7 +140,7 @@ def _conclude(detail: ChangeDetail) -> None:
     change = detail.change
     typer.echo("")
     if detail.gates:
-        print_table(GATE_COLUMNS, [gate_row(gate) for gate in detail.gates], empty="")
+        print_gates(detail.gates)
     verdict = f", verdict {change.verdict}" if change.verdict else ""
     typer.echo(f"{change.id} is {change.state}{verdict}" + (f": {change.note}" if change.note else ""))
     typer.echo(f"next: scorer change readout {change.id} -o readout.html")

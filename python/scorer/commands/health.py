@@ -23,12 +23,12 @@ def health(
     target: Annotated[
         str | None, typer.Argument(metavar="[TARGET]", help="host:port or unix:///path; without it: --config")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Ask where this settings file says to listen.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file whose listen address is asked.")] = None,
     service: Annotated[
         str,
-        typer.Option(help="A checkpoint; or `liveness`: the process answers, ready or not. Default: all."),
+        typer.Option(help="Name of a checkpoint, or `liveness`; default: the whole server."),
     ] = "",
-    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds to wait for the answer.")] = 2.0,
+    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds to wait for the response.")] = 2.0,
 ) -> None:
     """Ask a server whether it serves: exit 0 if it does, 1 if not."""
     if target is None:

@@ -9,11 +9,11 @@ import typer
 
 
 def login(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The platform's address.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the platform.")],
 ) -> None:
-    """Check a token and keep it for the other commands, readable by you alone.
+    """Check a token and store it for the other commands, readable by you alone.
 
-    The token is asked for, or read from standard input.
+    The command prompts for the token, or reads it from standard input.
     """
     from scorer.release.errors import NotAuthenticatedError
     from scorer.sdk import PlatformClient, credentials
@@ -28,11 +28,11 @@ def login(
     file = credentials.keep(credentials.Credentials(url, token))
     roles = ", ".join(f"{role} in {project}" for project, role in sorted(actor.roles.items()))
     typer.echo(f"{actor.user} at {url}: {'admin' if actor.admin else roles or 'no project yet'}")
-    typer.echo(f"kept in {file}")
+    typer.echo(f"token stored in {file}")
 
 
 def logout() -> None:
-    """Forget the token that was kept; it stays valid until it is revoked."""
+    """Delete the stored token. It stays valid until it is revoked."""
     from scorer.sdk import credentials
 
-    typer.echo("forgotten" if credentials.forget() else "nothing was kept")
+    typer.echo("token deleted" if credentials.forget() else "no token was stored")

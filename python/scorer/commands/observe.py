@@ -29,7 +29,7 @@ def observe(
         list[str] | None,
         typer.Argument(
             metavar="[NAME=BUNDLE:SAMPLE]...",
-            help="The lanes, in place of those there are; a sample is a share of requests, above 0, to 1.",
+            help="Observe lanes that replace the present ones; SAMPLE is a share of requests, above 0 to 1.",
         ),
     ] = None,
     filter_: Annotated[
@@ -37,14 +37,14 @@ def observe(
         typer.Option(
             "--filter",
             metavar="JSON",
-            help="Conditions on features, for all of these lanes; for example "
+            help="Conditions on features for all of these lanes, for example "
             '[{"feature": "amount", "op": ">=", "value": 100}].',
         ),
     ] = "",
     pool: Annotated[
         bool, typer.Option("--pool", help="Evaluate them in the shadow pool, not in this server.")
     ] = False,
-    none: Annotated[bool, typer.Option("--none", help="End observing.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="Remove all observe lanes.")] = False,
     address: Address = None,
     reason: Reason = "",
     json: Json = False,

@@ -15,8 +15,17 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
-    """A table that fits the terminal; `empty` is said where there is nothing to show."""
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str, width: int = 240
+) -> None:
+    """Print a table that fits the terminal.
+
+    Args:
+        columns: Headings.
+        rows: Cells of each row.
+        empty: Printed where there are no rows.
+        width: Columns of the output where it is no terminal; wider cells are folded.
+    """
     if not rows:
         typer.echo(empty)
         return
@@ -33,7 +42,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty:
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         # Piped output is for grep: one row, one line.
-        console = Console(markup=False, highlight=False, width=240)
+        console = Console(markup=False, highlight=False, width=width)
     console.print(table)
 
 

@@ -1,13 +1,15 @@
-"""What the commands share that speak to a platform elsewhere: how it is found, how its answers are told."""
+"""Options and output shared by the commands that call a platform."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from scorer.commands.output import print_table
 
 if TYPE_CHECKING:
     from scorer.release.model import ChangeRequest, GateResult
@@ -18,19 +20,20 @@ Url = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="The platform; default: $SCORER_PLATFORM_URL, or as `scorer login` kept it.",
+        help="Address of the platform; default: $SCORER_PLATFORM_URL, or the one stored by `scorer login`.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Reason = Annotated[str, typer.Option("--reason", "-m", help="Why; kept in the audit log.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Reason = Annotated[str, typer.Option("--reason", "-m", help="Reason, recorded in the audit log.")]
 Project = Annotated[
-    str | None, typer.Option("--project", "-p", help="The project; may be left out by members of one.")
+    str | None,
+    typer.Option("--project", "-p", help="Name of the project; optional for members of a single project."),
 ]
 
 
 @contextmanager
 def connected(url: str | None) -> Iterator[PlatformClient]:
-    """The platform, as whoever's token it is."""
+    """Open a client of the platform."""
     from scorer.sdk import PlatformClient
 
     with PlatformClient(url) as platform:
@@ -38,14 +41,14 @@ def connected(url: str | None) -> Iterator[PlatformClient]:
 
 
 def plain(value: Any) -> Any:
-    """A result as JSON has it."""
+    """Convert a result to JSON values."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Any).dump_python(value, mode="json")
 
 
 def moment(text: str | None) -> datetime | None:
-    """Reads a time; without a zone it is of this machine's."""
+    """Parse a time; without a zone it is local time."""
     if text is None:
         return None
     try:
@@ -85,9 +88,11 @@ def gate_row(gate: GateResult) -> tuple[str, ...]:
     if gate.waived_by:
         outcome += f", waived by {gate.waived_by}"
     elif gate.dry_run:
-        outcome += " (dry run)"
+        outcome += " (informational)"
     return (gate.metric, outcome, gate.words)
 
 
-# The words name the value and what was asked.
-GATE_COLUMNS = ("gate", "outcome", "in words")
+def print_gates(gates: Sequence[GateResult], *, empty: str = "no gates were evaluated yet") -> None:
+    """Print gates as a table of at most 120 columns."""
+    rows = [gate_row(gate) for gate in gates]
+    print_table(("gate", "outcome", "details"), rows, empty=empty, width=120)

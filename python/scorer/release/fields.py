@@ -129,7 +129,8 @@ def violations(errors: Sequence[Mapping[str, Any]]) -> str:
 def _violation(error: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in error["loc"] if part != "body") or "the body"
     empty = error["type"] == "string_too_short" and not error["input"]
-    rule = _RULES.get("missing" if empty else error["type"]) or _FORMS.get(error.get("ctx", {}).get("pattern", ""))
+    pattern = error.get("ctx", {}).get("pattern", "")
+    rule = _RULES.get("missing" if empty else error["type"]) or _FORMS.get(pattern)
     return f"{where}: {rule or error['msg'].removeprefix('Value error, ')}"
 
 

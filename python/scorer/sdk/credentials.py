@@ -35,8 +35,9 @@ def find(url: str | None, token: str | None) -> Credentials:
     Raises:
         NotAuthenticatedError: Something is missing.
     """
-    url = url or os.environ.get(URL_VARIABLE)
-    token = token or os.environ.get(TOKEN_VARIABLE)
+    # An empty variable counts as unset.
+    url = url or os.environ.get(URL_VARIABLE) or None
+    token = token or os.environ.get(TOKEN_VARIABLE) or None
     if url and token:
         return Credentials(check_url(url), token)
     kept = _read()
@@ -46,6 +47,11 @@ def find(url: str | None, token: str | None) -> Credentials:
     raise NotAuthenticatedError(
         f"{missing} is missing; run `scorer login URL`, or set {URL_VARIABLE} and {TOKEN_VARIABLE}"
     )
+
+
+def known() -> bool:
+    """Whether a login is stored or the environment names a platform."""
+    return bool(os.environ.get(URL_VARIABLE)) or path().is_file()
 
 
 def check_url(url: str) -> str:
