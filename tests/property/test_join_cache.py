@@ -107,7 +107,7 @@ def result(*arguments: Any, **more: Any) -> Any:
 
 
 @settings(
-    max_examples=120,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -109,10 +109,11 @@ class LogColumns:
         self._save()
         return damage
 
-    @property
-    def has_decisions(self) -> bool:
-        """Whether there is any decision."""
-        return bool(self._cursor.parts["decisions"] or self._new["decisions"])
+    def choose_actions(self) -> bool:
+        """Whether any decision names an action."""
+        rows = self.table("decisions", ["sequence", "action", "probabilities"])
+        named = pc.or_(pc.greater(rows["probabilities"], 0), pc.not_equal(rows["action"], ""))
+        return bool(pc.any(named).as_py())
 
     def table(self, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a kind that the log still holds, in the order of the log."""

@@ -97,7 +97,7 @@ class CheckpointColumns:
         self._scores: list[str] = []
         self._score_count = 0
         self.chooses = False
-        """Whether a decision named an action."""
+        """Whether decisions are kept: from the first one that names an action on."""
 
     def add(self, sequence: int, kind: str, record: Any) -> None:
         """Takes the next record, a "decision" or an "outcome"."""

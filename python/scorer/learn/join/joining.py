@@ -144,6 +144,10 @@ def join(
     name, point = _chosen(points, checkpoint)
     point.reading.finish()
     _note_damage(point.columns.finish(entries), findings)
+    if not point.columns.choose_actions():
+        raise DataError(
+            f'the log holds no decision of an action at checkpoint "{name}"; `scorer log stat` lists'
+        )
     return _joined(name, point.columns, shelf, settings, as_of_ms, findings)
 
 
@@ -153,17 +157,15 @@ class _Point:
     def __init__(self, outcome: str, cache: Path | None, about: Mapping[str, str | None]) -> None:
         self.columns = LogColumns(cache, {**about, "outcome": outcome})
         self.reading = CheckpointColumns(outcome, self.columns.add)
-        self.reading.chooses = self.columns.has_decisions
+        # A checkpoint that is named keeps every decision: whether it chooses is known at the end, and may
+        # change when the log's retention removes what was read before.
+        self.reading.chooses = bool(about)
 
 
 def _chosen(points: dict[str, _Point], wanted: str | None) -> tuple[str, _Point]:
-    choosing = [name for name, point in points.items() if point.reading.chooses]
     if wanted is not None:
-        if wanted in choosing:
-            return wanted, points[wanted]
-        raise DataError(
-            f'the log holds no decision of an action at checkpoint "{wanted}"; `scorer log stat` lists'
-        )
+        return wanted, points[wanted]
+    choosing = [name for name, point in points.items() if point.reading.chooses]
     if len(choosing) == 1:
         return choosing[0], points[choosing[0]]
     if not choosing:
