@@ -18,6 +18,7 @@ from scorer.release.archive import unpack
 from scorer.release.errors import (
     InvalidError,
     NotFoundError,
+    PlatformError,
     QuotaError,
     UnreachableError,
 )
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scorer.events import EventLog
     from scorer.registry import BundleDetails, BundleRecord, RegistryBackend
     from scorer.release.access import Access
     from scorer.release.audit import Audit
@@ -64,7 +66,9 @@ class Bundles:
         data_dir: Path,
         upload_bytes: int,
         now: Callable[[], datetime],
+        events: EventLog | None = None,
     ) -> None:
+        self._events = events
         self._store = store
         self._access = access
         self._audit = audit
@@ -89,6 +93,14 @@ class Bundles:
             InvalidError: It is no bundle that may be served.
             QuotaError: The project has as many as it may.
         """
+        try:
+            return self._upload(actor, project, archive)
+        except PlatformError as error:
+            if self._events is not None:
+                self._events.warning("upload_rejected", project=project, user=actor.user, error=str(error))
+            raise
+
+    def _upload(self, actor: Actor, project: str, archive: BinaryIO) -> BundleInfo:
         from scorer.registry import files
 
         self._access.require(actor, Role.MODELER, project)

@@ -74,6 +74,10 @@ class Checkpoints:
         """The names of the fleet's servers; asks nobody."""
         return [member.name for member in self._fleet.members]
 
+    def reachable(self) -> Mapping[str, bool]:
+        """Whether each server answered when it was asked last."""
+        return {name: status.reachable for name, status in self._statuses().items()}
+
     def kind(self, checkpoint: str) -> str:
         """`score` or `action`, as the servers' latest statuses have it; empty: none has reported it yet."""
         self._calendar.checkpoint(checkpoint)

@@ -23,7 +23,8 @@ from scorer.release.changes.runner import Runner
 from scorer.release.checkpoints import Checkpoints
 from scorer.release.decisions import Decisions
 from scorer.release.fleet import Fleet, Member, Statuses
-from scorer.release.lanes.alerts import Alerts
+from scorer.release.lanes import recorded
+from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.lanes.reconcile import Reconciler
 from scorer.release.notify import Notifications
 from scorer.release.permissions import Permissions
@@ -82,6 +83,7 @@ class PlatformServices:
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._leader = Leader(store, holder, seconds=_LEASE_SECONDS, now=now)
         self._renewed: float | None = None
+        self._renewing = threading.Lock()
         self._wake = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -128,6 +130,34 @@ class PlatformServices:
         self.registry.close()
         self.store.close()
 
+    def metrics(self) -> list[str]:
+        """Lines in Prometheus' text format."""
+        statuses = self.service.checkpoints.reachable()
+        with self.store.read() as connection:
+            broken = recorded.count(connection, recorded.BREAK_GLASS)
+            drifts = {name: bool(drift_of(connection, name)) for name in self.settings.checkpoints}
+        own = self.settings.checkpoints
+        return [
+            "# HELP scorer_platform_leads Whether this process moves change requests along.",
+            "# TYPE scorer_platform_leads gauge",
+            f"scorer_platform_leads {int(self.leads)}",
+            "# HELP scorer_platform_server_reachable Whether a server of the fleet answers.",
+            "# TYPE scorer_platform_server_reachable gauge",
+            *(
+                f'scorer_platform_server_reachable{{server="{name}"}} {int(up)}'
+                for name, up in statuses.items()
+            ),
+            "# HELP scorer_platform_alias_drift Whether a managed alias was moved outside the platform.",
+            "# TYPE scorer_platform_alias_drift gauge",
+            *(f'scorer_platform_alias_drift{{checkpoint="{name}"}} {int(drifts[name])}' for name in own),
+            "# HELP scorer_platform_break_glass_total Changes of managed checkpoints with --break-glass.",
+            "# TYPE scorer_platform_break_glass_total counter",
+            *(
+                f'scorer_platform_break_glass_total{{checkpoint="{name}"}} {broken.get(name, 0)}'
+                for name in own
+            ),
+        ]
+
     def _round(self, parts: tuple[tuple[str, Callable[[], Any]], ...]) -> None:
         if not self._is_leader():
             return
@@ -142,13 +172,15 @@ class PlatformServices:
             raise ExceptionGroup("a round of the platform failed in part", failed)
 
     def _is_leader(self) -> bool:
-        now = time.monotonic()
-        if self._renewed is None or now - self._renewed > _LEASE_SECONDS / 3:
-            before, self.leads = self.leads, self._leader.lead()
-            self._renewed = now
-            if self.leads != before:
-                self._events.info("leads" if self.leads else "follows")
-        return self.leads
+        # The threads of the pipeline and of the messages ask at the same time.
+        with self._renewing:
+            now = time.monotonic()
+            if self._renewed is None or now - self._renewed > _LEASE_SECONDS / 3:
+                before, self.leads = self.leads, self._leader.lead()
+                self._renewed = now
+                if self.leads != before:
+                    self._events.info("leads" if self.leads else "follows")
+            return self.leads
 
     def _loop(self, name: str, work: Callable[[], None]) -> None:
         pause = self.settings.platform.tick_ms / 1000
@@ -212,6 +244,7 @@ def open_service(
         data_dir=own.data_dir,
         upload_bytes=own.upload_mb << 20,
         now=now,
+        events=events,
     )
     calendar = Calendar(store, settings, audit, now=now)
     # Pages that look within a tick or two of the pipeline show what it saw.
@@ -223,7 +256,17 @@ def open_service(
     )
     permissions = Permissions(store, access, audit, calendar, now=now)
     changes = Changes(
-        store, settings, access, audit, notifications, bundles, calendar, reconciler, permissions, now=now
+        store,
+        settings,
+        access,
+        audit,
+        notifications,
+        bundles,
+        calendar,
+        reconciler,
+        permissions,
+        events=events,
+        now=now,
     )
     pipeline = Pipeline(
         store, settings, changes, bundles, calendar, readouts, reconciler, permissions, now=now

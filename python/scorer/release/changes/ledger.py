@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import insert, select, update
+from sqlalchemy.event import listen
 
 from scorer.release.calendar import moment
 from scorer.release.changes import rows, states
@@ -19,6 +20,7 @@ from scorer.release.store import tables as t
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from scorer.events import EventLog
     from scorer.release.audit import Audit
     from scorer.release.calendar import Calendar
     from scorer.release.notify import Notifications
@@ -35,7 +37,9 @@ class Ledger:
         notifications: Notifications,
         calendar: Calendar,
         now: Callable[[], datetime],
+        events: EventLog | None = None,
     ) -> None:
+        self._events = events
         self.settings = settings
         self.audit = audit
         self.calendar = calendar
@@ -119,6 +123,11 @@ class Ledger:
             },
         )
         self.event(connection, moved, actor, message, severity=severity, details=details)
+        if self._events is not None:
+            log, after = self._events, moved
+            line = {"change": after.id, "move": name, "state": after.state.value, "actor": actor.user}
+            # A move that is rolled back with its transaction is no line of the platform's log.
+            listen(connection, "commit", lambda _: log.info("change_moved", **line), once=True)
         return moved
 
     def record(

@@ -48,6 +48,7 @@ from scorer.release.store import tables as t
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from scorer.events import EventLog
     from scorer.release.access import Access
     from scorer.release.audit import Audit
     from scorer.release.bundles import Bundles
@@ -74,6 +75,7 @@ class Changes:
         reconciler: Reconciler,
         permissions: Permissions,
         *,
+        events: EventLog | None = None,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         self._store = store
@@ -84,7 +86,7 @@ class Changes:
         self._calendar = calendar
         self._reconciler = reconciler
         self._now = now
-        self.ledger = Ledger(settings, audit, notifications, calendar, now)
+        self.ledger = Ledger(settings, audit, notifications, calendar, now, events)
 
     # --- before it is on its way ---
 

@@ -105,6 +105,13 @@ def newest(connection: Connection, checkpoint: str) -> RecordedTable | None:
     return found[0] if found else None
 
 
+def count(connection: Connection, cause: str) -> dict[str, int]:
+    """Tables of a cause, by checkpoint."""
+    r = t.recorded_tables.c
+    query = select(r.checkpoint, func.count()).where(r.cause == cause).group_by(r.checkpoint)
+    return dict(connection.execute(query).tuples())
+
+
 def history(
     connection: Connection, checkpoint: str, *, limit: int | None = None, since: int = 0
 ) -> list[RecordedTable]:

@@ -217,8 +217,21 @@ def _said() -> _Said:
     return handler
 
 
+_STUCK = threading.BoundedSemaphore(8)
+"""Threads of apprise that may be under way, those included that took too long and were left behind."""
+
+
 def _within(seconds: float, work: Any) -> None:
-    """Runs it in a thread that is left behind when it takes too long: apprise bounds each wait alone."""
+    """Run `work` in a thread of its own, and leave it behind if it takes longer.
+
+    apprise bounds single waits only.
+
+    Raises:
+        NotSentError: It took longer, or eight such threads have not ended yet.
+    """
+    slots = _STUCK
+    if not slots.acquire(blocking=False):
+        raise NotSentError("8 earlier messages have not ended yet; it is tried again later")
     outcome: list[BaseException | None] = []
 
     def run() -> None:
@@ -228,6 +241,8 @@ def _within(seconds: float, work: Any) -> None:
             outcome.append(error)
         else:
             outcome.append(None)
+        finally:
+            slots.release()
 
     thread = threading.Thread(target=run, name="notify-apprise", daemon=True)
     thread.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
 from scorer.web.api.problems import refusals
@@ -31,3 +32,12 @@ def health(request: Request) -> Health:
     with platform.store.read() as connection:
         connection.execute(text("SELECT 1"))
     return Health(version=bridge.__version__, leads=platform.leads)
+
+
+@router.get("/metrics", include_in_schema=False)
+def metrics(request: Request) -> PlainTextResponse:
+    """What to alert on, in Prometheus' text format: servers, drift, broken glasses."""
+    platform = request.app.state.platform
+    return PlainTextResponse(
+        "".join(f"{line}\n" for line in platform.metrics()), media_type="text/plain; version=0.0.4"
+    )
