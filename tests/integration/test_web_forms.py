@@ -134,7 +134,7 @@ def test_a_change_from_draft_to_withdrawn(world: World, visit: Visit) -> None:
     assert world.service.changes.get(world.actor("modeler"), name).change.state is ChangeState.REJECTED
 
 
-def test_a_taken_slot_keeps_the_draft_and_names_the_next(world: World, visit: Visit) -> None:
+def test_a_taken_slot_leaves_no_draft_and_names_the_next(world: World, visit: Visit) -> None:
     modeler = visit("modeler")
     fields = {
         "project": "fraud",
@@ -149,16 +149,23 @@ def test_a_taken_slot_keeps_the_draft_and_names_the_next(world: World, visit: Vi
     }
     assert _said(_post(modeler, "/changes", **fields)) == "submit"
     refused = _post(modeler, "/changes", **{**fields, "title": "Second"})
-    # The draft is saved, and its page follows by GET: reloading the answer to a POST would make another.
-    assert refused.status_code == 303
-    kept = world.service.changes.list(world.actor("modeler"), state=ChangeState.DRAFT)
-    assert [one.title for one in kept] == ["Second"]
-    assert refused.headers["location"] == f"/changes/{kept[0].id}"
-    page = modeler.get(refused.headers["location"])
-    alert = re.search(r'role="alert">(.*?)</div>', page.text, re.S)
+    # Nothing is left of what was refused: neither by the refusal, nor by a reload that repeats it.
+    assert refused.status_code == 409
+    alert = re.search(r'role="alert">(.*?)</div>', refused.text, re.S)
     assert alert and "next free" in alert[1]
-    assert f"/changes/{kept[0].id}/submit" in page.text
-    assert 'role="alert"' not in modeler.get(refused.headers["location"]).text
+    assert 'value="Second"' in refused.text
+    assert _post(modeler, "/changes", **{**fields, "title": "Second"}).status_code == 409
+    assert not world.service.changes.list(world.actor("modeler"), state=ChangeState.DRAFT)
+    assert _said(_post(modeler, "/changes", **{**fields, "title": "Second", "slot": "2"})) == "submit"
+
+
+def test_a_draft_is_deleted_by_its_author_alone(world: World, visit: Visit) -> None:
+    change = world.draft().id
+    assert _post(visit("viewer"), f"/changes/{change}/delete").status_code == 403
+    modeler = visit("modeler")
+    assert f"/changes/{change}/delete" in modeler.get(f"/changes/{change}").text
+    assert _said(_post(modeler, f"/changes/{change}/delete")) == "delete"
+    assert modeler.get(f"/changes/{change}").status_code == 404
 
 
 def test_uploads_are_verified_and_what_is_wrong_is_named(world: World, visit: Visit) -> None:

@@ -105,6 +105,7 @@ WHO = {
 SAID = {
     "drafted": "The draft is saved. Submit it to book its shadow slot.",
     "edited": "The draft is saved.",
+    "delete": "The draft is deleted.",
     "submit": "Submitted: the shadow slot is booked and the checks have started.",
     "rebook": "The booking is moved.",
     "finish": "The observation ends now; the report follows.",

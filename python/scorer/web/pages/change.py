@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from scorer.release.answers import ChangeDetail
 from scorer.release.errors import InvalidError, PlatformError
 from scorer.release.model import ChangeState
-from scorer.release.requests import OPERATIONS
+from scorer.release.requests import OPERATIONS, Finish
 from scorer.web.pages.changes import gates_of
 from scorer.web.pages.visit import Form, Here, Posted, Visit, one_of
 
@@ -51,13 +51,7 @@ def _is_observed(detail: ChangeDetail) -> bool:
 @router.post("/changes/{change}/{action}")
 def act(here: Here, change: str, action: str, form: Posted) -> Response:
     """Perform an operation and show its result."""
-    if action == "delete":
-        try:
-            here.service.changes.delete(here.actor, change)
-        except PlatformError as error:
-            return show(here, change, error=error, form=form)
-        return here.go("/changes", "deleted")
-    kind = one_of("operation", action, OPERATIONS)
+    kind = one_of("operation", action, {**OPERATIONS, "delete": Finish})
     try:
         if action == "rollback" and not form.on("sure"):
             raise InvalidError("a rollback takes effect at once; tick the box that confirms it")
@@ -65,4 +59,4 @@ def act(here: Here, change: str, action: str, form: Posted) -> Response:
         getattr(here.service.changes, action)(here.actor, change, **dict(request))
     except PlatformError as error:
         return show(here, change, error=error, form=form)
-    return here.go(f"/changes/{change}", action)
+    return here.go("/changes" if action == "delete" else f"/changes/{change}", action)

@@ -59,10 +59,10 @@ def create(here: Here, form: Posted) -> Response:
             here.service.changes.submit(here.actor, kept.id, **dict(booking))
             return here.go(f"/changes/{kept.id}", "submit")
     except PlatformError as error:
-        if kept is None:
-            return _form(here, form.values(), error=error)
-        # The draft is saved: its own page follows by GET, so that reloading makes no second one.
-        return here.go(f"/changes/{kept.id}", error=error)
+        if kept is not None:
+            # The user asked for a booking, not for a draft: none is left behind, nor a second one by a reload.
+            here.service.changes.delete(here.actor, kept.id)
+        return _form(here, form.values(), error=error)
     return here.go(f"/changes/{kept.id}", "drafted")
 
 
