@@ -82,6 +82,8 @@ gates = [
   {{ metric = "approve_rate_delta", success = "abs <= 0.6 upper95", against = "live", min_rows = 5 }},
 ]
 """
+# A run with fewer kills than one in so many changes does not count.
+CHANGES_PER_KILL = 4
 
 
 class Process:
@@ -233,8 +235,13 @@ class Run:
                 if mine and (mine.answer or member.role != "live"):
                     self.seen.add((member.name, mine.answer, mine.observe, member.role))
 
+    @property
+    def kills(self) -> int:
+        """How many processes were killed."""
+        return sum(count for what, count in self.counted.items() if what.startswith("killed "))
+
     def killer(self) -> None:
-        """One after another, at random; one in five while it starts."""
+        """Kill processes one after another, at random; one in five while it starts."""
         chance = random.Random(self.random.random())
         while not self.stop.wait(chance.uniform(0.0, 2.0)):
             process = self.processes[chance.choice(["live", "pool", "platform", "platform"])]
@@ -476,6 +483,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         began = time.monotonic()
         run = Run(directory.resolve(), changes=options.changes, seed=options.seed)
         problems = run.run(options.seconds)
+        if run.kills < options.changes / CHANGES_PER_KILL:
+            problems.append(
+                f"{run.kills} kills are too few for {options.changes} changes: the run shows nothing"
+            )
         print(f"seed {options.seed}: {len(run.known)} changes in {time.monotonic() - began:.0f} s")
         for what, count in sorted(run.counted.items()):
             print(f"  {what}: {count}")

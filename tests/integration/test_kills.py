@@ -1,4 +1,9 @@
-"""Some change requests through server, shadow pool and platform, all of which are killed all the time."""
+"""Change requests through real processes of server, shadow pool and platform, which are killed by SIGKILL.
+
+The gates are the product's own, on the decisions that the server recorded. A killed process loses its
+memory, not what the kernel holds for it: power loss is covered by the simulated file system of
+rust/log/tests/faults.rs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,9 @@ import pytest
 
 from loadtests.kills import Run
 
+# Kills that the six changes must have met for the run to count.
+LEAST_KILLS = 3
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
@@ -16,4 +24,4 @@ def test_nothing_is_lost_and_nothing_released_without_its_gates(tmp_path: Path) 
     assert run.run(seconds=600) == []
     assert len(run.known) >= 6
     assert run.answered > 0
-    assert sum(count for what, count in run.counted.items() if what.startswith("killed")) > 0
+    assert run.kills >= LEAST_KILLS, run.counted
