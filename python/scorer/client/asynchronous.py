@@ -46,7 +46,7 @@ class AsyncClient(ClientBase):
         entity: str = "",
         timeout: float | None = None,
     ) -> Score:
-        """See `scorer.Client.score`."""
+        """Score one event; arguments, result and errors as for `scorer.Client.score`."""
         return await self._run(
             self._core.score(checkpoint, features, request_id=request_id, entity=entity, timeout=timeout)
         )
@@ -60,7 +60,7 @@ class AsyncClient(ClientBase):
         entity: str = "",
         timeout: float | None = None,
     ) -> BatchScore:
-        """See `scorer.Client.score_batch`."""
+        """Score many rows; arguments, result and errors as for `scorer.Client.score_batch`."""
         return await self._run(
             self._core.score_batch(checkpoint, rows, request_id=request_id, entity=entity, timeout=timeout)
         )
@@ -76,7 +76,7 @@ class AsyncClient(ClientBase):
         entity: str = "",
         timeout: float | None = None,
     ) -> Action:
-        """See `scorer.Client.select_action`."""
+        """Draw a payment action; arguments, result and errors as for `scorer.Client.select_action`."""
         return await self._run(
             self._core.select_action(
                 checkpoint,
@@ -100,7 +100,7 @@ class AsyncClient(ClientBase):
         occurred_at_ms: int = 0,
         timeout: float | None = None,
     ) -> OutcomeAck:
-        """See `scorer.Client.report_outcome`."""
+        """Report an outcome; arguments, result and errors as for `scorer.Client.report_outcome`."""
         return await self._run(
             self._core.report_outcome(
                 checkpoint,
@@ -114,29 +114,29 @@ class AsyncClient(ClientBase):
         )
 
     async def describe(self, checkpoint: str, *, timeout: float | None = None) -> CheckpointInfo:
-        """See `scorer.Client.describe`."""
+        """Return what a checkpoint serves now; as `scorer.Client.describe`."""
         return await self._run(self._core.describe(checkpoint, timeout=timeout))
 
     async def checkpoints(self, *, timeout: float | None = None) -> tuple[CheckpointInfo, ...]:
-        """See `scorer.Client.checkpoints`."""
+        """Return what every checkpoint serves now; as `scorer.Client.checkpoints`."""
         return await self._run(self._core.checkpoints(timeout=timeout))
 
     async def health(self, service: str = "", *, timeout: float | None = None) -> Health:
-        """See `scorer.Client.health`."""
+        """Call the standard gRPC health service; as `scorer.Client.health`."""
         return await self._run(self._core.health(service, timeout=timeout))
 
     async def wait_ready(self, service: str = "", *, timeout: float = 10.0) -> None:
-        """See `scorer.Client.wait_ready`."""
+        """Wait until the server reports SERVING; as `scorer.Client.wait_ready`."""
         await self._run(self._core.wait_ready(service, timeout=timeout))
 
     async def close(self) -> None:
-        """Close the connection; running calls end with an error."""
+        """Close the connection; calls in flight end with an error."""
         self._closed = True
         if self._channel is not None:
             await self._channel.close(None)
 
     async def __aenter__(self) -> Self:
-        """Nothing to do: the connection is made by the first call."""
+        """Return the client; the first call makes the connection."""
         return self
 
     async def __aexit__(

@@ -32,14 +32,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A call that is given up: how its last attempt ended, and its number."""
+    """A failed call: the failure of its last attempt, and the number of attempts."""
 
     failure: Failure
     attempts: int
 
 
 class Attempts:
-    """Sends, and sends again where that is safe."""
+    """Sends a request, and repeats it where that is safe."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Attempts:
         self._random = random
 
     def send(self, method: str, call: Call, payload: bytes) -> Flow[bytes | Failed]:
-        """The reply to a request, or how the last attempt failed."""
+        """Return the reply to a request, or the failure of the last attempt."""
         self._check_size(call, payload)
         attempt = 0
         while True:
@@ -93,7 +93,7 @@ class Attempts:
             )
 
     def error(self, failed: Failed, call: Call) -> ClientError:
-        """What a call that is given up raises; counted."""
+        """Return the error that a failed call raises, and count it."""
         kind = error_class(failed.failure.code)
         self._counters.error(kind.__name__)
         return kind(
@@ -106,5 +106,5 @@ class Attempts:
 
 
 def sentence(failure: Failure) -> str:
-    """The failure's details, never empty, without a full stop."""
+    """Return the failure's details, never empty, without a full stop."""
     return failure.details.strip().rstrip(".") or failure.code.name.lower().replace("_", " ")

@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio client have in common apart from the flows."""
+"""The parts that the blocking and the asyncio client share, beside the flows."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ClientBase:
             )
 
     def stats(self) -> ClientStats:
-        """Counts of calls, retries, errors and fallbacks since the client was made."""
+        """Return the counts of calls, retries, errors and fallbacks since the client was made."""
         return self._core.counters.snapshot()
 
     def _check_usable(self) -> None:

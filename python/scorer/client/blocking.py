@@ -36,15 +36,18 @@ class Client(ClientBase):
 
     Args:
         target: "host:port" or "unix:///absolute/path".
-        timeout: Seconds that a call may take, all of its attempts together; every call has
-            a deadline. A call's own `timeout=` overrides it.
-        retry: When to repeat a call that the server was not available for.
-        fallback: Per checkpoint, the answer to give when the server is unreachable, late
-            or overloaded, instead of raising: a `ScoreFallback`, an `ActionFallback` or a
-            function. Such an answer has `served.fallback_source == "client"`.
-        credentials: For TLS; without them the connection is in the clear.
+        timeout: Time limit of a call in seconds, all of its attempts together; every call has a deadline.
+            A call's own `timeout=` overrides it.
+        retry: When to repeat a call that ended with UNAVAILABLE.
+        fallback: Per checkpoint, the answer in place of an error when the server is unreachable, late or
+            overloaded: a `ScoreFallback`, an `ActionFallback` or a function. Such an answer has
+            `served.fallback_source == "client"`.
+        credentials: For TLS; without them the connection is not encrypted.
         metadata: Sent with every call, for instance an authorization header.
-        max_message_bytes: Largest request; the server's limit should be the same.
+        max_message_bytes: Largest request in bytes; the server's limit should be the same.
+
+    Raises:
+        InvalidTargetError: The target is neither of these forms.
     """
 
     def __init__(
@@ -83,16 +86,26 @@ class Client(ClientBase):
         entity: str = "",
         timeout: float | None = None,
     ) -> Score:
-        """How likely the event is: one score and the decision that goes with it.
+        """Score one event.
 
         Args:
             checkpoint: A checkpoint of kind "score".
             features: By name (None: missing), or a sequence or array of numbers in schema
                 order (None and NaN: missing; a category as its code).
             request_id: Your idempotency key, 1 to 64 printable ASCII characters; it becomes
-                the decision's id. Made for you if left out, and the same on every attempt.
-            entity: What lane shares are drawn by, such as a shopper token.
-            timeout: Seconds, instead of the client's.
+                the decision's id. Left out, the client draws one and sends it with every attempt.
+            entity: Key that assigns requests to lanes, such as a shopper token.
+            timeout: Seconds for all attempts together, in place of the client's.
+
+        Returns:
+            The score, its decision label, and which bundle served it.
+
+        Raises:
+            InvalidRequestError: The request breaks a rule of the schema; sending it again changes nothing.
+            CheckpointNotFoundError: The server has no such checkpoint.
+            SchemaChangedError: Dense values follow a schema that the checkpoint no longer has.
+            ClientError: There was no answer within `timeout`, and no fallback is configured; its subclasses
+                name the reason.
         """
         return self._run(
             self._core.score(checkpoint, features, request_id=request_id, entity=entity, timeout=timeout)
@@ -107,14 +120,21 @@ class Client(ClientBase):
         entity: str = "",
         timeout: float | None = None,
     ) -> BatchScore:
-        """Score many rows on one bundle.
+        """Score many rows, all on the same bundle.
 
         Args:
             checkpoint: A checkpoint of kind "score".
-            rows: An array [rows, features] or a sequence of dense rows, in schema order.
+            rows: `[rows, features]` array, or a sequence of dense rows, in schema order; at most
+                `describe(checkpoint).max_batch_rows` of them.
             request_id: As for `score()`; row i becomes the decision "<request_id>/<i>".
             entity: As for `score()`.
-            timeout: Seconds, instead of the client's.
+            timeout: As for `score()`.
+
+        Returns:
+            `[rows]` scores and decision labels.
+
+        Raises:
+            ClientError: As for `score()`.
         """
         return self._run(
             self._core.score_batch(checkpoint, rows, request_id=request_id, entity=entity, timeout=timeout)
@@ -131,7 +151,7 @@ class Client(ClientBase):
         entity: str = "",
         timeout: float | None = None,
     ) -> Action:
-        """Choose the payment action with the best prospects, exploring as the policy says.
+        """Draw a payment action from the policy's probabilities.
 
         Args:
             checkpoint: A checkpoint of kind "action".
@@ -140,9 +160,16 @@ class Client(ClientBase):
                 (least significant bit of the first byte first). None: all.
             include_pmf: Return the probability of every action as well.
             request_id: As for `score()`. Repeating it with the same content returns the
-                same action and propensity; with other content, `ConflictError`.
+                same action and propensity.
             entity: As for `score()`.
-            timeout: Seconds, instead of the client's.
+            timeout: As for `score()`.
+
+        Returns:
+            The action, its index in the catalogue, and the exact probability with which it was drawn.
+
+        Raises:
+            ConflictError: The request id was used before with other content.
+            ClientError: As for `score()`.
         """
         return self._run(
             self._core.select_action(
@@ -167,16 +194,23 @@ class Client(ClientBase):
         occurred_at_ms: int = 0,
         timeout: float | None = None,
     ) -> OutcomeAck:
-        """Report what became known about a decision; repeating it is harmless.
+        """Report the outcome of a decision. Repeating a report changes nothing.
 
         Args:
-            checkpoint: Where the decision was made.
-            decision_id: The answer's `decision_id`.
-            kind: "authorised", "fraud", "chargeback", ...
-            value: Usually 0 or 1; any finite value.
-            revision: A higher one replaces a lower one.
+            checkpoint: Checkpoint of the decision.
+            decision_id: `decision_id` of the reply.
+            kind: Name of the outcome, such as "authorised", "fraud" or "chargeback".
+            value: Any finite number, usually 0 or 1.
+            revision: An outcome with a higher revision replaces one with a lower revision.
             occurred_at_ms: Milliseconds since the Unix epoch; 0 if not known.
-            timeout: Seconds, instead of the client's.
+            timeout: As for `score()`.
+
+        Returns:
+            Whether the outcome is recorded, or was recorded before.
+
+        Raises:
+            ConflictError: The same revision was reported with another value.
+            ClientError: As for `score()`, without a fallback.
         """
         return self._run(
             self._core.report_outcome(
@@ -191,28 +225,60 @@ class Client(ClientBase):
         )
 
     def describe(self, checkpoint: str, *, timeout: float | None = None) -> CheckpointInfo:
-        """What a checkpoint serves now: schema, actions, thresholds, promise."""
+        """Return what a checkpoint serves now: schema, actions, thresholds, SLA.
+
+        Args:
+            checkpoint: Its name.
+            timeout: As for `score()`.
+
+        Raises:
+            CheckpointNotFoundError: The server has no such checkpoint.
+            ClientError: There was no answer within `timeout`.
+        """
         return self._run(self._core.describe(checkpoint, timeout=timeout))
 
     def checkpoints(self, *, timeout: float | None = None) -> tuple[CheckpointInfo, ...]:
-        """What every checkpoint serves now."""
+        """Return what every checkpoint serves now.
+
+        Args:
+            timeout: As for `score()`.
+
+        Raises:
+            ClientError: There was no answer within `timeout`.
+        """
         return self._run(self._core.checkpoints(timeout=timeout))
 
     def health(self, service: str = "", *, timeout: float | None = None) -> Health:
-        """The standard health service's word on a service; "" is the whole server."""
+        """Call the standard gRPC health service.
+
+        Args:
+            service: Name of a service; "" is the whole server.
+            timeout: As for `score()`.
+
+        Raises:
+            ClientError: There was no answer within `timeout`.
+        """
         return self._run(self._core.health(service, timeout=timeout))
 
     def wait_ready(self, service: str = "", *, timeout: float = 10.0) -> None:
-        """Return once the server is up and says SERVING; raise if it does not in time."""
+        """Wait until the server reports SERVING.
+
+        Args:
+            service: Name of a service; "" is the whole server.
+            timeout: Seconds.
+
+        Raises:
+            ClientError: The server did not report SERVING within `timeout`.
+        """
         self._run(self._core.wait_ready(service, timeout=timeout))
 
     def close(self) -> None:
-        """Close the connection; running calls end with an error."""
+        """Close the connection; calls in flight end with an error."""
         self._closed = True
         self._channel.close()
 
     def __enter__(self) -> Self:
-        """Nothing to do: the connection is made by the first call."""
+        """Return the client; the first call makes the connection."""
         return self
 
     def __exit__(

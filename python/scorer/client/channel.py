@@ -1,4 +1,4 @@
-"""Where the server is and how the channel to it is set up."""
+"""The server's address and the options of the channel to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REMEDY = 'give "host:port" or "unix:///absolute/path"'
 
 
 def parse_target(target: str) -> str:
-    """The target as gRPC takes it, checked, so that a typing error is no UNAVAILABLE later."""
+    """Return the target in gRPC's form, checked, so that a typing error is no UNAVAILABLE later."""
     if not isinstance(target, str):
         raise InvalidTargetError(f"target must be a string, not {type(target).__name__}", remedy=_REMEDY)
     if target.startswith("unix:"):
@@ -42,7 +42,7 @@ def parse_target(target: str) -> str:
 
 
 def channel_options(address: str, max_message_bytes: int) -> list[tuple[str, int | str]]:
-    """Channel arguments of gRPC, with what each is for."""
+    """Return gRPC's channel arguments."""
     # For a socket, gRPC would name the escaped path as the authority, which is no authority by
     # RFC 3986: strict HTTP/2 servers, ours among them, reset the stream.
     authority: list[tuple[str, int | str]] = [("grpc.default_authority", "localhost")]

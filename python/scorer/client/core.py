@@ -63,7 +63,7 @@ _READY_POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a client was made with."""
+    """The arguments of a client."""
 
     timeout: float
     retry: RetryPolicy
@@ -155,7 +155,7 @@ class Core:
         entity: str,
         timeout: float | None,
     ) -> Flow[Action]:
-        """Choose one action among the eligible ones."""
+        """Draw one action among the eligible ones."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
         self._own.check(checkpoint, ActionFallback)
         allowed = normalise_eligible(eligible)
@@ -197,7 +197,7 @@ class Core:
         occurred_at_ms: int,
         timeout: float | None,
     ) -> Flow[OutcomeAck]:
-        """Report what became known about a decision."""
+        """Report the outcome of a decision."""
         if not decision_id:
             raise InvalidRequestError(
                 "decision_id is empty: the client's own fallback answered, and the server's log "
@@ -227,7 +227,7 @@ class Core:
         raise self._attempts.error(reply, call)
 
     def describe(self, checkpoint: str, *, timeout: float | None) -> Flow[CheckpointInfo]:
-        """What one checkpoint serves now."""
+        """Return what one checkpoint serves now."""
         call = self._begin(checkpoint, "", timeout)
         described = yield from self._describe(call)
         if isinstance(described, CheckpointInfo):
@@ -235,7 +235,7 @@ class Core:
         raise self._attempts.error(described, call)
 
     def checkpoints(self, *, timeout: float | None) -> Flow[tuple[CheckpointInfo, ...]]:
-        """What every checkpoint serves now."""
+        """Return what every checkpoint serves now."""
         call = Call("", "", self._deadline(timeout))
         self.counters.call()
         reply = yield from self._attempts.send(SERVICE + "Describe", call, b"")
@@ -244,7 +244,7 @@ class Core:
         raise self._attempts.error(reply, call)
 
     def health(self, service: str, *, timeout: float | None) -> Flow[Health]:
-        """The standard health service's word on a service, "" for the whole server."""
+        """Call the standard gRPC health service; "" is the whole server."""
         call = Call(service, "", self._deadline(timeout))
         payload = health_request(service)
         self.counters.call()
@@ -256,7 +256,7 @@ class Core:
         raise self._attempts.error(reply, call)
 
     def wait_ready(self, service: str, *, timeout: float) -> Flow[None]:
-        """Return once the server says SERVING."""
+        """Return once the server reports SERVING."""
         deadline = self._deadline(timeout)
         payload = health_request(service)
         last = "no connection"

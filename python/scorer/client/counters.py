@@ -1,4 +1,4 @@
-"""What a client has done so far."""
+"""Counts of a client's calls."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ class Counters:
         self._fallbacks: Counter[str] = Counter()
 
     def call(self) -> None:
-        """A call begins."""
+        """Count a call."""
         with self._lock:
             self._calls += 1
 
     def retry(self) -> None:
-        """An attempt is repeated."""
+        """Count a repeated attempt."""
         with self._lock:
             self._retries += 1
 
     def error(self, name: str) -> None:
-        """A call failed."""
+        """Count a failed call by the name of its error."""
         with self._lock:
             self._errors[name] += 1
 
     def fallback(self, reason: str) -> None:
-        """The client answered by itself."""
+        """Count an answer of the client's own fallback by its reason."""
         with self._lock:
             self._fallbacks[reason] += 1
 
     def snapshot(self) -> ClientStats:
-        """The counts now."""
+        """Return the counts so far."""
         with self._lock:
             return ClientStats(self._calls, self._retries, dict(self._errors), dict(self._fallbacks))

@@ -1,4 +1,4 @@
-"""Answers that the client gives by itself when the server is unreachable or late."""
+"""Fallback answers of the client for a server that is unreachable, late or overloaded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class ScoreFallback:
-    """What `score()` and every row of `score_batch()` answer without the server."""
+    """The answer of `score()` and of every row of `score_batch()` without the server."""
 
     decision: str
     score: float
@@ -90,7 +90,7 @@ Fallbacks: TypeAlias = Mapping[str, Fallback]
 
 
 class OwnAnswers:
-    """Answers failed calls from the client's settings."""
+    """Answers failed calls from the configured fallbacks."""
 
     def __init__(self, fallbacks: Fallbacks, schemas: Schemas, counters: Counters) -> None:
         self._fallbacks = fallbacks
@@ -110,7 +110,7 @@ class OwnAnswers:
     def score(
         self, call: Call, failed: Failed, error: ClientError, features: object
     ) -> tuple[ScoreFallback, Served] | None:
-        """The answer to a failed `score()`; None where the error is to be raised."""
+        """Return the answer to a failed `score()`; None where the error is to be raised."""
         reason, answer = self._answer(call, failed, error, features, None)
         if answer is None:
             return None
@@ -128,7 +128,7 @@ class OwnAnswers:
         features: object,
         eligible: tuple[str, ...] | bytes | None,
     ) -> tuple[str, Served] | None:
-        """The action for a failed `select_action()`; None where the error is to be raised."""
+        """Return the action for a failed `select_action()`; None where the error is to be raised."""
         reason, answer = self._answer(call, failed, error, features, eligible)
         if answer is None:
             return None

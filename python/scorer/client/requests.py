@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Array(Protocol):
-    """What is asked of a NumPy array; the client works without NumPy installed."""
+    """The used part of a NumPy array; the client works without NumPy installed."""
 
     @property
     def ndim(self) -> int:
@@ -52,7 +52,7 @@ MAX_REQUEST_ID = 64
 
 
 def request_identity(request_id: str | None) -> str:
-    """The caller's id, checked, or a new one."""
+    """Return the caller's id, checked, or a new one."""
     if request_id is None:
         return uuid.uuid4().hex
     if not isinstance(request_id, str):
@@ -70,7 +70,7 @@ def request_identity(request_id: str | None) -> str:
 
 
 def check_timeout(timeout: float) -> float:
-    """A deadline is never infinite and never over before it starts."""
+    """Return a time limit in seconds, checked to be finite and positive."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise InvalidRequestError(
             f"timeout must be a number of seconds, not {type(timeout).__name__}",
@@ -218,7 +218,7 @@ def _some_rows(count: int) -> int:
 
 
 def normalise_eligible(eligible: Eligible) -> tuple[str, ...] | bytes | None:
-    """Eligible actions as they travel: ids or a bit mask; None means all."""
+    """Return eligible actions as requests carry them: ids or a bit mask; None means all."""
     if eligible is None:
         return None
     if isinstance(eligible, bytes | bytearray | memoryview):

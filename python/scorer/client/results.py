@@ -1,4 +1,4 @@
-"""What the client returns: plain, immutable, typed."""
+"""Results of the client's calls: plain, immutable, typed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Served:
 
     @property
     def by_model(self) -> bool:
-        """Whether the model answered, not a fallback."""
+        """Whether the model answered and no fallback did."""
         return not self.fallback_source
 
 

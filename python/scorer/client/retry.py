@@ -41,7 +41,7 @@ class RetryPolicy:
     token_ratio: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no sense."""
+        """Check the settings."""
         if not 1 <= self.attempts <= 5:
             raise ValueError(f"attempts must be 1 to 5, not {self.attempts}")
         for name in ("base_s", "cap_s", "max_tokens", "token_ratio"):
@@ -67,14 +67,14 @@ class RetryBudget:
                 self._tokens = min(self._max, self._tokens + self._ratio)
 
     def failed(self) -> bool:
-        """Take a token; whether a retry is still allowed."""
+        """Take a token; return whether a retry is still allowed."""
         with self._lock:
             self._tokens = max(0.0, self._tokens - 1.0)
             return self._tokens > self._max / 2
 
     @property
     def tokens(self) -> float:
-        """What is left."""
+        """Tokens that are left."""
         return self._tokens
 
 
@@ -89,7 +89,7 @@ def parse_pushback(value: str) -> float | None:
 
 
 def read_pushback(trailing: object) -> str | None:
-    """The server's wish in a failed call's trailing metadata (pairs of key and value)."""
+    """Return the server's pushback from a failed call's trailing metadata (pairs of key and value)."""
     for key, value in cast("Iterable[tuple[str, str | bytes]]", trailing or ()):
         if key == PUSHBACK_KEY:
             return value if isinstance(value, str) else value.decode("ascii", "replace")

@@ -1,4 +1,4 @@
-"""Which schema the caller's dense values follow, per checkpoint."""
+"""The schema of the caller's dense values, per checkpoint."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Schemas:
         return self._in_use.get(checkpoint)
 
     def first(self, described: CheckpointInfo) -> SchemaInUse:
-        """Use a description's schema unless another thread was faster."""
+        """Use a description's schema unless one is in use already."""
         with self._lock:
             return self._in_use.setdefault(
                 described.checkpoint, SchemaInUse(described.fingerprint, described.feature_names)
             )
 
     def use(self, checkpoint: str, schema: SchemaInUse) -> None:
-        """Use a schema from now on: the caller says that its values follow it."""
+        """Use the schema that the caller names from now on."""
         with self._lock:
             self._in_use[checkpoint] = schema
 
@@ -65,7 +65,7 @@ class Schemas:
 
 
 def describe_change(old: SchemaInUse, new: CheckpointInfo) -> str:
-    """What is different about the schema, in one line."""
+    """Return the difference of the schemas in one line."""
     text = f"the values follow schema {old.fingerprint:016x}, the server now serves {new.fingerprint:016x}"
     if old.names is None:
         return text

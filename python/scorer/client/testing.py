@@ -115,22 +115,22 @@ class FakeServer:
         self._server.start()
 
     def script(self, method: str, *faults: Fault) -> None:
-        """Answer the next requests to a method ("Score", ...) like this, one after the other."""
+        """Answer the next requests to a method, such as "Score", with these faults in order."""
         with self._lock:
             self._faults[method].extend(faults)
 
     def requests(self, method: str) -> list[Any]:
-        """The messages received so far."""
+        """Return the messages received so far."""
         with self._lock:
             return list(self._requests[method])
 
     def metadata(self, method: str) -> list[dict[str, str | bytes]]:
-        """The metadata received so far, beside `requests()`."""
+        """Return the metadata received so far, in the order of `requests()`."""
         with self._lock:
             return list(self._metadata[method])
 
     def close(self) -> None:
-        """Stop at once; running requests are cancelled."""
+        """Stop at once; requests in flight are cancelled."""
         with self._lock:
             waiting = [fault.until for faults in self._faults.values() for fault in faults if fault.until]
         for event in waiting:
@@ -139,7 +139,7 @@ class FakeServer:
         self._pool.shutdown()
 
     def __enter__(self) -> Self:
-        """The server runs since it was made."""
+        """Return the server, which runs since it was made."""
         return self
 
     def __exit__(
