@@ -109,7 +109,7 @@ def count(connection: Connection, cause: str) -> dict[str, int]:
     """Tables of a cause, by checkpoint."""
     r = t.recorded_tables.c
     query = select(r.checkpoint, func.count()).where(r.cause == cause).group_by(r.checkpoint)
-    return dict(connection.execute(query).tuples())
+    return {row.checkpoint: int(row[1]) for row in connection.execute(query)}
 
 
 def history(
