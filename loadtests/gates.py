@@ -20,7 +20,7 @@ from loadtests.figures import Figures
 from loadtests.runs import add_run_options, open_run
 from scorer.release.gates.defaults import SCORE
 from scorer.release.gates.evaluate import evaluate
-from scorer.release.gates.evidence import Evidence
+from scorer.release.gates.evidence import ShadowEvidence
 from scorer.release.gates.grammar import read_all
 from scorer.release.model import GateResult, GateSpec, Outcome
 from scorer.release.readout.canary import measure_canary
@@ -51,17 +51,17 @@ class Alarms:
         return 100 * self.failed / self.windows
 
 
-def judged(evidence: Evidence, specs: Sequence[GateSpec] = SCORE) -> tuple[GateResult, ...]:
+def judged(evidence: ShadowEvidence, specs: Sequence[GateSpec] = SCORE) -> tuple[GateResult, ...]:
     """The gates that decide."""
     return tuple(result for result in evaluate(specs, evidence) if not result.dry_run)
 
 
-def canary_judged(evidence: Evidence) -> tuple[GateResult, ...]:
+def canary_judged(evidence: ShadowEvidence) -> tuple[GateResult, ...]:
     """As a canary is judged, at every look."""
     return evaluate(_CANARY, evidence, repeated=True, measured_by=measure_canary)
 
 
-def by_thumb(evidence: Evidence) -> bool:
+def by_thumb(evidence: ShadowEvidence) -> bool:
     """Whether the rule of thumb sees a shift."""
     assert evidence.reference is not None
     own = evidence.shadow.score[evidence.shadow.scored]
@@ -72,8 +72,8 @@ def by_thumb(evidence: Evidence) -> bool:
 def alarms(
     rows: int,
     count: int,
-    make: Callable[[int, np.random.Generator, str], Evidence],
-    judge: Callable[[Evidence], Sequence[GateResult]] = judged,
+    make: Callable[[int, np.random.Generator, str], ShadowEvidence],
+    judge: Callable[[ShadowEvidence], Sequence[GateResult]] = judged,
     *,
     salt: int = 0,
 ) -> Alarms:
@@ -93,24 +93,24 @@ def alarms(
     return Alarms(count, failed, by_gate, passed, thumb)
 
 
-def usual(rows: int, random: np.random.Generator, shape: str) -> Evidence:
+def usual(rows: int, random: np.random.Generator, shape: str) -> ShadowEvidence:
     """The same bundle twice, times in bursts, well within the SLA."""
     times = windows.latencies(rows, random, bursts=True)
     return windows.same_bundle(rows, random, shape=shape, exec_us=times)
 
 
-def small_reference(rows: int, random: np.random.Generator, shape: str) -> Evidence:
+def small_reference(rows: int, random: np.random.Generator, shape: str) -> ShadowEvidence:
     """The same, and the bundle was validated on 500 rows only."""
     return windows.same_bundle(rows, random, shape=shape, reference_rows=500)
 
 
-def on_the_line(rows: int, random: np.random.Generator, shape: str) -> Evidence:
+def on_the_line(rows: int, random: np.random.Generator, shape: str) -> ShadowEvidence:
     """The same, and the p99 of execution is the SLA exactly: the hardest case for a gate on times."""
     times = windows.latencies(rows, random)
     return replace(windows.same_bundle(rows, random, shape=shape, exec_us=times), sla_us=_p99())
 
 
-def canary(rows: int, random: np.random.Generator, shape: str) -> Evidence:
+def canary(rows: int, random: np.random.Generator, shape: str) -> ShadowEvidence:
     """The same bundle on two lanes, each with requests of its own."""
     return windows.canary(rows, random, shape=shape)
 
@@ -139,7 +139,7 @@ _KNOWN: float | None = None
 # --- power ---
 
 
-def shifted(rows: int, random: np.random.Generator, size: float) -> Evidence:
+def shifted(rows: int, random: np.random.Generator, size: float) -> ShadowEvidence:
     """Scores that come out higher than at validation, by so many logits; bands are where they were."""
     live = windows.fraud_scores(rows, random)
     evidence = windows.same_bundle(rows, random)
@@ -148,20 +148,20 @@ def shifted(rows: int, random: np.random.Generator, size: float) -> Evidence:
     return replace(evidence, shadow=shadow, control=windows.twin(shadow, random))
 
 
-def slow(rows: int, random: np.random.Generator, size: float) -> Evidence:
+def slow(rows: int, random: np.random.Generator, size: float) -> ShadowEvidence:
     """The p99 of execution is so many times the SLA."""
     times = windows.latencies(rows, random) * (size * 5_000 / _p99())
     return windows.same_bundle(rows, random, exec_us=times)
 
 
-def broken(rows: int, random: np.random.Generator, size: float) -> Evidence:
+def broken(rows: int, random: np.random.Generator, size: float) -> ShadowEvidence:
     """A share of the scores is NaN."""
     evidence = windows.same_bundle(rows, random)
     score = np.where(random.random(rows) < size, np.nan, evidence.shadow.score)
     return replace(evidence, shadow=replace(evidence.shadow, score=score))
 
 
-def featureless(rows: int, random: np.random.Generator, size: float) -> Evidence:
+def featureless(rows: int, random: np.random.Generator, size: float) -> ShadowEvidence:
     """A share of the rows has another feature than live saw."""
     evidence = windows.same_bundle(rows, random)
     differs = (random.random(rows) < size).astype(np.int64)
@@ -177,7 +177,10 @@ POWER: Final = (
 
 
 def least_found(
-    rows: int, count: int, make: Callable[[int, np.random.Generator, float], Evidence], sizes: Sequence[float]
+    rows: int,
+    count: int,
+    make: Callable[[int, np.random.Generator, float], ShadowEvidence],
+    sizes: Sequence[float],
 ) -> float | None:
     """The least size from which on nine of ten windows fail; None: not even the largest."""
     found = None

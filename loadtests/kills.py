@@ -147,7 +147,7 @@ class Run:
     def _build(self) -> None:
         from scorer.registry import Registry
         from scorer.release.open import open_service
-        from scorer.release.settings import Settings
+        from scorer.release.settings import PlatformFile
 
         listen, control, pool_listen, pool_control, rest = self.ports
         directory, registry = self.directory, self.directory / "registry"
@@ -187,7 +187,7 @@ class Run:
             slots=SLOTS,
         )
         (directory / "platform.toml").write_text(text)
-        self.settings = Settings.load(directory / "platform.toml")
+        self.settings = PlatformFile.load(directory / "platform.toml")
         opened = open_service(self.settings)
         access = opened.service.access
         root = access.authenticate(access.bootstrap("admin")[1])

@@ -20,7 +20,7 @@ from locust import User, constant_throughput, events, task
 from locust.env import Environment
 from locust.exception import StopUser
 
-from scorer.client import Action, Client, ClientError, Score
+from scorer.client import Client, ClientError, Score, SelectedAction
 from scorer.loadtest.rows import generate_rows
 
 # Locust runs its users as greenlets; gRPC's core must yield to them instead of to threads.
@@ -77,7 +77,7 @@ class Shopper(User):
             answer = ask()
         except ClientError as failed:
             error = failed
-        by_fallback = isinstance(answer, Score | Action) and not answer.served.by_model
+        by_fallback = isinstance(answer, Score | SelectedAction) and not answer.served.by_model
         self.environment.events.request.fire(
             request_type="grpc",
             name=f"{name} (fallback)" if by_fallback else name,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from loadtests.ratesearch import Found, RateSearch, Window
 from scorer import bridge
-from scorer.loadtest.report import Progress, Report
+from scorer.loadtest.report import LoadProgress, Report
 
 # How often each rate is searched for, ours and peers' alike.
 SEARCHES: Final = 3
@@ -83,7 +83,7 @@ class Load:
         rate: float,
         seconds: float,
         *,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[LoadProgress], None] | None = None,
         **settings: Any,
     ) -> Report:
         """Send at a rate for some seconds; settings given here override the load's."""
@@ -113,7 +113,7 @@ class Load:
 
         def tell(text: str) -> None:
             if progress is not None:
-                progress(Progress.model_validate_json(text))
+                progress(LoadProgress.model_validate_json(text))
 
         payloads = [list(method.requests) for method in self.methods]
         return Report.model_validate_json(bridge.run_load(json.dumps(config), payloads, tell))

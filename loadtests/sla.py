@@ -28,7 +28,7 @@ from loadtests.peers.servers import Serving
 from loadtests.peers.subject import Subject, heavy, subject
 from loadtests.ratesearch import median_rate
 from scorer.loadtest import Report, make_settings, run_load_test
-from scorer.loadtest.report import Progress, StepReport, WindowReport
+from scorer.loadtest.report import LoadProgress, StepReport, WindowReport
 from scorer.loadtest.settings import case_file
 
 COMMAND: Final = "make bench ARGS=sla"
@@ -367,7 +367,7 @@ class Bench:
         serving: Serving,
         case: Path,
         *,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[LoadProgress], None] | None = None,
         **settings: Any,
     ) -> Report:
         load = case_file(case).load

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scorer.bundle.statistics import distribution
-from scorer.release.gates.evidence import Evidence, Observed
+from scorer.release.gates.evidence import Observed, ShadowEvidence
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 LABELS = ("", "approve", "review", "decline")
@@ -135,12 +135,12 @@ def same_bundle(
     reference_rows: int = 5_000,
     sla_us: float = 5_000,
     exec_us: Any = None,
-) -> Evidence:
+) -> ShadowEvidence:
     """A pair that is the same bundle twice, on the traffic that it was validated on."""
     live = fraud_scores(rows, random, shape=shape)
     shadow = observed(rows, random, live=live, exec_us=exec_us, full=False)
     reference = distribution(fraud_scores(reference_rows, random, shape=shape))
-    return Evidence(
+    return ShadowEvidence(
         kind="score",
         sla_us=sla_us,
         shadow=shadow,
@@ -151,11 +151,13 @@ def same_bundle(
     )
 
 
-def canary(rows: int, random: np.random.Generator, *, shape: str = "tied", shift: float = 0.0) -> Evidence:
+def canary(
+    rows: int, random: np.random.Generator, *, shape: str = "tied", shift: float = 0.0
+) -> ShadowEvidence:
     """A canary that gets as many requests as the lane before it, of the same kind."""
     own = observed(rows, random, live=fraud_scores(rows, random, shape=shape, shift=shift))
     before = observed(rows, random, live=fraud_scores(rows, random, shape=shape))
-    return Evidence(
+    return ShadowEvidence(
         kind="score",
         sla_us=5_000,
         shadow=own,

@@ -32,7 +32,7 @@ from scorer.release.changes import Draft  # noqa: E402
 from scorer.release.model import PLATFORM as OURSELVES  # noqa: E402
 from scorer.release.model import ChangeKind, ChangeState, Outcome, Role  # noqa: E402
 from scorer.release.open import PlatformServices, open_service  # noqa: E402
-from scorer.release.settings import Settings  # noqa: E402
+from scorer.release.settings import PlatformFile  # noqa: E402
 from scorer.v1 import scoring_pb2 as pb  # noqa: E402
 from scorer.v1.scoring_pb2_grpc import ScoringServiceStub  # noqa: E402
 from scorer.web.app import create_app  # noqa: E402
@@ -280,7 +280,7 @@ def main() -> None:
             registry.push(directory / name)
         server = stack.enter_context(start_server(directory, settings(SERVER)))
         stack.enter_context(traffic(server))
-        platform = open_service(Settings.parse(PLATFORM.format(control=server.control), base=directory))
+        platform = open_service(PlatformFile.parse(PLATFORM.format(control=server.control), base=directory))
         stack.callback(platform.close)
         platform.start()
         wait_until(lambda: platform.service.checkpoints.view(OURSELVES, "fraud.checkout").recorded, "lanes")

@@ -20,9 +20,9 @@ from scorer.learn.oracle import OracleTask
 from scorer.learn.overlay import (
     Delays,
     Design,
+    OutcomeStream,
     OverlayLearner,
     OverlaySettings,
-    Stream,
     adjusted,
     catch_up,
 )
@@ -98,7 +98,7 @@ class Learner:
         self._catalogue = actions_of(task)
         self._trained: Trained | None = None
         self._policy: Policy | None = None
-        self._stream: Stream | None = None
+        self._stream: OutcomeStream | None = None
         self.overlay: OverlayLearner | None = None
 
     @property
@@ -173,7 +173,7 @@ class Learner:
             window_hours=plan.window_hours,
             quantile=plan.quantile,
         )
-        self._stream, self.overlay = Stream(design, delays), OverlayLearner(design, plan)
+        self._stream, self.overlay = OutcomeStream(design, delays), OverlayLearner(design, plan)
         if self.plan.carries:
             self._stream.push(whole, self._unlearned(known))
             catch_up(self._stream, self.overlay, now_ms)

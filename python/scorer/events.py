@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import orjson
 
 
-class Stream(Protocol):
+class EventStream(Protocol):
     """Where lines go."""
 
     def write(self, data: bytes, /) -> object:
@@ -38,8 +38,8 @@ class EventLog:
         now: Seconds since the Unix epoch.
     """
 
-    def __init__(self, stream: Stream | None = None, now: Callable[[], float] = time.time) -> None:
-        self._stream: Stream = stream or sys.stderr.buffer
+    def __init__(self, stream: EventStream | None = None, now: Callable[[], float] = time.time) -> None:
+        self._stream: EventStream = stream or sys.stderr.buffer
         self._now = now
         self._lock = threading.Lock()
         self._pending: Callable[[], Sequence[str]] = tuple

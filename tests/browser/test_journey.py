@@ -20,7 +20,7 @@ from waiting import wait_until
 from scorer.registry import Registry
 from scorer.release.model import Role
 from scorer.release.open import PlatformServices, open_service
-from scorer.release.settings import Settings
+from scorer.release.settings import PlatformFile
 from scorer.v1 import scoring_pb2 as pb
 from scorer.v1.scoring_pb2_grpc import ScoringServiceStub
 from scorer.web.app import create_app
@@ -63,7 +63,7 @@ def server(
 
 @pytest.fixture(scope="module")
 def platform(server: RunningServer) -> Iterator[PlatformServices]:
-    made = open_service(Settings.parse(PLATFORM.format(control=server.control), base=server.directory))
+    made = open_service(PlatformFile.parse(PLATFORM.format(control=server.control), base=server.directory))
     made.start()
     yield made
     made.close()

@@ -11,7 +11,7 @@ from bundles import FEATURES, rows
 from servers import ACTION, RunningServer, scorer_here, settings, start_server
 
 from scorer import Client
-from scorer.learn.ab.plan import Plan
+from scorer.learn.ab.plan import AbPlan
 from scorer.registry import Registry
 
 World = tuple[Path, str, str]
@@ -91,7 +91,7 @@ def test_harm_sets_the_lanes_back(world: World) -> None:
         table = server.status()["lane_table"]
         assert ab(server, world, "watch", "--once", *sources) == ended, "it ends once"
         assert server.status()["lane_table"] == table
-        assert Plan.read(directory / "comparison").control.bundle == control
+        assert AbPlan.read(directory / "comparison").control.bundle == control
 
 
 def test_no_harm_goes_on_until_it_is_stopped(world: World) -> None:

@@ -24,7 +24,7 @@ from scorer.release.changes import ChangeDetail, Draft
 from scorer.release.errors import PlatformError
 from scorer.release.model import Actor, ChangeKind, ChangeState, Outcome, Role
 from scorer.release.open import PlatformServices, open_service
-from scorer.release.settings import Settings
+from scorer.release.settings import PlatformFile
 
 CHECKPOINT = "fraud.checkout"
 # What the overflowing model cannot stand: no training row is both.
@@ -126,7 +126,7 @@ class Shop:
     """A server with payments, the platform beside it, a data scientist and somebody who approves."""
 
     def __init__(self, server: RunningServer, *, p99_ms: float) -> None:
-        self.settings = Settings.parse(
+        self.settings = PlatformFile.parse(
             f"""
             [platform]
             database = "platform-{p99_ms:g}.sqlite"

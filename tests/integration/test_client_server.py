@@ -20,15 +20,15 @@ from scorer.client import (
     CheckpointNotFoundError,
     Client,
     ClientError,
-    ConflictError,
     Health,
+    IdConflictError,
     InvalidRequestError,
     PreconditionError,
     SchemaChangedError,
     ScoreFallback,
     UnavailableError,
 )
-from scorer.loadtest import Outcome, judge, make_settings, run_load_test
+from scorer.loadtest import LoadOutcome, judge, make_settings, run_load_test
 from scorer.registry import Registry
 
 PATIENT = 20.0
@@ -96,7 +96,7 @@ def test_an_action_and_its_retry(client: Client) -> None:
     assert "|".join(f"{key}={value}" for key, value in sorted(first.factors.items())) == first.action
     again = client.select_action("action.authorise", row, include_pmf=True, request_id=first.request_id)
     assert (again.action, again.propensity, again.replayed) == (first.action, first.propensity, True)
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(IdConflictError) as caught:
         client.select_action("action.authorise", row | {"amount": 1.0}, request_id=first.request_id)
     assert caught.value.code == "ALREADY_EXISTS"
 
@@ -115,7 +115,7 @@ def test_outcomes(client: Client) -> None:
     first = client.report_outcome(*report)
     assert (first.duplicate, first.decision_known) == (False, True)
     assert client.report_outcome(*report).duplicate
-    with pytest.raises(ConflictError):
+    with pytest.raises(IdConflictError):
         client.report_outcome(*report[:3], 0.0)
     assert not client.report_outcome(*report[:3], 0.0, revision=1).duplicate
 
@@ -209,7 +209,7 @@ def test_a_load_of_everything_is_answered_by_the_models(
     assert report.requests == report.answered == 200
     assert {method.name for method in report.methods} == {"noop", "score", "select_action", "batch"}
     assert plan.sla_ms == 1000.0
-    assert judge(report, 60_000.0, 60_000.0).outcome is Outcome.PASS
+    assert judge(report, 60_000.0, 60_000.0).outcome is LoadOutcome.PASS
 
 
 def test_the_client_answers_when_the_server_is_gone(directory: Path, tmp_path: Path) -> None:

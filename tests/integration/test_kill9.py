@@ -11,7 +11,7 @@ from bundles import ACTIONS
 from servers import scorer, start_server
 from waiting import wait_until
 
-from scorer.client import Action, Client, ClientError, RetryPolicy
+from scorer.client import Client, ClientError, RetryPolicy, SelectedAction
 from scorer.log import LogReader
 from scorer.registry import Registry
 from scorer.v1 import log_pb2
@@ -25,7 +25,7 @@ CALLERS = 3
 class Ledger:
     """What the callers were told, and nothing else."""
 
-    actions: dict[str, Action] = field(default_factory=dict)
+    actions: dict[str, SelectedAction] = field(default_factory=dict)
     outcomes: dict[str, float] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     unexpected: list[str] = field(default_factory=list)

@@ -24,7 +24,7 @@ from scorer.release.fleet import Member
 from scorer.release.lanes import recorded
 from scorer.release.model import ChangeKind, ChangeState, Role
 from scorer.release.open import PlatformServices, open_service
-from scorer.release.settings import Settings
+from scorer.release.settings import PlatformFile
 from scorer.sdk import PlatformClient
 from scorer.web.app import create_app
 
@@ -52,7 +52,7 @@ class Loop:
         self.fleet = FakeFleet(
             [Member("live-1", "")], checkpoints={POINT: "action"}, answer={POINT: self.first}
         )
-        settings = Settings.parse(PLATFORM, base=base)
+        settings = PlatformFile.parse(PLATFORM, base=base)
         self.platform: PlatformServices = open_service(settings, fleet=self.fleet, now=lambda: self.now)
         service = self.platform.service
         _, self.admin_token = service.access.bootstrap("admin")

@@ -56,7 +56,7 @@ from scorer.release.model import (
 )
 from scorer.release.notify import Notifications
 from scorer.release.permissions import Permissions
-from scorer.release.settings import Settings
+from scorer.release.settings import PlatformFile
 from scorer.release.store import Store
 from scorer.release.store import tables as t
 
@@ -256,7 +256,7 @@ class World:
             "sample": 0.5,
             "stages": ({"share": 0.1, "minutes": 5.0}, {"share": 0.5, "minutes": 5.0}),
         }
-        self.settings = Settings.model_validate(
+        self.settings = PlatformFile.model_validate(
             {
                 "checkpoints": {
                     CHECKPOINT: {"alias": "fraud-checkout@live", **usual, **checkpoint},

@@ -21,7 +21,7 @@ from readouts import synthetic_readout
 from scorer.release.access import Access
 from scorer.release.answers import BundleDetail, BundleInfo, Channel, CheckpointView, Delivery, MemberView
 from scorer.release.audit import Audit
-from scorer.release.calendar import Calendar, Page
+from scorer.release.calendar import Calendar, CalendarPage
 from scorer.release.changes import ChangeDetail, Draft, Step
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
 from scorer.release.model import (
@@ -39,7 +39,7 @@ from scorer.release.model import (
 )
 from scorer.release.permissions import Permissions
 from scorer.release.service import Service
-from scorer.release.settings import Settings
+from scorer.release.settings import PlatformFile
 from scorer.release.store import Store, utcnow
 
 LIVE, NEXT, OTHER = (f"sha256:{letter * 4}{'0123456789ab' * 4}" for letter in ("3f9c", "a71e", "c04d"))
@@ -63,7 +63,7 @@ VERSIONS = {LIVE: "fraud-checkout", NEXT: "fraud-checkout", OTHER: "action-autho
 class DemoPlatform:
     """As `scorer.release.open.PlatformServices`."""
 
-    settings: Settings
+    settings: PlatformFile
     store: Store
     service: Service
     leads: bool = True
@@ -77,7 +77,7 @@ def demo_platform(
     directory: Path, *, now: Callable[[], datetime] = utcnow, toml: str = SETTINGS
 ) -> tuple[DemoPlatform, dict[str, str]]:
     """Opens one below a directory; `now` is the clock of sessions and tokens."""
-    settings = Settings.parse(toml, base=directory)
+    settings = PlatformFile.parse(toml, base=directory)
     store = Store(settings.platform.database)
     audit = Audit(store)
     access = Access(store, audit, now=now)
@@ -146,7 +146,9 @@ class DemoCalendar(Calendar):
             for number, (user, kind, hours, length, checkpoint, slot) in enumerate(planned, 21)
         ]
 
-    def page(self, actor: Actor, start: datetime, end: datetime, *, checkpoint: str | None = None) -> Page:
+    def page(
+        self, actor: Actor, start: datetime, end: datetime, *, checkpoint: str | None = None
+    ) -> CalendarPage:
         found = super().page(actor, start, end, checkpoint=checkpoint)
         inside = [one for one in self.bookings if one.start < end and one.end > start]
         return replace(found, bookings=tuple(one for one in inside if checkpoint in (None, one.checkpoint)))

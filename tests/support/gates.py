@@ -9,10 +9,10 @@ import numpy as np
 
 from scorer.bundle import Action, Feature
 from scorer.learn.experience import Experience, State
-from scorer.learn.gate.estimate import Evidence
+from scorer.learn.gate.estimate import PolicyComparison
 from scorer.learn.gate.judge import weigh
 from scorer.learn.gate.settings import GateSettings
-from scorer.learn.gate.verdict import Judged, Verdict
+from scorer.learn.gate.verdict import JudgedBundle, Verdict
 from scorer.learn.guardrails.settings import GuardrailSettings
 
 COUNTRIES = ("NL", "DE", "FR", "ES")
@@ -86,10 +86,10 @@ def _logging(settled: Experience) -> Any:
     return pmf
 
 
-def judged(name: str, learned_until_ms: int | None = START_MS - 1) -> Judged:
+def judged(name: str, learned_until_ms: int | None = START_MS - 1) -> JudgedBundle:
     """A bundle that learned before the log began."""
     digest = f"sha256:{name}"
-    return Judged(name="pay", digest=digest, content=digest, learned_until_ms=learned_until_ms)
+    return JudgedBundle(name="pay", digest=digest, content=digest, learned_until_ms=learned_until_ms)
 
 
 def weighed(
@@ -100,7 +100,7 @@ def weighed(
     live: Any = None,
     wrong: Any = 0.0,
     guardrails: GuardrailSettings | None = None,
-    one: Judged | None = None,
+    one: JudgedBundle | None = None,
     findings: Any = (),
     **gate: Any,
 ) -> Verdict:
@@ -109,7 +109,7 @@ def weighed(
     country = settled.context[:, 0].astype(int)
     oracle = np.clip(truth[country] + wrong, 0, 1)
     n = len(settled)
-    found = Evidence(
+    found = PolicyComparison(
         logged,
         settled,
         np.broadcast_to(np.asarray(candidate, dtype=np.float64), (n, K)),

@@ -17,7 +17,7 @@ from scorer.release.access import Access
 from scorer.release.fleet import Member
 from scorer.release.model import Actor, ChangeKind, ChangeRequest, ChangeState, GateSpec
 from scorer.release.readout import Readouts
-from scorer.release.settings import Settings
+from scorer.release.settings import PlatformFile
 from scorer.release.store import Store, micros
 from scorer.release.store import tables as t
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord, OutcomeRecord
@@ -68,7 +68,7 @@ class World:
     def __post_init__(self) -> None:
         self.logs = {name: Log(self.root / "logs" / name) for name in self.servers}
         self.bundles = {"live": Bundle.load(self.live), "own": Bundle.load(self.own)}
-        self.settings = Settings.model_validate(
+        self.settings = PlatformFile.model_validate(
             {
                 "platform": {"data_dir": str(self.root / "data"), "registry": str(self.root / "registry")},
                 "checkpoints": {self.checkpoint: {"alias": "fraud@live", "p99_ms": 5.0}},

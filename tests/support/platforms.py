@@ -28,7 +28,7 @@ from scorer.release.archive import pack
 from scorer.release.fleet import Member
 from scorer.release.model import Actor, Role
 from scorer.release.open import PlatformServices, open_service
-from scorer.release.settings import Settings
+from scorer.release.settings import PlatformFile
 
 CHECKPOINTS = {"fraud.checkout": "score", "action.authorise": "action"}
 SETTINGS = """
@@ -79,7 +79,7 @@ class World:
     ) -> None:
         self.directory = directory
         self.bundles = bundles
-        self.settings = Settings.parse(settings.format(database=database), base=directory)
+        self.settings = PlatformFile.parse(settings.format(database=database), base=directory)
         registry = Registry(self.settings.platform.registry)
         self.live = registry.push(bundles["score-1"])
         registry.alias("fraud-checkout", "live", self.live)

@@ -12,14 +12,14 @@ from scorer.bundle.statistics import distribution
 from scorer.release.answers import Readout
 from scorer.release.gates.defaults import default_gates
 from scorer.release.gates.evaluate import evaluate
-from scorer.release.gates.evidence import Counter, Evidence, Flip, Observed, empty
+from scorer.release.gates.evidence import Counter, Flip, Observed, ShadowEvidence, empty
 from scorer.release.model import GateSpec, Outcome
-from scorer.release.readout.build import About, build
+from scorer.release.readout.build import ReportSubject, build
 
 ACTIONS = ("", "frictionless|none", "frictionless|tra", "challenge|none", "challenge|low", "skip|tra")
 
 
-def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> Evidence:
+def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> ShadowEvidence:
     """A next version: other scores, much the same decisions, a little slower; a few drops."""
     random = np.random.default_rng(seed)
     live = fraud_scores(rows, random)
@@ -29,7 +29,7 @@ def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> Evid
         rows, random, live=live, own=own, exec_us=latencies(rows, random, median=390), minutes=minutes
     )
     past = 1 / (1 + np.exp(-np.round((np.log(live / (1 - live)) + random.normal(0, 0.12, rows)) * 12) / 12))
-    return Evidence(
+    return ShadowEvidence(
         kind="score",
         sla_us=5_000,
         shadow=shadow,
@@ -42,7 +42,7 @@ def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> Evid
     )
 
 
-def actions(rows: int = 8_000, seed: int = 9) -> Evidence:
+def actions(rows: int = 8_000, seed: int = 9) -> ShadowEvidence:
     """An action bundle beside another one on the same contexts."""
     random = np.random.default_rng(seed)
     shadow = observed(rows, random)
@@ -70,7 +70,7 @@ def actions(rows: int = 8_000, seed: int = 9) -> Evidence:
         names={**shadow.names, "label": list(ACTIONS)},
     )
     paid = (random.random(rows) < shadow.live_score).astype(np.float64)
-    return Evidence(
+    return ShadowEvidence(
         kind="action",
         sla_us=8_000,
         shadow=shadow,
@@ -141,10 +141,10 @@ def synthetic_readout(
 ) -> Readout:
     """A report such as pages draw; `kind` is "score", "action" or "nothing" (no observation yet)."""
     if kind == "nothing":
-        evidence = Evidence(kind="score", sla_us=5_000, shadow=empty(), control=empty())
+        evidence = ShadowEvidence(kind="score", sla_us=5_000, shadow=empty(), control=empty())
     else:
         evidence = actions(rows, seed) if kind == "action" else retrained(rows, seed)
-    about = About(
+    about = ReportSubject(
         change,
         "action.authorise" if kind == "action" else "fraud.checkout",
         "sha256:" + "ab" * 32,

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from scorer.client import ClientError, InvalidRequestError, RetryPolicy, UnavailableError
-from scorer.client.core import Core, Settings
+from scorer.client.core import ClientSettings, Core
 from scorer.client.flow import Failure, Send, Sleep
 from scorer.client.retry import RetryBudget, parse_pushback
 from scorer.v1 import scoring_pb2 as pb
@@ -21,7 +21,7 @@ class Bench:
     def __init__(self, *, timeout=0.25, retry=None, dice=0.5):
         self.now = 100.0
         self.dice = dice
-        settings = Settings(
+        settings = ClientSettings(
             timeout=timeout, retry=retry or RetryPolicy(), fallback={}, max_message_bytes=1 << 20
         )
         self.core = Core(settings, clock=lambda: self.now, random=lambda: self.dice)

@@ -10,7 +10,7 @@ from scorer.learn.errors import DataError
 from scorer.learn.experience import State
 from scorer.learn.gate.estimate import mature_window
 from scorer.learn.gate.judge import learned_until
-from scorer.learn.guardrails.audit import Finding
+from scorer.learn.guardrails.audit import GuardrailFinding
 from scorer.learn.guardrails.settings import CapSettings, GuardrailSettings
 from scorer.stats.sequences import anytime_mean
 
@@ -231,7 +231,7 @@ def test_a_candidate_must_say_until_when_it_learned():
 
 def test_broken_promises_in_the_log_block():
     truth = world(0.15)
-    found = [Finding("the pmf does not sum to 1", 3, "d17")]
+    found = [GuardrailFinding("the pmf does not sum to 1", 3, "d17")]
     verdict = weighed(log(truth, n=8_000, seed=1), TO_B, truth, findings=found)
     assert verdict.evidence.decision == "wait"
     assert verdict.evidence.reasons == ("the pmf does not sum to 1 (3 decisions, first d17)",)

@@ -12,7 +12,7 @@ from loadtests import gates as calibration
 from loadtests import windows
 from scorer.release.gates.defaults import ACTION, SCORE
 from scorer.release.gates.evaluate import evaluate
-from scorer.release.gates.evidence import Counter, Evidence, Observed
+from scorer.release.gates.evidence import Counter, Observed, ShadowEvidence
 from scorer.release.gates.interim import between, prefixes
 from scorer.release.gates.measured import Measured
 from scorer.release.model import GateResult, GateSpec, Outcome
@@ -25,15 +25,15 @@ def random(seed: int = 1) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def judged(evidence: Evidence, *specs: GateSpec) -> dict[str, GateResult]:
+def judged(evidence: ShadowEvidence, *specs: GateSpec) -> dict[str, GateResult]:
     return {result.metric: result for result in evaluate(specs or SCORE, evidence)}
 
 
-def blocking(evidence: Evidence) -> dict[str, Outcome]:
+def blocking(evidence: ShadowEvidence) -> dict[str, Outcome]:
     return {name: result.outcome for name, result in judged(evidence).items() if result.blocks}
 
 
-def changed(evidence: Evidence, change: Callable[[Observed], Observed]) -> Evidence:
+def changed(evidence: ShadowEvidence, change: Callable[[Observed], Observed]) -> ShadowEvidence:
     return replace(evidence, shadow=change(evidence.shadow))
 
 
@@ -312,7 +312,7 @@ def test_looks_share_the_alarms_of_their_gate() -> None:
         asked.append(confidence)
         return 0.0, 1.0
 
-    def measured(name: str, evidence: Evidence, against: str, minus: bool) -> Measured:
+    def measured(name: str, evidence: ShadowEvidence, against: str, minus: bool) -> Measured:
         return Measured(0.5, len(evidence.shadow), bounds)
 
     specs = [GateSpec("exec_p99_us", "<= 0.5 us upper95"), GateSpec("flip_rate", "<= 0.5 upper95")]
@@ -334,7 +334,7 @@ def test_a_look_that_failed_stays_failed() -> None:
 
 
 def test_a_shifted_canary_is_caught_and_its_twin_is_not() -> None:
-    def failed(evidence: Evidence) -> set[str]:
+    def failed(evidence: ShadowEvidence) -> set[str]:
         return {one.metric for one in calibration.canary_judged(evidence) if one.outcome is FAIL}
 
     assert failed(windows.canary(5_000, random(3), shift=1.0)) >= {"score_psi", "score_psi_live"}

@@ -17,13 +17,13 @@ from scorer.release.errors import InvalidError
 from scorer.release.gates import default_gates, read, read_all
 from scorer.release.gates.names import METRICS
 from scorer.release.model import GateSpec
-from scorer.release.settings import Settings
+from scorer.release.settings import PlatformFile
 
 
 def parse(entries: Sequence[Mapping[str, object]]) -> tuple[GateSpec, ...]:
     """The gates of a settings file with these tables."""
     text = f'[checkpoints."fraud.checkout"]\nalias = "fraud@live"\ngates = {toml(entries)}\n'
-    return Settings.parse(text).checkpoints["fraud.checkout"].gates
+    return PlatformFile.parse(text).checkpoints["fraud.checkout"].gates
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scorer.learn.ab.plan import Arm, Plan
+from scorer.learn.ab.plan import AbPlan, Arm
 from scorer.learn.ab.readout import read
 from scorer.learn.ab.scores import differences
 from scorer.learn.ab.settings import AbSettings
@@ -22,8 +22,8 @@ CONTROL, VARIANT = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 START = 1_790_000_000_000
 
 
-def plan(share: float = 0.5, **settings: Any) -> Plan:
-    return Plan(
+def plan(share: float = 0.5, **settings: Any) -> AbPlan:
+    return AbPlan(
         checkpoint="action.authorise",
         arms=(
             Arm(lane="control", bundle=CONTROL, share=1 - share),
@@ -226,18 +226,18 @@ def test_nothing_of_the_comparison(sample: Experience) -> None:
     assert empty.differences[0].verdict == "too early"
 
 
-def replace_start(made: Plan, started_ms: int) -> Plan:
+def replace_start(made: AbPlan, started_ms: int) -> AbPlan:
     return made.model_copy(update={"started_ms": started_ms})
 
 
 def test_a_plan_is_written_once(tmp_path: Path) -> None:
     made = plan()
     made.write(tmp_path)
-    assert Plan.read(tmp_path) == made
+    assert AbPlan.read(tmp_path) == made
     with pytest.raises(DataError, match="planned once"):
         made.write(tmp_path)
     (tmp_path / "plan.json").write_text(made.model_dump_json().replace('"new"', '"control"'))
     with pytest.raises(DataError, match="two arms have the same lane"):
-        Plan.read(tmp_path)
+        AbPlan.read(tmp_path)
     with pytest.raises(DataError, match="ab start"):
-        Plan.read(tmp_path / "none")
+        AbPlan.read(tmp_path / "none")

@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from scorer.loadtest import Outcome, Report, Summary, judge
+from scorer.loadtest import LatencySummary, LoadOutcome, Report, judge
 from scorer.loadtest.search import find_rate
 from scorer.loadtest.verdict import most_misses_that_prove
 
 
 def summary(**values):
     zero = {"count": 0, "min": 0, "mean": 0.0, "p50": 0, "p90": 0, "p99": 0, "p999": 0, "max": 0}
-    return Summary(**(zero | values))
+    return LatencySummary(**(zero | values))
 
 
 def report(windows, *, errors=None, fallbacks=None, lag_p99_us=50, interrupted=False):
@@ -53,7 +53,7 @@ def report(windows, *, errors=None, fallbacks=None, lag_p99_us=50, interrupted=F
 
 def test_a_promise_kept_everywhere():
     verdict = judge(report([(1000, 10)] * 60), 10.0)
-    assert (verdict.outcome, verdict.reasons, verdict.outcome.exit_code) == (Outcome.PASS, (), 0)
+    assert (verdict.outcome, verdict.reasons, verdict.outcome.exit_code) == (LoadOutcome.PASS, (), 0)
     assert (verdict.met_share, verdict.windows_met, verdict.windows) == (0.99, 60, 60)
     # 600 misses of 60,000 are exactly 1 %: kept in this run, but no proof that it is kept in general.
     assert not verdict.proven
@@ -62,29 +62,29 @@ def test_a_promise_kept_everywhere():
 
 def test_one_bad_window_of_sixty_is_forgiven_and_two_are_not():
     one = judge(report([(1000, 0)] * 59 + [(1000, 11)]), 10.0)
-    assert (one.outcome, one.windows_met) == (Outcome.PASS, 59)
+    assert (one.outcome, one.windows_met) == (LoadOutcome.PASS, 59)
     two = judge(report([(1000, 0)] * 58 + [(1000, 11)] * 2), 10.0)
-    assert (two.outcome, two.outcome.exit_code) == (Outcome.FAIL, 1)
+    assert (two.outcome, two.outcome.exit_code) == (LoadOutcome.FAIL, 1)
     assert two.reasons == ("2 of 60 windows missed, more than 1 in 60",)
     # A short run has no window to spare.
-    assert judge(report([(1000, 0)] * 9 + [(1000, 11)]), 10.0).outcome is Outcome.FAIL
+    assert judge(report([(1000, 0)] * 9 + [(1000, 11)]), 10.0).outcome is LoadOutcome.FAIL
 
 
 def test_the_whole_counts_even_if_most_windows_are_well():
     verdict = judge(report([(1000, 0)] * 119 + [(1000, 1000), (1000, 1000)]), 10.0)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is LoadOutcome.FAIL
     assert verdict.reasons[0] == "1.65% of the requests missed, more than 1 % (2000 later than 10 ms)"
 
 
 def test_an_error_is_a_miss_however_fast_it_came():
     verdict = judge(report([(100, 5)] * 10, errors={"RESOURCE_EXHAUSTED": 40, "overflow": 10}), 10.0)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is LoadOutcome.FAIL
     assert "(50 not answered)" in verdict.reasons[0]
 
 
 def test_a_fallback_in_time_meets_the_promise_but_shows():
     verdict = judge(report([(1000, 0)] * 2, fallbacks={"deadline": 500}), 10.0)
-    assert (verdict.outcome, verdict.fallback_share) == (Outcome.PASS, 0.25)
+    assert (verdict.outcome, verdict.fallback_share) == (LoadOutcome.PASS, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -100,19 +100,19 @@ def test_a_fallback_in_time_meets_the_promise_but_shows():
 )
 def test_a_generator_that_lags_says_nothing(lag_us, sla_ms, limit, invalid):
     verdict = judge(report([(1000, 0)], lag_p99_us=lag_us), sla_ms, limit)
-    assert (verdict.outcome is Outcome.INVALID) == invalid
+    assert (verdict.outcome is LoadOutcome.INVALID) == invalid
     if invalid:
         assert verdict.outcome.exit_code == 2
         assert "the generator sent its p99 request" in verdict.reasons[0]
 
 
 def test_no_verdict_without_requests_after_an_interruption_or_without_a_promise():
-    assert judge(report([]), 10.0).outcome is Outcome.INVALID
-    assert judge(report([(1000, 0)], interrupted=True), 10.0).outcome is Outcome.INVALID
+    assert judge(report([]), 10.0).outcome is LoadOutcome.INVALID
+    assert judge(report([(1000, 0)], interrupted=True), 10.0).outcome is LoadOutcome.INVALID
     free = judge(report([(1000, 0)]), None)
-    assert (free.outcome, free.outcome.exit_code) == (Outcome.UNJUDGED, 0)
+    assert (free.outcome, free.outcome.exit_code) == (LoadOutcome.UNJUDGED, 0)
     failing = judge(report([(1000, 1000)], errors={"UNAVAILABLE": 1000}), None)
-    assert (failing.outcome, failing.outcome.exit_code) == (Outcome.FAIL, 1)
+    assert (failing.outcome, failing.outcome.exit_code) == (LoadOutcome.FAIL, 1)
 
 
 @pytest.mark.parametrize("requests", [100, 458, 459, 1000, 5000])

@@ -16,7 +16,7 @@ from fakes import fake_manifest
 
 from scorer.errors import BundleError, InvalidReferenceError, RegistryUnavailableError
 from scorer.registry.mlflow import artifacts
-from scorer.registry.mlflow.rest import RefusedError, Rest, check_url
+from scorer.registry.mlflow.rest import MlflowRefusedError, Rest, check_url
 
 Say = Callable[[socket.socket], None]
 
@@ -104,7 +104,7 @@ def test_nobody_there() -> None:
 
 def test_a_refusal_keeps_its_code() -> None:
     body = json.dumps({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no\nsuch"}).encode()
-    with answering(sends(body, status="404 Not Found")) as url, pytest.raises(RefusedError) as caught:
+    with answering(sends(body, status="404 Not Found")) as url, pytest.raises(MlflowRefusedError) as caught:
         Rest(url, environment={}).get("/x")
     assert caught.value.code == "RESOURCE_DOES_NOT_EXIST"
     assert str(caught.value).endswith("refuses: no such")

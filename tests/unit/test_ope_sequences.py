@@ -10,7 +10,7 @@ from scipy import stats
 
 from loadtests.learning.designs import design, sample
 from scorer.learn import ope
-from scorer.learn.ope.moments import Design, moments
+from scorer.learn.ope.moments import PseudoOutcomeDesign, moments
 from scorer.stats.means import student
 
 
@@ -51,9 +51,12 @@ def test_moments_are_those_of_enumeration():
     n, k = 3, 4
     logging, model = rng.dirichlet(np.ones(k), n), rng.random((n, k))
     weight, control, direct = rng.normal(1, 2, (n, k)), rng.random((n, k)), rng.random(n)
-    given_ = Design(logging, model, weight, weight * (model - control), direct)
+    given_ = PseudoOutcomeDesign(logging, model, weight, weight * (model - control), direct)
     found = moments(
-        lambda rows: Design(logging[rows], model[rows], weight[rows], given_.drift[rows], direct[rows]), n
+        lambda rows: PseudoOutcomeDesign(
+            logging[rows], model[rows], weight[rows], given_.drift[rows], direct[rows]
+        ),
+        n,
     )
     values, chances = [], []
     for row in range(n):

@@ -8,13 +8,13 @@ import pytest
 
 from scorer.config.problems import InvalidSettingsError
 from scorer.release.model import GateSpec, Stage
-from scorer.release.settings import Settings, example
+from scorer.release.settings import PlatformFile, example
 
 MINIMAL = '[checkpoints."fraud.checkout"]\nalias = "fraud-checkout@live"\n'
 
 
-def parse(text: str, **environment: str) -> Settings:
-    return Settings.parse(text, base=Path("/etc/scorer"), environment=environment)
+def parse(text: str, **environment: str) -> PlatformFile:
+    return PlatformFile.parse(text, base=Path("/etc/scorer"), environment=environment)
 
 
 def refusal(text: str, **environment: str) -> str:
@@ -52,7 +52,7 @@ def test_paths_start_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     file = tmp_path / "conf" / "platform.toml"
     file.write_text('[[fleet]]\nname = "a"\ncontrol = "127.0.0.1:1"\nlog = "../log"\n' + MINIMAL)
-    settings = Settings.load(file)
+    settings = PlatformFile.load(file)
     assert settings.platform.database == f"sqlite:///{tmp_path}/conf/platform.sqlite"
     assert settings.platform.data_dir == tmp_path / "conf" / "platform"
     assert settings.platform.registry == str(tmp_path / "conf" / "registry")
@@ -153,4 +153,4 @@ def test_every_mistake_is_said_at_once() -> None:
 
 def test_a_missing_file_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettingsError, match="scorer platform config"):
-        Settings.load(tmp_path / "platform.toml")
+        PlatformFile.load(tmp_path / "platform.toml")

@@ -14,7 +14,7 @@ from scipy import stats
 from loadtests import windows
 from scorer.bundle.statistics import distribution
 from scorer.release.answers import Figure
-from scorer.release.gates.evidence import Counter, Evidence, empty
+from scorer.release.gates.evidence import Counter, ShadowEvidence, empty
 from scorer.release.readout import build
 from scorer.release.readout.figures import choices, coverage, scores, times
 from scorer.release.readout.style import log_axis, steps
@@ -26,7 +26,7 @@ def rows(figure: Figure, **where: Any) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def evidence() -> Evidence:
+def evidence() -> ShadowEvidence:
     return retrained(12_000)
 
 
@@ -54,7 +54,7 @@ def test_plotly_itself_takes_them() -> None:
             assert graph.Figure(figure.plotly).data or not figure.rows
 
 
-def test_execution_over_time_is_numpys_quantiles_by_bucket(evidence: Evidence) -> None:
+def test_execution_over_time_is_numpys_quantiles_by_bucket(evidence: ShadowEvidence) -> None:
     figure = times.execution(evidence)
     found = rows(figure, side="shadow")
     assert sum(row["rows"] for row in found) == 12_000
@@ -74,20 +74,20 @@ def test_execution_over_time_is_numpys_quantiles_by_bucket(evidence: Evidence) -
     assert not {"live p99.9", "this bundle p99.9"} & shown
 
 
-def test_errors_have_no_execution(evidence: Evidence) -> None:
+def test_errors_have_no_execution(evidence: ShadowEvidence) -> None:
     broken = replace(evidence.shadow, error=np.ones(12_000, np.int64), exec_us=np.full(12_000, 1e9))
     figure = times.execution(replace(evidence, shadow=broken))
     assert not rows(figure, side="shadow")
     assert rows(figure, side="live")
 
 
-def test_the_latency_curve_is_the_empirical_distribution(evidence: Evidence) -> None:
+def test_the_latency_curve_is_the_empirical_distribution(evidence: ShadowEvidence) -> None:
     for row in rows(times.latency(evidence), side="shadow")[1:]:
         assert (evidence.shadow.exec_us <= row["exec_us"]).mean() >= row["share"] - 1e-9
         assert (evidence.shadow.exec_us < row["exec_us"]).mean() <= row["share"] + 1e-9
 
 
-def test_histograms_add_up_and_the_reference_keeps_its_mass(evidence: Evidence) -> None:
+def test_histograms_add_up_and_the_reference_keeps_its_mass(evidence: ShadowEvidence) -> None:
     figure = scores.histogram(evidence)
     table = rows(figure)
     for side in ("live", "shadow", "control", "training"):
@@ -105,7 +105,7 @@ def test_the_references_curve_is_close_to_its_scores(shape: str) -> None:
     assert apart.mean() < 0.01
 
 
-def test_psi_and_kl_are_in_the_words(evidence: Evidence) -> None:
+def test_psi_and_kl_are_in_the_words(evidence: ShadowEvidence) -> None:
     words = scores.apart(evidence)
     assert "against live PSI 0.0" in words
     assert "against the reference PSI 0.0" in words
@@ -116,12 +116,12 @@ def test_psi_and_kl_are_in_the_words(evidence: Evidence) -> None:
     assert "PSI 0.0" not in scores.apart(far)
 
 
-def test_score_against_score_counts_every_pair_once(evidence: Evidence) -> None:
+def test_score_against_score_counts_every_pair_once(evidence: ShadowEvidence) -> None:
     figure = scores.against(evidence)
     assert sum(row["requests"] for row in rows(figure)) == 12_000
 
 
-def test_the_flip_matrix_counts_decisions(evidence: Evidence) -> None:
+def test_the_flip_matrix_counts_decisions(evidence: ShadowEvidence) -> None:
     figure = choices.flips(evidence)
     names = evidence.shadow.labels()
     for row in rows(figure):
@@ -142,7 +142,7 @@ def test_many_actions_are_shown_as_others() -> None:
     assert sum(row["requests"] for row in rows(figure)) == 3_000
 
 
-def test_live_answers_that_were_no_models_are_not_compared(evidence: Evidence) -> None:
+def test_live_answers_that_were_no_models_are_not_compared(evidence: ShadowEvidence) -> None:
     fallback = (np.arange(12_000) % 4 == 0).astype(np.int64)
     part = replace(evidence, shadow=replace(evidence.shadow, live_fallback=fallback))
     assert sum(row["requests"] for row in rows(choices.flips(part))) == 9_000
@@ -163,7 +163,7 @@ def test_counters_that_begin_anew_are_added_up() -> None:
     ]
     totals = coverage.totals(counters)
     assert (totals["taken"], totals["dropped"]) == (30 + 20 + 7, 5 + 1 + 7)
-    figure = coverage.drops(Evidence("score", 1e3, empty(), empty(), counters=counters))
+    figure = coverage.drops(ShadowEvidence("score", 1e3, empty(), empty(), counters=counters))
     assert sum(row["taken"] for row in rows(figure)) == 57
     assert sum(row["dropped"] for row in rows(figure)) == 13
 
@@ -176,14 +176,14 @@ def test_hours_of_the_week_begin_on_monday() -> None:
     assert [tuple(row) for row in figure.rows] == [("Mon", 0, 1), ("Tue", 1, 1), ("Sun", 23, 1)]
 
 
-def test_examples_are_the_farthest_apart(evidence: Evidence) -> None:
+def test_examples_are_the_farthest_apart(evidence: ShadowEvidence) -> None:
     found = build.examples(evidence)
     apart = [abs(one["score"] - one["live_score"]) for one in found]
     assert apart == sorted(apart, reverse=True)
     assert all(one["live"] != one["shadow"] for one in found)
 
 
-def test_the_summary_tells_times_apart_from_errors(evidence: Evidence) -> None:
+def test_the_summary_tells_times_apart_from_errors(evidence: ShadowEvidence) -> None:
     error = (np.arange(12_000) < 30).astype(np.int64)
     slow = np.where(error > 0, 1e8, evidence.shadow.exec_us)
     summary = build.summary(replace(evidence, shadow=replace(evidence.shadow, error=error, exec_us=slow)))
@@ -199,7 +199,7 @@ def test_a_histogram_is_drawn_as_steps_with_gaps_where_bins_are_empty() -> None:
     assert steps([0.0, 1.0], [0.0]) == ([], [])
 
 
-def test_bands_are_always_in_the_same_order(evidence: Evidence) -> None:
+def test_bands_are_always_in_the_same_order(evidence: ShadowEvidence) -> None:
     """The order does not follow how often a band occurs, which differs from change to change."""
     for kept in (slice(None), slice(0, 400), slice(400, 900)):
         shadow = evidence.shadow.take(np.arange(len(evidence.shadow))[kept])

@@ -78,7 +78,7 @@ def test_a_key_is_what_parts_of_years_ago_have() -> None:
 
 
 def test_only_the_last_answers_are_remembered() -> None:
-    remembered = rows.Remembered(3)
+    remembered = rows.RecentDecisions(3)
     for number in range(5):
         remembered.add(DecisionRecord(decision_id=f"d{number}", checkpoint="c"))
     assert remembered.of("c", "d1") is None
@@ -110,7 +110,7 @@ def decided(bundle: Bundle, decision: str, features: np.ndarray, eligible: np.nd
 
 def test_actions_are_compared_by_their_pmfs(bundles: dict[str, Path]) -> None:
     live, own = (Bundle.load(path) for path in bundles.values())
-    schemas, remembered = Schemas(bundles.__getitem__), rows.Remembered()
+    schemas, remembered = Schemas(bundles.__getitem__), rows.RecentDecisions()
     random = np.random.default_rng(4)
     kept = []
     for number, features in enumerate(contexts(60, seed=3)):
@@ -149,7 +149,7 @@ def test_an_observation_whose_answer_is_not_known_is_not_compared(bundles: dict[
     own = Bundle.load(next(iter(bundles.values())))
     seen = decided(own, "d", contexts(1)[0], np.ones(len(ACTIONS), dtype=bool))
     record = ObservationRecord(decision=seen, live_action=ACTIONS[0], live_propensity=0.5)
-    found = rows.observation_row(1, record, rows.Remembered(), Schemas(bundles.__getitem__))
+    found = rows.observation_row(1, record, rows.RecentDecisions(), Schemas(bundles.__getitem__))
     assert found["differs"] == -1
     assert "distance" not in found
     assert found["ratio"] == pytest.approx(seen.pmf[0] / 0.5)
@@ -158,7 +158,10 @@ def test_an_observation_whose_answer_is_not_known_is_not_compared(bundles: dict[
 def test_an_error_has_no_score(bundles: dict[str, Path]) -> None:
     seen = DecisionRecord(decision_id="d", score=0.5)
     found = rows.observation_row(
-        1, ObservationRecord(decision=seen, error="panic"), rows.Remembered(), Schemas(bundles.__getitem__)
+        1,
+        ObservationRecord(decision=seen, error="panic"),
+        rows.RecentDecisions(),
+        Schemas(bundles.__getitem__),
     )
     assert np.isnan(found["score"])
     assert found["error"] == "panic"

@@ -141,11 +141,11 @@ def test_more_than_the_permitted_rate_is_refused(world: World) -> None:
 
 
 def test_a_shift_beyond_the_bound_is_rejected(world: World) -> None:
-    from scorer.release.changes.checks import RUN, About
+    from scorer.release.changes.checks import RUN, CheckedChange
 
-    seen: list[About] = []
+    seen: list[CheckedChange] = []
 
-    def too_far(about: About) -> Checked:
+    def too_far(about: CheckedChange) -> Checked:
         seen.append(about)
         return Checked(False, "largest offset 2 log-odds")
 

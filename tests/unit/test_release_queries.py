@@ -140,11 +140,11 @@ def test_a_canary_is_judged_on_a_bounded_sample(tmp_path: Path, monkeypatch: pyt
     ]
     written(tmp_path, parts.ANSWERS, rows, parts.ANSWERED)
     where = canary.since(tmp_path, CHECKPOINT, 0)
-    own, live, thin = canary.answers(where, "new", load.Names())
+    own, live, thin = canary.answers(where, "new", load.CodeNames())
     assert (len(own), len(live), thin) == (1000, 3000, 1)
     monkeypatch.setattr(canary, "MOST", 1000)
-    own, live, thin = canary.answers(where, "new", load.Names())
+    own, live, thin = canary.answers(where, "new", load.CodeNames())
     assert thin == 4
     assert len(own) + len(live) == 1000
     later = canary.since(tmp_path, CHECKPOINT, 10**9)
-    assert canary.answers(later, "new", load.Names())[2] == 1
+    assert canary.answers(later, "new", load.CodeNames())[2] == 1

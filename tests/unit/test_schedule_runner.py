@@ -18,7 +18,7 @@ from waiting import wait_until
 
 from scorer.learn.errors import DataError
 from scorer.learn.schedule.overlay import run_overlay
-from scorer.learn.schedule.runner import Step, is_done, run
+from scorer.learn.schedule.runner import JobStep, is_done, run
 from scorer.learn.schedule.workspace import Workspace, as_of_ms, digest
 from scorer.learn.settings import LearnSettings
 
@@ -128,7 +128,7 @@ def test_a_step_that_fails_leaves_what_was_there_and_no_record(tmp_path: Path) -
         (out / "numbers.json").write_text("half")
         raise DataError("no")
 
-    broken = [Step("one", (), ("numbers.json",), fails, {"scale": 3}), *steps()[1:]]
+    broken = [JobStep("one", (), ("numbers.json",), fails, {"scale": 3}), *steps()[1:]]
     with pytest.raises(DataError, match="no"):
         run(broken, tmp_path)
     assert (tmp_path / "numbers.json").read_bytes() == before
@@ -146,7 +146,7 @@ def test_one_step_alone(tmp_path: Path) -> None:
 
 def test_a_lying_step_is_a_defect(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"made no x\.txt"):
-        run([Step("one", (), ("x.txt",), lambda a, b: {})], tmp_path)
+        run([JobStep("one", (), ("x.txt",), lambda a, b: {})], tmp_path)
 
 
 def test_two_at_once_are_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from scorer.learn.oracle import OracleTask
 from scorer.learn.overlay import (
     Delays,
     Design,
+    OutcomeStream,
     OverlayLearner,
     OverlaySettings,
-    Stream,
     catch_up,
     logit,
 )
@@ -118,7 +118,7 @@ def _week(
         return decide(world.market, arrivals, pmf, f"week-{week}", truth=truth), pmf
     design = Design(world.task, OVERLAY.segment)
     delays = Delays.measured(known, world.task, start, factor=OVERLAY.family, quantile=OVERLAY.quantile)
-    stream, learner = Stream(design, delays), OverlayLearner(design, OVERLAY)
+    stream, learner = OutcomeStream(design, delays), OverlayLearner(design, OVERLAY)
     _carry(stream, learner, log, known, halves, oracle, start)
     base, table = logit(scores), design.codes(arrivals.rows)
     pmf, parts, every = np.empty_like(truth), [], round(OVERLAY.every_minutes * 60_000)
@@ -137,7 +137,7 @@ def _week(
 
 
 def _carry(
-    stream: Stream,
+    stream: OutcomeStream,
     learner: OverlayLearner,
     log: Experience,
     known: Experience,

@@ -42,7 +42,7 @@ from scorer.bundle.models import (
 )
 from scorer.bundle.source import Margins, Rows, Source, open_source
 from scorer.bundle.statistics import distribution
-from scorer.bundle.write import Built, timestamp, write_bundle
+from scorer.bundle.write import WrittenBundle, timestamp, write_bundle
 from scorer.errors import BundleError
 
 # Distributions of more scores than this look the same.
@@ -119,7 +119,7 @@ def build_score_bundle(
     golden_cases: int = 512,
     created_at: datetime | None = None,
     seed: int = 0,
-) -> Built:
+) -> WrittenBundle:
     """Builds a bundle that answers with a score and the band it falls in.
 
     Args:
@@ -180,7 +180,7 @@ def build_action_bundle(
     golden_cases: int = 256,
     created_at: datetime | None = None,
     seed: int = 0,
-) -> Built:
+) -> WrittenBundle:
     """Builds a bundle that chooses an action.
 
     Arguments are those of `build_score_bundle`, and:
@@ -357,7 +357,7 @@ def _finish(
     masks: npt.NDArray[np.bool_] | None,
     reference: ReferenceFile,
     action_rows: Rows | None = None,
-) -> Built:
+) -> WrittenBundle:
     packed = None
     whole = rows
     if masks is not None and action_rows is not None:
@@ -369,7 +369,7 @@ def _finish(
     draft.files["reference.json"] = to_json(reference)
     manifest = bridge.seal_manifest(draft.head(end), draft.files)
     digest = write_bundle(output, {**draft.files, "manifest.json": manifest})
-    return Built(output, digest)
+    return WrittenBundle(output, digest)
 
 
 def _actions_file(actions: Sequence[Action]) -> bytes:

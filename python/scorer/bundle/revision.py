@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from scorer import bridge
 from scorer.bundle.check import MANIFEST, read_manifest
 from scorer.bundle.models import OverlayNode, OverlaySpec, to_json
-from scorer.bundle.write import Built, timestamp, write_bundle
+from scorer.bundle.write import WrittenBundle, timestamp, write_bundle
 from scorer.errors import BundleError
 
 OVERLAY = "overlay.json"
@@ -35,7 +35,7 @@ def revise(
     caps: Mapping[str, float] | None = None,
     notes: Mapping[str, Any] | None = None,
     created_at: datetime | None = None,
-) -> Built:
+) -> WrittenBundle:
     """Makes the next revision of the action bundle in a directory.
 
     Forests, schema, catalogue, calibration and reference statistics are the same files; golden cases keep
@@ -88,7 +88,7 @@ def revise(
     if content is not None:
         files[OVERLAY] = content
     digest = write_bundle(Path(output), files, {name: directory / name for name in sorted(kept)})
-    return Built(Path(output), digest)
+    return WrittenBundle(Path(output), digest)
 
 
 def read_overlay(file: Path) -> OverlaySpec:

@@ -14,7 +14,7 @@ from scorer.errors import BundleError
 
 if TYPE_CHECKING:
     from scorer.bundle.build import HeldOut
-    from scorer.bundle.write import Built
+    from scorer.bundle.write import WrittenBundle
 
 
 class _Section(BaseModel):
@@ -99,7 +99,7 @@ def read_spec(path: Path) -> BuildSpec:
     return spec
 
 
-def build_from_spec(path: Path, output: Path) -> Built:
+def build_from_spec(path: Path, output: Path) -> WrittenBundle:
     """Builds the bundle that a TOML file describes."""
     from scorer.bundle.build import build_action_bundle, build_score_bundle
     from scorer.bundle.lineage import describe_lineage

@@ -16,7 +16,7 @@ from scorer.errors import BundleError
 
 
 @dataclass(frozen=True)
-class Built:
+class WrittenBundle:
     """A bundle on disk."""
 
     path: Path

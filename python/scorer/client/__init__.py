@@ -9,8 +9,8 @@ from scorer.client.errors import (
     CheckpointNotFoundError,
     ClientError,
     ClientUseError,
-    ConflictError,
     DeadlineExceededError,
+    IdConflictError,
     InvalidRequestError,
     InvalidTargetError,
     OverloadedError,
@@ -22,7 +22,6 @@ from scorer.client.errors import (
 )
 from scorer.client.fallback import ActionFallback, Fallback, FallbackAnswer, FallbackRequest, ScoreFallback
 from scorer.client.results import (
-    Action,
     ActionInfo,
     BatchScore,
     CheckpointInfo,
@@ -31,6 +30,7 @@ from scorer.client.results import (
     LaneInfo,
     OutcomeAck,
     Score,
+    SelectedAction,
     Served,
     ThresholdInfo,
 )
@@ -38,7 +38,6 @@ from scorer.client.retry import RetryPolicy
 
 __all__ = [
     "AccessError",
-    "Action",
     "ActionFallback",
     "ActionInfo",
     "AsyncClient",
@@ -50,13 +49,13 @@ __all__ = [
     "ClientError",
     "ClientStats",
     "ClientUseError",
-    "ConflictError",
     "DeadlineExceededError",
     "Fallback",
     "FallbackAnswer",
     "FallbackRequest",
     "FeatureInfo",
     "Health",
+    "IdConflictError",
     "InvalidRequestError",
     "InvalidTargetError",
     "LaneInfo",
@@ -67,6 +66,7 @@ __all__ = [
     "SchemaChangedError",
     "Score",
     "ScoreFallback",
+    "SelectedAction",
     "Served",
     "ServerFaultError",
     "ThresholdInfo",

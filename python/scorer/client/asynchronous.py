@@ -15,7 +15,7 @@ from scorer.client.channel import channel_options
 from scorer.client.errors import ClientUseError
 from scorer.client.flow import Failure, Flow, Outcome, Send, Sleep
 from scorer.client.requests import Eligible, Features, Rows
-from scorer.client.results import Action, BatchScore, CheckpointInfo, Health, OutcomeAck, Score
+from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
 from scorer.client.retry import read_pushback
 
 __all__ = ["AsyncClient"]
@@ -75,7 +75,7 @@ class AsyncClient(ClientBase):
         request_id: str | None = None,
         entity: str = "",
         timeout: float | None = None,
-    ) -> Action:
+    ) -> SelectedAction:
         """Draw a payment action; arguments, result and errors as for `scorer.Client.select_action`."""
         return await self._run(
             self._core.select_action(

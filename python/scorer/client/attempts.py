@@ -12,7 +12,7 @@ from scorer.client.errors import ClientError, InvalidRequestError, error_class
 from scorer.client.flow import Failure, Flow, Send, Sleep
 from scorer.client.retry import RetryBudget, RetryPolicy, wait_before_retry
 
-__all__ = ["Attempts", "Call", "Failed", "sentence"]
+__all__ = ["Call", "CallAttempts", "Failed", "sentence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Failed:
     attempts: int
 
 
-class Attempts:
+class CallAttempts:
     """Sends a request, and repeats it where that is safe."""
 
     def __init__(

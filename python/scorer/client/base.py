@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import grpc
 
 from scorer.client.channel import DEFAULT_MAX_MESSAGE_BYTES, parse_target
-from scorer.client.core import DEFAULT_TIMEOUT_S, Core, Settings
+from scorer.client.core import DEFAULT_TIMEOUT_S, ClientSettings, Core
 from scorer.client.counters import ClientStats
 from scorer.client.errors import ClientUseError, InvalidRequestError
 from scorer.client.fallback import ActionFallback, Fallback, ScoreFallback
@@ -49,7 +49,7 @@ class ClientBase:
                 f"max_message_bytes={max_message_bytes} is too small", remedy="use at least 1024"
             )
         self._core = Core(
-            Settings(
+            ClientSettings(
                 timeout=check_timeout(timeout),
                 retry=retry or RetryPolicy(),
                 fallback=fallbacks,

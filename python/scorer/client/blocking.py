@@ -16,7 +16,7 @@ from scorer.client.errors import ClientUseError
 from scorer.client.fallback import Fallback
 from scorer.client.flow import Failure, Flow, Outcome, Send, Sleep
 from scorer.client.requests import Eligible, Features, Rows
-from scorer.client.results import Action, BatchScore, CheckpointInfo, Health, OutcomeAck, Score
+from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
 from scorer.client.retry import RetryPolicy, read_pushback
 
 __all__ = ["Client"]
@@ -150,7 +150,7 @@ class Client(ClientBase):
         request_id: str | None = None,
         entity: str = "",
         timeout: float | None = None,
-    ) -> Action:
+    ) -> SelectedAction:
         """Draw a payment action from the policy's probabilities.
 
         Args:

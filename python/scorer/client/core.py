@@ -15,7 +15,7 @@ from typing import cast
 
 import grpc
 
-from scorer.client.attempts import Attempts, Call, Failed, sentence
+from scorer.client.attempts import Call, CallAttempts, Failed, sentence
 from scorer.client.counters import Counters
 from scorer.client.errors import (
     CheckpointNotFoundError,
@@ -48,12 +48,12 @@ from scorer.client.requests import (
     request_identity,
     with_packed_values,
 )
-from scorer.client.results import Action, BatchScore, CheckpointInfo, Health, OutcomeAck, Score
+from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
 from scorer.client.retry import RetryPolicy
-from scorer.client.schemas import Schemas, describe_change
+from scorer.client.schemas import SchemaCache, describe_change
 from scorer.v1 import scoring_pb2 as pb
 
-__all__ = ["DEFAULT_TIMEOUT_S", "Core", "Settings"]
+__all__ = ["DEFAULT_TIMEOUT_S", "ClientSettings", "Core"]
 
 DEFAULT_TIMEOUT_S = 0.25
 SERVICE = "/scorer.v1.ScoringService/"
@@ -62,7 +62,7 @@ _READY_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClientSettings:
     """The arguments of a client."""
 
     timeout: float
@@ -76,17 +76,19 @@ class Core:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = default_random,
     ) -> None:
         self.counters = Counters()
-        self.schemas = Schemas()
+        self.schemas = SchemaCache()
         self._timeout = settings.timeout
         self._clock = clock
         self._own = OwnAnswers(settings.fallback, self.schemas, self.counters)
-        self._attempts = Attempts(settings.retry, settings.max_message_bytes, self.counters, clock, random)
+        self._attempts = CallAttempts(
+            settings.retry, settings.max_message_bytes, self.counters, clock, random
+        )
 
     # -- the calls -----------------------------------------------------------------
 
@@ -154,7 +156,7 @@ class Core:
         request_id: str | None,
         entity: str,
         timeout: float | None,
-    ) -> Flow[Action]:
+    ) -> Flow[SelectedAction]:
         """Draw one action among the eligible ones."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
         self._own.check(checkpoint, ActionFallback)
@@ -172,7 +174,7 @@ class Core:
         if own is None:
             raise error
         action, served = own
-        return Action(
+        return SelectedAction(
             request_id=call.request_id,
             decision_id="",
             action=action,

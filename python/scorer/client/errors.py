@@ -29,8 +29,8 @@ __all__ = [
     "CheckpointNotFoundError",
     "ClientError",
     "ClientUseError",
-    "ConflictError",
     "DeadlineExceededError",
+    "IdConflictError",
     "InvalidRequestError",
     "InvalidTargetError",
     "OverloadedError",
@@ -92,7 +92,7 @@ class SchemaChangedError(PreconditionError):
         self.actual = actual
 
 
-class ConflictError(ClientError):
+class IdConflictError(ClientError):
     """The id was already used with other content."""
 
     default_remedy = "use one id per request; a retry must repeat the content as well"
@@ -146,7 +146,7 @@ _BY_CODE: dict[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequestError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
     grpc.StatusCode.NOT_FOUND: CheckpointNotFoundError,
-    grpc.StatusCode.ALREADY_EXISTS: ConflictError,
+    grpc.StatusCode.ALREADY_EXISTS: IdConflictError,
     grpc.StatusCode.PERMISSION_DENIED: AccessError,
     grpc.StatusCode.UNAUTHENTICATED: AccessError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: OverloadedError,

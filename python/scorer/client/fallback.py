@@ -12,7 +12,7 @@ from scorer.client.attempts import Call, Failed
 from scorer.client.counters import Counters
 from scorer.client.errors import ClientError, InvalidRequestError
 from scorer.client.results import Served
-from scorer.client.schemas import Schemas
+from scorer.client.schemas import SchemaCache
 
 __all__ = [
     "ActionFallback",
@@ -92,7 +92,7 @@ Fallbacks: TypeAlias = Mapping[str, Fallback]
 class OwnAnswers:
     """Answers failed calls from the configured fallbacks."""
 
-    def __init__(self, fallbacks: Fallbacks, schemas: Schemas, counters: Counters) -> None:
+    def __init__(self, fallbacks: Fallbacks, schemas: SchemaCache, counters: Counters) -> None:
         self._fallbacks = fallbacks
         self._schemas = schemas
         self._counters = counters

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from scorer.client.errors import ServerFaultError
 from scorer.client.results import (
-    Action,
     ActionInfo,
     BatchScore,
     CheckpointInfo,
@@ -13,6 +12,7 @@ from scorer.client.results import (
     LaneInfo,
     OutcomeAck,
     Score,
+    SelectedAction,
     Served,
     ThresholdInfo,
 )
@@ -78,10 +78,10 @@ def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
     )
 
 
-def read_action(reply: bytes, request_id: str) -> Action:
+def read_action(reply: bytes, request_id: str) -> SelectedAction:
     """Decode a `SelectActionResponse`."""
     message = pb.SelectActionResponse.FromString(reply)
-    return Action(
+    return SelectedAction(
         request_id=request_id,
         decision_id=message.decision_id,
         action=message.action,

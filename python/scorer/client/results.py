@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 __all__ = [
-    "Action",
     "ActionInfo",
     "BatchScore",
     "CheckpointInfo",
@@ -16,6 +15,7 @@ __all__ = [
     "LaneInfo",
     "OutcomeAck",
     "Score",
+    "SelectedAction",
     "Served",
     "ThresholdInfo",
 ]
@@ -103,7 +103,7 @@ class BatchScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class SelectedAction:
     """The answer to `select_action()`.
 
     Attributes:

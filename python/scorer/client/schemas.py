@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scorer.client.results import CheckpointInfo
 
-__all__ = ["SchemaInUse", "Schemas", "describe_change"]
+__all__ = ["SchemaCache", "SchemaInUse", "describe_change"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class SchemaInUse:
     names: tuple[str, ...] | None
 
 
-class Schemas:
+class SchemaCache:
     """The schemas in use and the last description seen.
 
     The two are kept apart on purpose: seeing that the server serves another schema must

@@ -159,10 +159,10 @@ def show(
 
 def _open(config: Path, database: str | None) -> Audit:
     from scorer.release.audit import Audit
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
     from scorer.release.store import Store
 
-    return Audit(Store(database or Settings.load(config).platform.database, as_it_is=True))
+    return Audit(Store(database or PlatformFile.load(config).platform.database, as_it_is=True))
 
 
 def _anchor(text: str) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from scorer.errors import BundleError
 
 if TYPE_CHECKING:
     from scorer.bundle import Inspection
-    from scorer.bundle.write import Built
+    from scorer.bundle.write import WrittenBundle
 
 app = typer.Typer(help="Build, revise, verify and inspect bundles.", no_args_is_help=True, **TYPER_OPTIONS)
 
@@ -80,7 +80,7 @@ def _price(entry: str) -> tuple[str, float]:
     return attribute, price
 
 
-def _made(built: Built, json: bool) -> None:
+def _made(built: WrittenBundle, json: bool) -> None:
     if json:
         print_json({"digest": built.digest, "path": str(built.path)})
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from scorer.loadtest.plan import Plan
+    from scorer.loadtest.plan import LoadPlan
     from scorer.loadtest.settings import LoadSettings
 
 __all__ = ["loadtest"]
@@ -152,7 +152,7 @@ def _find_rate(settings: LoadSettings) -> None:
     from scorer.loadtest.plan import make_plan
     from scorer.loadtest.runner import run_plan
     from scorer.loadtest.search import find_rate
-    from scorer.loadtest.verdict import Outcome, judge
+    from scorer.loadtest.verdict import LoadOutcome, judge
 
     plan = make_plan(settings)
     if plan.sla_ms is None:
@@ -167,7 +167,7 @@ def _find_rate(settings: LoadSettings) -> None:
             f"{rate:>10,.0f}/s  p99 {report.latency_us.p99 / 1000:.2f} ms  {verdict.outcome}{reasons}",
             err=True,
         )
-        return verdict.outcome is Outcome.PASS
+        return verdict.outcome is LoadOutcome.PASS
 
     found = find_rate(holds, settings.rate)
     if found is None:
@@ -176,7 +176,7 @@ def _find_rate(settings: LoadSettings) -> None:
     typer.echo(f"highest rate with p99 within {plan.sla_ms:g} ms: {found:,.0f}/s")
 
 
-def _announce(plan: Plan) -> None:
+def _announce(plan: LoadPlan) -> None:
     settings = plan.settings
     for info in plan.checkpoints:
         typer.echo(

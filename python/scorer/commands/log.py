@@ -17,7 +17,7 @@ from scorer.commands.output import print_json, print_table, short, size
 from scorer.commands.progress import bytes_bar
 
 if TYPE_CHECKING:
-    from scorer.log import Finding, Verification
+    from scorer.log import LogFinding, Verification
 
 app = typer.Typer(help="Read, export and verify the decision log.", no_args_is_help=True, **TYPER_OPTIONS)
 
@@ -234,7 +234,7 @@ def _print_verification(report: Verification) -> None:
     typer.echo("ok" if report.ok else "not ok")
 
 
-def _print_findings(findings: Sequence[Finding]) -> None:
+def _print_findings(findings: Sequence[LogFinding]) -> None:
     for finding in findings:
         typer.echo(f"{finding.severity}: {finding.detail}")
     lost = Counter(

@@ -82,12 +82,12 @@ def config_(
     ] = None,
 ) -> None:
     """Print a complete, commented platform.toml, or check one: exit 64 with every mistake listed."""
-    from scorer.release.settings import Settings, example
+    from scorer.release.settings import PlatformFile, example
 
     if file is None:
         typer.echo(example(), nl=False)
         return
-    settings = Settings.load(file)
+    settings = PlatformFile.load(file)
     typer.echo(f"{file}: ok")
     for name, checkpoint in settings.checkpoints.items():
         stages = ", ".join(f"{stage.share:.0%} for {stage.minutes:g} min" for stage in checkpoint.stages)
@@ -101,10 +101,10 @@ def config_(
 @app.command()
 def migrate(config: Config = _DEFAULT) -> None:
     """Bring the database to this version; serving does so by itself. Back it up before."""
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
     from scorer.release.store import Store
 
-    store = Store(Settings.load(config).platform.database)
+    store = Store(PlatformFile.load(config).platform.database)
     typer.echo(f"{store.name}: current")
     store.close()
 
@@ -116,10 +116,10 @@ def backup(
 ) -> None:
     """Copy the SQLite database while the platform runs; PostgreSQL has pg_dump."""
     from scorer.release.audit import Audit
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
     from scorer.release.store import Store
 
-    store = Store(Settings.load(config).platform.database)
+    store = Store(PlatformFile.load(config).platform.database)
     try:
         store.backup(file)
     finally:
@@ -332,10 +332,10 @@ def _access(config: Path) -> Iterator[tuple[Access, Actor]]:
     """Access control over the settings' database, and whoever sits beside it."""
     from scorer.registry.pushing import user as user_of_process
     from scorer.release.access import Access
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
     from scorer.release.store import Store
 
-    settings = Settings.load(config)
+    settings = PlatformFile.load(config)
     store = Store(settings.platform.database)
     try:
         access = Access(store, session_hours=settings.platform.session_hours)

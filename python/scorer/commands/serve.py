@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 
-class Role(StrEnum):
+class ServerRole(StrEnum):
     """What a server is for."""
 
     LIVE = "live"
@@ -21,7 +21,7 @@ def serve(
         "scorer.toml"
     ),
     role: Annotated[
-        Role | None,
+        ServerRole | None,
         typer.Option(help="What the server is for, whatever the settings say: shadow answers nobody."),
     ] = None,
 ) -> None:

@@ -33,7 +33,7 @@ from scorer.control.lanes import (
     only,
 )
 from scorer.control.management import NOBODY, BreakGlass, Caller, breaks_glass, record_of
-from scorer.control.state import Following, Remembered, StateDirectory, StateError
+from scorer.control.state import Following, SavedState, StateDirectory, StateError
 from scorer.errors import (
     BundleError,
     ControlUnavailableError,
@@ -86,7 +86,7 @@ class Controller:
         self.ready = asyncio.Event()
         """Set once every checkpoint has something to serve."""
         self._lock = asyncio.Lock()
-        self._now = Remembered(
+        self._now = SavedState(
             LaneTable(0, dict.fromkeys(settings.checkpoints, ())),
             following={name: Following(c.alias) for name, c in settings.checkpoints.items()},
         )
@@ -512,7 +512,7 @@ class Controller:
             await asyncio.to_thread(self._collect, self._needed())
             raise
         changed_last = () if is_rollback else tuple(before)
-        self._now = Remembered(
+        self._now = SavedState(
             table,
             before=offered,
             changed_last=changed_last if answer else old.changed_last,
@@ -640,7 +640,7 @@ class Controller:
             self._now = replace(self._now, following={**self._now.following, **following})
             await self._remember(self._now)
 
-    async def _remember(self, remembered: Remembered) -> None:
+    async def _remember(self, remembered: SavedState) -> None:
         # A state file that cannot be written must not stop a swap: serving comes first.
         self._now = replace(self._now, reserved=max(self._now.reserved, remembered.reserved))
         try:

@@ -54,7 +54,7 @@ class Following:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class SavedState:
     """Everything in the state file."""
 
     table: LaneTable
@@ -111,7 +111,7 @@ class StateDirectory:
 
     # --- the file ---
 
-    def read(self) -> Remembered | None:
+    def read(self) -> SavedState | None:
         """What was remembered last; None on first start.
 
         Raises:
@@ -132,7 +132,7 @@ class StateDirectory:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f'"{path}" is damaged ({error!r}); it is ignored and written anew') from error
 
-    def write(self, remembered: Remembered) -> None:
+    def write(self, remembered: SavedState) -> None:
         """Replaces what is remembered, on disk when it returns."""
         body = _to_dict(remembered)
         document = {"format": _FORMAT, "sha256": _digest(body), "state": body}
@@ -182,7 +182,7 @@ def _digest(body: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _to_dict(remembered: Remembered) -> dict[str, Any]:
+def _to_dict(remembered: SavedState) -> dict[str, Any]:
     return {
         "table": {
             "version": remembered.table.version,
@@ -202,9 +202,9 @@ def _to_dict(remembered: Remembered) -> dict[str, Any]:
     }
 
 
-def _from_dict(body: Mapping[str, Any]) -> Remembered:
+def _from_dict(body: Mapping[str, Any]) -> SavedState:
     table = body["table"]
-    return Remembered(
+    return SavedState(
         table=LaneTable(
             int(table["version"]),
             lanes_from_dict(table["checkpoints"]),

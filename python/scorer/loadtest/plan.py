@@ -15,7 +15,7 @@ from scorer.loadtest.rows import Row, dense, generate_rows, read_rows
 from scorer.loadtest.settings import LoadSettings, MethodName
 from scorer.v1 import scoring_pb2 as pb
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["LoadPlan", "make_plan"]
 
 _GENERATED_ROWS = 1_000
 _KINDS = {MethodName.SCORE: "score", MethodName.BATCH: "score", MethodName.SELECT_ACTION: "action"}
@@ -28,7 +28,7 @@ _PATHS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """A run, ready to go.
 
     Attributes:
@@ -79,7 +79,7 @@ class Plan:
         return json.dumps(config)
 
 
-def make_plan(settings: LoadSettings) -> Plan:
+def make_plan(settings: LoadSettings) -> LoadPlan:
     """Asks the server what it serves and encodes the requests."""
     needs_checkpoint = any(name in _KINDS for name in settings.methods)
     described: tuple[CheckpointInfo, ...] = ()
@@ -97,7 +97,7 @@ def make_plan(settings: LoadSettings) -> Plan:
     promises = [info.sla_p99_ms for info in checkpoints or described if info.sla_p99_ms > 0]
     # Of several promises, the strictest: a run has one histogram to judge.
     sla_ms = settings.sla_ms if settings.sla_ms is not None else min(promises, default=None)
-    return Plan(settings, checkpoints, sla_ms, payloads)
+    return LoadPlan(settings, checkpoints, sla_ms, payloads)
 
 
 def _choose(method: MethodName, described: Iterable[CheckpointInfo]) -> CheckpointInfo:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scorer.loadtest.plan import Plan
+from scorer.loadtest.plan import LoadPlan
 from scorer.loadtest.report import Report
-from scorer.loadtest.verdict import Verdict
+from scorer.loadtest.verdict import LoadVerdict
 
 __all__ = ["save_plot"]
 
 
-def save_plot(path: Path, plan: Plan, report: Report, verdict: Verdict) -> None:
+def save_plot(path: Path, plan: LoadPlan, report: Report, verdict: LoadVerdict) -> None:
     """Writes the picture; its format is the file's suffix."""
     from matplotlib.figure import Figure
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scorer.loadtest.plan import Plan
-from scorer.loadtest.report import Progress, Report, Summary
-from scorer.loadtest.verdict import Outcome, Verdict
+from scorer.loadtest.plan import LoadPlan
+from scorer.loadtest.report import LatencySummary, LoadProgress, Report
+from scorer.loadtest.verdict import LoadOutcome, LoadVerdict
 
 __all__ = ["progress_line", "result_table", "verdict_lines"]
 
@@ -19,7 +19,7 @@ def _ms(us: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def progress_line(progress: Progress, rate: float) -> str:
+def progress_line(progress: LoadProgress, rate: float) -> str:
     """One second of a run."""
     latency = progress.latency_us
     phase = "warm-up" if progress.warming_up else f"{progress.finished:>7,} done of {rate:,.0f}/s"
@@ -29,14 +29,14 @@ def progress_line(progress: Progress, rate: float) -> str:
     )
 
 
-def _row(name: str, count: int, summary: Summary) -> str:
+def _row(name: str, count: int, summary: LatencySummary) -> str:
     if not summary.count:
         return f"{name:<24}{count:>10,}" + f"{'-':>9}" * len(_COLUMNS)
     values = (summary.p50, summary.p90, summary.p99, summary.p999, summary.max)
     return f"{name:<24}{count:>10,}" + "".join(f"{_ms(value):>9}" for value in values)
 
 
-def result_table(plan: Plan, report: Report) -> str:
+def result_table(plan: LoadPlan, report: Report) -> str:
     """All figures of a run."""
     settings = plan.settings
     header = f"{'milliseconds':<24}{'requests':>10}" + "".join(f"{name:>9}" for name in _COLUMNS)
@@ -68,12 +68,12 @@ def result_table(plan: Plan, report: Report) -> str:
     return "\n".join(lines)
 
 
-def verdict_lines(plan: Plan, verdict: Verdict) -> str:
+def verdict_lines(plan: LoadPlan, verdict: LoadVerdict) -> str:
     """The verdict, and why."""
     subject = ", ".join(info.checkpoint for info in plan.checkpoints) or ", ".join(plan.settings.methods)
-    if verdict.outcome is Outcome.UNJUDGED:
+    if verdict.outcome is LoadOutcome.UNJUDGED:
         return f"no verdict: nothing is promised for {subject} (set --sla-ms)"
-    if verdict.outcome is Outcome.INVALID:
+    if verdict.outcome is LoadOutcome.INVALID:
         return f"no verdict: {'; '.join(verdict.reasons)}"
     if verdict.sla_ms is None:
         return f"FAIL: {'; '.join(verdict.reasons)}"
@@ -83,7 +83,7 @@ def verdict_lines(plan: Plan, verdict: Verdict) -> str:
     )
     if verdict.fallback_share:
         facts += f", {verdict.fallback_share:.2%} of them by a fallback (degraded)"
-    if verdict.outcome is Outcome.FAIL:
+    if verdict.outcome is LoadOutcome.FAIL:
         return f"FAIL: {subject}: {'; '.join(verdict.reasons)}\n      {facts}"
     proof = "" if verdict.proven else " (too few requests to prove it at 99 % confidence; run longer)"
     return (

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["CallerReport", "MethodReport", "Progress", "Report", "StepReport", "Summary", "WindowReport"]
+__all__ = [
+    "CallerReport",
+    "LatencySummary",
+    "LoadProgress",
+    "MethodReport",
+    "Report",
+    "StepReport",
+    "WindowReport",
+]
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Summary(_Frozen):
+class LatencySummary(_Frozen):
     """Figures of one histogram (three significant digits)."""
 
     count: int
@@ -30,7 +38,7 @@ class MethodReport(_Frozen):
     name: str
     requests: int
     errors: int
-    latency_us: Summary
+    latency_us: LatencySummary
 
 
 class WindowReport(_Frozen):
@@ -41,7 +49,7 @@ class WindowReport(_Frozen):
     misses: int
     errors: int
     fallbacks: int
-    latency_us: Summary
+    latency_us: LatencySummary
 
 
 class StepReport(_Frozen):
@@ -57,7 +65,7 @@ class StepReport(_Frozen):
     misses: int
     errors: int
     fallbacks: int
-    latency_us: Summary
+    latency_us: LatencySummary
 
     @property
     def goodput(self) -> float:
@@ -104,10 +112,10 @@ class Report(_Frozen):
     errors: dict[str, int]
     cancelled: int
     fallbacks: dict[str, int]
-    latency_us: Summary
-    model_latency_us: Summary
-    send_lag_us: Summary
-    server_exec_us: Summary
+    latency_us: LatencySummary
+    model_latency_us: LatencySummary
+    send_lag_us: LatencySummary
+    server_exec_us: LatencySummary
     curve: tuple[tuple[float, int], ...]
     methods: tuple[MethodReport, ...]
     callers: tuple[CallerReport, ...]
@@ -115,7 +123,7 @@ class Report(_Frozen):
     interrupted: bool
 
 
-class Progress(_Frozen):
+class LoadProgress(_Frozen):
     """What is known once per second during a run."""
 
     elapsed: float
@@ -124,4 +132,4 @@ class Progress(_Frozen):
     errors: int
     fallbacks: int
     send_lag_p99_us: int
-    latency_us: Summary
+    latency_us: LatencySummary

@@ -19,7 +19,7 @@ from pydantic import (
 
 from scorer.loadtest.errors import LoadTestError
 
-__all__ = ["Caller", "CaseFile", "LoadSettings", "MethodName", "Step", "case_file", "make_settings"]
+__all__ = ["CaseFile", "LoadCaller", "LoadSettings", "MethodName", "RateStep", "case_file", "make_settings"]
 
 
 class MethodName(StrEnum):
@@ -37,7 +37,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Step(BaseModel):
+class RateStep(BaseModel):
     """A stretch of the measured part.
 
     Attributes:
@@ -51,7 +51,7 @@ class Step(BaseModel):
     seconds: Positive
 
 
-class Caller(BaseModel):
+class LoadCaller(BaseModel):
     """Somebody who calls, over connections of its own.
 
     Attributes:
@@ -118,8 +118,8 @@ class LoadSettings(BaseModel):
     rate: float = Field(gt=0, le=1_000_000, allow_inf_nan=False)
     arrivals: Literal["uniform", "poisson"] = "uniform"
     seconds: Positive = 10.0
-    steps: tuple[Step, ...] = ()
-    callers: tuple[Caller, ...] = ()
+    steps: tuple[RateStep, ...] = ()
+    callers: tuple[LoadCaller, ...] = ()
     warmup_seconds: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     connections: int = Field(default=4, ge=1, le=10_000)
     threads: int = Field(default=1, ge=1, le=64)
@@ -166,7 +166,7 @@ class LoadSettings(BaseModel):
         if "seconds" not in made.model_fields_set:
             return made.model_copy(update={"seconds": length})
         stretch = made.seconds / length
-        steps = tuple(Step(load=step.load, seconds=step.seconds * stretch) for step in made.steps)
+        steps = tuple(RateStep(load=step.load, seconds=step.seconds * stretch) for step in made.steps)
         return made.model_copy(update={"steps": steps})
 
     @property

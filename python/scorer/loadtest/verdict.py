@@ -8,7 +8,14 @@ from enum import StrEnum
 
 from scorer.loadtest.report import Report, WindowReport
 
-__all__ = ["ALLOWED_MISSES", "WINDOWS_NEEDED", "Outcome", "Verdict", "judge", "most_misses_that_prove"]
+__all__ = [
+    "ALLOWED_MISSES",
+    "WINDOWS_NEEDED",
+    "LoadOutcome",
+    "LoadVerdict",
+    "judge",
+    "most_misses_that_prove",
+]
 
 # A p99: one request in a hundred may miss.
 ALLOWED_MISSES = 0.01
@@ -17,7 +24,7 @@ WINDOWS_NEEDED = 59 / 60
 _CONFIDENCE = 0.99
 
 
-class Outcome(StrEnum):
+class LoadOutcome(StrEnum):
     """The verdict in one word."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -28,11 +35,11 @@ class Outcome(StrEnum):
     @property
     def exit_code(self) -> int:
         """0 where nothing is wrong, 1 for a broken promise, 2 where nothing can be said."""
-        return {Outcome.FAIL: 1, Outcome.INVALID: 2}.get(self, 0)
+        return {LoadOutcome.FAIL: 1, LoadOutcome.INVALID: 2}.get(self, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LoadVerdict:
     """What a run says about a promise.
 
     Attributes:
@@ -47,7 +54,7 @@ class Verdict:
             request in a hundred misses. A pass that is not proven needs a longer run.
     """
 
-    outcome: Outcome
+    outcome: LoadOutcome
     reasons: tuple[str, ...]
     sla_ms: float | None
     met_share: float
@@ -57,7 +64,7 @@ class Verdict:
     proven: bool
 
 
-def judge(report: Report, sla_ms: float | None, max_lag_ms: float | None = None) -> Verdict:
+def judge(report: Report, sla_ms: float | None, max_lag_ms: float | None = None) -> LoadVerdict:
     """The verdict on a run.
 
     A request that was not answered, for whatever reason, has missed: an error that comes
@@ -69,13 +76,13 @@ def judge(report: Report, sla_ms: float | None, max_lag_ms: float | None = None)
     unhealthy = _generator_faults(report, sla_ms, max_lag_ms)
     broken = _broken(report, sla_ms, share, met, len(windows))
     if unhealthy:
-        outcome, reasons = Outcome.INVALID, unhealthy
+        outcome, reasons = LoadOutcome.INVALID, unhealthy
     elif sla_ms is None:
         # Without a promise, answers that did not come are still wrong.
-        outcome, reasons = (Outcome.FAIL, broken) if broken else (Outcome.UNJUDGED, ())
+        outcome, reasons = (LoadOutcome.FAIL, broken) if broken else (LoadOutcome.UNJUDGED, ())
     else:
-        outcome, reasons = (Outcome.FAIL, broken) if broken else (Outcome.PASS, ())
-    return Verdict(
+        outcome, reasons = (LoadOutcome.FAIL, broken) if broken else (LoadOutcome.PASS, ())
+    return LoadVerdict(
         outcome=outcome,
         reasons=reasons,
         sla_ms=sla_ms,
@@ -83,7 +90,7 @@ def judge(report: Report, sla_ms: float | None, max_lag_ms: float | None = None)
         windows_met=met,
         windows=len(windows),
         fallback_share=sum(report.fallbacks.values()) / report.requests if report.requests else 0.0,
-        proven=outcome is Outcome.PASS and report.misses <= most_misses_that_prove(report.requests),
+        proven=outcome is LoadOutcome.PASS and report.misses <= most_misses_that_prove(report.requests),
     )
 
 

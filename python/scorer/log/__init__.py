@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from scorer.log.bundles import BundleShelf
 from scorer.log.outcomes import Conflict, OutcomeJoin, Reported
-from scorer.log.reading import Finding, LogReader, Segment
+from scorer.log.reading import LogFinding, LogReader, LogSegment
 from scorer.log.scanning import Entry, LogScan, scan
-from scorer.log.summary import Summary, summarise
+from scorer.log.summary import LogSummary, summarise
 
 if TYPE_CHECKING:
     from scorer.log.parquet import Exported, export
@@ -32,14 +32,14 @@ __all__ = [
     "Conflict",
     "Entry",
     "Exported",
-    "Finding",
+    "LogFinding",
     "LogReader",
     "LogScan",
+    "LogSegment",
+    "LogSummary",
     "Mismatch",
     "OutcomeJoin",
     "Reported",
-    "Segment",
-    "Summary",
     "Verification",
     "export",
     "scan",

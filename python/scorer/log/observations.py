@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from scorer.ids import digest_text
-from scorer.log.tables import NAMES, TIME, Layout, batch_of, is_action, own_values
+from scorer.log.tables import NAMES, TIME, ExportLayout, batch_of, is_action, own_values
 
 if TYPE_CHECKING:
     from scorer.v1.log_pb2 import ObservationRecord
@@ -31,7 +31,7 @@ _LIVE: list[tuple[str, Any]] = [
 ]
 
 
-def observations_schema(layout: Layout) -> pa.Schema:
+def observations_schema(layout: ExportLayout) -> pa.Schema:
     """Columns of the observations' table; `layout` is of the observations alone."""
     own = [column for column in layout.own_columns if column[0] not in _NOT_OBSERVED]
     about: list[tuple[str, Any]] = [
@@ -44,7 +44,7 @@ def observations_schema(layout: Layout) -> pa.Schema:
     return pa.schema([*own, *about, *_LIVE, *layout.feature_columns])
 
 
-def observations_batch(rows: Sequence[tuple[int, ObservationRecord]], layout: Layout) -> pa.RecordBatch:
+def observations_batch(rows: Sequence[tuple[int, ObservationRecord]], layout: ExportLayout) -> pa.RecordBatch:
     """One batch of the observations' table."""
     records = [record for _, record in rows]
     columns = own_values([(sequence, record.decision) for sequence, record in rows], layout)

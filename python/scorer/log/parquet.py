@@ -19,9 +19,9 @@ from scorer.ids import record_key
 from scorer.log.bundles import BundleShelf
 from scorer.log.observations import observations_batch, observations_schema
 from scorer.log.outcomes import Conflict, OutcomeJoin
-from scorer.log.reading import Advance, Finding
+from scorer.log.reading import Advance, LogFinding
 from scorer.log.scanning import LogScan, scan
-from scorer.log.tables import OUTCOMES, Layout, decisions_batch, outcomes_batch
+from scorer.log.tables import OUTCOMES, ExportLayout, decisions_batch, outcomes_batch
 
 if TYPE_CHECKING:
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
@@ -49,7 +49,7 @@ class Exported:
     conflicts: tuple[Conflict, ...]
     unnamed: tuple[str, ...]
     """Digests whose bundle was not found: their features have no columns of their own."""
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
     observations: int = 0
     """Written; 0 where they were not asked for."""
     observations_repeated: int = 0
@@ -87,7 +87,7 @@ def export(
     """
     window = _Window(_microseconds(since), _microseconds(until))
     passes = 2 if observations_to is None else 3
-    layout, observed, outcomes = Layout(), Layout(), OutcomeJoin()
+    layout, observed, outcomes = ExportLayout(), ExportLayout(), OutcomeJoin()
     unnamed, unwritten = _gather(
         directory, window, bundles, layout, observed, outcomes, _part(advance, 0, passes)
     )
@@ -190,8 +190,8 @@ def _gather(
     directory: str | PathLike[str],
     window: _Window,
     bundles: BundleShelf | None,
-    layout: Layout,
-    observed: Layout,
+    layout: ExportLayout,
+    observed: ExportLayout,
     outcomes: OutcomeJoin,
     advance: Advance | None,
 ) -> tuple[list[str], int]:

@@ -21,7 +21,7 @@ _BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class Finding:
+class LogFinding:
     """A fault or peculiarity of a log's bytes."""
 
     kind: str
@@ -36,7 +36,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Segment:
+class LogSegment:
     """One file of the log."""
 
     name: str
@@ -81,17 +81,19 @@ class LogReader:
             yield sequence, decode(sequence, payload)
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[LogFinding]:
         """What is wrong with the log as far as it was read; complete after the last record."""
         found = json.loads(self._raw.findings())
-        return [Finding(**{**one, "lost": one["lost"] and tuple(one["lost"])}) for one in found]
+        return [LogFinding(**{**one, "lost": one["lost"] and tuple(one["lost"])}) for one in found]
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[LogSegment]:
         """The segments read so far."""
-        names = Segment.__dataclass_fields__
+        names = LogSegment.__dataclass_fields__
         kept = [{name: one[name] for name in names} for one in json.loads(self._raw.segments())]
-        return [Segment(**{**one, "sequences": one["sequences"] and tuple(one["sequences"])}) for one in kept]
+        return [
+            LogSegment(**{**one, "sequences": one["sequences"] and tuple(one["sequences"])}) for one in kept
+        ]
 
 
 def decode(sequence: int, payload: bytes) -> LogRecord:
@@ -113,6 +115,6 @@ def decode(sequence: int, payload: bytes) -> LogRecord:
         ) from None
 
 
-def is_serious(finding: Finding) -> bool:
+def is_serious(finding: LogFinding) -> bool:
     """Return whether a finding means that records are lost or damaged."""
     return finding.severity == "error"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from os import PathLike
 from typing import Any, NamedTuple
 
-from scorer.log.reading import Advance, Finding, LogReader, Segment, decode
+from scorer.log.reading import Advance, LogFinding, LogReader, LogSegment, decode
 
 UNKNOWN = "unknown"
 """Kind of a record that this version has no message for."""
@@ -78,12 +78,12 @@ class LogScan:
             yield entry
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[LogFinding]:
         """What is wrong with the log's bytes as far as they were read; complete after the last entry."""
         return self._reader.findings
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[LogSegment]:
         """The segments read so far."""
         return self._reader.segments
 

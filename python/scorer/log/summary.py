@@ -8,16 +8,16 @@ from os import PathLike
 
 from scorer.ids import digest_text
 from scorer.log.outcomes import OutcomeJoin
-from scorer.log.reading import Advance, Finding, Segment
+from scorer.log.reading import Advance, LogFinding, LogSegment
 from scorer.log.scanning import scan
 
 
 @dataclass
-class Summary:
+class LogSummary:
     """Counts of a log's records, by kind, checkpoint, bundle and lane."""
 
-    segments: list[Segment] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    segments: list[LogSegment] = field(default_factory=list)
+    findings: list[LogFinding] = field(default_factory=list)
     records: Counter[str] = field(default_factory=Counter)
     """By kind of record."""
     checkpoints: Counter[str] = field(default_factory=Counter)
@@ -41,14 +41,14 @@ class Summary:
         return sum(segment.bytes for segment in self.segments)
 
 
-def summarise(directory: str | PathLike[str], advance: Advance | None = None) -> Summary:
+def summarise(directory: str | PathLike[str], advance: Advance | None = None) -> LogSummary:
     """Read a whole log and count its records.
 
     Raises:
         LogError: The directory is no log or cannot be read.
     """
     entries = scan(directory, advance=advance)
-    summary = Summary()
+    summary = LogSummary()
     for sequence, kind, record in entries:
         summary.records[kind] += 1
         first = summary.sequences[0] if summary.sequences else sequence

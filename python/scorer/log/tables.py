@@ -35,7 +35,7 @@ OUTCOMES = pa.schema(
 
 
 @dataclass
-class Layout:
+class ExportLayout:
     """What the columns of an export depend on, gathered before the first row is written."""
 
     widths: set[int] = field(default_factory=set)
@@ -113,7 +113,7 @@ class Layout:
 
 
 def decisions_batch(
-    rows: Sequence[tuple[int, DecisionRecord]], layout: Layout, outcomes: OutcomeJoin
+    rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout, outcomes: OutcomeJoin
 ) -> pa.RecordBatch:
     """One batch of the decisions' table."""
     columns = own_values(rows, layout)
@@ -121,7 +121,7 @@ def decisions_batch(
     return batch_of(columns, layout.schema)
 
 
-def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: Layout) -> dict[str, Any]:
+def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout) -> dict[str, Any]:
     """Values of the `own_columns` and `feature_columns`, by column."""
     decisions = [decision for _, decision in rows]
     action = [is_action(decision) for decision in decisions]
@@ -199,7 +199,7 @@ def eligible(decision: DecisionRecord) -> list[bool]:
     return bits
 
 
-def _named_features(decisions: Sequence[DecisionRecord], layout: Layout) -> dict[str, Any]:
+def _named_features(decisions: Sequence[DecisionRecord], layout: ExportLayout) -> dict[str, Any]:
     values = {name: np.zeros(len(decisions), np.float32) for name in layout.names}
     absent = {name: np.ones(len(decisions), bool) for name in layout.names}
     for at, decision in enumerate(decisions):
@@ -211,7 +211,7 @@ def _named_features(decisions: Sequence[DecisionRecord], layout: Layout) -> dict
 
 
 def _outcome_columns(
-    decisions: Sequence[DecisionRecord], layout: Layout, outcomes: OutcomeJoin
+    decisions: Sequence[DecisionRecord], layout: ExportLayout, outcomes: OutcomeJoin
 ) -> dict[str, Any]:
     known: list[Mapping[str, Reported]] = [
         outcomes.of(decision.checkpoint, decision.decision_id) for decision in decisions

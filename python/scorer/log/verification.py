@@ -14,7 +14,7 @@ from scorer.errors import BundleError
 from scorer.log.bundles import BundleShelf
 from scorer.log.links import Links
 from scorer.log.outcomes import OutcomeJoin
-from scorer.log.reading import Advance, Finding, Segment, is_serious
+from scorer.log.reading import Advance, LogFinding, LogSegment, is_serious
 from scorer.log.scanning import scan
 from scorer.log.tables import digest_of, is_action
 
@@ -61,8 +61,8 @@ class Verification:
     answer that they carry must be that of their decision.
     """
 
-    segments: list[Segment] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    segments: list[LogSegment] = field(default_factory=list)
+    findings: list[LogFinding] = field(default_factory=list)
     records: Counter[str] = field(default_factory=Counter)
     verified: int = 0
     """Decisions repeated bit for bit."""

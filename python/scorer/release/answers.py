@@ -45,7 +45,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ProjectMember:
     """Somebody in a project."""
 
     user: str
@@ -172,7 +172,7 @@ class Free:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CalendarPage:
     """Everything that a calendar shows between two moments."""
 
     start: datetime

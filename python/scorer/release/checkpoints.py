@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scorer.release.changes.operations import Changes
     from scorer.release.fleet import Fleet, MemberStatus
     from scorer.release.lanes.reconcile import Reconciler
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 
 class Checkpoints:
@@ -42,7 +42,7 @@ class Checkpoints:
     def __init__(
         self,
         store: Store,
-        settings: Settings,
+        settings: PlatformFile,
         access: Access,
         changes: Changes,
         calendar: Calendar,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from scorer.registry import RegistryBackend
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 _LEASE_SECONDS = 15.0
 _STOP_SECONDS = 10.0
@@ -59,7 +59,7 @@ class PlatformServices:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: PlatformFile,
         store: Store,
         fleet: Fleet,
         registry: RegistryBackend,
@@ -207,7 +207,7 @@ class PlatformServices:
 
 
 def open_service(
-    settings: Settings,
+    settings: PlatformFile,
     *,
     now: Callable[[], datetime] = utcnow,
     fleet: Fleet | None = None,

@@ -40,7 +40,7 @@ from scorer.release.model import Stage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CheckpointSettings", "FleetMember", "PlatformSettings", "Settings", "check_filter"]
+__all__ = ["FleetMember", "ManagedCheckpoint", "PlatformFile", "PlatformSettings", "check_filter"]
 
 FILTER_OPS = ("==", "!=", "<", "<=", ">", ">=", "in", "missing", "present")
 _HOST = re.compile(
@@ -286,7 +286,7 @@ class FleetMember(Section):
     )
 
 
-class CheckpointSettings(Section):
+class ManagedCheckpoint(Section):
     """What happens at a checkpoint between a change request and a release."""
 
     alias: str = Field(
@@ -367,15 +367,15 @@ class CheckpointSettings(Section):
         return value
 
 
-class Settings(Section):
+class PlatformFile(Section):
     """Everything that the platform needs to know."""
 
     platform: PlatformSettings = Field(default_factory=PlatformSettings)
     fleet: Members = Field(default=(), description="The servers that the platform leads.")
-    checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)
+    checkpoints: dict[CheckpointName, ManagedCheckpoint] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Settings:
+    def _fits_together(self) -> PlatformFile:
         names = [member.name for member in self.fleet]
         controls = [member.control for member in self.fleet]
         for what, values in (("name", names), ("control", controls)):
@@ -391,7 +391,7 @@ class Settings(Section):
         return self
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> Settings:
+    def load(cls, path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> PlatformFile:
         """Read a settings file.
 
         Raises:
@@ -408,12 +408,12 @@ class Settings(Section):
         where: str = "platform.toml",
         base: Path | None = None,
         environment: Mapping[str, str] | None = None,
-    ) -> Settings:
+    ) -> PlatformFile:
         """Read settings from text; `where` names it in messages, relative paths start from `base`."""
         return cls._validated(SettingsSource(text, where=where, base=base), environment)
 
     @classmethod
-    def _validated(cls, source: SettingsSource, environment: Mapping[str, str] | None) -> Settings:
+    def _validated(cls, source: SettingsSource, environment: Mapping[str, str] | None) -> PlatformFile:
         for section in ("platform", "checkpoints"):
             # An absent table still needs the base directory for its default paths.
             source.document.setdefault(section, {})
@@ -438,4 +438,4 @@ def example() -> str:
             "action.authorise": {"alias": "action-authorise@live"},
         },
     }
-    return example_text(Settings, _HEAD, samples)
+    return example_text(PlatformFile, _HEAD, samples)

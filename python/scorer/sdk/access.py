@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 from scorer.release.model import Actor, Project, Role
 from scorer.sdk.base import Operations
-from scorer.sdk.results import Member, NewToken, Token, User
+from scorer.sdk.results import IssuedToken, ProjectMember, Token, User
 
 
-class Access(Operations):
+class AccessCalls(Operations):
     """Its operations."""
 
     def me(self) -> Actor:
@@ -54,14 +54,14 @@ class Access(Operations):
             body["checkpoints"] = list(checkpoints)
         return self._call(Project, "PATCH", f"/projects/{quote(name, safe='')}", json=body)
 
-    def members(self, project: str) -> builtins.list[Member]:
+    def members(self, project: str) -> builtins.list[ProjectMember]:
         """Who is in a project, and as what."""
-        return self._call(list[Member], "GET", f"/projects/{quote(project, safe='')}/members")
+        return self._call(list[ProjectMember], "GET", f"/projects/{quote(project, safe='')}/members")
 
-    def set_member(self, project: str, user: str, role: Role | str) -> Member:
+    def set_member(self, project: str, user: str, role: Role | str) -> ProjectMember:
         """Owners: adds somebody, or changes what he may do."""
         path = f"/projects/{quote(project, safe='')}/members/{quote(user, safe='')}"
-        return self._call(Member, "PUT", path, json={"role": str(role)})
+        return self._call(ProjectMember, "PUT", path, json={"role": str(role)})
 
     def remove_member(self, project: str, user: str) -> None:
         """Owners: takes somebody out."""
@@ -95,11 +95,11 @@ class Access(Operations):
         user: str | None = None,
         project: str | None = None,
         expires_at: datetime | None = None,
-    ) -> NewToken:
+    ) -> IssuedToken:
         """A new token; its secret is in this answer and nowhere else."""
         body: dict[str, Any] = {"label": label, "role": str(role), "user": user, "project": project}
         body["expires_at"] = expires_at.isoformat() if expires_at else None
-        return self._call(NewToken, "POST", "/tokens", json=body)
+        return self._call(IssuedToken, "POST", "/tokens", json=body)
 
     def revoke_token(self, token: str) -> None:
         """At once, its sessions too."""

@@ -18,7 +18,7 @@ _CHUNK = 1 << 18
 _UPLOAD_SECONDS = 600.0
 
 
-class Bundles(Operations):
+class BundleCalls(Operations):
     """Its operations."""
 
     def upload(

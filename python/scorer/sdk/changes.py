@@ -14,14 +14,14 @@ from urllib.parse import quote
 
 from scorer.release.errors import InvalidError, UnreachableError
 from scorer.release.model import ChangeEvent, ChangeKind, ChangeRequest, ChangeState, GateSpec, Project, Stage
-from scorer.sdk.bundles import Bundles
+from scorer.sdk.bundles import BundleCalls
 from scorer.sdk.paging import Page
 from scorer.sdk.results import ChangeDetail, Events, Figure, Readout
 
 _WAIT_SECONDS = 20.0
 
 
-class Changes(Bundles):
+class ChangeCalls(BundleCalls):
     """Its operations."""
 
     def draft(

@@ -7,15 +7,15 @@ from types import TracebackType
 import httpx
 
 from scorer.sdk import credentials
-from scorer.sdk.access import Access
-from scorer.sdk.changes import Changes
-from scorer.sdk.permissions import Permissions
-from scorer.sdk.places import Places
-from scorer.sdk.telling import Telling
+from scorer.sdk.access import AccessCalls
+from scorer.sdk.changes import ChangeCalls
+from scorer.sdk.permissions import PermissionCalls
+from scorer.sdk.places import PlaceCalls
+from scorer.sdk.telling import NotificationCalls
 from scorer.sdk.transport import Transport
 
 
-class PlatformClient(Access, Changes, Permissions, Places, Telling):
+class PlatformClient(AccessCalls, ChangeCalls, PermissionCalls, PlaceCalls, NotificationCalls):
     """One platform, as one user. May be used by several threads at once.
 
     Args:

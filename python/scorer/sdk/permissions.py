@@ -8,7 +8,7 @@ from scorer.release.model import ChangeKind, StandingPermission
 from scorer.sdk.base import Operations
 
 
-class Permissions(Operations):
+class PermissionCalls(Operations):
     """Operations on standing permissions."""
 
     def permissions(self, project: str) -> list[StandingPermission]:

@@ -12,7 +12,7 @@ from scorer.sdk.base import Operations
 from scorer.sdk.results import CalendarPage, CheckpointView, Free, RolledBack
 
 
-class Places(Operations):
+class PlaceCalls(Operations):
     """Its operations."""
 
     def checkpoints(self) -> list[CheckpointView]:

@@ -8,14 +8,15 @@ from datetime import datetime
 from scorer.release.answers import (
     BundleDetail,
     BundleInfo,
+    CalendarPage,
     ChangeDetail,
     Channel,
     CheckpointView,
     Delivery,
     Figure,
     Free,
-    Member,
     MemberView,
+    ProjectMember,
     Readout,
     Slot,
     Step,
@@ -23,7 +24,6 @@ from scorer.release.answers import (
     User,
     Verified,
 )
-from scorer.release.answers import Page as CalendarPage
 from scorer.release.model import ChangeEvent, ChangeState
 
 __all__ = [
@@ -37,10 +37,10 @@ __all__ = [
     "Events",
     "Figure",
     "Free",
-    "Health",
-    "Member",
+    "IssuedToken",
     "MemberView",
-    "NewToken",
+    "PlatformHealth",
+    "ProjectMember",
     "Readout",
     "RolledBack",
     "Slot",
@@ -52,7 +52,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class PlatformHealth:
     """The platform answers, and its database does."""
 
     status: str
@@ -61,7 +61,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class NewToken:
+class IssuedToken:
     """The token and, this once, its secret."""
 
     token: Token

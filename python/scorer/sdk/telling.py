@@ -8,10 +8,10 @@ from urllib.parse import quote
 from scorer.release.model import AuditEntry, Severity
 from scorer.sdk.base import Operations
 from scorer.sdk.paging import Page
-from scorer.sdk.results import Channel, Delivery, Health, Verified
+from scorer.sdk.results import Channel, Delivery, PlatformHealth, Verified
 
 
-class Telling(Operations):
+class NotificationCalls(Operations):
     """Its operations."""
 
     def channels(self, project: str) -> list[Channel]:
@@ -67,6 +67,6 @@ class Telling(Operations):
         query = {"sequence": expect[0], "hash": expect[1]} if expect else None
         return self._call(Verified, "GET", "/audit/verify", query=query, timeout=300.0)
 
-    def health(self) -> Health:
+    def health(self) -> PlatformHealth:
         """Raises UnreachableError where its database does not answer."""
-        return self._call(Health, "GET", "/health")
+        return self._call(PlatformHealth, "GET", "/health")

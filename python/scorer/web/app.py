@@ -20,14 +20,14 @@ from scorer.release.errors import NotAuthenticatedError, PlatformError
 from scorer.release.store.keys import shared_key
 from scorer.web import pages, statuses
 from scorer.web.assets import Assets
-from scorer.web.guard import Guard
+from scorer.web.guard import RequestGuard
 from scorer.web.identity import Identity
 from scorer.web.rendering import environment, query
 
 if TYPE_CHECKING:
     from scorer.release.open import PlatformServices
     from scorer.release.service import Service
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 API = "/api/"
 
@@ -37,7 +37,7 @@ class Web:
     """What the pages share."""
 
     platform: PlatformServices
-    settings: Settings
+    settings: PlatformFile
     identity: Identity
     assets: Assets = field(default_factory=Assets)
     attempts: Attempts = field(default_factory=lambda: Attempts(limit=10, seconds=300.0))
@@ -56,7 +56,7 @@ class Web:
         return self._templates.get_template(template).render(**values)
 
 
-def create_app(platform: PlatformServices, settings: Settings) -> FastAPI:
+def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
     """The application.
 
     Args:
@@ -90,7 +90,7 @@ def create_app(platform: PlatformServices, settings: Settings) -> FastAPI:
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_middleware(
-        Guard,
+        RequestGuard,
         hosts=[public.hostname or "", socket.gethostname()],
         secure=secure,
         failed=lambda request, identity: _page(
@@ -106,7 +106,7 @@ def _mount_api(app: FastAPI, platform: PlatformServices, identity: Identity) -> 
     app.mount(PATH, create_api(platform, sessions=identity.of))
 
 
-def _proxied(settings: Settings) -> Any:
+def _proxied(settings: PlatformFile) -> Any:
     """Reads whom a trusted proxy names, where one is set up; believed only with its secret."""
     header, file = settings.platform.trusted_proxy_header, settings.platform.trusted_proxy_secret_file
     if not header or not file:

@@ -41,7 +41,7 @@ HEADERS = {
 }
 
 
-class Guard:
+class RequestGuard:
     """The outermost of our layers.
 
     Args:

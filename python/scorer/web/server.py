@@ -20,7 +20,7 @@ from scorer.events import EventLog
 
 if TYPE_CHECKING:
     from scorer.release.open import PlatformServices
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 _GRACE_SECONDS = 5
 
@@ -37,9 +37,9 @@ def run(config: Path, *, ready_file: Path | None = None) -> int:
     events = EventLog()
     events.take_over_logging()
     try:
-        from scorer.release.settings import Settings
+        from scorer.release.settings import PlatformFile
 
-        settings = Settings.load(config)
+        settings = PlatformFile.load(config)
     except ConfigError as error:
         for line in str(error).splitlines():
             events.error("bad_settings", error=line)
@@ -61,7 +61,7 @@ def run(config: Path, *, ready_file: Path | None = None) -> int:
             return error.exit_code
 
 
-def _serve(settings: Settings, listener: socket.socket, events: EventLog, ready_file: Path | None) -> int:
+def _serve(settings: PlatformFile, listener: socket.socket, events: EventLog, ready_file: Path | None) -> int:
 
     create_app = importlib.import_module("scorer.web.app").create_app
     from scorer.release.open import open_service
@@ -92,7 +92,7 @@ def _serve(settings: Settings, listener: socket.socket, events: EventLog, ready_
 
 
 def _ready(
-    url: str, settings: Settings, platform: PlatformServices, events: EventLog, ready_file: Path | None
+    url: str, settings: PlatformFile, platform: PlatformServices, events: EventLog, ready_file: Path | None
 ) -> None:
     events.info(
         "serving",
@@ -148,7 +148,7 @@ def _listen(address: str) -> socket.socket:
     return socket.create_server((host, int(port)), family=family, backlog=512)
 
 
-def _with_address(settings: Settings, listener: socket.socket) -> Settings:
+def _with_address(settings: PlatformFile, listener: socket.socket) -> PlatformFile:
     """The settings with the port that port 0 came to: links and pages name it."""
     host, port = listener.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scorer.bundle import Bundle
-    from scorer.learn.ab.plan import Plan
-    from scorer.learn.ab.readout import Readout
+    from scorer.learn.ab.plan import AbPlan
+    from scorer.learn.ab.readout import AbReport
     from scorer.learn.experience import Experience
 
 app = typer.Typer(help="Compare bundles on live traffic.", no_args_is_help=True, **TYPER_OPTIONS)
@@ -89,9 +89,9 @@ def read(
     json: Json = False,
 ) -> None:
     """Read the comparison. As often as you like: the intervals hold at all readings together."""
-    from scorer.learn.ab.plan import Plan
+    from scorer.learn.ab.plan import AbPlan
 
-    plan = Plan.read(directory)
+    plan = AbPlan.read(directory)
     found = _read(plan, experience, log, bundles, config)
     if json:
         print_json(found.as_dict())
@@ -114,9 +114,9 @@ def watch(
     """Read again and again; on harm set the lanes back to the control and write down why."""
     from scorer.errors import ScorerError
     from scorer.learn.ab import running
-    from scorer.learn.ab.plan import Plan
+    from scorer.learn.ab.plan import AbPlan
 
-    plan = Plan.read(directory)
+    plan = AbPlan.read(directory)
     target = control_address(address)
     while True:
         try:
@@ -161,8 +161,8 @@ def stop(
 
 
 def _read(
-    plan: Plan, experience: Path | None, log: Path | None, bundles: list[Path] | None, config: Path | None
-) -> Readout:
+    plan: AbPlan, experience: Path | None, log: Path | None, bundles: list[Path] | None, config: Path | None
+) -> AbReport:
     from scorer.learn.ab.readout import read as do
 
     found, shelf = _experience(plan, experience, log, bundles, config)
@@ -170,7 +170,7 @@ def _read(
 
 
 def _experience(
-    plan: Plan, experience: Path | None, log: Path | None, bundles: list[Path] | None, config: Path | None
+    plan: AbPlan, experience: Path | None, log: Path | None, bundles: list[Path] | None, config: Path | None
 ) -> tuple[Experience, Callable[[str], Bundle | None]]:
     from scorer.commands.log_options import bundle_shelf, log_directory
     from scorer.learn import experience_files, settings
@@ -190,7 +190,7 @@ def _experience(
     return joined.experience, shelf.get
 
 
-def _print(plan: Plan, found: Readout) -> None:
+def _print(plan: AbPlan, found: AbReport) -> None:
     rows = [
         (
             lane.lane,

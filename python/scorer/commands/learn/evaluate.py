@@ -12,7 +12,7 @@ from scorer.commands.output import print_json, print_table, short
 
 if TYPE_CHECKING:
     from scorer.learn.ope import Estimate
-    from scorer.learn.ope.evaluate import Evaluation, Judged
+    from scorer.learn.ope.evaluate import EvaluatedPolicy, Evaluation
 
 _COLUMNS = ("estimator", "value", "95 % interval", "how", "effective rows", "mean weight", "largest", "")
 
@@ -79,7 +79,7 @@ def _print(found: Evaluation) -> None:
     )
 
 
-def _print_policy(role: str, judged: Judged) -> None:
+def _print_policy(role: str, judged: EvaluatedPolicy) -> None:
     typer.echo(f"\n{role} {short(judged.digest)}")
     print_table(_COLUMNS, [_row(one, judged.chosen) for one in judged.estimates], empty="no estimates")
     (low, high), (first, last) = judged.anytime, judged.asymptotic

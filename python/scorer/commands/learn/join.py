@@ -16,7 +16,7 @@ from scorer.commands.progress import bytes_bar
 
 if TYPE_CHECKING:
     from scorer.learn.join.corrections import Correction
-    from scorer.learn.join.findings import Finding
+    from scorer.learn.join.findings import JoinFinding
     from scorer.learn.join.joining import Joined
     from scorer.learn.join.rates import Rate
 
@@ -173,5 +173,5 @@ def _row(rate: Rate) -> tuple[str, ...]:
     )
 
 
-def _finding(one: Finding) -> tuple[str, ...]:
+def _finding(one: JoinFinding) -> tuple[str, ...]:
     return one.name, f"{one.count:,}", one.effect, one.rule, "; ".join(one.examples[:2])

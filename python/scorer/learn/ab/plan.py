@@ -22,7 +22,7 @@ class Arm(BaseModel):
     share: float = Field(gt=0, lt=1)
 
 
-class Plan(BaseModel):
+class AbPlan(BaseModel):
     """A comparison. `arms[0]` is the control, which everything is set back to."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -34,7 +34,7 @@ class Plan(BaseModel):
     reason: str = ""
 
     @model_validator(mode="after")
-    def _shares_add_up(self) -> Plan:
+    def _shares_add_up(self) -> AbPlan:
         if len({arm.lane for arm in self.arms}) < len(self.arms):
             raise ValueError("two arms have the same lane; give each its own")
         if abs(sum(arm.share for arm in self.arms) - 1) > 1e-6:
@@ -66,11 +66,11 @@ class Plan(BaseModel):
         write_atomically(file, self.model_dump_json(indent=2).encode() + b"\n")
 
     @staticmethod
-    def read(directory: Path) -> Plan:
+    def read(directory: Path) -> AbPlan:
         """The plan of a directory."""
         file = directory / FILE
         try:
-            return Plan.model_validate_json(file.read_bytes())
+            return AbPlan.model_validate_json(file.read_bytes())
         except FileNotFoundError:
             raise DataError(f'"{file}" does not exist; start one with `scorer learn ab start`') from None
         except ValidationError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from scorer.learn.ab.plan import Arm, Plan
+from scorer.learn.ab.plan import AbPlan, Arm
 from scorer.learn.ab.scores import Floats, Ints, differences, expectations
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
@@ -25,7 +25,7 @@ _PLANNED_VARIANCE = 0.09
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class LaneResult:
     """What was seen of an arm, up to the first decision that is in flight."""
 
     lane: str
@@ -52,7 +52,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Readout:
+class AbReport:
     """One reading.
 
     Attributes:
@@ -64,7 +64,7 @@ class Readout:
     """
 
     until_ms: int
-    lanes: tuple[Lane, ...]
+    lanes: tuple[LaneResult, ...]
     differences: tuple[Difference, ...]
     ratio: RatioCheck
     left_out: Mapping[str, int]
@@ -79,7 +79,7 @@ class Readout:
         return {key: _plain(value) for key, value in asdict(self).items()}
 
 
-def read(plan: Plan, experience: Experience, shelf: Shelf | None = None) -> Readout:
+def read(plan: AbPlan, experience: Experience, shelf: Shelf | None = None) -> AbReport:
     """Compares the arms on the decisions since the start.
 
     Args:
@@ -109,7 +109,7 @@ def read(plan: Plan, experience: Experience, shelf: Shelf | None = None) -> Read
     own, arm, shopper = own.take(mature), arm[mature], shopper[mature]
     lanes = tuple(_lane(one, own, shopper, arm == at) for at, one in enumerate(plan.arms))
     ready = all(lane.shoppers >= plan.settings.shoppers for lane in lanes)
-    return Readout(
+    return AbReport(
         until,
         lanes,
         _differences(plan, own, arm, shopper, shelf, ready=ready),
@@ -119,7 +119,7 @@ def read(plan: Plan, experience: Experience, shelf: Shelf | None = None) -> Read
 
 
 def _differences(
-    plan: Plan,
+    plan: AbPlan,
     own: Experience,
     arm: Ints,
     shopper: Ints,
@@ -150,7 +150,7 @@ def _differences(
     return tuple(found)
 
 
-def _verdict(found: AnytimeMean, plan: Plan) -> Verdict:
+def _verdict(found: AnytimeMean, plan: AbPlan) -> Verdict:
     if found.high < -plan.settings.harm:
         return "harm"
     if found.low > 0:
@@ -158,7 +158,7 @@ def _verdict(found: AnytimeMean, plan: Plan) -> Verdict:
     return "not worse" if found.low > -plan.settings.margin else "undecided"
 
 
-def _arms(plan: Plan, experience: Experience) -> tuple[Ints, dict[str, int]]:
+def _arms(plan: AbPlan, experience: Experience) -> tuple[Ints, dict[str, int]]:
     """`[n]` the arm of each decision, -1 where it counts nowhere; and why."""
     arm = np.full(len(experience), -1, dtype=np.int64)
     since = experience.time_ms >= plan.started_ms
@@ -196,7 +196,7 @@ def _shoppers(experience: Experience) -> Ints:
     return codes
 
 
-def _ratio(plan: Plan, arm: Ints, shopper: Ints) -> tuple[RatioCheck, int]:
+def _ratio(plan: AbPlan, arm: Ints, shopper: Ints) -> tuple[RatioCheck, int]:
     pairs = np.unique(np.stack([shopper, arm]), axis=1)
     counts = np.bincount(pairs[1], minlength=len(plan.arms))
     both = int((np.bincount(pairs[0]) > 1).sum())
@@ -204,10 +204,10 @@ def _ratio(plan: Plan, arm: Ints, shopper: Ints) -> tuple[RatioCheck, int]:
     return check_ratio(counts.tolist(), shares, plan.settings.ratio_alpha), both
 
 
-def _lane(one: Arm, own: Experience, shopper: Ints, here: np.ndarray[Any, np.dtype[np.bool_]]) -> Lane:
+def _lane(one: Arm, own: Experience, shopper: Ints, here: np.ndarray[Any, np.dtype[np.bool_]]) -> LaneResult:
     known = here & (own.state == State.SETTLED)
     rewards: Floats = own.reward[known]
-    return Lane(
+    return LaneResult(
         one.lane,
         one.bundle,
         one.share,

@@ -17,8 +17,8 @@ from typing import Any
 
 from scorer.control import client
 from scorer.durable import write_atomically
-from scorer.learn.ab.plan import Arm, Plan
-from scorer.learn.ab.readout import Readout
+from scorer.learn.ab.plan import AbPlan, Arm
+from scorer.learn.ab.readout import AbReport
 from scorer.learn.ab.settings import AbSettings
 from scorer.learn.errors import DataError
 from scorer.v1 import control_pb2 as pb
@@ -42,7 +42,7 @@ def start(
     *,
     reason: str = "",
     clock_ms: Callable[[], int] = now_ms,
-) -> Plan:
+) -> AbPlan:
     """Sets the lanes, then writes the plan with the digests that are served.
 
     Args:
@@ -70,20 +70,20 @@ def start(
     served = {lane.name: lane for lane in _lanes(address, checkpoint)}
     arms = tuple(Arm(lane=name, bundle=served[name].bundle, share=served[name].share) for name, _, _ in lanes)
     # Only now: what was decided before the swap was not drawn by these lanes.
-    plan = Plan(checkpoint=checkpoint, arms=arms, started_ms=clock_ms(), settings=settings, reason=reason)
+    plan = AbPlan(checkpoint=checkpoint, arms=arms, started_ms=clock_ms(), settings=settings, reason=reason)
     plan.write(directory)
     return plan
 
 
 def watch(
-    directory: Path, address: str, found: Readout, *, clock_ms: Callable[[], int] = now_ms
+    directory: Path, address: str, found: AbReport, *, clock_ms: Callable[[], int] = now_ms
 ) -> dict[str, Any] | None:
     """Keeps a reading; on harm sets the lanes back. Calling it again after a crash ends in the same state.
 
     Returns:
         How the comparison ended, or None where it goes on.
     """
-    plan = Plan.read(directory)
+    plan = AbPlan.read(directory)
     if (ended := read_end(directory)) is not None:
         return ended
     with (directory / READINGS).open("a", encoding="utf-8") as file:
@@ -111,7 +111,7 @@ def end(
 
     Lanes that somebody has changed since are left alone: that was a decision, too.
     """
-    plan = Plan.read(directory)
+    plan = AbPlan.read(directory)
     if (ended := read_end(directory)) is not None:
         return ended
     keep = next((arm for arm in plan.arms if arm.lane == lane), None)

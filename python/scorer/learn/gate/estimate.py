@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Evidence:
+class PolicyComparison:
     """Both policies on the settled decisions of a window, `n` of them.
 
     Attributes:
@@ -79,7 +79,7 @@ class Evidence:
         return float(np.abs(self.candidate - self.live).sum(axis=1).mean() / 2) if len(self.settled) else 1.0
 
 
-def gather(window: Experience, candidate: Path, live: Path) -> Evidence:
+def gather(window: Experience, candidate: Path, live: Path) -> PolicyComparison:
     """Evaluates both bundles on a window, with the code that serves them."""
     settled = window.settled()
     pmfs, rewards, served = [], [], []
@@ -98,7 +98,7 @@ def gather(window: Experience, candidate: Path, live: Path) -> Evidence:
     else:
         logging = share * pmfs[0] + (1 - share) * pmfs[1]
     oracle = (rewards[0] + rewards[1]) / 2
-    return Evidence(window, settled, pmfs[0], pmfs[1], oracle, rewards[0], logging, share)
+    return PolicyComparison(window, settled, pmfs[0], pmfs[1], oracle, rewards[0], logging, share)
 
 
 def lane_share(settled: Experience, candidate: Set[str], live: Set[str]) -> float | None:

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from scorer.bundle import Action
 from scorer.learn.experience import State
-from scorer.learn.gate.estimate import Evidence
+from scorer.learn.gate.estimate import PolicyComparison
 
 Floats = npt.NDArray[np.float64]
 _ARMS = 15
 
 
-def collect(found: Evidence, actions: Sequence[Action]) -> dict[str, Any]:
+def collect(found: PolicyComparison, actions: Sequence[Action]) -> dict[str, Any]:
     """Everything that is plotted; empty where the window has nothing settled."""
     if not len(found.settled):
         return {}
@@ -45,7 +45,7 @@ def _logarithms(values: Floats) -> dict[str, Any]:
     return {"edges": edges.round(6).tolist(), "counts": counts.tolist()}
 
 
-def _arms(found: Evidence, actions: Sequence[Action]) -> list[dict[str, Any]]:
+def _arms(found: PolicyComparison, actions: Sequence[Action]) -> list[dict[str, Any]]:
     """Actions with the largest share under either policy, then all others together."""
     shares = np.stack([found.candidate.mean(axis=0), found.live.mean(axis=0)])
     order = np.argsort(-shares.max(axis=0), kind="stable")
@@ -71,7 +71,7 @@ def _levels(actions: Sequence[Action]) -> list[tuple[str, str, npt.NDArray[np.bo
     ]
 
 
-def _factors(found: Evidence, actions: Sequence[Action]) -> list[dict[str, Any]]:
+def _factors(found: PolicyComparison, actions: Sequence[Action]) -> list[dict[str, Any]]:
     return [
         {
             "level": f"{factor}={level}",
@@ -82,7 +82,7 @@ def _factors(found: Evidence, actions: Sequence[Action]) -> list[dict[str, Any]]
     ]
 
 
-def _joins(found: Evidence, actions: Sequence[Action]) -> list[dict[str, Any]]:
+def _joins(found: PolicyComparison, actions: Sequence[Action]) -> list[dict[str, Any]]:
     """Outcomes by factor level: missingness that depends on the action biases every estimate."""
     window = found.window
     levels = _levels(actions) or [
@@ -103,7 +103,7 @@ def _joins(found: Evidence, actions: Sequence[Action]) -> list[dict[str, Any]]:
     return rows
 
 
-def _calibration(found: Evidence) -> list[dict[str, float]]:
+def _calibration(found: PolicyComparison) -> list[dict[str, float]]:
     """The candidate's oracle on the actions taken, in tenths of the decisions by prediction."""
     rows = np.arange(len(found.settled))
     predicted, reward = found.candidate_oracle[rows, found.settled.action], found.settled.reward
@@ -118,7 +118,7 @@ def _calibration(found: Evidence) -> list[dict[str, float]]:
     ]
 
 
-def _days(found: Evidence) -> list[dict[str, float]]:
+def _days(found: PolicyComparison) -> list[dict[str, float]]:
     """Both values day by day."""
     day = found.settled.time_ms // 86_400_000
     candidate, live = found.scores(found.candidate), found.scores(found.live)

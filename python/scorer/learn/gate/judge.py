@@ -15,22 +15,22 @@ from scorer.bundle import Action, Feature, inspect
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
 from scorer.learn.gate import figures
-from scorer.learn.gate.estimate import Evidence as Gathered
+from scorer.learn.gate.estimate import PolicyComparison as Gathered
 from scorer.learn.gate.estimate import gather, mature_window
 from scorer.learn.gate.segments import judge_segments
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.gate.verdict import (
     CapUse,
     Check,
-    Evidence,
-    Interval,
-    Judged,
-    Segment,
+    JudgedBundle,
+    SegmentVerdict,
+    ValueInterval,
     Verdict,
+    VerdictEvidence,
     Window,
     content_digest,
 )
-from scorer.learn.guardrails.audit import Finding
+from scorer.learn.guardrails.audit import GuardrailFinding
 from scorer.learn.guardrails.bundles import audit
 from scorer.learn.guardrails.caps import attribute_table
 from scorer.learn.guardrails.settings import GuardrailSettings
@@ -83,14 +83,14 @@ def judge(
 
 def weigh(
     found: Gathered,
-    one: Judged,
-    other: Judged,
+    one: JudgedBundle,
+    other: JudgedBundle,
     gate: GateSettings,
     guardrails: GuardrailSettings,
     *,
     actions: Sequence[Action],
     features: Sequence[Feature],
-    findings: Sequence[Finding],
+    findings: Sequence[GuardrailFinding],
     experience_digest: str,
 ) -> Verdict:
     """The verdict on what was gathered about the candidate `one` and the live bundle `other`."""
@@ -124,7 +124,7 @@ def weigh(
         worst = max(worst, difference.low)
         worse = difference.high is not None and difference.high < 0
     decision, share, reasons = decide(checks, gate, worst=worst, worse=worse)
-    evidence = Evidence(
+    evidence = VerdictEvidence(
         decision=decision,
         share=share,
         reasons=reasons,
@@ -198,7 +198,7 @@ def _trusted(checks: tuple[Check, ...], size: float, gate: GateSettings) -> bool
     return size >= gate.bound_effective and not unsupported
 
 
-def _open(path: Path, experience: Experience) -> Judged:
+def _open(path: Path, experience: Experience) -> JudgedBundle:
     inspection = inspect(path)
     if tuple(action.id for action in inspection.actions) != experience.actions:
         raise DataError(f'gate: "{path}" has another catalogue than the experience; judge it on its own log')
@@ -209,7 +209,7 @@ def _open(path: Path, experience: Experience) -> Judged:
             " judge it on its own log"
         )
     manifest = json.loads((path / "manifest.json").read_bytes())
-    return Judged(
+    return JudgedBundle(
         name=inspection.manifest.name,
         digest=inspection.digest,
         content=content_digest(manifest),
@@ -228,9 +228,9 @@ def learned_until(lineage: Any) -> int | None:
     return None
 
 
-def _interval(scores: Floats, gate: GateSettings) -> Interval:
+def _interval(scores: Floats, gate: GateSettings) -> ValueInterval:
     found = anytime_mean(scores, gate.alpha)
-    return Interval(
+    return ValueInterval(
         value=found.value,
         low=found.low if math.isfinite(found.low) else None,
         high=found.high if math.isfinite(found.high) else None,
@@ -238,7 +238,7 @@ def _interval(scores: Floats, gate: GateSettings) -> Interval:
     )
 
 
-def _promises(findings: Sequence[Finding]) -> Check:
+def _promises(findings: Sequence[GuardrailFinding]) -> Check:
     says = "; ".join(f"{one.what} ({one.rows} decisions, first {one.example})" for one in findings)
     return Check(
         name="promises",
@@ -247,7 +247,7 @@ def _promises(findings: Sequence[Finding]) -> Check:
     )
 
 
-def _unseen(candidate: Judged, gate: GateSettings) -> Check:
+def _unseen(candidate: JudgedBundle, gate: GateSettings) -> Check:
     known = candidate.learned_until_ms is not None
     return Check(
         name="unseen",
@@ -339,7 +339,7 @@ def _cap_checks(caps: tuple[CapUse, ...]) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _segment_check(segments: tuple[Segment, ...], gate: GateSettings) -> Check:
+def _segment_check(segments: tuple[SegmentVerdict, ...], gate: GateSettings) -> Check:
     harmed = [
         f"{one.column} {one.value} ({one.difference.value * 100:+.2f} points)"
         for one in segments
@@ -356,7 +356,7 @@ def _segment_check(segments: tuple[Segment, ...], gate: GateSettings) -> Check:
     return Check(name="segments", passed=not harmed, says=says)
 
 
-def _value_check(difference: Interval, gate: GateSettings) -> Check:
+def _value_check(difference: ValueInterval, gate: GateSettings) -> Check:
     low = -math.inf if difference.low is None else difference.low
     shown = "unknown" if difference.low is None else f"{low * 100:+.2f} points"
     return Check(

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from scorer.bundle import verify
 from scorer.learn.errors import DataError
 from scorer.learn.experience_files import read
-from scorer.learn.gate.verdict import KEY, Evidence, Verdict, content_digest, read_verdict
+from scorer.learn.gate.verdict import KEY, Verdict, VerdictEvidence, content_digest, read_verdict
 from scorer.learn.gate.write import BUNDLE
 from scorer.registry import RegistryBackend
 from scorer.registry.reference import parse_alias
@@ -163,7 +163,7 @@ def _not_taken_back(registry: RegistryBackend, alias: str, digest: str) -> None:
         )
 
 
-def reason_of(evidence: Evidence) -> str:
+def reason_of(evidence: VerdictEvidence) -> str:
     """One line for the alias's history; the whole evidence is in the bundle's lineage."""
     low = "unknown" if evidence.difference.low is None else f"{evidence.difference.low * 100:+.2f}"
     return (

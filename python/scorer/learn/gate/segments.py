@@ -9,14 +9,16 @@ import numpy as np
 
 from scorer.bundle import Feature
 from scorer.learn.errors import DataError
-from scorer.learn.gate.estimate import Evidence
+from scorer.learn.gate.estimate import PolicyComparison
 from scorer.learn.gate.settings import GateSettings
-from scorer.learn.gate.verdict import Interval, Segment
+from scorer.learn.gate.verdict import SegmentVerdict, ValueInterval
 from scorer.stats.means import effective_sample_size
 from scorer.stats.sequences import anytime_mean
 
 
-def judge_segments(found: Evidence, features: Sequence[Feature], gate: GateSettings) -> tuple[Segment, ...]:
+def judge_segments(
+    found: PolicyComparison, features: Sequence[Feature], gate: GateSettings
+) -> tuple[SegmentVerdict, ...]:
     """Every value of every configured column that has decisions.
 
     With m segments that have `segment_rows` decisions, worth `bound_effective`, each is bounded at alpha / m,
@@ -50,16 +52,18 @@ def judge_segments(found: Evidence, features: Sequence[Feature], gate: GateSetti
     )
 
 
-def _judge(column: str, value: str, values: np.ndarray, gate: GateSettings, tested: int) -> Segment:
+def _judge(column: str, value: str, values: np.ndarray, gate: GateSettings, tested: int) -> SegmentVerdict:
     if not tested:
-        interval = Interval(value=float(values.mean()), low=None, high=None, rows=len(values))
-        return Segment(column=column, value=value, difference=interval, state="inconclusive")
+        interval = ValueInterval(value=float(values.mean()), low=None, high=None, rows=len(values))
+        return SegmentVerdict(column=column, value=value, difference=interval, state="inconclusive")
     found = anytime_mean(values, gate.alpha / tested)
-    interval = Interval(value=found.value, low=found.low, high=found.high, rows=found.rows)
+    interval = ValueInterval(value=found.value, low=found.low, high=found.high, rows=found.rows)
     if found.high < 0 and found.value < -gate.segment_margin:
-        return Segment(column=column, value=value, difference=interval, state="harmed")
+        return SegmentVerdict(column=column, value=value, difference=interval, state="harmed")
     safe = found.low > -gate.segment_margin
-    return Segment(column=column, value=value, difference=interval, state="safe" if safe else "inconclusive")
+    return SegmentVerdict(
+        column=column, value=value, difference=interval, state="safe" if safe else "inconclusive"
+    )
 
 
 def _label(categories: list[str], code: float) -> str:

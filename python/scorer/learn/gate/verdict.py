@@ -21,7 +21,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Interval(_Model):
+class ValueInterval(_Model):
     """A value with its anytime-valid interval."""
 
     value: float
@@ -40,12 +40,12 @@ class Check(_Model):
     """In words, with the figure and its limit."""
 
 
-class Segment(_Model):
+class SegmentVerdict(_Model):
     """One value of one column."""
 
     column: str
     value: str
-    difference: Interval
+    difference: ValueInterval
     state: Literal["safe", "harmed", "inconclusive"]
 
 
@@ -55,11 +55,11 @@ class CapUse(_Model):
     attribute: str
     limit: float
     band: float
-    candidate: Interval
-    live: Interval
+    candidate: ValueInterval
+    live: ValueInterval
 
 
-class Judged(_Model):
+class JudgedBundle(_Model):
     """One of the two bundles."""
 
     name: str
@@ -81,19 +81,19 @@ class Window(_Model):
     missing: int
 
 
-class Evidence(_Model):
+class VerdictEvidence(_Model):
     """Everything that decided. It stands in the lineage of the bundle that is published, word for word."""
 
     decision: Literal["promote", "mix", "wait"]
     share: float
     """Of the traffic that the candidate gets: 1, 0, or between."""
     reasons: tuple[str, ...]
-    candidate: Judged
-    live: Judged
+    candidate: JudgedBundle
+    live: JudgedBundle
     window: Window
-    difference: Interval
-    value: Interval
-    live_value: Interval
+    difference: ValueInterval
+    value: ValueInterval
+    live_value: ValueInterval
     effective_rows: float
     mean_weight: float
     largest_weight: float
@@ -103,7 +103,7 @@ class Evidence(_Model):
     lanes: float | None
     """The candidate's share of the decisions where both served; None: the live policy's log alone."""
     checks: tuple[Check, ...]
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentVerdict, ...]
     caps: tuple[CapUse, ...]
     settings: dict[str, Any]
 
@@ -114,7 +114,7 @@ class Verdict(_Model):
     format: Literal[1] = 1
     bundle: str | None
     """Digest of what is to be published, the candidate with the evidence in its lineage; None: nothing is."""
-    evidence: Evidence
+    evidence: VerdictEvidence
     figures: dict[str, Any]
     """What the report plots."""
 

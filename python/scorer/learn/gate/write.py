@@ -11,12 +11,12 @@ from scorer import bridge
 from scorer.bundle.write import write_bundle
 from scorer.durable import sync_directory, write_atomically
 from scorer.learn.errors import DataError
-from scorer.learn.gate.verdict import KEY, Evidence, Verdict, content_digest
+from scorer.learn.gate.verdict import KEY, Verdict, VerdictEvidence, content_digest
 
 BUNDLE = "bundle"
 
 
-def annotate(candidate: Path, evidence: Evidence, output: Path) -> str:
+def annotate(candidate: Path, evidence: VerdictEvidence, output: Path) -> str:
     """The candidate with the evidence in its lineage: the same program and files, verified again.
 
     Deterministic: the same candidate and evidence give the same digest.

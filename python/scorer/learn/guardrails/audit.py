@@ -21,7 +21,7 @@ _FLOAT32 = 1e-6
 
 
 @dataclass(frozen=True)
-class Finding:
+class GuardrailFinding:
     """One kind of violation.
 
     Attributes:
@@ -37,7 +37,7 @@ class Finding:
     detail: Mapping[str, int] = field(default_factory=dict)
 
 
-def audit_masks(experience: Experience, said: Eligibility) -> tuple[Finding, ...]:
+def audit_masks(experience: Experience, said: Eligibility) -> tuple[GuardrailFinding, ...]:
     """Compares logged masks with what the rules say.
 
     Returns:
@@ -65,7 +65,9 @@ def audit_masks(experience: Experience, said: Eligibility) -> tuple[Finding, ...
     return tuple(findings)
 
 
-def audit_pmf(experience: Experience, floors: Mapping[str, PolicySpec] | None = None) -> tuple[Finding, ...]:
+def audit_pmf(
+    experience: Experience, floors: Mapping[str, PolicySpec] | None = None
+) -> tuple[GuardrailFinding, ...]:
     """Checks every logged pmf.
 
     Args:
@@ -104,6 +106,6 @@ def floor_of(spec: PolicySpec, actions: Sequence[str], eligible: npt.NDArray[np.
 
 def _finding(
     what: str, bad: Any, ids: npt.NDArray[np.str_], detail: Mapping[str, int] | None = None
-) -> Finding:
+) -> GuardrailFinding:
     counted = {name: count for name, count in (detail or {}).items() if count}
-    return Finding(what, int(bad.sum()), str(ids[int(bad.argmax())]), counted)
+    return GuardrailFinding(what, int(bad.sum()), str(ids[int(bad.argmax())]), counted)

@@ -8,12 +8,12 @@ from scorer.bundle import inspect
 from scorer.learn.columns import Column
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience
-from scorer.learn.guardrails.audit import Finding, audit_masks, audit_pmf
+from scorer.learn.guardrails.audit import GuardrailFinding, audit_masks, audit_pmf
 from scorer.learn.guardrails.caps import policy_of
 from scorer.learn.guardrails.rules import named_columns, read_rules
 
 
-def audit(experience: Experience, bundle: Path, rules: Path | None) -> tuple[Finding, ...]:
+def audit(experience: Experience, bundle: Path, rules: Path | None) -> tuple[GuardrailFinding, ...]:
     """Every violation in a log.
 
     Args:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
-from scorer.learn.join.catalogue import Layout, carry_columns, map_actions
+from scorer.learn.join.catalogue import CatalogueLayout, carry_columns, map_actions
 from scorer.learn.join.decisions import Block
 from scorer.learn.join.findings import Findings
 from scorer.learn.join.maturity import Windows, states
@@ -24,7 +24,7 @@ def assemble(
     checkpoint: str,
     blocks: Sequence[Block],
     outcomes: JoinedOutcomes,
-    newest: Layout,
+    newest: CatalogueLayout,
     settings: JoinSettings,
     as_of_ms: int,
     of: Windows,
@@ -86,7 +86,7 @@ def assemble(
     )
 
 
-def _carried(block: Block, newest: Layout, findings: Findings) -> Block:
+def _carried(block: Block, newest: CatalogueLayout, findings: Findings) -> Block:
     """A block in the newest bundle's layout; what cannot be carried over is noted and left out."""
     if block.layout.digest == newest.digest:
         return block

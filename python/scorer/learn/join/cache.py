@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from scorer.durable import write_atomically
 from scorer.learn.join.columns import DECISIONS, LIGHT, NOTES, OUTCOMES
-from scorer.log.reading import Finding as LogFinding
+from scorer.log.reading import LogFinding
 from scorer.log.scanning import LogScan
 
 CURSOR = "cursor.json"

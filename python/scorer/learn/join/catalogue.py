@@ -16,7 +16,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Layout:
+class CatalogueLayout:
     """What the rows of one bundle mean.
 
     Attributes:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from scorer.errors import BundleError
 from scorer.learn.experience import texts
 from scorer.learn.join.cache import LogColumns
-from scorer.learn.join.catalogue import Layout
+from scorer.learn.join.catalogue import CatalogueLayout
 from scorer.learn.join.columns import FAULTS
 from scorer.learn.join.findings import LATER, Findings
 
@@ -47,7 +47,7 @@ _STATE = {name: at for at, name in enumerate(_REASONS, start=1)}
 class Block:
     """Sound decisions of one bundle, in its own layout; `[n]` or `[n, ..]` each."""
 
-    layout: Layout
+    layout: CatalogueLayout
     sequence: Ints
     decision_id: Texts
     entity: Texts
@@ -84,8 +84,8 @@ class UsedDecisions:
 
     state: npt.NDArray[np.int8]
     known: pa.ChunkedArray
-    newest: Layout | None
-    layouts: dict[str, Layout]
+    newest: CatalogueLayout | None
+    layouts: dict[str, CatalogueLayout]
 
     def blocks(self, columns: LogColumns) -> list[Block]:
         """The used decisions, per bundle, from the columns that this selection was made of."""
@@ -152,14 +152,16 @@ def _first_seen(light: pa.Table, later: Bools) -> npt.NDArray[np.int8]:
     return state
 
 
-def _check_layouts(light: pa.Table, state: npt.NDArray[np.int8], shelf: BundleShelf) -> dict[str, Layout]:
+def _check_layouts(
+    light: pa.Table, state: npt.NDArray[np.int8], shelf: BundleShelf
+) -> dict[str, CatalogueLayout]:
     """Excludes decisions that do not fit the schema or the catalogue of their bundle."""
     bundles, actions = (light[name].combine_chunks() for name in ("bundle", "action"))
     bundle, action = bundles.indices.to_numpy(), actions.indices.to_numpy()
     code_of = {name: code for code, name in enumerate(actions.dictionary.to_pylist())}
     features, width = light["features"].to_numpy(), light["probabilities"].to_numpy()
     fingerprint, position = light["fingerprint"].to_numpy(), light["action_index"].to_numpy()
-    layouts: dict[str, Layout] = {}
+    layouts: dict[str, CatalogueLayout] = {}
     for code, digest in enumerate(bundles.dictionary.to_pylist()):
         rows = np.flatnonzero((bundle == code) & (state == USED))
         if not len(rows):
@@ -186,14 +188,14 @@ def _check_layouts(light: pa.Table, state: npt.NDArray[np.int8], shelf: BundleSh
     return layouts
 
 
-def _read_layout(digest: str, shelf: BundleShelf) -> Layout | None:
+def _read_layout(digest: str, shelf: BundleShelf) -> CatalogueLayout | None:
     try:
         bundle = shelf.get(digest)
     except BundleError:
         return None
     if bundle is None or bundle.kind != "action":
         return None
-    return Layout(
+    return CatalogueLayout(
         digest,
         tuple(shelf.schema(digest).features),
         tuple(shelf.catalogue(digest)),
@@ -218,7 +220,7 @@ def _note(light: pa.Table, state: npt.NDArray[np.int8], findings: Findings) -> N
         findings.add_rows(name, len(rows), (example(int(row)) for row in shown))
 
 
-def _block(part: pa.Table, layout: Layout) -> Block:
+def _block(part: pa.Table, layout: CatalogueLayout) -> Block:
     def matrix(name: str, width: int) -> npt.NDArray[Any]:
         flat = part[name].combine_chunks().flatten()
         return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(part), width)

@@ -95,7 +95,7 @@ RULES: dict[str, tuple[Effect, str]] = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class JoinFinding:
     """One kind of trouble.
 
     Attributes:
@@ -147,14 +147,14 @@ class Findings:
             count -= 1
         self.add(name, count=count)
 
-    def rows(self) -> tuple[Finding, ...]:
+    def rows(self) -> tuple[JoinFinding, ...]:
         """All of them in the order of the rules."""
         return tuple(
-            Finding(name, effect, self._count[name], rule, tuple(self._examples.get(name, ())))
+            JoinFinding(name, effect, self._count[name], rule, tuple(self._examples.get(name, ())))
             for name, (effect, rule) in RULES.items()
             if name in self._count
         )
 
-    def faults(self) -> tuple[Finding, ...]:
+    def faults(self) -> tuple[JoinFinding, ...]:
         """Those that --strict refuses."""
         return tuple(one for one in self.rows() if one.effect != "told")

@@ -21,7 +21,7 @@ from scorer.learn.join.assembling import assemble
 from scorer.learn.join.cache import LogColumns
 from scorer.learn.join.columns import CheckpointColumns
 from scorer.learn.join.decisions import UsedDecisions, select
-from scorer.learn.join.findings import LATER, Finding, Findings
+from scorer.learn.join.findings import LATER, Findings, JoinFinding
 from scorer.learn.join.maturity import windows
 from scorer.learn.join.outcomes import JoinedOutcomes, resolve
 from scorer.learn.join.rates import Dependence, Rate, dependence, rates, windows_passed
@@ -33,7 +33,7 @@ from scorer.log.segments import log_identity
 if TYPE_CHECKING:
     from scorer.log import BundleShelf
     from scorer.log.reading import Advance
-    from scorer.log.reading import Finding as LogFinding
+    from scorer.log.reading import LogFinding
 
 _EXAMPLES = 5
 _WEEK_MS = 7 * 86_400_000
@@ -71,7 +71,7 @@ class Joined:
     checkpoint: str
     as_of_ms: int
     experience: Experience
-    findings: tuple[Finding, ...]
+    findings: tuple[JoinFinding, ...]
     families: tuple[Rate, ...]
     actions: tuple[Rate, ...]
     dependence: Dependence | None

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scorer.learn.errors import DataError
-from scorer.learn.ope.moments import Design
+from scorer.learn.ope.moments import PseudoOutcomeDesign
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ class Estimate:
     interval: str = ""
     pseudo: Floats = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
     clusters: Ints | None = field(default=None, repr=False, compare=False)
-    design: Callable[[slice], Design] | None = field(default=None, repr=False, compare=False)
+    design: Callable[[slice], PseudoOutcomeDesign] | None = field(default=None, repr=False, compare=False)
 
     @property
     def width(self) -> float:

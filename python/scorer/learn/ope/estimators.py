@@ -27,7 +27,7 @@ from scorer.learn.errors import DataError
 from scorer.learn.ope import intervals
 from scorer.learn.ope.estimate import Estimate
 from scorer.learn.ope.logged import Target
-from scorer.learn.ope.moments import Design
+from scorer.learn.ope.moments import PseudoOutcomeDesign
 from scorer.stats.means import effective_sample_size
 
 Floats = npt.NDArray[np.float64]
@@ -134,7 +134,7 @@ def _weighted(
     if not math.isinf(setting):
         name = f"{name}({setting:g})"
 
-    def design(rows: slice) -> Design:
+    def design(rows: slice) -> PseudoOutcomeDesign:
         return _design(target, shape(target.weights(rows)), rows, model=model, offset=0.0, level=0.0)
 
     return _estimate(target, name, pseudo, weight, design, alpha)
@@ -150,14 +150,19 @@ def _normalised(target: Target, name: str, *, model: bool, alpha: float) -> Esti
     offset = float((target.weight * missed).mean()) / mean
     pseudo = np.asarray(direct + offset + target.weight * (missed - offset) / mean)
 
-    def design(rows: slice) -> Design:
+    def design(rows: slice) -> PseudoOutcomeDesign:
         return _design(target, target.weights(rows) / mean, rows, model=model, offset=offset, level=offset)
 
     return _estimate(target, name, pseudo, target.weight, design, alpha)
 
 
 def _estimate(
-    target: Target, name: str, pseudo: Floats, weight: Floats, design: Callable[[slice], Design], alpha: float
+    target: Target,
+    name: str,
+    pseudo: Floats,
+    weight: Floats,
+    design: Callable[[slice], PseudoOutcomeDesign],
+    alpha: float,
 ) -> Estimate:
     effective = effective_sample_size(weight) or 1.0
     clusters = target.logged.clusters
@@ -186,10 +191,10 @@ def _estimate(
 
 def _design(
     target: Target, weight: Floats, rows: slice, *, model: bool, offset: float, level: float
-) -> Design:
+) -> PseudoOutcomeDesign:
     logging, predicted = target.logged.pmf, target.needs_model("an interval from moments")
     assert logging is not None  # noqa: S101 - the caller has looked
     control = predicted[rows] + offset if model else np.full_like(weight, offset)
     drift = None if model and offset == 0.0 else weight * (predicted[rows] - control)
     direct = target.direct[rows] if model else np.zeros(len(weight))
-    return Design(logging[rows], predicted[rows], weight, drift, direct + level)
+    return PseudoOutcomeDesign(logging[rows], predicted[rows], weight, drift, direct + level)

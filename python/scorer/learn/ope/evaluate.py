@@ -35,7 +35,7 @@ SHRINKAGES = (10_000.0, 1_000.0, 100.0, 10.0)
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedPolicy:
     """One policy on the log.
 
     Attributes:
@@ -83,8 +83,8 @@ class Evaluation:
     """
 
     logged: Estimate
-    candidate: Judged
-    baseline: Judged | None
+    candidate: EvaluatedPolicy
+    baseline: EvaluatedPolicy | None
     difference: Estimate
     asymptotic: tuple[float, float]
     excluded: dict[str, int]
@@ -220,7 +220,7 @@ def _judge(
     target: Target,
     loggers: tuple[list[Floats], list[int]] | None,
     factors: tuple[npt.NDArray[np.int64], list[int]],
-) -> Judged:
+) -> EvaluatedPolicy:
     candidates = [estimators.dr(target)]
     candidates += [estimators.switch_dr(target, limit) for limit in LIMITS]
     candidates += [estimators.dr_os(target, shrink) for shrink in SHRINKAGES]
@@ -255,7 +255,7 @@ def _judge(
     if choice.estimate.estimator not in {found.estimator for found in estimates}:
         estimates.append(choice.estimate)
     bounds = value_bounds(Target(target.logged, target.pmf, name=target.name))
-    return Judged(
+    return EvaluatedPolicy(
         digest=found.digest,
         estimates=tuple(estimates),
         chosen=choice.estimate.estimator,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from scorer.learn.ope.moments import Design, Moments, moments
+from scorer.learn.ope.moments import Moments, PseudoOutcomeDesign, moments
 from scorer.stats.arrays import Floats, Ints
 from scorer.stats.interval import Interval
 from scorer.stats.means import student
@@ -38,7 +38,7 @@ def student_by_size(
 def score(
     pseudo: Floats,
     effective_rows: float,
-    design: Callable[[slice], Design],
+    design: Callable[[slice], PseudoOutcomeDesign],
     *,
     alpha: float = 0.05,
     bounded: float | None = None,

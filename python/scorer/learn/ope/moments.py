@@ -20,7 +20,7 @@ _BLOCK = 8_192
 
 
 @dataclass(frozen=True)
-class Design:
+class PseudoOutcomeDesign:
     """How pseudo-outcomes of some rows depend on action and reward.
 
     Attributes:
@@ -37,12 +37,14 @@ class Design:
     drift: Floats | None
     direct: Floats
 
-    def minus(self, other: Design) -> Design:
+    def minus(self, other: PseudoOutcomeDesign) -> PseudoOutcomeDesign:
         """Of the difference of two pseudo-outcomes of the same rows under the same model."""
         drift = self.drift
         if other.drift is not None:
             drift = -other.drift if drift is None else drift - other.drift
-        return Design(self.logging, self.model, self.weight - other.weight, drift, self.direct - other.direct)
+        return PseudoOutcomeDesign(
+            self.logging, self.model, self.weight - other.weight, drift, self.direct - other.direct
+        )
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Moments:
     kurtosis: float
 
 
-def moments(design: Callable[[slice], Design], rows: int) -> Moments:
+def moments(design: Callable[[slice], PseudoOutcomeDesign], rows: int) -> Moments:
     """Over all rows, a block at a time."""
     total = np.zeros(5)
     means, spreads = np.empty(rows), np.empty(rows)

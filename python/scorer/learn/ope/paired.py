@@ -8,7 +8,7 @@ import numpy.typing as npt
 from scorer.learn.errors import DataError
 from scorer.learn.ope import intervals
 from scorer.learn.ope.estimate import Estimate
-from scorer.learn.ope.moments import Design
+from scorer.learn.ope.moments import PseudoOutcomeDesign
 from scorer.stats.means import student
 
 
@@ -34,7 +34,7 @@ def paired(candidate: Estimate, baseline: Estimate, *, alpha: float = 0.05) -> E
     if ours is not None and theirs is not None:
         first, second = ours, theirs
 
-        def design(rows: slice) -> Design:
+        def design(rows: slice) -> PseudoOutcomeDesign:
             return first(rows).minus(second(rows))
 
         low, high = intervals.score(pseudo, effective, design, alpha=alpha)

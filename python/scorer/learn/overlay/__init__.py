@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scorer.learn.overlay.learner import OverlayLearner
     from scorer.learn.overlay.posterior import Outcomes, Posterior
     from scorer.learn.overlay.settings import OverlaySettings
-    from scorer.learn.overlay.stream import Fitted, Stream, catch_up, fit
+    from scorer.learn.overlay.stream import Fitted, OutcomeStream, catch_up, fit
 
 _HOMES = {
     "delays": ("Admitted", "Delays"),
@@ -25,7 +25,7 @@ _HOMES = {
     "learner": ("OverlayLearner",),
     "posterior": ("Outcomes", "Posterior"),
     "settings": ("OverlaySettings",),
-    "stream": ("Fitted", "Stream", "catch_up", "fit"),
+    "stream": ("Fitted", "OutcomeStream", "catch_up", "fit"),
 }
 
 __all__ = [
@@ -34,11 +34,11 @@ __all__ = [
     "Design",
     "Fitted",
     "Guard",
+    "OutcomeStream",
     "Outcomes",
     "OverlayLearner",
     "OverlaySettings",
     "Posterior",
-    "Stream",
     "adjusted",
     "catch_up",
     "fit",

@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 _REPLAY_MS = 6 * 3_600_000
 
 
-class Stream:
+class OutcomeStream:
     """Decisions whose outcomes have not been used yet.
 
     Give it every decision once, and ask for what is due as time goes by. In a
@@ -124,13 +124,13 @@ def fit(
         window_hours=plan.window_hours,
         quantile=plan.quantile,
     )
-    stream, learner = Stream(design, delays), OverlayLearner(design, plan)
+    stream, learner = OutcomeStream(design, delays), OverlayLearner(design, plan)
     stream.push(experience, scores)
     catch_up(stream, learner, now_ms)
     return Fitted(learner.spec(), learner, delays)
 
 
-def catch_up(stream: Stream, learner: OverlayLearner, now_ms: int) -> None:
+def catch_up(stream: OutcomeStream, learner: OverlayLearner, now_ms: int) -> None:
     """Learns what could have been used by now, in steps that are coarser than live fits and much cheaper."""
     while (following := stream.next_ms) is not None and following <= now_ms:
         tick = min(-(-following // _REPLAY_MS) * _REPLAY_MS, now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from scorer.learn.gate.verdict import Evidence, Interval, Judged, Segment, Verdict
+from scorer.learn.gate.verdict import JudgedBundle, SegmentVerdict, ValueInterval, Verdict, VerdictEvidence
 from scorer.learn.report import plots
 from scorer.report import GOOD, PART, STOP, Mark, ReportPage
 
@@ -44,7 +44,7 @@ def gate_page(verdict: Verdict) -> str:
     return page.text()
 
 
-def points(interval: Interval) -> str:
+def points(interval: ValueInterval) -> str:
     """A difference in percentage points with its interval."""
     text = f"{interval.value * 100:+.2f}"
     if interval.low is None or interval.high is None:
@@ -52,13 +52,13 @@ def points(interval: Interval) -> str:
     return f"{text} [{interval.low * 100:+.2f}, {interval.high * 100:+.2f}]"
 
 
-def _range(interval: Interval) -> str:
+def _range(interval: ValueInterval) -> str:
     if interval.low is None or interval.high is None:
         return "no interval yet"
     return f"{interval.low * 100:+.2f} to {interval.high * 100:+.2f}"
 
 
-def _lead(one: Evidence) -> str:
+def _lead(one: VerdictEvidence) -> str:
     at = one.window
     if not at.decisions:
         return "No decision is mature that neither policy learned from."
@@ -67,7 +67,7 @@ def _lead(one: Evidence) -> str:
     )
 
 
-def _caps(page: ReportPage, one: Evidence) -> None:
+def _caps(page: ReportPage, one: VerdictEvidence) -> None:
     page.section(
         "Caps",
         "Use per decision by each policy's own probabilities; the upper bound is held to limit and band.",
@@ -88,7 +88,7 @@ def _caps(page: ReportPage, one: Evidence) -> None:
     )
 
 
-def _segments(page: ReportPage, one: Evidence) -> None:
+def _segments(page: ReportPage, one: VerdictEvidence) -> None:
     gate = one.settings["gate"]
     page.section(
         "Segments",
@@ -112,7 +112,7 @@ def _segments(page: ReportPage, one: Evidence) -> None:
     )
 
 
-def _bounded(segments: tuple[Segment, ...]) -> list[tuple[str, float, float, float, str]]:
+def _bounded(segments: tuple[SegmentVerdict, ...]) -> list[tuple[str, float, float, float, str]]:
     colours = {"safe": "#15803d", "inconclusive": "#b45309", "harmed": "#b91c1c"}
     return [
         (
@@ -197,13 +197,13 @@ def _provenance(page: ReportPage, verdict: Verdict) -> None:
     page.table(("", ""), rows, texts=(0, 1))
 
 
-def _served(one: Evidence) -> str:
+def _served(one: VerdictEvidence) -> str:
     if one.lanes is None:
         return "the live policy (or others), each decision with its own propensity"
     return f"two lanes, {one.lanes:.2%} by the candidate; propensities of both together"
 
 
-def _until(judged: Judged) -> str:
+def _until(judged: JudgedBundle) -> str:
     return "not recorded" if judged.learned_until_ms is None else f"{day(judged.learned_until_ms)} (UTC)"
 
 

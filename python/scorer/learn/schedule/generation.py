@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scorer.learn.schedule.runner import Step
+from scorer.learn.schedule.runner import JobStep
 from scorer.learn.schedule.workspace import as_of_ms
 from scorer.learn.settings import LearnSettings
 
@@ -24,7 +24,7 @@ EXPERIENCE, LIVE, CANDIDATE = "experience.parquet", "live", "candidate"
 EVALUATION, VERDICT, PUBLISHED = "evaluation.json", "verdict", "published.json"
 
 
-class Places:
+class GenerationPaths:
     """Where the settings point, from the folder of their file.
 
     Args:
@@ -50,13 +50,13 @@ class Places:
 
 def generation_steps(
     settings: LearnSettings,
-    places: Places,
+    places: GenerationPaths,
     folder: Path,
     earlier: Sequence[Path] = (),
     requests: ChangeRequests | None = None,
     *,
     cache: Path | None = None,
-) -> list[Step]:
+) -> list[JobStep]:
     """The steps of the generation in a folder.
 
     Args:
@@ -86,28 +86,32 @@ def generation_steps(
     )
     return [
         join_step(settings, places, moment, earlier, cache),
-        Step("train", (EXPERIENCE, LIVE), (CANDIDATE,), train, {"train": train_set, "gate": gate_set}),
-        Step("evaluate", (EXPERIENCE, LIVE, CANDIDATE), (EVALUATION,), evaluate, {"gate": gate_set}),
-        Step(
+        JobStep("train", (EXPERIENCE, LIVE), (CANDIDATE,), train, {"train": train_set, "gate": gate_set}),
+        JobStep("evaluate", (EXPERIENCE, LIVE, CANDIDATE), (EVALUATION,), evaluate, {"gate": gate_set}),
+        JobStep(
             "gate",
             (EXPERIENCE, LIVE, CANDIDATE),
             (VERDICT,),
             gate,
             {"gate": gate_set, "guardrails": guard_set},
         ),
-        Step("publish", (EXPERIENCE, VERDICT), (PUBLISHED,), publish, {"alias": plan.alias}),
+        JobStep("publish", (EXPERIENCE, VERDICT), (PUBLISHED,), publish, {"alias": plan.alias}),
     ]
 
 
 def join_step(
-    settings: LearnSettings, places: Places, moment: int, earlier: Sequence[Path], cache: Path | None = None
-) -> Step:
+    settings: LearnSettings,
+    places: GenerationPaths,
+    moment: int,
+    earlier: Sequence[Path],
+    cache: Path | None = None,
+) -> JobStep:
     """The first step: the log as known at a moment, and the bundle that is live."""
 
     def join(_: Path, out: Path) -> Mapping[str, Any]:
         return _join(settings, places, moment, out, earlier, cache)
 
-    return Step(
+    return JobStep(
         "join",
         (),
         (EXPERIENCE, LIVE),
@@ -123,7 +127,7 @@ def join_step(
 
 def _join(
     settings: LearnSettings,
-    places: Places,
+    places: GenerationPaths,
     moment: int,
     out: Path,
     earlier: Sequence[Path],
@@ -158,7 +162,7 @@ def _join(
     }
 
 
-def _bundles(places: Places, live: Path, earlier: Sequence[Path]) -> list[Path]:
+def _bundles(places: GenerationPaths, live: Path, earlier: Sequence[Path]) -> list[Path]:
     """Directories in which the log's bundles may be: the registry's, and what earlier generations kept."""
     found = [live]
     if not places.registry.startswith("mlflow:"):
@@ -256,7 +260,9 @@ def _gate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, Any]:
     }
 
 
-def _publish(places: Places, there: Path, out: Path, requests: ChangeRequests | None) -> Mapping[str, Any]:
+def _publish(
+    places: GenerationPaths, there: Path, out: Path, requests: ChangeRequests | None
+) -> Mapping[str, Any]:
     from scorer.durable import write_atomically
     from scorer.learn.gate.publish import publish
     from scorer.registry import open_registry

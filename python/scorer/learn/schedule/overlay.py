@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scorer.learn.schedule.generation import EXPERIENCE, LIVE, Places, join_step
-from scorer.learn.schedule.runner import Boundary, Done, Step, run
+from scorer.learn.schedule.generation import EXPERIENCE, LIVE, GenerationPaths, join_step
+from scorer.learn.schedule.runner import Boundary, Done, JobStep, run
 from scorer.learn.schedule.running import RunReport, is_under_way
 from scorer.learn.schedule.workspace import BusyError, Workspace
 from scorer.learn.settings import LearnSettings
@@ -54,7 +54,7 @@ def run_overlay(
     Raises:
         DataError: there is nothing to fit on.
     """
-    places = Places(settings, base)
+    places = GenerationPaths(settings, base)
     folder = workspace.path / FOLDER
     with _lock_or_busy(workspace) as busy:
         if busy is not None:
@@ -66,8 +66,8 @@ def run_overlay(
             return RunReport(folder, (Done("overlay", "kept", 0.0, says),))
         steps = [
             join_step(settings, places, moment, known[-2:], workspace.join_cache),
-            Step("fit", (EXPERIENCE, LIVE), (FITTED, REVISION), lambda a, b: _fit(settings, a, b, moment)),
-            Step(
+            JobStep("fit", (EXPERIENCE, LIVE), (FITTED, REVISION), lambda a, b: _fit(settings, a, b, moment)),
+            JobStep(
                 "revise", (LIVE, FITTED, REVISION), (REVISED,), lambda a, b: _publish(places, a, b, requests)
             ),
         ]
@@ -121,7 +121,9 @@ def _fit(settings: LearnSettings, there: Path, out: Path, moment: int) -> Mappin
     return says
 
 
-def _publish(places: Places, there: Path, out: Path, requests: ChangeRequests | None) -> Mapping[str, Any]:
+def _publish(
+    places: GenerationPaths, there: Path, out: Path, requests: ChangeRequests | None
+) -> Mapping[str, Any]:
     """Publish the revision, unless the alias was moved since it was fitted."""
     from scorer.bundle import read_manifest
     from scorer.durable import write_atomically

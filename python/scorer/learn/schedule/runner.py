@@ -23,7 +23,7 @@ Boundary = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Step:
+class JobStep:
     """One step.
 
     Attributes:
@@ -54,7 +54,7 @@ class Done:
 
 
 def run(
-    steps: Sequence[Step], folder: Path, *, only: str | None = None, at: Boundary = lambda _: None
+    steps: Sequence[JobStep], folder: Path, *, only: str | None = None, at: Boundary = lambda _: None
 ) -> list[Done]:
     """Does the steps of a folder in order.
 
@@ -74,13 +74,13 @@ def run(
     return [_run(step, folder, at) for step in steps if only in (None, step.name)]
 
 
-def is_done(step: Step, folder: Path) -> bool:
+def is_done(step: JobStep, folder: Path) -> bool:
     """Whether its record is there and says what is on disk."""
     record = _record(step, folder)
     return record is not None and _holds(record, step, folder)
 
 
-def _run(step: Step, folder: Path, at: Boundary) -> Done:
+def _run(step: JobStep, folder: Path, at: Boundary) -> Done:
     missing = [name for name in step.needs if not (folder / name).exists()]
     if missing:
         raise DataError(
@@ -119,7 +119,7 @@ def _run(step: Step, folder: Path, at: Boundary) -> Done:
     return Done(step.name, "done", seconds, says)
 
 
-def _holds(record: Mapping[str, Any], step: Step, folder: Path) -> bool:
+def _holds(record: Mapping[str, Any], step: JobStep, folder: Path) -> bool:
     return bool(record["inputs"] == _inputs(step, folder) and record["outputs"] == _outputs(step, folder))
 
 
@@ -129,15 +129,15 @@ def _replace(new: Path, old: Path) -> None:
     new.replace(old)
 
 
-def _inputs(step: Step, folder: Path) -> dict[str, str | None]:
+def _inputs(step: JobStep, folder: Path) -> dict[str, str | None]:
     return {name: digest(folder / name) for name in step.needs} | {"settings": digest_of(step.settings)}
 
 
-def _outputs(step: Step, folder: Path) -> dict[str, str | None]:
+def _outputs(step: JobStep, folder: Path) -> dict[str, str | None]:
     return {name: digest(folder / name) for name in step.makes}
 
 
-def _record(step: Step, folder: Path) -> Mapping[str, Any] | None:
+def _record(step: JobStep, folder: Path) -> Mapping[str, Any] | None:
     try:
         found = json.loads((folder / f"{step.name}.step.json").read_bytes())
     except (FileNotFoundError, ValueError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scorer.learn.errors import DataError
-from scorer.learn.schedule.generation import Places, generation_steps
+from scorer.learn.schedule.generation import GenerationPaths, generation_steps
 from scorer.learn.schedule.runner import Boundary, Done, is_done, run
 from scorer.learn.schedule.workspace import Workspace
 from scorer.learn.schedule.workspace import as_of_ms as moment_of
@@ -67,7 +67,7 @@ def run_generation(
     """
     if step is not None and step not in STEPS:
         raise DataError(f'no step "{step}"; there are {", ".join(STEPS)}')
-    places = Places(settings, base)
+    places = GenerationPaths(settings, base)
     with workspace.locked(wait_seconds):
         known = workspace.generations()
         folder = _folder(workspace, settings, places, known, step, as_of_ms, clock_ms)
@@ -78,7 +78,7 @@ def run_generation(
     return RunReport(folder, tuple(done))
 
 
-def is_under_way(settings: LearnSettings, places: Places, folder: Path, now_ms: int) -> bool:
+def is_under_way(settings: LearnSettings, places: GenerationPaths, folder: Path, now_ms: int) -> bool:
     """Whether a generation has steps to do, and is not too old for them.
 
     One that cannot be finished (the alias was moved, the data are bad) must not hold up the loop for ever.
@@ -91,7 +91,7 @@ def is_under_way(settings: LearnSettings, places: Places, folder: Path, now_ms: 
 def _folder(
     workspace: Workspace,
     settings: LearnSettings,
-    places: Places,
+    places: GenerationPaths,
     known: list[Path],
     step: str | None,
     as_of_ms: int | None,

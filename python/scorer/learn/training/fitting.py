@@ -23,7 +23,7 @@ from scorer.learn.training.out_of_fold import OutOfFold, out_of_fold
 from scorer.learn.training.policies import judging_spec, policy_spec
 from scorer.learn.training.progressive import choose_weights
 from scorer.learn.training.settings import TrainSettings
-from scorer.learn.training.steps import Step, steps
+from scorer.learn.training.steps import ValidationStep, steps
 from scorer.learn.training.trained import Trained
 from scorer.learn.training.weights import sample_weights
 
@@ -132,7 +132,7 @@ def trainings(experience: Experience, plan: TrainSettings) -> int:
     return judged + plan.folds + 1 + plan.members + compared
 
 
-def _steps(experience: Experience, plan: TrainSettings, last: int) -> list[Step]:
+def _steps(experience: Experience, plan: TrainSettings, last: int) -> list[ValidationStep]:
     return steps(experience, plan.week_days, last)
 
 

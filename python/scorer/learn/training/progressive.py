@@ -28,7 +28,7 @@ from scorer.learn.oracle import OracleTask
 from scorer.learn.training.boosting import boost, exploded
 from scorer.learn.training.preview import preview
 from scorer.learn.training.settings import TrainSettings
-from scorer.learn.training.steps import Step, steps
+from scorer.learn.training.steps import ValidationStep, steps
 from scorer.learn.training.weights import sample_weights
 from scorer.stats.means import effective_sample_size
 
@@ -174,7 +174,7 @@ def _candidates(judged: _Judged, plan: TrainSettings, propensity: Floats) -> lis
 def _judge(
     task: OracleTask,
     experience: Experience,
-    step: Step,
+    step: ValidationStep,
     plan: TrainSettings,
     policy: PolicySpec,
     advance: Callable[[str], None],

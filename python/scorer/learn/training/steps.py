@@ -19,7 +19,7 @@ Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Step:
+class ValidationStep:
     """Train on what was known at `at_ms`, judge on the decisions of the step after it.
 
     Attributes:
@@ -33,7 +33,7 @@ class Step:
     judged: Rows
 
 
-def steps(experience: Experience, days: float, last: int) -> list[Step]:
+def steps(experience: Experience, days: float, last: int) -> list[ValidationStep]:
     """The last steps, earliest first; the final one ends with the experience.
 
     A step whose two sides do not both hold both rewards is left out. A log shorter than a step
@@ -55,7 +55,7 @@ def steps(experience: Experience, days: float, last: int) -> list[Step]:
     for at, until in ends:
         known = settled & (experience.time_ms < at) & (experience.settled_ms < at)
         after = settled & (experience.time_ms >= at) & (experience.time_ms < until)
-        step = Step(at, np.flatnonzero(known), np.flatnonzero(after))
+        step = ValidationStep(at, np.flatnonzero(known), np.flatnonzero(after))
         if all(_teaches(experience.reward[rows]) for rows in (step.training, step.judged)):
             found.append(step)
     return found

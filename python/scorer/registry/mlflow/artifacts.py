@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from scorer.durable import sync_directory
 from scorer.errors import BundleError
 from scorer.registry import files
-from scorer.registry.mlflow.rest import ARTIFACTS, RefusedError, Rest
+from scorer.registry.mlflow.rest import ARTIFACTS, MlflowRefusedError, Rest
 
 FOLDER = "bundle"
 """Where a run keeps the bundle that it made."""
@@ -123,7 +123,7 @@ def _download(rest: Rest, folder: str, name: str, path: Path, limit: int) -> int
             sink.flush()
             os.fchmod(sink.fileno(), 0o444)
             os.fsync(sink.fileno())
-    except RefusedError as error:
+    except MlflowRefusedError as error:
         raise BundleError(f'"{name}" cannot be had: {error}; push the bundle again') from None
     if count > limit and name == files.MANIFEST:
         raise BundleError(f"the manifest in MLflow is larger than {limit} bytes; this is no bundle")

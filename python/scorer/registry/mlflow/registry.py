@@ -16,7 +16,7 @@ from scorer.errors import BundleError, RegistryError, UnknownReferenceError
 from scorer.registry import files, pushing
 from scorer.registry.base import AliasChange, BundleDetails, BundleRecord, Resolved, Verifier
 from scorer.registry.mlflow import artifacts, history, versions
-from scorer.registry.mlflow.rest import RefusedError, Rest, now_ms
+from scorer.registry.mlflow.rest import MlflowRefusedError, Rest, now_ms
 from scorer.registry.mlflow.versions import ModelVersion
 from scorer.registry.reference import (
     AliasReference,
@@ -217,7 +217,7 @@ class MlflowRegistry:
             artifacts.store(self._rest, folder, bundle)
             try:
                 self._rest.post("/registered-models/create", name=name)
-            except RefusedError as error:
+            except MlflowRefusedError as error:
                 if error.code != "RESOURCE_ALREADY_EXISTS":
                     raise
             tags = {
@@ -283,7 +283,7 @@ class MlflowRegistry:
             answer = self._rest.get(
                 "/model-versions/get-download-uri", name=version.name, version=version.version
             )
-        except RefusedError as error:
+        except MlflowRefusedError as error:
             # Deleted since it was seen; the digest may live on in another version.
             self._sources.pop(digest, None)
             raise UnknownReferenceError(

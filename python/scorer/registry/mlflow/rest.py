@@ -30,7 +30,7 @@ _LATER = {401, 403, 407, 408, 425, 429}
 """Refusals that say nothing about what was asked for: credentials and load are mended elsewhere."""
 
 
-class RefusedError(RegistryError):
+class MlflowRefusedError(RegistryError):
     """MLflow understood and refused.
 
     Attributes:
@@ -71,7 +71,7 @@ class Rest:
 
         Raises:
             RegistryUnavailableError: Nobody answers, in time, with what MLflow would say.
-            RefusedError: MLflow refuses.
+            MlflowRefusedError: MLflow rejects the request.
         """
         return self._json("GET", API + path, query=query)
 
@@ -211,7 +211,7 @@ class Rest:
             return RegistryUnavailableError(f"MLflow at {self.url} answers {answer.status} {message}{hint}")
         if not code:
             return self.foreign()
-        return RefusedError(f"MLflow at {self.url} refuses: {message}", code)
+        return MlflowRefusedError(f"MLflow at {self.url} refuses: {message}", code)
 
     def foreign(self) -> RegistryUnavailableError:
         """The error for an answer that MLflow would not give."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from scorer.registry.mlflow import artifacts
-from scorer.registry.mlflow.rest import RefusedError, Rest, now_ms
+from scorer.registry.mlflow.rest import MlflowRefusedError, Rest, now_ms
 
 _BATCH = 100
 _MAX_VALUE = 6000
@@ -94,14 +94,14 @@ def _experiment(rest: Rest, name: str) -> str:
             return str(
                 rest.get("/experiments/get-by-name", experiment_name=name)["experiment"]["experiment_id"]
             )
-        except RefusedError as error:
+        except MlflowRefusedError as error:
             if error.code not in ("RESOURCE_DOES_NOT_EXIST", "RESOURCE_NOT_FOUND"):
                 raise
         except (KeyError, TypeError):
             raise rest.foreign() from None
         try:
             return str(rest.post("/experiments/create", name=name)["experiment_id"])
-        except RefusedError as error:
+        except MlflowRefusedError as error:
             if error.code != "RESOURCE_ALREADY_EXISTS":  # another process was first: read it
                 raise
         except KeyError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scorer.errors import BundleError
-from scorer.registry.mlflow.rest import RefusedError, Rest
+from scorer.registry.mlflow.rest import MlflowRefusedError, Rest
 from scorer.registry.reference import full_digest
 
 DIGEST, KIND, CREATED, BY, BYTES = (
@@ -59,7 +59,7 @@ def by_alias(rest: Rest, name: str, alias: str) -> ModelVersion | None:
     """Where an alias points; None if there is none."""
     try:
         return parse(rest.get("/registered-models/alias", name=name, alias=alias)["model_version"])
-    except RefusedError as error:
+    except MlflowRefusedError as error:
         # MLflow calls a missing alias an invalid parameter.
         if error.code in _NOT_THERE or error.code == "INVALID_PARAMETER_VALUE":
             return None
@@ -72,7 +72,7 @@ def model(rest: Rest, name: str) -> Mapping[str, Any] | None:
     """A registered model with its aliases and tags; None if there is none."""
     try:
         found = rest.get("/registered-models/get", name=name).get("registered_model")
-    except RefusedError as error:
+    except MlflowRefusedError as error:
         if error.code in _NOT_THERE:
             return None
         raise

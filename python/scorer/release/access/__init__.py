@@ -11,7 +11,7 @@ from scorer.release.access import names, roles
 from scorer.release.access.attempts import Attempts
 from scorer.release.access.roles import unknown_project
 from scorer.release.access.users import Users
-from scorer.release.answers import Member, Session, Token, User
+from scorer.release.answers import ProjectMember, Session, Token, User
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
 from scorer.release.model import Actor, Project, Quotas, Role
 from scorer.release.store import tables
@@ -19,7 +19,7 @@ from scorer.release.store import tables
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["Access", "Attempts", "Member", "Session", "Token", "User"]
+__all__ = ["Access", "Attempts", "ProjectMember", "Session", "Token", "User"]
 
 
 class Access(Users):
@@ -110,7 +110,7 @@ class Access(Users):
                 )
             return _project(self._row(connection, name))
 
-    def members(self, actor: Actor, project: str) -> Sequence[Member]:
+    def members(self, actor: Actor, project: str) -> Sequence[ProjectMember]:
         """Of a project."""
         self.require(actor, Role.VIEWER, project)
         members = tables.members
@@ -118,7 +118,7 @@ class Access(Users):
             rows = connection.execute(
                 select(members).where(members.c.project == project).order_by(members.c.user)
             )
-            return [Member(row.user, row.project, Role(row.role)) for row in rows]
+            return [ProjectMember(row.user, row.project, Role(row.role)) for row in rows]
 
     def set_member(self, actor: Actor, project: str, user: str, role: Role | None) -> None:
         """Owners; None removes. Admins may name somebody new: he is added as a user with it.

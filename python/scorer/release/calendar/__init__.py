@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scorer.release.answers import Free, Page, Slot
+from scorer.release.answers import CalendarPage, Free, Slot
 from scorer.release.calendar.calendar import Calendar, moment
 
-__all__ = ["Calendar", "Free", "Page", "Slot", "moment"]
+__all__ = ["Calendar", "CalendarPage", "Free", "Slot", "moment"]

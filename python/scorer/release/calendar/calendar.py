@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, insert, select, update
 
 from scorer.cron import check as check_line
-from scorer.release.answers import Free, Page, Slot
+from scorer.release.answers import CalendarPage, Free, Slot
 from scorer.release.calendar import bookings, frozen
 from scorer.release.calendar.free import next_free
 from scorer.release.errors import ConflictError, FrozenError, InvalidError, NotAllowedError, NotFoundError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scorer.release.audit import Audit
-    from scorer.release.settings import CheckpointSettings, Settings
+    from scorer.release.settings import ManagedCheckpoint, PlatformFile
 
 HORIZON = timedelta(days=366)
 """Nothing is booked further ahead."""
@@ -34,7 +34,7 @@ class Calendar:
     """Bookings of shadow slots, and freezes."""
 
     def __init__(
-        self, store: Store, settings: Settings, audit: Audit, *, now: Callable[[], datetime] = utcnow
+        self, store: Store, settings: PlatformFile, audit: Audit, *, now: Callable[[], datetime] = utcnow
     ) -> None:
         self._store = store
         self._settings = settings
@@ -43,7 +43,9 @@ class Calendar:
 
     # --- looking ---
 
-    def page(self, actor: Actor, start: datetime, end: datetime, *, checkpoint: str | None = None) -> Page:
+    def page(
+        self, actor: Actor, start: datetime, end: datetime, *, checkpoint: str | None = None
+    ) -> CalendarPage:
         """What is between two moments."""
         start, end = _aware(start, "start"), _aware(end, "end")
         if not start < end <= start + HORIZON:
@@ -68,7 +70,7 @@ class Calendar:
             for window in frozen.windows(freeze, start, end)
         ]
         windows.sort(key=lambda window: (window.start, window.freeze.id))
-        return Page(start, end, slots, booked, tuple(windows))
+        return CalendarPage(start, end, slots, booked, tuple(windows))
 
     def next_free(
         self, actor: Actor, checkpoint: str, length: timedelta, *, after: datetime | None = None
@@ -93,7 +95,7 @@ class Calendar:
         with self._store.read() as connection:
             return bookings.freezes(connection)
 
-    def checkpoint(self, name: str) -> CheckpointSettings:
+    def checkpoint(self, name: str) -> ManagedCheckpoint:
         """Its settings. Raises NotFoundError, with the names that there are."""
         try:
             return self._settings.checkpoints[name]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scorer.release.lanes.reconcile import Reconciler
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 _TINY = 1e-9
 
@@ -62,7 +62,7 @@ class Canary:
     def __init__(
         self,
         store: Store,
-        settings: Settings,
+        settings: PlatformFile,
         changes: Changes,
         calendar: Calendar,
         reconciler: Reconciler,

@@ -30,7 +30,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class CheckedChange:
     """What a check is told."""
 
     change: ChangeRequest
@@ -43,14 +43,14 @@ class About:
     """Of an overlay's revision: the largest offset that its permission allows, in log-odds."""
 
 
-def package(about: About) -> Checked:
+def package(about: CheckedChange) -> Checked:
     """Takes the bundle in."""
     path = about.bundles.local(about.change.bundle)
     size = sum(file.stat().st_size for file in path.iterdir())
     return Checked(True, f"{about.change.bundle_name} {about.change.bundle[7:19]}, {size:,} bytes")
 
 
-def verify(about: About) -> Checked:
+def verify(about: CheckedChange) -> Checked:
     """Compares every file with the manifest, and the manifest with the digest."""
     path = about.bundles.local(about.change.bundle)
     manifest = (path / "manifest.json").read_bytes()
@@ -70,7 +70,7 @@ def verify(about: About) -> Checked:
     return Checked(True, f"{len(listed)} files as listed")
 
 
-def golden(about: About) -> Checked:
+def golden(about: CheckedChange) -> Checked:
     """Loads it as a server does: structure, and every golden case bit for bit."""
     from scorer.bundle import verify as load
     from scorer.errors import BundleError
@@ -83,7 +83,7 @@ def golden(about: About) -> Checked:
     return Checked(True, f"every golden case gives the same bits ({forests})")
 
 
-def fits(about: About) -> Checked:
+def fits(about: CheckedChange) -> Checked:
     """Compares it with what the checkpoint feeds."""
     change = about.change
     if about.live is None:
@@ -107,7 +107,7 @@ def fits(about: About) -> Checked:
     )
 
 
-def overlay(about: About) -> Checked:
+def overlay(about: CheckedChange) -> Checked:
     """Compares how far the overlay moves a score with what its permission allows."""
     from scorer.release.revisions import shift
 
@@ -116,7 +116,7 @@ def overlay(about: About) -> Checked:
     return Checked(largest <= most, words)
 
 
-def warm_up(about: About) -> Checked:
+def warm_up(about: CheckedChange) -> Checked:
     """Times single rows on this machine, without a server."""
     import numpy as np
 
@@ -167,7 +167,7 @@ def _column(feature: dict[str, Any], random: Any) -> Any:
     return values if high is None else high - values
 
 
-RUN: dict[str, Callable[[About], Checked]] = {
+RUN: dict[str, Callable[[CheckedChange], Checked]] = {
     "package": package,
     "verify": verify,
     "golden": golden,

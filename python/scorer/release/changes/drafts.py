@@ -12,13 +12,13 @@ from scorer.release.store import dumps
 
 if TYPE_CHECKING:
     from scorer.release.model import Project
-    from scorer.release.settings import CheckpointSettings, Settings
+    from scorer.release.settings import ManagedCheckpoint, PlatformFile
 
 _EVIDENCE = 65_536
 _TITLE, _DESCRIPTION, _STAGES, _LONGEST = 200, 20_000, 20, 100_000
 
 
-def check(draft: Draft, project: Project, checkpoint: CheckpointSettings, settings: Settings) -> None:
+def check(draft: Draft, project: Project, checkpoint: ManagedCheckpoint, settings: PlatformFile) -> None:
     """Refuses what could never be done.
 
     Raises:
@@ -50,7 +50,7 @@ def check(draft: Draft, project: Project, checkpoint: CheckpointSettings, settin
     read_all(draft.gates)
 
 
-def _check_stages(draft: Draft, checkpoint: CheckpointSettings) -> None:
+def _check_stages(draft: Draft, checkpoint: ManagedCheckpoint) -> None:
     stages = draft.stages or checkpoint.stages
     if len(stages) > _STAGES:
         raise InvalidError(f"{len(stages)} stages are too many; a canary has at most {_STAGES}")

@@ -13,7 +13,7 @@ from scorer.release.store import Store, instant, micros
 
 if TYPE_CHECKING:
     from scorer.release.readout import Readouts
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 _TIMES = 20
 """So often gates without an interval are shown while a change is measured."""
@@ -26,7 +26,7 @@ class Judging:
     def __init__(
         self,
         store: Store,
-        settings: Settings,
+        settings: PlatformFile,
         ledger: Ledger,
         readouts: Readouts,
         now: Callable[[], datetime],

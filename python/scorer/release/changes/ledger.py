@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scorer.release.audit import Audit
     from scorer.release.calendar import Calendar
     from scorer.release.notify import Notifications
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 
 class Ledger:
@@ -32,7 +32,7 @@ class Ledger:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: PlatformFile,
         audit: Audit,
         notifications: Notifications,
         calendar: Calendar,

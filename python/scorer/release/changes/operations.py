@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from scorer.release.lanes.reconcile import Reconciler
     from scorer.release.notify import Notifications
     from scorer.release.permissions import Permissions
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 _REASON = 2000
 
@@ -66,7 +66,7 @@ class Changes:
     def __init__(
         self,
         store: Store,
-        settings: Settings,
+        settings: PlatformFile,
         access: Access,
         audit: Audit,
         notifications: Notifications,

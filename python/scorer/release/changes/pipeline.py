@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scorer.release.lanes.reconcile import Reconciler
     from scorer.release.permissions import Permissions
     from scorer.release.readout import Readouts
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 _S = ChangeState
 _MISSING = 0.2
@@ -49,7 +49,7 @@ class Pipeline:
     def __init__(
         self,
         store: Store,
-        settings: Settings,
+        settings: PlatformFile,
         changes: Changes,
         bundles: Bundles,
         calendar: Calendar,
@@ -57,7 +57,7 @@ class Pipeline:
         reconciler: Reconciler,
         permissions: Permissions,
         *,
-        run_checks: Mapping[str, Callable[[checks.About], checks.Checked]] = checks.RUN,
+        run_checks: Mapping[str, Callable[[checks.CheckedChange], checks.Checked]] = checks.RUN,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         self._checks = run_checks
@@ -109,7 +109,7 @@ class Pipeline:
             self._ledger.step(connection, change, "is done now", status="running")
             last = recorded.newest(connection, change.checkpoint)
         settings = self._settings.checkpoints[change.checkpoint]
-        about = checks.About(
+        about = checks.CheckedChange(
             change,
             recorded.main_lane(last.answer).bundle if last and last.answer else None,
             settings.alias,

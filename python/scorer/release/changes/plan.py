@@ -11,7 +11,7 @@ from scorer.release.model import ChangeKind, ChangeRequest, ChangeState
 
 if TYPE_CHECKING:
     from scorer.release.model import Stage
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 _S = ChangeState
 
@@ -26,12 +26,12 @@ CHECKS = {
 _OVERLAY = "compares how far it moves a score with what its permission allows"
 
 
-def stages_of(change: ChangeRequest, settings: Settings) -> tuple[Stage, ...]:
+def stages_of(change: ChangeRequest, settings: PlatformFile) -> tuple[Stage, ...]:
     """The canary of a release."""
     return change.stages or settings.checkpoints[change.checkpoint].stages
 
 
-def plan(change: ChangeRequest, settings: Settings) -> list[tuple[ChangeState, str, str]]:
+def plan(change: ChangeRequest, settings: PlatformFile) -> list[tuple[ChangeState, str, str]]:
     """Every step that a change goes through when nothing stands in its way."""
     if change.kind is ChangeKind.OVERLAY:
         return [
@@ -67,7 +67,7 @@ def plan(change: ChangeRequest, settings: Settings) -> list[tuple[ChangeState, s
     return steps
 
 
-def steps_of(change: ChangeRequest, settings: Settings, begun: Sequence[Step]) -> tuple[Step, ...]:
+def steps_of(change: ChangeRequest, settings: PlatformFile, begun: Sequence[Step]) -> tuple[Step, ...]:
     """What was done, in the order in which it was, then what is to come (nothing, once it has ended)."""
     known = {(step.state, step.name) for step in begun}
     to_come = [] if change.state.is_final else plan(change, settings)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scorer.release.access import Access
     from scorer.release.bundles import Bundles
     from scorer.release.fleet import Fleet
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
 
 _PATIENCE = 5.0
@@ -41,7 +41,7 @@ class Decisions:
         settings: The checkpoints, and where the index is kept.
     """
 
-    def __init__(self, fleet: Fleet, access: Access, bundles: Bundles, settings: Settings) -> None:
+    def __init__(self, fleet: Fleet, access: Access, bundles: Bundles, settings: PlatformFile) -> None:
         self._access = access
         self._checkpoints = tuple(settings.checkpoints)
         # Two members may write about one another's decisions, never to one log.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from scorer.release.gates import interim
-from scorer.release.gates.evidence import Evidence
+from scorer.release.gates.evidence import ShadowEvidence
 from scorer.release.gates.grammar import Gate, Limit, read_all
 from scorer.release.gates.measured import Measured
 from scorer.release.gates.metrics import measure, quantity
@@ -23,12 +23,12 @@ from scorer.stats.interim import alpha_share, interval_alpha
 ALARM = 0.02
 """How often the gates together may fail a bundle that is the live one."""
 
-Measure = Callable[[str, Evidence, str, bool], Measured]
+Measure = Callable[[str, ShadowEvidence, str, bool], Measured]
 
 
 def evaluate(
     specs: Sequence[GateSpec],
-    evidence: Evidence,
+    evidence: ShadowEvidence,
     *,
     waivers: Mapping[str, tuple[str, str]] | None = None,
     alarm: float = ALARM,
@@ -55,7 +55,7 @@ def evaluate(
     return tuple(results)
 
 
-def _judge(gate: Gate, evidence: Evidence, part: float, repeated: bool, by: Measure) -> GateResult:
+def _judge(gate: Gate, evidence: ShadowEvidence, part: float, repeated: bool, by: Measure) -> GateResult:
     if gate.when is not None:
         found = quantity(gate.when.quantity, evidence)
         if not gate.when.holds(found):
@@ -70,7 +70,7 @@ def _judge(gate: Gate, evidence: Evidence, part: float, repeated: bool, by: Meas
     return _look(gate, evidence, part, by)
 
 
-def _by_interval(gate: Gate, evidence: Evidence, part: float, by: Measure) -> GateResult:
+def _by_interval(gate: Gate, evidence: ShadowEvidence, part: float, by: Measure) -> GateResult:
     """Intervals side by side have no row in common: that many may fail by chance as the limit allows."""
     spec = gate.spec
     alpha = interval_alpha(part, spec.count, spec.failure_limit)
@@ -95,7 +95,7 @@ def _by_interval(gate: Gate, evidence: Evidence, part: float, by: Measure) -> Ga
     return replace(whole, outcome=outcome, words=f"{told}, {why}. Overall: {whole.words}")
 
 
-def _repeatedly(gate: Gate, evidence: Evidence, part: float, by: Measure) -> GateResult:
+def _repeatedly(gate: Gate, evidence: ShadowEvidence, part: float, by: Measure) -> GateResult:
     """Judge at growing numbers of rows, each interim analysis with its own share of the alarms."""
     last: GateResult | None = None
     for at, prefix in enumerate(interim.prefixes(evidence, least=gate.spec.min_rows), start=1):
@@ -113,7 +113,7 @@ def _repeatedly(gate: Gate, evidence: Evidence, part: float, by: Measure) -> Gat
     return replace(result, outcome=Outcome.INCONCLUSIVE, words=words)
 
 
-def _look(gate: Gate, evidence: Evidence, alpha: float, by: Measure) -> GateResult:
+def _look(gate: Gate, evidence: ShadowEvidence, alpha: float, by: Measure) -> GateResult:
     found = by(gate.spec.metric, evidence, gate.against, bool(gate.spec.minus))
     limit, chance = _limit(gate.success.limit, evidence, found, alpha)
     if found.missing:
@@ -186,7 +186,7 @@ def _by_bounds(
     return Outcome.INCONCLUSIVE, "more rows are needed to tell"
 
 
-def _limit(limit: Limit, evidence: Evidence, found: Measured, alpha: float) -> tuple[float, float]:
+def _limit(limit: Limit, evidence: ShadowEvidence, found: Measured, alpha: float) -> tuple[float, float]:
     """The limit as a number, and what chance alone reaches."""
     if limit.of_sla:
         return limit.number * evidence.sla_us, 0.0

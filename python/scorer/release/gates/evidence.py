@@ -160,7 +160,7 @@ class Flip:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ShadowEvidence:
     """Everything that is known about a change's time in the shadow."""
 
     kind: str

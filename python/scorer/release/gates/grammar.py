@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator
 
 from scorer.release.errors import InvalidError
-from scorer.release.gates.names import METRICS, QUANTITIES, Names
+from scorer.release.gates.names import METRICS, QUANTITIES, MetricForm
 from scorer.release.model import GateSpec
 
 COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -96,7 +96,7 @@ class Gate:
     """A gate, read and understood."""
 
     spec: GateSpec
-    names: Names
+    names: MetricForm
     against: str
     success: Success
     when: When | None
@@ -169,7 +169,7 @@ else:
     """Gates as a settings file has them: tables, checked against the grammar when they are read."""
 
 
-def _success(spec: GateSpec, names: Names, where: str) -> Success:
+def _success(spec: GateSpec, names: MetricForm, where: str) -> Success:
     found = _SUCCESS.fullmatch(spec.success.strip())
     if found is None:
         raise _wrong(
@@ -191,7 +191,7 @@ def _success(spec: GateSpec, names: Names, where: str) -> Success:
 
 
 def _check_side(
-    side: str, confidence: float, comparison: str, spec: GateSpec, names: Names, where: str
+    side: str, confidence: float, comparison: str, spec: GateSpec, names: MetricForm, where: str
 ) -> None:
     if not names.has_bounds:
         raise _wrong(where, "success", f"{spec.metric} has no interval; leave {side} out")
@@ -206,7 +206,7 @@ def _check_side(
         )
 
 
-def _limit(text: str, spec: GateSpec, names: Names, where: str) -> Limit:
+def _limit(text: str, spec: GateSpec, names: MetricForm, where: str) -> Limit:
     if found := _THRESHOLD.fullmatch(text):
         if names.unit != "distance":
             raise _wrong(
@@ -265,7 +265,7 @@ def _when(text: str, where: str) -> When | None:
     return When(found["quantity"], found["op"], number)
 
 
-def _check_intervals(spec: GateSpec, names: Names, where: str) -> None:
+def _check_intervals(spec: GateSpec, names: MetricForm, where: str) -> None:
     if (spec.interval_seconds > 0) != (spec.count > 0):
         missing = "count" if spec.interval_seconds else "interval"
         raise _wrong(where, missing, 'interval and count go together; write interval = "5m" and count = 12')

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scorer.release.gates.evidence import Evidence
+from scorer.release.gates.evidence import ShadowEvidence
 
 FIRST = 200
 """Rows of the first interim analysis."""
@@ -15,7 +15,7 @@ GROWTH = 1.5
 """Factor from the rows of one analysis to those of the next."""
 
 
-def intervals(evidence: Evidence, seconds: int, count: int) -> Iterator[Evidence]:
+def intervals(evidence: ShadowEvidence, seconds: int, count: int) -> Iterator[ShadowEvidence]:
     """Yield the first `count` complete intervals from the first observation on; later rows belong to none."""
     at = evidence.shadow.at
     if not len(at):
@@ -27,7 +27,7 @@ def intervals(evidence: Evidence, seconds: int, count: int) -> Iterator[Evidence
         yield between(evidence, begin, end)
 
 
-def between(evidence: Evidence, begin: int, end: int) -> Evidence:
+def between(evidence: ShadowEvidence, begin: int, end: int) -> ShadowEvidence:
     """Return what was decided from `begin` to before `end`, both in microseconds since 1970."""
     shadow, control = evidence.shadow, evidence.control
     return replace(
@@ -38,7 +38,7 @@ def between(evidence: Evidence, begin: int, end: int) -> Evidence:
     )
 
 
-def prefixes(evidence: Evidence, *, least: int = 0) -> Iterator[Evidence]:
+def prefixes(evidence: ShadowEvidence, *, least: int = 0) -> Iterator[ShadowEvidence]:
     """Yield the evidence as it was after 200, 300, 450, ... rows.
 
     The sizes depend on the rows alone, not on when somebody asks, so every reading spends the same alarms.

@@ -10,14 +10,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scorer.release.gates.evidence import Evidence, Floats, Ints, Observed
+from scorer.release.gates.evidence import Floats, Ints, Observed, ShadowEvidence
 from scorer.release.gates.measured import Measured, nothing
 from scorer.stats import distances, proportions, roc
 from scorer.stats.interval import Interval
 from scorer.stats.means import effective_sample_size, student
 from scorer.stats.quantiles import quantile, quantile_bounds
 
-Metric = Callable[[Evidence, str, bool], Measured]
+Metric = Callable[[ShadowEvidence, str, bool], Measured]
 """Of evidence, what it is held against, and whether the A/A control is taken off."""
 
 _LEAST_OF_CLASS = 10
@@ -35,14 +35,14 @@ def hours_of_week(at: Ints) -> Ints:
     return np.asarray((at // _HOUR + _FIRST) % _WEEK)
 
 
-def measure(name: str, evidence: Evidence, against: str, minus: bool) -> Measured:
+def measure(name: str, evidence: ShadowEvidence, against: str, minus: bool) -> Measured:
     """One metric over all of the evidence."""
     if name.startswith(("exec_p", "data_load_p")):
         return _time(name, evidence)
     return _METRICS[name](evidence, against, minus)
 
 
-def quantity(name: str, evidence: Evidence) -> float:
+def quantity(name: str, evidence: ShadowEvidence) -> float:
     """What `when` asks for."""
     rows = evidence.shadow
     if name == "labels_matured":
@@ -54,7 +54,7 @@ def quantity(name: str, evidence: Evidence) -> float:
     return float(len(rows))
 
 
-def _time(name: str, evidence: Evidence) -> Measured:
+def _time(name: str, evidence: ShadowEvidence) -> Measured:
     what, _, digits = name.removesuffix("_us").rpartition("_p")
     q = int(digits) / 10 ** len(digits)
     rows = evidence.shadow
@@ -69,7 +69,7 @@ def _time(name: str, evidence: Evidence) -> Measured:
     )
 
 
-def _error_rate(evidence: Evidence, _against: str, _minus: bool) -> Measured:
+def _error_rate(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
     rows = evidence.shadow
     last = {(one.server, one.lane): one for one in sorted(evidence.counters, key=lambda one: one.at)}
     stuck = sum(one.stuck for one in last.values())
@@ -92,7 +92,7 @@ def _error_rate(evidence: Evidence, _against: str, _minus: bool) -> Measured:
     )
 
 
-def _drop_rate(evidence: Evidence, _against: str, _minus: bool) -> Measured:
+def _drop_rate(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
     last = {(one.server, one.lane): one for one in sorted(evidence.counters, key=lambda one: one.at)}
     taken = sum(one.taken for one in last.values())
     if not taken:
@@ -100,14 +100,14 @@ def _drop_rate(evidence: Evidence, _against: str, _minus: bool) -> Measured:
     return Measured(sum(one.dropped + one.shed for one in last.values()) / taken, taken)
 
 
-def _parity(evidence: Evidence, _against: str, _minus: bool) -> Measured:
+def _parity(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
     if evidence.parity is None or not evidence.parity[0]:
         return nothing("no logged row was computed again offline")
     rows, apart = evidence.parity
     return Measured(apart, rows)
 
 
-def _feature_parity(evidence: Evidence, _against: str, _minus: bool) -> Measured:
+def _feature_parity(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
     rows = evidence.shadow
     known = (rows.differs >= 0) | (rows.absent > 0)
     total, bad = int(known.sum()), int(((rows.differs > 0) | (rows.absent > 0)).sum())
@@ -123,7 +123,7 @@ def _feature_parity(evidence: Evidence, _against: str, _minus: bool) -> Measured
     )
 
 
-def _binned(evidence: Evidence, against: str) -> tuple[distances.BinnedPair | None, int, str]:
+def _binned(evidence: ShadowEvidence, against: str) -> tuple[distances.BinnedPair | None, int, str]:
     rows = evidence.shadow
     if against == "reference":
         own = rows.score[rows.scored]
@@ -139,7 +139,7 @@ def _binned(evidence: Evidence, against: str) -> tuple[distances.BinnedPair | No
 
 
 def _distance(of: Callable[[Floats, Floats], float]) -> Metric:
-    def measured(evidence: Evidence, against: str, _minus: bool) -> Measured:
+    def measured(evidence: ShadowEvidence, against: str, _minus: bool) -> Measured:
         binned, rows, why = _binned(evidence, against)
         if binned is None:
             return nothing(why, rows)
@@ -148,7 +148,7 @@ def _distance(of: Callable[[Floats, Floats], float]) -> Metric:
     return measured
 
 
-def _flip_rate(evidence: Evidence, _against: str, minus: bool) -> Measured:
+def _flip_rate(evidence: ShadowEvidence, _against: str, minus: bool) -> Measured:
     rows = evidence.shadow
     rows = rows.take(rows.comparable)
     if not len(rows):
@@ -166,7 +166,7 @@ def _flip_rate(evidence: Evidence, _against: str, minus: bool) -> Measured:
     return _paired(own.flipped, control.flipped, f"the A/A control flips {_percent(control.flipped.mean())}")
 
 
-def _approve(evidence: Evidence, _against: str, _minus: bool) -> Measured:
+def _approve(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
     rows = evidence.shadow
     rows = rows.take(rows.comparable)
     if not len(rows):
@@ -179,7 +179,7 @@ def _approve(evidence: Evidence, _against: str, _minus: bool) -> Measured:
     return _paired(own, live, f"live approves {_percent(live.mean())}, this bundle {_percent(own.mean())}")
 
 
-def _auc(evidence: Evidence, against: str, _minus: bool) -> Measured:
+def _auc(evidence: ShadowEvidence, against: str, _minus: bool) -> Measured:
     rows = evidence.shadow
     rows = rows.take(rows.comparable & (rows.at < evidence.matured_before))
     if not len(rows):
@@ -200,12 +200,12 @@ def _auc(evidence: Evidence, against: str, _minus: bool) -> Measured:
     return _normal(float(contrast @ areas), error, len(rows), remark)
 
 
-def _covered(evidence: Evidence, _against: str, _minus: bool) -> Measured:
+def _covered(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
     rows = evidence.shadow
     return Measured(float(len(np.unique(hours_of_week(rows.at)))), len(rows))
 
 
-def _policy_distance(evidence: Evidence, _against: str, minus: bool) -> Measured:
+def _policy_distance(evidence: ShadowEvidence, _against: str, minus: bool) -> Measured:
     rows = evidence.shadow
     rows = rows.take(rows.comparable & np.isfinite(rows.distance))
     if not len(rows):
@@ -219,12 +219,12 @@ def _policy_distance(evidence: Evidence, _against: str, minus: bool) -> Measured
     return _mean((own.distance - control.distance)[known])
 
 
-def _least(evidence: Evidence, _against: str, _minus: bool) -> Measured:
+def _least(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
     least = evidence.shadow.least[np.isfinite(evidence.shadow.least)]
     return Measured(float(least.min()), len(least)) if len(least) else nothing(_NO_ROWS)
 
 
-def _reward(evidence: Evidence, _against: str, _minus: bool) -> Measured:
+def _reward(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
     """Inverse propensities with the mean as control: E[(w - 1)(r - mean)] is the difference, as E[w] = 1."""
     rows = evidence.shadow
     known = rows.comparable & np.isfinite(rows.ratio) & (rows.at < evidence.matured_before)
@@ -268,7 +268,7 @@ def together(rows: Observed, control: Observed) -> tuple[Observed, Observed]:
     return rows.take(own), control.take(other)
 
 
-def _outcome(evidence: Evidence, rows: Observed) -> Floats:
+def _outcome(evidence: ShadowEvidence, rows: Observed) -> Floats:
     """What became of each row; 0 where nothing was reported until it had matured."""
     keys, values = evidence.outcomes.get(evidence.outcome, (np.empty(0, np.uint64), np.empty(0)))
     found = np.zeros(len(rows))

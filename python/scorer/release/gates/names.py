@@ -8,7 +8,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class MetricForm:
     """How a metric may be written."""
 
     title: str
@@ -33,10 +33,10 @@ class Names:
     """Whether a good model can fail it by bad luck: such gates share the alarms."""
 
 
-def _times(title: str, name: str) -> dict[str, Names]:
+def _times(title: str, name: str) -> dict[str, MetricForm]:
     quantiles = {"50": "p50", "90": "p90", "95": "p95", "99": "p99", "999": "p99.9"}
     return {
-        f"{name}_p{digits}_us": Names(
+        f"{name}_p{digits}_us": MetricForm(
             f"{title} {said}",
             "time",
             "<= 0.8 sla",
@@ -48,12 +48,14 @@ def _times(title: str, name: str) -> dict[str, Names]:
     }
 
 
-METRICS: Final[Mapping[str, Names]] = {
+METRICS: Final[Mapping[str, MetricForm]] = {
     **_times("Execution", "exec"),
     **_times("Data-load", "data_load"),
-    "error_rate": Names("Error rate", "share", "== 0", canary=True, by_chance=False),
-    "drop_rate": Names("Drop rate", "share", "<= 5%", has_bounds=False, by_interval=False, by_chance=False),
-    "parity_max_abs": Names(
+    "error_rate": MetricForm("Error rate", "share", "== 0", canary=True, by_chance=False),
+    "drop_rate": MetricForm(
+        "Drop rate", "share", "<= 5%", has_bounds=False, by_interval=False, by_chance=False
+    ),
+    "parity_max_abs": MetricForm(
         "Largest difference between served and recomputed score",
         "number",
         "<= 1e-6",
@@ -61,8 +63,8 @@ METRICS: Final[Mapping[str, Names]] = {
         by_interval=False,
         by_chance=False,
     ),
-    "feature_parity_rate": Names("Feature parity", "share", ">= 0.999", by_chance=False),
-    "score_psi": Names(
+    "feature_parity_rate": MetricForm("Feature parity", "share", ">= 0.999", by_chance=False),
+    "score_psi": MetricForm(
         "Score PSI",
         "distance",
         "< threshold(floor=0.1)",
@@ -70,17 +72,17 @@ METRICS: Final[Mapping[str, Names]] = {
         has_bounds=False,
         canary=True,
     ),
-    "score_psi_live": Names(
+    "score_psi_live": MetricForm(
         "Score PSI", "distance", "< threshold(floor=0.25)", ("live",), has_bounds=False, canary=True
     ),
-    "score_kl": Names(
+    "score_kl": MetricForm(
         "Score KL divergence", "number", "< 0.1", ("reference", "live"), has_bounds=False, canary=True
     ),
-    "score_js": Names(
+    "score_js": MetricForm(
         "Score JS divergence", "number", "< 0.05", ("reference", "live"), has_bounds=False, canary=True
     ),
-    "flip_rate": Names("Flip rate", "share", "<= 0.02 upper95", ("live",), minus="aa_control"),
-    "approve_rate_delta": Names(
+    "flip_rate": MetricForm("Flip rate", "share", "<= 0.02 upper95", ("live",), minus="aa_control"),
+    "approve_rate_delta": MetricForm(
         "Change of the approve rate",
         "share",
         "abs <= 0.005 upper95",
@@ -88,8 +90,8 @@ METRICS: Final[Mapping[str, Names]] = {
         kinds=("score",),
         canary=True,
     ),
-    "auc_matured": Names("Matured AUC", "number", ">= -0.002 lower95", ("live", ""), kinds=("score",)),
-    "covered_hours_of_week": Names(
+    "auc_matured": MetricForm("Matured AUC", "number", ">= -0.002 lower95", ("live", ""), kinds=("score",)),
+    "covered_hours_of_week": MetricForm(
         "Covered hours of the week",
         "number",
         ">= 168",
@@ -98,7 +100,7 @@ METRICS: Final[Mapping[str, Names]] = {
         by_interval=False,
         by_chance=False,
     ),
-    "policy_distance": Names(
+    "policy_distance": MetricForm(
         "Distance of the policies",
         "share",
         "<= 0.1 upper95",
@@ -106,7 +108,7 @@ METRICS: Final[Mapping[str, Names]] = {
         minus="aa_control",
         kinds=("action",),
     ),
-    "min_propensity": Names(
+    "min_propensity": MetricForm(
         "Least probability of an eligible action",
         "number",
         ">= 0.001",
@@ -114,7 +116,7 @@ METRICS: Final[Mapping[str, Names]] = {
         kinds=("action",),
         by_chance=False,
     ),
-    "expected_reward_delta": Names(
+    "expected_reward_delta": MetricForm(
         "Change of the reward", "number", ">= -0.005 lower95", ("live",), kinds=("action",)
     ),
 }

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from scorer.registry import RegistryBackend
     from scorer.release.audit import Audit
     from scorer.release.fleet import CheckpointStatus, Fleet, Member, MemberStatus
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 _LONGEST_PAUSE = timedelta(minutes=5)
 _NOT_ASKED = "has not been asked yet"
@@ -71,7 +71,7 @@ class Reconciler:
     def __init__(
         self,
         store: Store,
-        settings: Settings,
+        settings: PlatformFile,
         fleet: Fleet,
         registry: RegistryBackend,
         audit: Audit,

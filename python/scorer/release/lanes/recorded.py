@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scorer.release.fleet import CheckpointStatus
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 LIVE, CANARY, HOLDOUT, CONTROL = "live", "canary", "holdout", "aa"
 FOUND, BREAK_GLASS, SHADOW, STAGE, RELEASE, OVERLAY, ROLLBACK, SAMPLING = (
@@ -128,7 +128,7 @@ def history(
 
 def record(
     connection: Connection,
-    settings: Settings,
+    settings: PlatformFile,
     checkpoint: str,
     *,
     at: datetime,
@@ -185,7 +185,7 @@ def record(
 
 
 def shadow_lanes(
-    connection: Connection, settings: Settings, checkpoint: str, answer: Sequence[LaneSpec]
+    connection: Connection, settings: PlatformFile, checkpoint: str, answer: Sequence[LaneSpec]
 ) -> tuple[LaneSpec, ...]:
     """One lane for each change in the shadow, and the control: what answers most, observing."""
     c = t.changes.c
@@ -220,7 +220,7 @@ def shadow_lanes(
     return (*lanes, control)
 
 
-def sampling(connection: Connection, settings: Settings, checkpoint: str) -> tuple[float, str, bool]:
+def sampling(connection: Connection, settings: PlatformFile, checkpoint: str) -> tuple[float, str, bool]:
     """What the shadow of a checkpoint is fed with: share, filter, whether in the pool."""
     usual = settings.checkpoints[checkpoint]
     row = connection.execute(select(t.sampling).where(t.sampling.c.checkpoint == checkpoint)).first()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scorer.release.answers import Figure, Readout
-from scorer.release.gates.evidence import Evidence, Observed
+from scorer.release.gates.evidence import Observed, ShadowEvidence
 from scorer.release.gates.metrics import hours_of_week
 from scorer.release.model import GateResult, Outcome
 from scorer.release.readout.figures import choices, coverage, scores, times
@@ -23,7 +23,7 @@ _QUANTILES = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ReportSubject:
     """Whose report it is."""
 
     change: str
@@ -35,8 +35,8 @@ class About:
 
 
 def build(
-    about: About,
-    evidence: Evidence,
+    about: ReportSubject,
+    evidence: ShadowEvidence,
     gates: Sequence[GateResult],
     *,
     verdict: Outcome | None = None,
@@ -60,50 +60,50 @@ def build(
     )
 
 
-_COMMON_FIRST: Mapping[str, Callable[[Evidence], Figure]] = {
+_COMMON_FIRST: Mapping[str, Callable[[ShadowEvidence], Figure]] = {
     "execution": times.execution,
     "data-load": times.data_load,
     "latency": times.latency,
 }
-_OF_SCORES: Mapping[str, Callable[[Evidence], Figure]] = {
+_OF_SCORES: Mapping[str, Callable[[ShadowEvidence], Figure]] = {
     "scores": scores.histogram,
     "score-cdf": scores.cdf,
     "score-score": scores.against,
 }
-_OF_ACTIONS: Mapping[str, Callable[[Evidence], Figure]] = {
+_OF_ACTIONS: Mapping[str, Callable[[ShadowEvidence], Figure]] = {
     "actions": choices.shares,
     "rewards": choices.rewards,
     "propensities": choices.propensities,
 }
-_COMMON_LAST: Mapping[str, Callable[[Evidence], Figure]] = {
+_COMMON_LAST: Mapping[str, Callable[[ShadowEvidence], Figure]] = {
     "flips": choices.flips,
     "drops": coverage.drops,
     "coverage": coverage.coverage,
 }
 
 
-def _drawn_by(kind: str) -> dict[str, Callable[[Evidence], Figure]]:
+def _drawn_by(kind: str) -> dict[str, Callable[[ShadowEvidence], Figure]]:
     """By name, in the order of a page: what draws the figures of a kind of bundle."""
     return {**_COMMON_FIRST, **(_OF_ACTIONS if kind == "action" else _OF_SCORES), **_COMMON_LAST}
 
 
-def figure_names(evidence: Evidence) -> list[str]:
+def figure_names(evidence: ShadowEvidence) -> list[str]:
     """The names of the figures that there are, in the order of a page."""
     return list(_drawn_by(evidence.kind))
 
 
-def figure(evidence: Evidence, name: str) -> Figure:
+def figure(evidence: ShadowEvidence, name: str) -> Figure:
     """Draw one figure; its name is one of `figure_names`."""
     drawn = _drawn_by(evidence.kind)[name](evidence)
     return drawn if len(evidence.shadow) else replace(drawn, words="Nothing has been observed yet.")
 
 
-def figures(evidence: Evidence) -> tuple[Figure, ...]:
+def figures(evidence: ShadowEvidence) -> tuple[Figure, ...]:
     """All figures, in the order of a page."""
     return tuple(figure(evidence, name) for name in figure_names(evidence))
 
 
-def summary(evidence: Evidence) -> dict[str, Any]:
+def summary(evidence: ShadowEvidence) -> dict[str, Any]:
     """The numbers that matter most, plain JSON; None where nothing is known."""
     shadow, control = evidence.shadow, evidence.control
     good = shadow.take(shadow.error == 0)
@@ -184,7 +184,7 @@ def _decisions(both: Observed, approve: int) -> dict[str, Any]:
     }
 
 
-def examples(evidence: Evidence) -> list[dict[str, Any]]:
+def examples(evidence: ShadowEvidence) -> list[dict[str, Any]]:
     """Decisions that flipped, the farthest apart first."""
     ordered = sorted(
         evidence.flips, key=lambda flip: (-abs(flip.score - flip.live_score), flip.at, flip.decision)
@@ -221,7 +221,7 @@ def _plain(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _stuck(evidence: Evidence) -> list[str]:
+def _stuck(evidence: ShadowEvidence) -> list[str]:
     """Servers where the lane had not come back from an evaluation when last heard of."""
     last = {one.server: one for one in sorted(evidence.counters, key=lambda one: one.at)}
     return sorted(server for server, one in last.items() if one.stuck)

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from scorer.release.gates.evidence import Evidence, Observed, empty
+from scorer.release.gates.evidence import Observed, ShadowEvidence, empty
 from scorer.release.gates.measured import Measured, nothing
 from scorer.release.gates.metrics import measure
 from scorer.release.readout import parts
-from scorer.release.readout.load import Names, Where
+from scorer.release.readout.load import CodeNames, Where
 from scorer.release.store import micros
 from scorer.stats import distances
 from scorer.stats.proportions import independent_difference
@@ -40,7 +40,7 @@ _DISTANCES: dict[str, Callable[[Any, Any], float]] = {
 _NO_LIVE = "the lane that was live before has not answered since"
 
 
-def measure_canary(name: str, evidence: Evidence, against: str, minus: bool) -> Measured:
+def measure_canary(name: str, evidence: ShadowEvidence, against: str, minus: bool) -> Measured:
     """A metric of a canary: `shadow` holds its own decisions, `control` those of the lane before."""
     own, live = evidence.shadow, evidence.control
     if not len(own):
@@ -59,7 +59,7 @@ def measure_canary(name: str, evidence: Evidence, against: str, minus: bool) -> 
     return Measured(_DISTANCES[name](binned.second, binned.first), len(model), chance=binned.null_psi)
 
 
-def answers(where: Where, bundle: str, names: Names) -> tuple[Observed, Observed, int]:
+def answers(where: Where, bundle: str, names: CodeNames) -> tuple[Observed, Observed, int]:
     """The canary's decisions by this bundle, and those of other bundles, since a moment.
 
     At most about `MOST` of both are read: beyond that, every n-th decision by its key. A share that is judged
@@ -103,7 +103,7 @@ def _micros(value: Any) -> int:
     return value if isinstance(value, int) else micros(value)
 
 
-def _approve(evidence: Evidence) -> Measured:
+def _approve(evidence: ShadowEvidence) -> Measured:
     names = evidence.shadow.labels()
     if evidence.approve not in names:
         return nothing(f'no decision is called "{evidence.approve}"', len(evidence.shadow))
@@ -119,7 +119,7 @@ def _approve(evidence: Evidence) -> Measured:
     )
 
 
-def _as_observed(table: Any, server: str, names: Names) -> dict[str, Any]:
+def _as_observed(table: Any, server: str, names: CodeNames) -> dict[str, Any]:
     n = len(table)
     zeros, unknown = np.zeros(n, np.int64), np.full(n, np.nan)
     score = table["score"].to_numpy(zero_copy_only=False).astype(np.float64)
@@ -146,7 +146,7 @@ def _as_observed(table: Any, server: str, names: Names) -> dict[str, Any]:
     }
 
 
-def _joined(found: list[dict[str, Any]], names: Names) -> Observed:
+def _joined(found: list[dict[str, Any]], names: CodeNames) -> Observed:
     if not found:
         return replace(empty(), names=names.words())
     joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}

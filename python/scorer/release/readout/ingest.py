@@ -36,7 +36,7 @@ _KEEP_DAYS, _KEEP_OUTCOMES_DAYS = 35, 150
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LogProgress:
     """How far a server's log has been read."""
 
     log: str
@@ -75,7 +75,7 @@ class Collector:
         self._schemas, self._now = schemas, now
         self._statuses = statuses or Statuses(fleet)
         self._batch, self._seconds = batch, seconds
-        self._remembered = rows.Remembered()
+        self._remembered = rows.RecentDecisions()
         self._expired_at = 0.0
         self._counted: dict[Path, tuple[int, str]] = {}
 
@@ -129,7 +129,7 @@ class Collector:
             notes = progress.notes
             if progress.log:
                 notes += (f"the log of {member.name} was begun anew; what had been read is kept",)
-            progress = Progress(known, 0, notes)
+            progress = LogProgress(known, 0, notes)
         folder = self._root / member.name / known[:12]
         parts.drop_from(folder, progress.next)
         done = 0
@@ -155,10 +155,10 @@ class Collector:
         self,
         member: Member,
         folder: Path,
-        progress: Progress,
+        progress: LogProgress,
         batch: Sequence[Entry],
         watched: Collection[str],
-    ) -> Progress:
+    ) -> LogProgress:
         """Writes the parts of a batch, then the cursor, in this order: a kill between repeats them."""
         first, last = batch[0].sequence, batch[-1].sequence
         if progress.next and first > progress.next:
@@ -186,7 +186,7 @@ class Collector:
             target = folder / checkpoint / lane
             parts.write(target, own, schemas[checkpoint, lane])
             parts.compact(target)
-        progress = Progress(progress.log, last + 1, progress.notes)
+        progress = LogProgress(progress.log, last + 1, progress.notes)
         self._keep(member, progress)
         return progress
 
@@ -196,13 +196,15 @@ class Collector:
         with self._store.read() as connection:
             return {str(row[0]) for row in connection.execute(query)}
 
-    def _progress(self, member: Member) -> Progress:
+    def _progress(self, member: Member) -> LogProgress:
         query = select(cursors.c.position).where(cursors.c.name == _cursor(member))
         with self._store.read() as connection:
             found = connection.execute(query).scalar()
-        return Progress(found["log"], found["next"], tuple(found["notes"])) if found else Progress("", 0)
+        return (
+            LogProgress(found["log"], found["next"], tuple(found["notes"])) if found else LogProgress("", 0)
+        )
 
-    def _keep(self, member: Member, progress: Progress) -> None:
+    def _keep(self, member: Member, progress: LogProgress) -> None:
         if progress == self._progress(member):
             return
         position = {"log": progress.log, "next": progress.next, "notes": list(progress.notes)}
@@ -250,9 +252,11 @@ def counter(status: Any) -> dict[str, Any]:
     return own
 
 
-def _noted(progress: Progress, note: str) -> Progress:
+def _noted(progress: LogProgress, note: str) -> LogProgress:
     return (
-        progress if note in progress.notes else Progress(progress.log, progress.next, (*progress.notes, note))
+        progress
+        if note in progress.notes
+        else LogProgress(progress.log, progress.next, (*progress.notes, note))
     )
 
 

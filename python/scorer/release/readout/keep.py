@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from scorer.bundle.models import Distribution
 from scorer.release.answers import Figure, Readout
-from scorer.release.gates.evidence import Counter, Evidence, Flip, Observed
+from scorer.release.gates.evidence import Counter, Flip, Observed, ShadowEvidence
 from scorer.release.model import GateResult, Outcome
 from scorer.release.store import instant, micros
 
@@ -23,7 +23,7 @@ _LANES = ("shadow", "control")
 _ABOUT = "evidence.json"
 
 
-def save(folder: Path, evidence: Evidence) -> None:
+def save(folder: Path, evidence: ShadowEvidence) -> None:
     """Writes evidence; the last file to appear is the one that makes it complete."""
     folder.mkdir(parents=True, exist_ok=True)
     for lane in _LANES:
@@ -56,7 +56,7 @@ def is_saved(folder: Path) -> bool:
     return (folder / _ABOUT).is_file()
 
 
-def load(folder: Path) -> Evidence:
+def load(folder: Path) -> ShadowEvidence:
     """What `save` wrote; outcomes, which go on coming, are not part of it."""
     about = json.loads((folder / _ABOUT).read_text())
     lanes: dict[str, Observed] = {}
@@ -65,7 +65,7 @@ def load(folder: Path) -> Evidence:
         own = {name: table[name].to_numpy() for name in table.column_names}
         lanes[lane] = Observed(**own, names=about["names"][lane])
     parity = about["parity"]
-    return Evidence(
+    return ShadowEvidence(
         kind=about["kind"],
         sla_us=about["sla_us"],
         shadow=lanes["shadow"],
@@ -105,7 +105,9 @@ def restored(found: Mapping[str, Any]) -> Readout:
     return Readout(**own)
 
 
-def within(evidence: Evidence, begin: int | None, end: int | None, server: str | None) -> Evidence:
+def within(
+    evidence: ShadowEvidence, begin: int | None, end: int | None, server: str | None
+) -> ShadowEvidence:
     """Rows of a window, microseconds, and of one server."""
 
     def cut(rows: Observed) -> Observed:

@@ -32,7 +32,7 @@ _COLUMNS: Final = [one.name for one in fields(Observed) if one.name not in ("nam
 _EXAMPLES = 50
 
 
-class Names:
+class CodeNames:
     """Words as codes, the same in every lane; 0 is none."""
 
     def __init__(self, known: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -91,7 +91,7 @@ class Where:
         return own or None
 
 
-def observed(where: Where, names: Names, *, thin: int = 1, control: bool = False) -> Observed:
+def observed(where: Where, names: CodeNames, *, thin: int = 1, control: bool = False) -> Observed:
     """The rows of a lane, in order of time, each decision once.
 
     Args:
@@ -122,7 +122,7 @@ def observed(where: Where, names: Names, *, thin: int = 1, control: bool = False
     return Observed(**{name: values[order] for name, values in joined.items()}, names=names.words())
 
 
-def renamed(rows: Observed, names: Names) -> Observed:
+def renamed(rows: Observed, names: CodeNames) -> Observed:
     """With the names that other lanes have added meanwhile."""
     from dataclasses import replace
 
@@ -234,7 +234,7 @@ def counters(root: Path, checkpoint: str, lane: str) -> list[Counter]:
     return sorted(found, key=lambda one: (one.at, one.server))
 
 
-def _arrays(table: Any, names: Names) -> dict[str, Any]:
+def _arrays(table: Any, names: CodeNames) -> dict[str, Any]:
     own: dict[str, Any] = {}
     for name in _COLUMNS:
         values = table[name]

@@ -19,7 +19,7 @@ from scorer.release.changes import rows
 from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.gates.defaults import default_gates
 from scorer.release.gates.evaluate import evaluate
-from scorer.release.gates.evidence import Evidence, empty
+from scorer.release.gates.evidence import ShadowEvidence, empty
 from scorer.release.gates.grammar import read_all
 from scorer.release.model import (
     Actor,
@@ -30,7 +30,7 @@ from scorer.release.model import (
     Role,
 )
 from scorer.release.readout import canary, keep, load, parts, recompute
-from scorer.release.readout.build import About, build, figure, figure_names
+from scorer.release.readout.build import ReportSubject, build, figure, figure_names
 from scorer.release.readout.figures.coverage import account
 from scorer.release.readout.ingest import Collector
 from scorer.release.readout.schemas import Schemas
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from scorer.release.access import Access
     from scorer.release.bundles import Bundles
     from scorer.release.fleet import Fleet, Statuses
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
 
 CONTROL = "aa"
 _KEPT_AT_HAND = 2
@@ -66,7 +66,7 @@ class Readouts:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: PlatformFile,
         store: Store,
         access: Access,
         fleet: Fleet,
@@ -82,7 +82,7 @@ class Readouts:
         schemas = Schemas(bundles.local)
         self._collector = Collector(self._parts, store, fleet, schemas, now=now, statuses=statuses)
         self._collecting = threading.Lock()
-        self._at_hand: OrderedDict[str, tuple[Any, Evidence]] = OrderedDict()
+        self._at_hand: OrderedDict[str, tuple[Any, ShadowEvidence]] = OrderedDict()
         self._lock = threading.Lock()
         self._bundle = lru_cache(4)(self._load_bundle)
 
@@ -123,7 +123,7 @@ class Readouts:
         out.
         """
         blank = self._blank(change)
-        names = load.Names()
+        names = load.CodeNames()
         where = canary.since(self._parts, change.checkpoint, micros(since))
         own, live, thin = canary.answers(where, change.bundle, names)
         notes = [f"one in {thin} decisions of the stage is judged"] if thin > 1 else []
@@ -222,7 +222,7 @@ class Readouts:
 
     # --- inside ---
 
-    def _evidence(self, change: ChangeRequest) -> Evidence:
+    def _evidence(self, change: ChangeRequest) -> ShadowEvidence:
         folder = self._folder(change.id)
         saved = keep.is_saved(folder)
         state = self._state(change, saved)
@@ -249,7 +249,7 @@ class Readouts:
         outcomes = [str(part.path) for _, part in self._where(change, parts.OUTCOMES).parts()]
         return (saved, outcomes) if saved else (saved, own, control, counted, outcomes)
 
-    def _collected(self, change: ChangeRequest) -> Evidence:
+    def _collected(self, change: ChangeRequest) -> ShadowEvidence:
         blank = self._blank(change)
         for attempt in range(3):
             try:
@@ -260,8 +260,8 @@ class Readouts:
                     raise
         raise AssertionError
 
-    def _loaded(self, change: ChangeRequest, blank: Evidence) -> Evidence:
-        where, names = self._where(change), load.Names()
+    def _loaded(self, change: ChangeRequest, blank: ShadowEvidence) -> ShadowEvidence:
+        where, names = self._where(change), load.CodeNames()
         thin = max(-(-where.count() // load.MOST), 1)
         shadow = load.observed(where, names, thin=thin)
         control = shadow.take(slice(0, 0))
@@ -287,7 +287,7 @@ class Readouts:
             notes=notes,
         )
 
-    def _blank(self, change: ChangeRequest) -> Evidence:
+    def _blank(self, change: ChangeRequest) -> ShadowEvidence:
         """Evidence without rows: what the bundle and the settings say."""
         from scorer.bundle import read_manifest
 
@@ -296,7 +296,7 @@ class Readouts:
         reference = ReferenceFile.model_validate_json((path / "reference.json").read_bytes())
         checkpoint = self._settings.checkpoints[change.checkpoint]
         labels = [band.label for node in manifest.program if node.kind == "threshold" for band in node.bands]
-        return Evidence(
+        return ShadowEvidence(
             kind=manifest.kind,
             sla_us=checkpoint.p99_ms * 1_000,
             shadow=empty(),
@@ -307,7 +307,7 @@ class Readouts:
             approve="approve" if "approve" in labels or not labels else labels[0],
         )
 
-    def _current(self, evidence: Evidence, change: ChangeRequest) -> Evidence:
+    def _current(self, evidence: ShadowEvidence, change: ChangeRequest) -> ShadowEvidence:
         """With the outcomes as they are known now."""
         hours = self._settings.checkpoints[change.checkpoint].matured_hours
         mature = timedelta(hours=_MATURED_HOURS[evidence.kind] if hours is None else hours)
@@ -326,10 +326,10 @@ class Readouts:
         with self._store.read() as connection:
             return {metric: (user, reason) for metric, user, reason in connection.execute(query)}
 
-    def _about(self, change: ChangeRequest, evidence: Evidence) -> About:
+    def _about(self, change: ChangeRequest, evidence: ShadowEvidence) -> ReportSubject:
         at = evidence.shadow.at
         begin = change.since or change.created_at
-        return About(
+        return ReportSubject(
             change=change.id,
             checkpoint=change.checkpoint,
             bundle=change.bundle,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 50_000
 
 
-class Remembered:
+class RecentDecisions:
     """The last answers, for the observations that follow: bounded, the oldest are forgotten."""
 
     def __init__(self, most: int = _REMEMBERED) -> None:
@@ -41,7 +41,7 @@ class Remembered:
 
 
 def observation_row(
-    sequence: int, record: ObservationRecord, remembered: Remembered, schemas: Schemas
+    sequence: int, record: ObservationRecord, remembered: RecentDecisions, schemas: Schemas
 ) -> dict[str, Any]:
     """An observation with what the answer tells of it."""
     own = record.decision

@@ -99,7 +99,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
     for leftover in ("HTTPValidationError", "ValidationError"):
         schemas.pop(leftover, None)
     words.describe(schemas, answers, model)
-    schemas["Problem"] = problems.Problem.model_json_schema()
+    schemas["Problem"] = problems.ProblemDetails.model_json_schema()
     problem = {problems.MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for path, operations in schema["paths"].items():
         for operation in operations.values():

@@ -11,7 +11,7 @@ from scorer.release.errors import InvalidError, NotAllowedError
 from scorer.release.fields import Line, Name
 from scorer.release.model import AuditEntry
 from scorer.web.api.security import By
-from scorer.web.api.values import Limit, Page
+from scorer.web.api.values import Limit, PageOut
 
 router = APIRouter(tags=["audit"])
 
@@ -25,7 +25,7 @@ def list_audit(
     object: Annotated[Line | None, Query()] = None,  # noqa: A002 - as the entry has it
     cursor: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     limit: Limit = 100,
-) -> Page[AuditEntry]:
+) -> PageOut[AuditEntry]:
     """Newest first: the entries of the projects that one may see."""
     found = by.service.audit.entries(
         by.actor,
@@ -37,7 +37,7 @@ def list_audit(
         limit=limit + 1,
     )
     items = list(found[:limit])
-    return Page(items=items, next=str(items[-1].sequence) if len(found) > limit else None)
+    return PageOut(items=items, next=str(items[-1].sequence) if len(found) > limit else None)
 
 
 @router.get("/audit/verify")

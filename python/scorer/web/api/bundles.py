@@ -15,7 +15,7 @@ from scorer.release.model import Role
 from scorer.release.requests import Adopt
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import BundlePath, Cursor, Limit, Page, ProjectPath
+from scorer.web.api.values import BundlePath, Cursor, Limit, PageOut, ProjectPath
 
 router = APIRouter(tags=["bundles"])
 
@@ -67,13 +67,13 @@ def adopt_bundle(by: By, project: ProjectPath, body: Adopt) -> BundleInfo:
 @router.get("/bundles")
 def list_bundles(
     by: By, project: Name | None = None, limit: Limit = 100, cursor: Cursor = None
-) -> Page[BundleInfo]:
+) -> PageOut[BundleInfo]:
     """Newest first: those of one's projects, or of one of them."""
     found = by.service.bundles.list(by.actor, project=project, limit=limit + 1, before=cursor)
     more = len(found) > limit
     items = list(found[:limit])
     last = f"{items[-1].digest}:{items[-1].project}" if more else None
-    return Page(items=items, next=last)
+    return PageOut(items=items, next=last)
 
 
 @router.get("/bundles/{bundle}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from scorer.release.calendar import Page as CalendarPage
+from scorer.release.calendar import CalendarPage
 from scorer.release.fields import Moment, Name
 from scorer.release.model import Freeze
 from scorer.release.requests import NewFreeze

@@ -12,8 +12,8 @@ from scorer.release.fields import Line, Name
 from scorer.release.model import ChangeRequest, ChangeState
 from scorer.release.requests import Approve, Edit, Finish, Rebook, Request, Submit, Waive, WithReason
 from scorer.web.api.problems import refusals
-from scorer.web.api.security import By, Caller
-from scorer.web.api.values import ChangePath, Cursor, IfMatch, Limit, Page, etag, version_of
+from scorer.web.api.security import By, RestCaller
+from scorer.web.api.values import ChangePath, Cursor, IfMatch, Limit, PageOut, etag, version_of
 
 router = APIRouter(tags=["changes"])
 
@@ -41,7 +41,7 @@ def list_changes(
     user: Annotated[Line | None, Query()] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
-) -> Page[ChangeRequest]:
+) -> PageOut[ChangeRequest]:
     """Newest first: those of one's projects."""
     found = by.service.changes.list(
         by.actor,
@@ -53,7 +53,7 @@ def list_changes(
         before=cursor,
     )
     items = list(found[:limit])
-    return Page(items=items, next=items[-1].id if len(found) > limit else None)
+    return PageOut(items=items, next=items[-1].id if len(found) > limit else None)
 
 
 @router.post("/changes", status_code=201, responses=_MOVES)
@@ -144,7 +144,7 @@ def rollback_change(by: By, change: ChangePath, body: WithReason, response: Resp
     return _operate(by, response, "rollback", change, body)
 
 
-def _operate(by: Caller, response: Response, name: str, change: str, request: Request) -> ChangeRequest:
+def _operate(by: RestCaller, response: Response, name: str, change: str, request: Request) -> ChangeRequest:
     changed: ChangeRequest = getattr(by.service.changes, name)(by.actor, change, **dict(request))
     return _tagged(response, changed)
 

@@ -23,7 +23,7 @@ router = APIRouter(tags=["checkpoints"])
 DecisionPath = Annotated[str, Path(alias="decision", min_length=1, max_length=200, pattern=r"^[!-.0-~]+$")]
 
 
-class RolledBack(BaseModel):
+class RolledBackOut(BaseModel):
     """When a checkpoint was rolled back last."""
 
     checkpoint: str
@@ -61,10 +61,10 @@ def rollback_checkpoint(by: By, checkpoint: CheckpointPath, body: WithReason) ->
 
 
 @router.get("/checkpoints/{checkpoint}/rollback")
-def last_rollback(by: By, checkpoint: CheckpointPath) -> RolledBack:
+def last_rollback(by: By, checkpoint: CheckpointPath) -> RolledBackOut:
     """When that was done last."""
     by.service.checkpoints.view(by.actor, checkpoint)
-    return RolledBack(checkpoint=checkpoint, at=by.service.checkpoints.rolled_back_at(checkpoint))
+    return RolledBackOut(checkpoint=checkpoint, at=by.service.checkpoints.rolled_back_at(checkpoint))
 
 
 @router.get("/checkpoints/{checkpoint}/next-free", tags=["calendar"], responses=refusals(409))

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, TypeAdapter
 
 from scorer.release.model import ChangeEvent, ChangeState
-from scorer.web.api.security import By, Caller
+from scorer.web.api.security import By, RestCaller
 from scorer.web.api.values import ChangePath
 
 router = APIRouter(tags=["changes"])
@@ -26,7 +26,7 @@ _EVENT = TypeAdapter(ChangeEvent)
 After = Annotated[int, Query(ge=0, le=2**53, description="Id of the last event that is known already.")]
 
 
-class Events(BaseModel):
+class EventsOut(BaseModel):
     """What has happened since."""
 
     items: list[ChangeEvent]
@@ -36,13 +36,13 @@ class Events(BaseModel):
     next: int = Field(description="`after` of the next call.")
 
 
-async def _since(by: Caller, change: str, after: int) -> Events:
-    def read() -> Events:
+async def _since(by: RestCaller, change: str, after: int) -> EventsOut:
+    def read() -> EventsOut:
         state, events = by.service.changes.events(by.actor, change, after=after, limit=_MOST)
         # Of a long history the rest follows in the next answer.
         is_final = state.is_final and len(events) < _MOST
         found = list(events)
-        return Events(items=found, state=state, is_final=is_final, next=found[-1].id if found else after)
+        return EventsOut(items=found, state=state, is_final=is_final, next=found[-1].id if found else after)
 
     return await run_in_threadpool(read)
 
@@ -56,7 +56,7 @@ async def list_events(
     wait: Annotated[
         float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the first one.")
     ] = 0.0,
-) -> Events:
+) -> EventsOut:
     """What happened after an event; waits for the next one where there is none and `wait` allows it."""
     end = asyncio.get_running_loop().time() + wait
     while True:

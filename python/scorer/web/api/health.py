@@ -13,7 +13,7 @@ from scorer.web.api.problems import refusals
 router = APIRouter(tags=["health"])
 
 
-class Health(BaseModel):
+class HealthOut(BaseModel):
     """It answers, and its database does."""
 
     status: Literal["ok"] = "ok"
@@ -22,7 +22,7 @@ class Health(BaseModel):
 
 
 @router.get("/health", responses=refusals(503))
-def health(request: Request) -> Health:
+def health(request: Request) -> HealthOut:
     """503 where the database does not answer."""
     from sqlalchemy import text
 
@@ -31,7 +31,7 @@ def health(request: Request) -> Health:
     platform = request.app.state.platform
     with platform.store.read() as connection:
         connection.execute(text("SELECT 1"))
-    return Health(version=bridge.__version__, leads=platform.leads)
+    return HealthOut(version=bridge.__version__, leads=platform.leads)
 
 
 @router.get("/metrics", include_in_schema=False)

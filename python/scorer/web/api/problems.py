@@ -22,7 +22,7 @@ _LOG = logging.getLogger("scorer.web.api")
 _TITLES = {kind.status: kind for kind in reversed(KINDS)}
 
 
-class Problem(BaseModel):
+class ProblemDetails(BaseModel):
     """Why nothing was done (RFC 9457)."""
 
     model_config = ConfigDict(extra="forbid")
@@ -57,7 +57,7 @@ def answer(
 ) -> Response:
     """One problem."""
     identity = getattr(request.state, "request_id", None) or secrets.token_hex(6)
-    problem = Problem(
+    problem = ProblemDetails(
         type=type_, title=title, status=status, detail=detail, instance=request.url.path[:500], id=identity
     )
     fields = dict(headers or {})

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
-from scorer.release.access import Member, Token
+from scorer.release.access import ProjectMember, Token
 from scorer.release.access import User as Person
 from scorer.release.fields import USER
 from scorer.release.model import Actor, Project, Quotas
@@ -67,16 +67,16 @@ def update_project(by: By, project: ProjectPath, body: ProjectChange) -> Project
 
 
 @router.get("/projects/{project}/members", tags=["projects"])
-def list_members(by: By, project: ProjectPath) -> list[Member]:
+def list_members(by: By, project: ProjectPath) -> list[ProjectMember]:
     """Who is in a project, and as what."""
     return list(by.service.access.members(by.actor, project))
 
 
 @router.put("/projects/{project}/members/{user}", tags=["projects"], responses=refusals(409))
-def set_member(by: By, project: ProjectPath, user: UserPath, body: NewRole) -> Member:
+def set_member(by: By, project: ProjectPath, user: UserPath, body: NewRole) -> ProjectMember:
     """Owners: adds somebody, or changes what he may do."""
     by.service.access.set_member(by.actor, project, user, body.role)
-    return Member(user, project, body.role)
+    return ProjectMember(user, project, body.role)
 
 
 @router.delete(

@@ -35,7 +35,7 @@ _csrf = APIKeyHeader(
 
 
 @dataclass(frozen=True)
-class Caller:
+class RestCaller:
     """Whoever asks, and what he asks."""
 
     actor: Actor
@@ -51,7 +51,7 @@ def _caller(
     request: Request,
     bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
     csrf: Annotated[str | None, Security(_csrf)],
-) -> Caller:
+) -> RestCaller:
     state: Any = request.app.state
     platform: PlatformServices = state.platform
     if "authorization" in request.headers:
@@ -59,7 +59,7 @@ def _caller(
             raise NotAuthenticatedError(
                 "the Authorization header holds no bearer token; send `Authorization: Bearer TOKEN`"
             )
-        return Caller(platform.service.access.authenticate(bearer.credentials), platform)
+        return RestCaller(platform.service.access.authenticate(bearer.credentials), platform)
     sessions: Sessions | None = state.sessions
     if sessions is None:
         raise NotAuthenticatedError("no token was sent; send `Authorization: Bearer TOKEN`")
@@ -69,7 +69,7 @@ def _caller(
             f"the {CSRF_HEADER} header is missing or not this session's, so nothing was done; "
             f"load the page again"
         )
-    return Caller(actor, platform)
+    return RestCaller(actor, platform)
 
 
-By = Annotated[Caller, Depends(_caller)]
+By = Annotated[RestCaller, Depends(_caller)]

@@ -39,7 +39,7 @@ IfMatch = Annotated[
 ]
 
 
-class Page(BaseModel, Generic[T]):
+class PageOut(BaseModel, Generic[T]):
     """One page of a list, newest first."""
 
     items: list[T]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from scorer.release.calendar import Page, Slot
+from scorer.release.calendar import CalendarPage, Slot
 from scorer.release.errors import PlatformError
 from scorer.release.model import Booking, FreezeWindow
 from scorer.release.requests import NewFreeze, Rebook
@@ -122,7 +122,7 @@ def _place(at: datetime, start: datetime, end: datetime) -> float:
     return round(100 * min(1.0, max(0.0, (at - start) / (end - start))), 4)
 
 
-def _rows(page: Page, here: Visit) -> list[Row]:
+def _rows(page: CalendarPage, here: Visit) -> list[Row]:
     rows = []
     for slot in page.slots:
         bars = [
@@ -150,7 +150,7 @@ def _covers(window: FreezeWindow, checkpoint: str) -> bool:
     return any(fnmatchcase(checkpoint, pattern) for pattern in window.freeze.checkpoints)
 
 
-def _span(start: datetime, end: datetime, page: Page) -> tuple[float, float]:
+def _span(start: datetime, end: datetime, page: CalendarPage) -> tuple[float, float]:
     left = _place(start, page.start, page.end)
     return left, max(_LEAST_WIDTH, _place(end, page.start, page.end) - left)
 

@@ -27,7 +27,7 @@ _REPORT = {
 
 
 @dataclass(frozen=True)
-class Generation:
+class GenerationRow:
     """One run of the loop, as far as it came."""
 
     name: str
@@ -107,10 +107,10 @@ def _folder(here: Visit, name: str) -> Path:
     return found
 
 
-def _read(folder: Path) -> Generation:
+def _read(folder: Path) -> GenerationRow:
     verdict, reason = _json(folder / "verdict" / "verdict.json")
     records = {step: _json(folder / f"{step}.step.json")[0] for step in STEPS}
-    return Generation(
+    return GenerationRow(
         folder.name,
         moment(datetime.strptime(folder.name, "%Y%m%dT%H%M%SZ")),
         {step: record for step, record in records.items() if record},

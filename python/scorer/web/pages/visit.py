@@ -26,7 +26,7 @@ from scorer.web.rendering import query
 
 if TYPE_CHECKING:
     from scorer.release.service import Service
-    from scorer.release.settings import Settings
+    from scorer.release.settings import PlatformFile
     from scorer.web.app import Web
 
 
@@ -48,7 +48,7 @@ class Visit:
         return self.web.service
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> PlatformFile:
         """The platform's."""
         return self.web.settings
 

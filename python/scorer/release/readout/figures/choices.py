@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scorer.release.answers import Figure
-from scorer.release.gates.evidence import Evidence, Floats, Observed
+from scorer.release.gates.evidence import Floats, Observed, ShadowEvidence
 from scorer.release.readout.style import (
     COLOURS,
     NAMES,
@@ -27,7 +27,7 @@ _BANDS = {"approve": 0, "review": 1, "decline": 2}
 """The order of bands in every figure and table; other labels follow, the commonest first."""
 
 
-def flips(evidence: Evidence) -> Figure:
+def flips(evidence: ShadowEvidence) -> Figure:
     """Count requests by live's decision and this bundle's."""
     shadow = evidence.shadow
     rows_of = shadow.take(shadow.comparable)
@@ -80,7 +80,7 @@ def flips(evidence: Evidence) -> Figure:
     )
 
 
-def shares(evidence: Evidence) -> Figure:
+def shares(evidence: ShadowEvidence) -> Figure:
     """How often each action is chosen by live and would be by this bundle."""
     shadow = evidence.shadow.take(evidence.shadow.comparable)
     names = evidence.shadow.labels()
@@ -123,7 +123,7 @@ def shares(evidence: Evidence) -> Figure:
     )
 
 
-def rewards(evidence: Evidence) -> Figure:
+def rewards(evidence: ShadowEvidence) -> Figure:
     """Expected reward of the drawn action, by each bundle's own oracle."""
     shadow = evidence.shadow.take(evidence.shadow.comparable)
     edges = np.linspace(0, 1, 41)
@@ -143,7 +143,7 @@ def rewards(evidence: Evidence) -> Figure:
     )
 
 
-def propensities(evidence: Evidence) -> Figure:
+def propensities(evidence: ShadowEvidence) -> Figure:
     """Propensities of drawn actions: what off-policy evaluation divides by."""
     shadow = evidence.shadow.take(evidence.shadow.comparable)
     both = {"live": shadow.live_propensity, "shadow": shadow.propensity}
@@ -178,7 +178,7 @@ def _histograms(both: dict[str, Floats], edges: Floats, name: str, title: str, x
     return Figure(name, title, words, {"data": data, "layout": plot}, ("from", "to", *both), rows)
 
 
-def _flip_words(evidence: Evidence, rows: Observed) -> str:
+def _flip_words(evidence: ShadowEvidence, rows: Observed) -> str:
     if not len(rows):
         return "There are no pairs of decisions yet."
     own = float(rows.flipped.mean())

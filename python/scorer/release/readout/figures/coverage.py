@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scorer.release.answers import Figure
-from scorer.release.gates.evidence import Counter, Evidence
+from scorer.release.gates.evidence import Counter, ShadowEvidence
 from scorer.release.gates.metrics import hours_of_week
 from scorer.release.readout.figures.times import buckets, moment
 from scorer.release.readout.style import AMBER, BAD, COLOURS, SEQUENTIAL, axis, layout, percent
@@ -76,7 +76,7 @@ def increases(counters: Sequence[Counter]) -> list[dict[str, Any]]:
     return found
 
 
-def drops(evidence: Evidence) -> Figure:
+def drops(evidence: ShadowEvidence) -> Figure:
     """Requests that the lane took, and those that it did not get to."""
     steps = increases(evidence.counters)
     rows: list[tuple[Any, ...]] = []
@@ -108,7 +108,7 @@ def drops(evidence: Evidence) -> Figure:
     )
 
 
-def coverage(evidence: Evidence) -> Figure:
+def coverage(evidence: ShadowEvidence) -> Figure:
     """Observations by hour of the week, in UTC."""
     hours = hours_of_week(evidence.shadow.at)
     counts = np.bincount(hours, minlength=_WEEK).reshape(7, 24)
@@ -150,7 +150,7 @@ def coverage(evidence: Evidence) -> Figure:
     )
 
 
-def _drop_words(evidence: Evidence) -> str:
+def _drop_words(evidence: ShadowEvidence) -> str:
     found = totals(evidence.counters)
     counts = account(evidence.counters, len(evidence.shadow))
     errors = int((evidence.shadow.error > 0).sum())

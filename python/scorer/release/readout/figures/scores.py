@@ -9,7 +9,7 @@ import numpy as np
 
 from scorer.bundle.models import Distribution
 from scorer.release.answers import Figure
-from scorer.release.gates.evidence import Evidence, Floats
+from scorer.release.gates.evidence import Floats, ShadowEvidence
 from scorer.release.readout.style import (
     COLOURS,
     INK,
@@ -30,12 +30,12 @@ _GRID = 48
 _TRAINING = "training"
 
 
-def what(evidence: Evidence) -> str:
+def what(evidence: ShadowEvidence) -> str:
     """What the number is called."""
     return "score" if evidence.kind == "score" else "expected reward"
 
 
-def samples(evidence: Evidence) -> Iterator[tuple[str, Floats]]:
+def samples(evidence: ShadowEvidence) -> Iterator[tuple[str, Floats]]:
     """`(side, scores)` of live, this bundle and the A/A control."""
     shadow, control = evidence.shadow, evidence.control
     both = shadow.comparable
@@ -45,7 +45,7 @@ def samples(evidence: Evidence) -> Iterator[tuple[str, Floats]]:
         yield "control", control.score[control.scored]
 
 
-def histogram(evidence: Evidence) -> Figure:
+def histogram(evidence: ShadowEvidence) -> Figure:
     """Shares of scores by bin, on a log scale: fraud is rare."""
     known = list(samples(evidence))
     edges = _edges(evidence)
@@ -73,7 +73,7 @@ def histogram(evidence: Evidence) -> Figure:
     )
 
 
-def cdf(evidence: Evidence) -> Figure:
+def cdf(evidence: ShadowEvidence) -> Figure:
     """The share of scores up to each value."""
     grid = np.linspace(0, 1, 201)
     rows: list[tuple[Any, ...]] = []
@@ -105,7 +105,7 @@ def cdf(evidence: Evidence) -> Figure:
     )
 
 
-def against(evidence: Evidence) -> Figure:
+def against(evidence: ShadowEvidence) -> Figure:
     """Every request by both scores, as counts over a grid."""
     both = evidence.shadow.comparable
     live, own = evidence.shadow.live_score[both], evidence.shadow.score[both]
@@ -147,7 +147,7 @@ def against(evidence: Evidence) -> Figure:
     )
 
 
-def apart(evidence: Evidence) -> str:
+def apart(evidence: ShadowEvidence) -> str:
     """PSI, KL and JS in a sentence."""
     parts = []
     for name, binned in compared(evidence).items():
@@ -160,7 +160,7 @@ def apart(evidence: Evidence) -> str:
     return f"This bundle's scores {'; '.join(parts)}." if parts else "There are no scores yet."
 
 
-def compared(evidence: Evidence) -> dict[str, distances.BinnedPair]:
+def compared(evidence: ShadowEvidence) -> dict[str, distances.BinnedPair]:
     """This bundle's scores over common bins with live's and with the reference's, where there are any."""
     shadow = evidence.shadow
     own, both = shadow.score[shadow.scored], shadow.comparable
@@ -185,7 +185,7 @@ def cumulative(distribution: Distribution, at: Floats) -> Floats:
     return np.asarray(np.interp(at, x[order], np.maximum.accumulate(y[order]), left=0.0, right=1.0))
 
 
-def _edges(evidence: Evidence, bins: int = _BINS) -> Floats:
+def _edges(evidence: ShadowEvidence, bins: int = _BINS) -> Floats:
     known = [scores for _, scores in samples(evidence) if len(scores)]
     if evidence.training is not None:
         known.append(np.asarray(evidence.training.quantiles))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scorer.release.answers import Figure
-from scorer.release.gates.evidence import Evidence, Floats, Ints, Observed
+from scorer.release.gates.evidence import Floats, Ints, Observed, ShadowEvidence
 from scorer.release.readout.style import (
     BAD,
     COLOURS,
@@ -46,7 +46,9 @@ def moment(at: int) -> str:
     return datetime.fromtimestamp(at / 1e6, UTC).isoformat().replace("+00:00", "Z")
 
 
-def sides(evidence: Evidence, times: Callable[[Observed], Floats], live: Callable[[Observed], Floats]) -> Any:
+def sides(
+    evidence: ShadowEvidence, times: Callable[[Observed], Floats], live: Callable[[Observed], Floats]
+) -> Any:
     """`(side, at, times)` of live, this bundle and the A/A control, rows without a score left out."""
     shadow, control = evidence.shadow, evidence.control
     kept = shadow.take(shadow.error == 0)
@@ -57,7 +59,7 @@ def sides(evidence: Evidence, times: Callable[[Observed], Floats], live: Callabl
         yield "control", good.at, times(good)
 
 
-def execution(evidence: Evidence) -> Figure:
+def execution(evidence: ShadowEvidence) -> Figure:
     """p50, p99 and p99.9 of execution over time, against the SLA."""
     columns = ("time", "side", "rows", "p50_us", "p99_us", "p999_us")
     rows: list[tuple[Any, ...]] = []
@@ -103,7 +105,7 @@ def execution(evidence: Evidence) -> Figure:
     return Figure("execution", "Execution over time", words, _plot(data, plot), columns, rows)
 
 
-def data_load(evidence: Evidence) -> Figure:
+def data_load(evidence: ShadowEvidence) -> Figure:
     """Obtaining features beside execution, stacked, by quantile."""
     columns = ("side", "quantile", "data_load_us", "exec_us")
     rows: list[tuple[Any, ...]] = []
@@ -128,7 +130,7 @@ def data_load(evidence: Evidence) -> Figure:
     return Figure("data-load", "Data-load beside execution", words, _plot(data, plot), columns, rows)
 
 
-def latency(evidence: Evidence) -> Figure:
+def latency(evidence: ShadowEvidence) -> Figure:
     """The share of requests that took at most so long."""
     columns = ("side", "share", "exec_us")
     # Dense where the SLA is: towards 1.
@@ -164,7 +166,7 @@ def latency(evidence: Evidence) -> Figure:
     return Figure("latency", "Latency distribution", words, _plot(data, plot), columns, rows)
 
 
-def _sla(evidence: Evidence, x: list[Any], y: list[Any]) -> dict[str, Any]:
+def _sla(evidence: ShadowEvidence, x: list[Any], y: list[Any]) -> dict[str, Any]:
     """The checkpoint's SLA as a dashed line."""
     dashed = {"color": BAD, "dash": "dash", "width": 1.5}
     return scatter(x, y, f"SLA {micros(evidence.sla_us)}", line=dashed, hoverinfo="skip")
