@@ -32,8 +32,7 @@ from scorer.log.segments import log_identity
 
 if TYPE_CHECKING:
     from scorer.log import BundleShelf
-    from scorer.log.reading import Advance
-    from scorer.log.reading import LogFinding
+    from scorer.log.reading import Advance, LogFinding
 
 _EXAMPLES = 5
 _WEEK_MS = 7 * 86_400_000
