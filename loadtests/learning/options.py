@@ -42,6 +42,7 @@ _PARTS: Final = (
     Part("peeking", "A/A tests that are read 200 times"),
     Part("sets", "regret of exploration rules on six supervised sets, every rule on the same oracle"),
     Part("payments", "regret of exploration rules on simulated payments, every rule on the same oracle"),
+    Part("worlds", "regret beside the real Vowpal Wabbit online and a weekly linear model, in other worlds"),
     Part("generations", "value from one generation to the next over 26 weeks"),
     Part("shock", "an issuer declines one action family at noon: how long until most of it is won back"),
     Part("revisions", "a bundle's next revision: to make it, and to answer by it"),
