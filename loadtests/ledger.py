@@ -10,9 +10,9 @@ from sqlalchemy import Connection, select
 
 from scorer.release.audit import Audit
 from scorer.release.changes import rows
-from scorer.release.changes.states import OBSERVED
 from scorer.release.lanes import recorded
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, LaneSpec, Outcome
+from scorer.release.states import OBSERVED
 from scorer.release.store import tables as t
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import pytest
 from changing import CHECKPOINT, OTHER, Killed, World, digest
 
 from loadtests import ledger
-from scorer.release.changes import states
+from scorer.release import states
 from scorer.release.errors import PlatformError
 from scorer.release.lanes import recorded
 from scorer.release.model import Actor, ChangeKind, ChangeRequest, ChangeState, LaneSpec, Outcome, Role

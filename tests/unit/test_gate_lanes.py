@@ -90,8 +90,8 @@ def test_no_difference_exceeds_the_distance(bundles):
 def test_a_bundle_is_known_by_the_digest_it_had_before_its_verdict(bundles, tmp_path):
     from scorer.learn.gate.judge import judge
     from scorer.learn.gate.settings import GateSettings
-    from scorer.learn.gate.write import write_verdict
     from scorer.learn.guardrails.settings import GuardrailSettings
+    from scorer.learn.report.write import write_verdict
 
     both = served(bundles, 0.2, 3_000, 1)
     (candidate, digest), (live, _) = bundles["candidate"], bundles["live"]

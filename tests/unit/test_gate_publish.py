@@ -21,10 +21,10 @@ from scorer.learn.gate.judge import judge
 from scorer.learn.gate.publish import publish
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.gate.verdict import read_verdict
-from scorer.learn.gate.write import write_verdict
 from scorer.learn.guardrails.settings import CapSettings, GuardrailSettings
 from scorer.learn.report.history import history_page, read_runs
 from scorer.learn.report.page import gate_page
+from scorer.learn.report.write import write_verdict
 from scorer.registry import Registry
 from scorer.report import ReportPage
 

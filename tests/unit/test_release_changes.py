@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from changing import CHECKPOINT, START, World, digest, stages
 
-from scorer.release.changes import states
+from scorer.release import states
 from scorer.release.changes.plan import plan
 from scorer.release.errors import (
     ConflictError,

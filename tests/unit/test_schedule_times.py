@@ -26,7 +26,7 @@ from scorer.learn.schedule.jobs import (
     next_times,
     read_state,
 )
-from scorer.learn.schedule.settings import ScheduleSettings
+from scorer.learn.schedule_settings import ScheduleSettings
 
 # A Friday.
 NOW = datetime(2026, 10, 23, 12, 2, 30, tzinfo=UTC)

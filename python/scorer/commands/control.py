@@ -44,7 +44,7 @@ BreakGlass = Annotated[
 
 def status(address: Address = None, json: Json = False) -> None:
     """Show what a running server serves, what it refused, and how its registry and log are."""
-    from scorer.commands.observe import print_observer_status, print_pool
+    from scorer.commands.observing import print_observer_status, print_pool
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 

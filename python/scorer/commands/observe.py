@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +16,6 @@ from scorer.commands.control import (
     print_lanes,
     print_message,
 )
-from scorer.commands.output import print_table
 
 if TYPE_CHECKING:
     from scorer.v1 import control_pb2 as pb
@@ -87,49 +85,3 @@ def parse_observer(text: str, filter_: str = "", pool: bool = False) -> pb.Lane:
         raise InvalidLanesError(
             f'"{text}" is not a lane that observes; write NAME=BUNDLE:SAMPLE, for example shadow=ab12cd34:0.1'
         ) from None
-
-
-def print_observer_status(observers: Iterable[pb.ObserverStatus]) -> None:
-    """Counters of observe lanes; nothing where there are none."""
-    rows = [
-        (
-            one.checkpoint,
-            one.lane,
-            _state(one),
-            str(one.taken),
-            str(one.evaluated),
-            _lost(one),
-            f"{one.exec_p50_us:.0f} / {one.exec_p99_us:.0f} / {one.exec_p999_us:.0f}",
-            f"{one.cpu_seconds:.1f} s",
-        )
-        for one in observers
-    ]
-    if rows:
-        columns = ("checkpoint", "observes", "state", "taken", "evaluated", "lost", "p50/p99/p99.9 µs", "CPU")
-        print_table(columns, rows, empty="")
-
-
-def print_pool(role: str, pool: pb.PoolStatus | None) -> None:
-    """What the server has to do with the shadow pool; nothing where that is nothing."""
-    if role == "shadow":
-        typer.echo("  shadow pool: observes what live servers send, answers nobody")
-    if pool is not None:
-        state = "connected" if pool.connected else f"NOT connected{f': {pool.error}' if pool.error else ''}"
-        typer.echo(
-            f"  shadow pool {pool.address}: {state}; {pool.sent} sent, {pool.dropped} dropped here, "
-            f"{pool.accepted} accepted and {pool.refused} dropped there"
-        )
-
-
-def _state(one: pb.ObserverStatus) -> str:
-    if one.stuck:
-        return "STUCK"
-    if one.pool:
-        return "in the pool"
-    return f"{one.waiting} waiting" if one.waiting else "idle"
-
-
-def _lost(one: pb.ObserverStatus) -> str:
-    """Taken and not in the log with a score, by reason."""
-    counts = {"dropped": one.dropped, "shed": one.shed, "unlogged": one.unlogged, **one.failed}
-    return ", ".join(f"{count} {why}" for why, count in counts.items() if count) or "-"

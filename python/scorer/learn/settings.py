@@ -16,7 +16,7 @@ from scorer.learn.gate.settings import GateSettings
 from scorer.learn.guardrails.settings import GuardrailSettings
 from scorer.learn.join.settings import JoinSettings
 from scorer.learn.overlay.settings import OverlaySettings
-from scorer.learn.schedule.settings import ScheduleSettings
+from scorer.learn.schedule_settings import ScheduleSettings
 from scorer.learn.section import LearnSection
 from scorer.learn.tracking import TrackingSettings
 from scorer.learn.training.settings import TrainSettings

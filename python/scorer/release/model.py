@@ -40,7 +40,7 @@ class ChangeKind(StrEnum):
 
 
 class ChangeState(StrEnum):
-    """Where a change request is. What may follow what: `scorer.release.changes.states`."""
+    """Where a change request is. What may follow what: `scorer.release.states`."""
 
     DRAFT = "draft"
     CHECKS = "checks"

@@ -31,7 +31,7 @@ def gate(
     from scorer.learn import settings
     from scorer.learn.experience_files import read
     from scorer.learn.gate.judge import judge
-    from scorer.learn.gate.write import write_verdict
+    from scorer.learn.report.write import write_verdict
 
     chosen = settings.load(config)
     logged = read(experience)

@@ -38,7 +38,7 @@ def publish(
     """Push the bundle of a verdict and move the alias, if the verdict says so. Again changes nothing."""
     from scorer.commands.learn.requests import requests_of
     from scorer.learn.gate.publish import publish as do
-    from scorer.learn.schedule.settings import ScheduleSettings
+    from scorer.learn.schedule_settings import ScheduleSettings
     from scorer.registry import Registry
 
     settings = ScheduleSettings(platform=platform, project=project, checkpoint=checkpoint)

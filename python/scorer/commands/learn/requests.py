@@ -18,7 +18,7 @@ from scorer.release.errors import (
 from scorer.release.model import ChangeState
 
 if TYPE_CHECKING:
-    from scorer.learn.schedule.settings import ScheduleSettings
+    from scorer.learn.schedule_settings import ScheduleSettings
     from scorer.sdk import PlatformClient
 
 _REFUSED = (ConflictError, FrozenError, InvalidError, NotAllowedError, QuotaError)

@@ -13,7 +13,7 @@ import typer
 from scorer.commands.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from scorer.learn.schedule.settings import Job
+    from scorer.learn.schedule_settings import Job
 
 
 def schedule(

@@ -17,8 +17,7 @@ from typing import Any, Literal, Protocol
 from scorer.bundle import verify
 from scorer.learn.errors import DataError
 from scorer.learn.experience_files import read
-from scorer.learn.gate.verdict import KEY, Verdict, VerdictEvidence, content_digest, read_verdict
-from scorer.learn.gate.write import BUNDLE
+from scorer.learn.gate.verdict import BUNDLE, KEY, Verdict, VerdictEvidence, content_digest, read_verdict
 from scorer.registry import RegistryBackend
 from scorer.registry.reference import parse_alias
 

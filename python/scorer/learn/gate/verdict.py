@@ -15,6 +15,8 @@ from scorer.learn.errors import DataError
 FORMAT = 1
 KEY = "gate"
 """Where a bundle's lineage metrics keep the evidence that let it pass."""
+BUNDLE = "bundle"
+"""Name of the directory beside a verdict that holds the bundle to publish."""
 
 
 class _Model(BaseModel):

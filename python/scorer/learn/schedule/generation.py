@@ -238,7 +238,7 @@ def _evaluate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, A
 def _gate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, Any]:
     from scorer.learn.experience_files import read
     from scorer.learn.gate.judge import judge
-    from scorer.learn.gate.write import write_verdict
+    from scorer.learn.report.write import write_verdict
 
     logged = read(there / EXPERIENCE)
     verdict = judge(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scorer.errors import ServerError
 from scorer.events import EventLog
-from scorer.learn.schedule.settings import Job
+from scorer.learn.schedule_settings import Job
 
 # Jobs have the lowest priority on the machine that answers requests.
 _PROGRAM = ("nice", "-n", "19", sys.executable, "-m", "scorer.cli")

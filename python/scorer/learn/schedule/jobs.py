@@ -19,7 +19,7 @@ from typing import Any
 
 from scorer.cron import latest, occurrences
 from scorer.durable import write_atomically
-from scorer.learn.schedule.settings import Job, ScheduleSettings
+from scorer.learn.schedule_settings import Job, ScheduleSettings
 
 STATE = "schedule.json"
 _LONGEST_WAIT = 30.0

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select, update
 from sqlalchemy.event import listen
 
+from scorer.release import states
 from scorer.release.calendar import moment
-from scorer.release.changes import rows, states
-from scorer.release.changes.states import Effect
+from scorer.release.changes import rows
 from scorer.release.errors import ConflictError
 from scorer.release.lanes import recorded
 from scorer.release.model import PLATFORM, Actor, ChangeKind, ChangeRequest, LaneSpec, Severity
+from scorer.release.states import Effect
 from scorer.release.store import tables as t
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, func, insert, select, update
 
+from scorer.release import states
 from scorer.release.answers import ChangeDetail, Draft
 from scorer.release.calendar import Calendar, moment
-from scorer.release.changes import drafts, fit, rows, states
+from scorer.release.changes import drafts, fit, rows
 from scorer.release.changes.ledger import Ledger
 from scorer.release.changes.overlays import VERDICT, revised_lanes
 from scorer.release.changes.plan import steps_of
-from scorer.release.changes.states import Who
 from scorer.release.errors import (
     ConflictError,
     FrozenError,
@@ -42,6 +42,7 @@ from scorer.release.model import (
     Role,
     Severity,
 )
+from scorer.release.states import Who
 from scorer.release.store import Store, dumps, utcnow
 from scorer.release.store import tables as t
 

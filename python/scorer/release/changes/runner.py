@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select, update
 
-from scorer.release.changes import rows, states
+from scorer.release import states
+from scorer.release.changes import rows
 from scorer.release.changes.pipeline import Pipeline
 from scorer.release.errors import ConflictError, UnreachableError
 from scorer.release.model import ChangeRequest, ChangeState, Severity

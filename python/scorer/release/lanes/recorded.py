@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, insert, select
 
-from scorer.release.changes.states import OBSERVED
 from scorer.release.model import ChangeKind, ChangeState, LaneSpec, RecordedTable
+from scorer.release.states import OBSERVED
 from scorer.release.store import tables as t
 
 if TYPE_CHECKING:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import secrets
 from math import ceil
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from scorer.release.errors import NotAllowedError, NotAuthenticatedError
-from scorer.web.app import Web
 from scorer.web.identity import check_form, inside
 from scorer.web.pages.visit import Posted
 from scorer.web.rendering import query
+
+if TYPE_CHECKING:
+    from scorer.web.app import Web
 
 router = APIRouter()
 

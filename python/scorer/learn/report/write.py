@@ -11,9 +11,8 @@ from scorer import bridge
 from scorer.bundle.write import write_bundle
 from scorer.durable import sync_directory, write_atomically
 from scorer.learn.errors import DataError
-from scorer.learn.gate.verdict import KEY, Verdict, VerdictEvidence, content_digest
-
-BUNDLE = "bundle"
+from scorer.learn.gate.verdict import BUNDLE, KEY, Verdict, VerdictEvidence, content_digest
+from scorer.learn.report.page import gate_page
 
 
 def annotate(candidate: Path, evidence: VerdictEvidence, output: Path) -> str:
@@ -52,8 +51,6 @@ def write_verdict(verdict: Verdict, candidate: Path, output: Path) -> Verdict:
     Raises:
         DataError: the directory holds another verdict.
     """
-    from scorer.learn.report.page import gate_page
-
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
     try:
