@@ -40,7 +40,7 @@ def run(figures: Figures, options: Options) -> None:
     if not vowpal.is_installed():
         raise RuntimeError("Vowpal Wabbit is not installed; `make learning-peers` installs it")
     specs = standard(2 if options.quick else 11)
-    weeks, a_week = (3, 300) if options.quick else (WEEKS, A_WEEK)
+    weeks, a_week = (3, 1200) if options.quick else (WEEKS, A_WEEK)
     add_figures(figures, measure_all(specs, weeks, a_week, SEED, os.cpu_count() or 1))
 
 

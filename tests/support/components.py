@@ -79,6 +79,7 @@ COMPONENTS: Final[dict[str, Component]] = {
     "kserve": Component("make clients", _client("kserve")),
     "MLflow": Component("make mlflow", _file("mlflow/bin/mlflow")),
     "Airflow": Component("make airflow", _file("airflow/bin/airflow")),
+    "bench peers": Component("make bench-peers", _file("bench/venv/.packages")),
     "a mountable tmpfs": Component("unshare --user --map-root-user --mount make test-python", _can_mount),
     "learning peers": Component("make learning-peers", _file("learning/venv/.packages")),
 }
