@@ -99,8 +99,7 @@ fn run(arguments: &Arguments) -> Result<String, Failure> {
     let width = forest.num_features().checked_sub(context).ok_or("--context is more than the features")?;
     let count = catalogue.len() / width.max(1);
     let given = Catalogue { context, actions: count, rows: &catalogue };
-    let factored =
-        ActionForest::new(&forest, &given, isa).ok_or("the forest or catalogue does not fit")?;
+    let factored = ActionForest::new(&forest, &given, isa).ok_or("the forest or catalogue does not fit")?;
     let scratch = ActionScratch::new(&forest, &factored);
     let eligible = (0..count.div_ceil(64)).map(|word| mask(count - word * 64)).collect();
     let out = vec![0.0; count * forest.num_outputs()];
@@ -127,7 +126,8 @@ fn serve(rows: &[&[f32]], mut work: impl Work) -> Result<String, Failure> {
             println!("{}", json!(answers));
             continue;
         }
-        let warm: usize = line.strip_prefix("turn ").ok_or("the commands are `answers` and `turn N`")?.parse()?;
+        let warm: usize =
+            line.strip_prefix("turn ").ok_or("the commands are `answers` and `turn N`")?.parse()?;
         for row in rows.iter().cycle().take(warm) {
             work.call(row);
         }

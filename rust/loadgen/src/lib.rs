@@ -10,6 +10,8 @@
 //! of the [`schedule`] with a [`timer`] finer than tokio's, and what comes back is kept by a
 //! [`record`] per thread, merged into one [`report`] at the end.
 
+#![forbid(unsafe_code)]
+
 mod codec;
 mod config;
 mod connection;

@@ -4,6 +4,8 @@
 //! same code through torn writes, full disks, failing `fdatasync` and crashes. `docs/decision-log.md` describes
 //! the bytes and the promises.
 
+#![forbid(unsafe_code)]
+
 mod clock;
 mod config;
 mod directory;

@@ -1,5 +1,7 @@
 //! Generated protobuf messages and gRPC stubs, and the names of gRPC's codes.
 
+#![forbid(unsafe_code)]
+
 /// `scorer.v1`: scoring, control and decision-log messages.
 #[expect(
     missing_docs,

@@ -4,6 +4,8 @@
 //! why it is read directly: a detour over another library's model adds the base score last and in float64,
 //! and loses bit equality on most rows.
 
+#![forbid(unsafe_code)]
+
 mod document;
 mod error;
 mod json;

@@ -4,7 +4,7 @@
 
 use crate::budget::{Budget, OutOfTime};
 
-use super::cpu::Isa;
+use super::cpu::Detected;
 use super::kernel::{self, GROUP, LINE_DEPTH};
 use super::layout::{Layout, Span};
 use super::model::{BaseOrder, Target};
@@ -47,7 +47,7 @@ impl<T: Real> Engine<T> {
     /// Margins of at most [`ROWS`] rows, `[rows, outputs]`; the engine has ranks.
     pub(super) fn block<B: Budget + ?Sized>(
         &self,
-        isa: Isa,
+        isa: Detected,
         (layout, leaves): (&Layout, &[T]),
         rows: &[f32],
         budget: &B,

@@ -69,6 +69,53 @@ impl Isa {
     }
 }
 
+/// Proof that this machine has what [`Isa::Avx2`] needs. Only detection makes one, so a function that takes it may use
+/// the instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HasAvx2(());
+
+/// The same for [`Isa::Avx512`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HasAvx512(());
+
+/// An instruction set that this machine has, with the proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "the proofs are made on x86-64 alone"))]
+pub(super) enum Detected {
+    Portable,
+    Neon,
+    Avx2(HasAvx2),
+    Avx512(HasAvx512),
+}
+
+// === impl Detected ===
+
+impl Detected {
+    /// Detects an instruction set; `None` if this machine lacks it.
+    pub(super) fn new(isa: Isa) -> Option<Self> {
+        isa.is_available().then_some(match isa {
+            Isa::Portable => Self::Portable,
+            Isa::Neon => Self::Neon,
+            Isa::Avx2 => Self::Avx2(HasAvx2(())),
+            Isa::Avx512 => Self::Avx512(HasAvx512(())),
+        })
+    }
+
+    /// The best one.
+    pub(super) fn best() -> Self {
+        Self::new(Isa::best()).unwrap_or(Self::Portable)
+    }
+
+    pub(super) fn isa(self) -> Isa {
+        match self {
+            Self::Portable => Isa::Portable,
+            Self::Neon => Isa::Neon,
+            Self::Avx2(_) => Isa::Avx2,
+            Self::Avx512(_) => Isa::Avx512,
+        }
+    }
+}
+
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -31,6 +31,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+use cpu::Detected;
 pub use cpu::Isa;
 pub use error::ForestError;
 pub use link::Link;
@@ -70,8 +71,7 @@ pub mod limits {
 pub struct Forest {
     layout: Layout,
     plan: Plan,
-    /// Available on this machine: `Forest::with_isa` sees to it.
-    isa: Isa,
+    isa: Detected,
 }
 
 impl std::fmt::Debug for Forest {
@@ -117,7 +117,7 @@ impl Forest {
     /// # Errors
     /// [`ForestError::Unsupported`] where this machine does not have them.
     pub fn with_isa(self, isa: Isa) -> Result<Self, ForestError> {
-        if isa.is_available() {
+        if let Some(isa) = Detected::new(isa) {
             return Ok(Self { isa, ..self });
         }
         Err(ForestError::unsupported(
@@ -130,7 +130,7 @@ impl Forest {
     /// The instructions that this forest is evaluated with.
     #[must_use]
     pub fn isa(&self) -> Isa {
-        self.isa
+        self.isa.isa()
     }
 
     /// Number of values in a row.
@@ -350,6 +350,6 @@ impl Forest {
     fn from_layout(layout: Layout) -> Result<Self, ForestError> {
         layout.validate()?;
         let plan = build::plan(&layout, build::Choices::default());
-        Ok(Self { layout, plan, isa: Isa::best() })
+        Ok(Self { layout, plan, isa: Detected::best() })
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::budget::{Budget, OutOfTime};
 
-use super::cpu::Isa;
+use super::cpu::Detected;
 use super::kernel::{self, GROUP, LINE_DEPTH, Line, Nodes};
 use super::layout::{Layout, Span};
 use super::model::{BaseOrder, Target};
@@ -31,7 +31,7 @@ impl Plan {
     }
 
     /// Least rows of a block that is evaluated as one.
-    pub(super) fn least_rows(&self, isa: Isa) -> usize {
+    pub(super) fn least_rows(&self, isa: Detected) -> usize {
         let ranked = match self {
             Self::F32(engine) => engine.ranked_tests(),
             Self::F64(engine) => engine.ranked_tests(),
@@ -109,7 +109,7 @@ impl<T: Real> Engine<T> {
     /// Margins of one row.
     pub(super) fn margins<B: Budget + ?Sized>(
         &self,
-        isa: Isa,
+        isa: Detected,
         (layout, leaves): (&Layout, &[T]),
         row: &[f32],
         budget: &B,

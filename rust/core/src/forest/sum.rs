@@ -3,7 +3,7 @@
 use std::ops::{AddAssign, DivAssign};
 
 use super::Precision;
-use super::cpu::Isa;
+use super::cpu::Detected;
 use super::kernel::{self, Nodes};
 use super::rank::{Column, ROWS};
 
@@ -20,7 +20,7 @@ pub(super) trait Real: Copy + Default + AddAssign + DivAssign {
     /// As [`kernel::positions`].
     #[expect(unsafe_code, reason = "kernels trust the tables")]
     unsafe fn add_block(
-        isa: Isa,
+        isa: Detected,
         nodes: Nodes<'_>,
         tree: usize,
         columns: &[Column],
@@ -71,7 +71,7 @@ impl Real for f32 {
 
     #[expect(unsafe_code, reason = "kernels trust the tables")]
     unsafe fn add_block(
-        isa: Isa,
+        isa: Detected,
         nodes: Nodes<'_>,
         tree: usize,
         columns: &[Column],
@@ -106,7 +106,7 @@ impl Real for f64 {
 /// As [`kernel::positions`].
 #[expect(unsafe_code, reason = "kernels trust the tables")]
 unsafe fn add_found<T: Real>(
-    isa: Isa,
+    isa: Detected,
     nodes: Nodes<'_>,
     tree: usize,
     columns: &[Column],

@@ -1,10 +1,11 @@
 //! From slots to leaves, several trees at once and without a branch that depends on the data.
 //!
 //! A processor predicts the loop exits and overlaps the loads of independent trees; what it cannot do is
-//! guess which way a split goes. Hence fixed trip counts, and the test's outcome used as a number.
+//! predict which way a split goes. Hence fixed trip counts, and the test's outcome used as a number.
 //!
-//! This is the only unsafe code of the crate: indices are not checked again, because `Layout::validate` has
-//! checked them all. In debug builds, which the tests are, they are.
+//! Indices are not checked again: `Layout::validate` has checked those of nodes and slots, and `Scratch::check` that
+//! there are as many slots as the layout has. Debug builds, and with them the tests, check every index. The crate's other
+//! unsafe code is in the kernels (`kernel`, `actions`), in `rank` and `sum`, and where `plan` and `block` call them.
 #![expect(unsafe_code, reason = "bounds checks would double the work per node")]
 
 use super::kernel::GROUP;
@@ -24,16 +25,23 @@ pub(super) struct PaddedNode {
 /// `nodes` holds `GROUP` trees of `2^depth` nodes each, whose slots are below `slots.len()`.
 #[inline]
 pub(super) unsafe fn padded(depth: usize, nodes: &[PaddedNode], slots: &[i32]) -> [u8; GROUP] {
-    // SAFETY: the caller's promise, with the depth as a constant.
     match depth {
         0 => [0; GROUP],
+        // SAFETY: the caller's promise, with the depth as a constant.
         1 => unsafe { padded_to::<1>(nodes, slots) },
+        // SAFETY: the caller's promise, with the depth as a constant.
         2 => unsafe { padded_to::<2>(nodes, slots) },
+        // SAFETY: the caller's promise, with the depth as a constant.
         3 => unsafe { padded_to::<3>(nodes, slots) },
+        // SAFETY: the caller's promise, with the depth as a constant.
         4 => unsafe { padded_to::<4>(nodes, slots) },
+        // SAFETY: the caller's promise, with the depth as a constant.
         5 => unsafe { padded_to::<5>(nodes, slots) },
+        // SAFETY: the caller's promise, with the depth as a constant.
         6 => unsafe { padded_to::<6>(nodes, slots) },
+        // SAFETY: the caller's promise, with the depth as a constant.
         7 => unsafe { padded_to::<7>(nodes, slots) },
+        // SAFETY: the caller's promise, with the depth as a constant.
         _ => unsafe { padded_to::<8>(nodes, slots) },
     }
 }
@@ -82,8 +90,8 @@ pub(super) unsafe fn linked(
             let index = *root + *at as usize;
             debug_assert!(index < nodes.len());
             // SAFETY: a root is a node, both children of a split are nodes of its tree, and a leaf leads to
-            // itself, as its slot 0 is never below its key: `Layout::validate` proved the one and
-            // `Scratch::new` saw to the other.
+            // itself, as its slot 0 is never below its key: `Layout::validate` proved the former, and
+            // `Scratch::new` put the sentinel into slot 0.
             let node = unsafe { *nodes.get_unchecked(index) };
             debug_assert!((node.slot as usize) < slots.len());
             // SAFETY: `Layout::validate` proved that slots are below their number, which is `slots.len()`.

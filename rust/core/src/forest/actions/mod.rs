@@ -18,7 +18,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-use super::cpu::Isa;
+use super::cpu::{Detected, Isa};
 use super::layout::Leaves;
 use super::{Forest, key};
 use crate::budget::{Budget, OutOfTime};
@@ -95,7 +95,7 @@ impl ActionForest {
 
     fn within(forest: &Forest, catalogue: &Catalogue<'_>, isa: Isa, limits: Limits) -> Option<Self> {
         // What the vector code relies on: it runs where its instructions are.
-        let isa = if isa.is_available() { isa } else { Isa::Portable };
+        let isa = Detected::new(isa).unwrap_or(Detected::Portable);
         let Catalogue { context, actions, rows } = *catalogue;
         let width = forest.num_features().checked_sub(context)?;
         if actions == 0 || actions.checked_mul(width) != Some(rows.len()) {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Isa;
+use super::Detected;
 
 /// The outcome of a test that goes right; 0 is left. A walk of eight trees side by side adds it to its position as
 /// it is.
@@ -50,16 +50,16 @@ impl Tests {
     }
 
     /// [`RIGHT`] where a test goes right, else 0. `outcomes` is as long as [`Tests::len`] says.
-    pub(super) fn fill(&self, isa: Isa, slots: &[i32], outcomes: &mut [u8]) {
+    pub(super) fn fill(&self, isa: Detected, slots: &[i32], outcomes: &mut [u8]) {
         match isa {
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "the same loop, compiled for wider registers")]
-            // SAFETY: `ActionForest::within` keeps an available `Isa` only.
-            Isa::Avx512 => unsafe { x86::avx512(self, slots, outcomes) },
+            // SAFETY: the proof in `isa` shows that the machine has the instructions.
+            Detected::Avx512(_) => unsafe { x86::avx512(self, slots, outcomes) },
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "the same loop, compiled for wider registers")]
             // SAFETY: as above.
-            Isa::Avx2 => unsafe { x86::avx2(self, slots, outcomes) },
+            Detected::Avx2(_) => unsafe { x86::avx2(self, slots, outcomes) },
             _ => self.fill_with(slots, outcomes),
         }
     }

@@ -8,7 +8,7 @@ use super::residuals::{Family, Residuals};
 use super::settle::Settled;
 use super::specialise::{Part, Specialiser};
 use super::split::SplitTrees;
-use super::{Catalogue, Isa, Shape, set};
+use super::{Catalogue, Detected, Shape, set};
 use crate::budget::{Budget, OutOfTime};
 
 /// Trees between two looks at the budget.
@@ -56,7 +56,7 @@ enum Step {
 
 #[derive(Debug)]
 pub(super) struct Factored<T> {
-    isa: Isa,
+    isa: Detected,
     actions: usize,
     tests: Tests,
     walks: Walks<T>,
@@ -89,7 +89,7 @@ impl<T: Lanes> Factored<T> {
         layout: &Layout,
         leaves: &[T],
         catalogue: &Catalogue<'_>,
-        isa: Isa,
+        isa: Detected,
         limits: Limits,
     ) -> Option<Self> {
         if layout.trees.iter().any(|tree| tree.target == Target::All) {
@@ -251,7 +251,7 @@ impl<T: Lanes> Factored<T> {
 }
 
 /// Actions of a tile.
-fn tile<T: Lanes>(isa: Isa) -> usize {
+fn tile<T: Lanes>(isa: Detected) -> usize {
     T::lanes(isa) * PER_LANE
 }
 
@@ -272,7 +272,7 @@ struct Build<'a, T> {
     leaves: &'a [T],
     settled: &'a Settled,
     specialiser: Specialiser<'a>,
-    isa: Isa,
+    isa: Detected,
     actions: usize,
     limits: Limits,
     /// Left for residuals.

@@ -2,18 +2,20 @@
 
 use std::arch::x86_64::*;
 
+use super::super::cpu::HasAvx2;
 use super::super::rank::{Block, Column, Count, ROWS, Ranks, RowRanks};
 use super::super::slots::CategoryTable;
 use super::Nodes;
 use super::lanes::{Lanes, Tree};
 
+/// Counts with these instructions; the field proves that the machine has them.
 #[derive(Clone, Copy)]
-struct Wide;
+struct Wide(HasAvx2);
 
 impl Count for Wide {
     #[inline(always)]
     fn below(self, block: &Block, value: i32) -> usize {
-        // SAFETY: used in functions of this file alone, whose callers have AVX2.
+        // SAFETY: `self` holds the proof that the machine has AVX2; a block is 64 bytes, aligned to 64.
         unsafe {
             let value = _mm256_set1_epi32(value);
             let half =
@@ -28,25 +30,27 @@ impl Count for Wide {
 /// The machine has [`super::Isa::Avx2`].
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 pub(in super::super) unsafe fn rank_row(
+    has: HasAvx2,
     ranks: &Ranks,
     tables: &[CategoryTable],
     row: &[f32],
     out: &mut RowRanks,
 ) {
-    ranks.fill_row(tables, row, Wide, out);
+    ranks.fill_row(tables, row, Wide(has), out);
 }
 
 /// # Safety
 /// The machine has [`super::Isa::Avx2`].
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 pub(in super::super) unsafe fn rank_rows(
+    has: HasAvx2,
     ranks: &Ranks,
     tables: &[CategoryTable],
     rows: &[f32],
     width: usize,
     out: &mut [Column],
 ) {
-    ranks.fill_rows(tables, rows, width, Wide, out);
+    ranks.fill_rows(tables, rows, width, Wide(has), out);
 }
 
 /// Leaf positions of the first `rows` rows of a block; of those that fill up the last register, too.

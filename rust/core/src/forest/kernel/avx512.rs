@@ -5,18 +5,20 @@
 
 use std::arch::x86_64::*;
 
+use super::super::cpu::HasAvx512;
 use super::super::rank::{Block, Column, Count, ROWS, Ranks, RowRanks};
 use super::super::slots::CategoryTable;
 use super::lanes::{Lanes, Tree};
 use super::{GROUP, LINE_DEPTH, Line, Nodes, Positions};
 
+/// Counts with these instructions; the field proves that the machine has them.
 #[derive(Clone, Copy)]
-struct Wide;
+struct Wide(HasAvx512);
 
 impl Count for Wide {
     #[inline(always)]
     fn below(self, block: &Block, value: i32) -> usize {
-        // SAFETY: used in functions of this file alone, whose callers have AVX-512.
+        // SAFETY: `self` holds the proof that the machine has AVX-512; a block is 64 bytes, aligned to 64.
         unsafe {
             let cuts = _mm512_load_si512(block.0.as_ptr().cast());
             _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(value), cuts).count_ones() as usize
@@ -28,12 +30,13 @@ impl Count for Wide {
 /// The machine has [`super::Isa::Avx512`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,bmi1,bmi2,popcnt")]
 pub(in super::super) unsafe fn rank_row(
+    has: HasAvx512,
     ranks: &Ranks,
     tables: &[CategoryTable],
     row: &[f32],
     out: &mut RowRanks,
 ) {
-    ranks.fill_row(tables, row, Wide, out);
+    ranks.fill_row(tables, row, Wide(has), out);
 }
 
 /// # Safety
@@ -164,13 +167,14 @@ unsafe fn outcomes<const DEPTH: usize, const TABLES: usize>(
 /// The machine has [`super::Isa::Avx512`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,bmi1,bmi2,popcnt")]
 pub(in super::super) unsafe fn rank_rows(
+    has: HasAvx512,
     ranks: &Ranks,
     tables: &[CategoryTable],
     rows: &[f32],
     width: usize,
     out: &mut [Column],
 ) {
-    ranks.fill_rows(tables, rows, width, Wide, out);
+    ranks.fill_rows(tables, rows, width, Wide(has), out);
 }
 
 /// Leaf positions of a block of rows.

@@ -6,7 +6,7 @@
 //!
 //! What is unsafe here relies on three facts. A byte slot is a byte and [`RowRanks`] has 256 of them, so a row's
 //! ranks need no check at all. The columns of a block of rows are as many as the forest has byte slots, and every
-//! slot in the tables is below that number: `ranked::build` writes no others. A position doubles once per level
+//! slot in the tables is below that number: the builder of the engine (`build::Builder`) writes no others. A position doubles once per level
 //! from 1, so that it stays below the size of its tree.
 
 #![expect(unsafe_code, reason = "bounds checks would double the work per node, and instructions are unsafe")]
@@ -21,7 +21,7 @@ mod lanes;
 pub(super) mod neon;
 pub(super) mod portable;
 
-use super::cpu::Isa;
+use super::cpu::Detected;
 use super::layout::Layout;
 use super::rank::{Column, Plain, ROWS, Ranks, RowRanks};
 
@@ -79,29 +79,29 @@ fn bytes(lines: &[Line]) -> &[u8] {
 pub(super) type Positions = [u8; RUN * GROUP];
 
 /// Ranks one row.
-pub(super) fn rank_row(isa: Isa, ranks: &Ranks, layout: &Layout, row: &[f32], out: &mut RowRanks) {
+pub(super) fn rank_row(isa: Detected, ranks: &Ranks, layout: &Layout, row: &[f32], out: &mut RowRanks) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a forest's instruction set is available, see `Forest::with_isa`.
-        Isa::Avx512 => unsafe { avx512::rank_row(ranks, &layout.slots.tables, row, out) },
+        // SAFETY: the machine has the instructions, as the proof in `isa` shows.
+        Detected::Avx512(has) => unsafe { avx512::rank_row(has, ranks, &layout.slots.tables, row, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Isa::Avx2 => unsafe { avx2::rank_row(ranks, &layout.slots.tables, row, out) },
+        Detected::Avx2(has) => unsafe { avx2::rank_row(has, ranks, &layout.slots.tables, row, out) },
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => neon::rank_row(ranks, &layout.slots.tables, row, out),
+        Detected::Neon => neon::rank_row(ranks, &layout.slots.tables, row, out),
         _ => portable::rank_row(ranks, &layout.slots.tables, row, out),
     }
 }
 
 /// Finds the leaves of one row. `slots` is the number of byte slots.
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "AVX-512 alone has use for them"))]
-pub(super) fn find(isa: Isa, nodes: Nodes<'_>, slots: usize, ranks: &RowRanks, out: &mut Positions) {
+pub(super) fn find(isa: Detected, nodes: Nodes<'_>, slots: usize, ranks: &RowRanks, out: &mut Positions) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a forest's instruction set is available, see `Forest::with_isa`.
-        Isa::Avx512 => unsafe { avx512::find(nodes, slots, ranks, out) },
+        // SAFETY: the machine has the instructions, as the proof in `isa` shows.
+        Detected::Avx512(_) => unsafe { avx512::find(nodes, slots, ranks, out) },
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => neon::find(nodes, ranks, out),
+        Detected::Neon => neon::find(nodes, ranks, out),
         _ => portable::find(nodes, ranks, out),
     }
 }
@@ -114,28 +114,28 @@ const BLOCK_TESTS: usize = 24;
 
 /// Least rows that are worth a block, of a forest with so many tests of which one row takes so many; `None` where this
 /// instruction set had better walk.
-pub(super) fn least_rows(isa: Isa, all: usize, taken: usize) -> Option<usize> {
+pub(super) fn least_rows(isa: Detected, all: usize, taken: usize) -> Option<usize> {
     let few = all <= BLOCK_TESTS * taken;
     match isa {
-        Isa::Avx512 => Some(20),
-        Isa::Avx2 if few => Some(8),
-        Isa::Neon if few => Some(16),
-        Isa::Avx2 | Isa::Neon | Isa::Portable => None,
+        Detected::Avx512(_) => Some(20),
+        Detected::Avx2(_) if few => Some(8),
+        Detected::Neon if few => Some(16),
+        Detected::Avx2(_) | Detected::Neon | Detected::Portable => None,
     }
 }
 
 /// Ranks a block of rows.
-pub(super) fn rank_rows(isa: Isa, ranks: &Ranks, layout: &Layout, rows: &[f32], out: &mut [Column]) {
+pub(super) fn rank_rows(isa: Detected, ranks: &Ranks, layout: &Layout, rows: &[f32], out: &mut [Column]) {
     let (tables, width) = (&layout.slots.tables, layout.num_features);
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a forest's instruction set is available, see `Forest::with_isa`.
-        Isa::Avx512 => unsafe { avx512::rank_rows(ranks, tables, rows, width, out) },
+        // SAFETY: the machine has the instructions, as the proof in `isa` shows.
+        Detected::Avx512(has) => unsafe { avx512::rank_rows(has, ranks, tables, rows, width, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Isa::Avx2 => unsafe { avx2::rank_rows(ranks, tables, rows, width, out) },
+        Detected::Avx2(has) => unsafe { avx2::rank_rows(has, ranks, tables, rows, width, out) },
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => neon::rank_rows(ranks, tables, rows, width, out),
+        Detected::Neon => neon::rank_rows(ranks, tables, rows, width, out),
         _ => ranks.fill_rows(tables, rows, width, Plain, out),
     }
 }
@@ -145,7 +145,7 @@ pub(super) fn rank_rows(isa: Isa, ranks: &Ranks, layout: &Layout, rows: &[f32], 
 /// # Safety
 /// Every slot of the nodes is below the number of columns.
 pub(super) unsafe fn positions(
-    isa: Isa,
+    isa: Detected,
     nodes: Nodes<'_>,
     tree: usize,
     columns: &[Column],
@@ -154,14 +154,14 @@ pub(super) unsafe fn positions(
 ) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a forest's instruction set is available; the slots are the caller's promise.
-        Isa::Avx512 => unsafe { avx512::positions(nodes, tree, columns, out) },
+        // SAFETY: the proof in `isa` shows that the machine has the instructions; the slots are the caller's promise.
+        Detected::Avx512(_) => unsafe { avx512::positions(nodes, tree, columns, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Isa::Avx2 => unsafe { avx2::positions(nodes, tree, columns, rows, out) },
+        Detected::Avx2(_) => unsafe { avx2::positions(nodes, tree, columns, rows, out) },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: the caller's promise.
-        Isa::Neon => unsafe { neon::positions(nodes, tree, columns, rows, out) },
+        Detected::Neon => unsafe { neon::positions(nodes, tree, columns, rows, out) },
         _ => portable::positions(nodes, tree, columns, rows, out),
     }
 }
@@ -172,7 +172,7 @@ pub(super) unsafe fn positions(
 /// As [`positions`].
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "AVX-512 alone has use for them"))]
 pub(super) unsafe fn add(
-    isa: Isa,
+    isa: Detected,
     nodes: Nodes<'_>,
     tree: usize,
     columns: &[Column],
@@ -181,8 +181,8 @@ pub(super) unsafe fn add(
 ) -> bool {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a forest's instruction set is available; the slots are the caller's promise.
-        Isa::Avx512 => unsafe {
+        // SAFETY: the proof in `isa` shows that the machine has the instructions; the slots are the caller's promise.
+        Detected::Avx512(_) => unsafe {
             avx512::add(nodes, tree, columns, leaves, sums);
             true
         },

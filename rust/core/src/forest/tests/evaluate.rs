@@ -35,7 +35,7 @@ fn all_margins(forest: &Forest, rows: &[f32]) -> Vec<u64> {
 fn planned(forest: &Forest, isa: Isa, padding: usize, ranked: bool) -> Forest {
     let layout = forest.layout.clone();
     let plan = build::plan(&layout, build::Choices { padding, ranked });
-    Forest { layout, plan, isa }
+    Forest { layout, plan, isa: Detected::new(isa).unwrap() }
 }
 
 proptest! {
@@ -182,7 +182,7 @@ fn deep_trees_are_walked_where_testing_them_all_takes_longer() {
             rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
         for isa in Isa::available() {
             let planned = planned(&forest, isa, 4, true);
-            let together = planned.plan.least_rows(isa) < usize::MAX;
+            let together = planned.plan.least_rows(planned.isa) < usize::MAX;
             let expect = match isa {
                 Isa::Portable => false,
                 Isa::Avx512 => true,

@@ -15,7 +15,7 @@ mod portable;
 mod x86;
 
 use super::super::sum::Real;
-use super::Isa;
+use super::Detected;
 
 /// Actions per lane and tile: as many class numbers of four bits as a word holds.
 pub(super) const PER_LANE: usize = 8;
@@ -74,66 +74,66 @@ pub(super) struct Trees<'a, T> {
 /// A number type with vectors.
 pub(super) trait Lanes: Real + std::fmt::Debug {
     /// Lanes of a tile.
-    fn lanes(isa: Isa) -> usize;
+    fn lanes(isa: Detected) -> usize;
 
     /// Most classes whose leaves one register holds.
-    fn narrow(isa: Isa) -> usize;
+    fn narrow(isa: Detected) -> usize;
 
     /// Adds the leaf of each tree to the sums of the first `rows` × lanes actions of a tile, `sums`.
-    fn add(isa: Isa, trees: Trees<'_, Self>, rows: usize, sums: &mut [Self]);
+    fn add(isa: Detected, trees: Trees<'_, Self>, rows: usize, sums: &mut [Self]);
 }
 
 impl Lanes for f32 {
-    fn lanes(isa: Isa) -> usize {
+    fn lanes(isa: Detected) -> usize {
         match isa {
-            Isa::Avx512 => 16,
+            Detected::Avx512(_) => 16,
             _ => 8,
         }
     }
 
-    fn narrow(isa: Isa) -> usize {
+    fn narrow(isa: Detected) -> usize {
         match isa {
-            Isa::Avx2 | Isa::Neon => 8,
+            Detected::Avx2(_) | Detected::Neon => 8,
             _ => NIBBLE,
         }
     }
 
-    fn add(isa: Isa, trees: Trees<'_, Self>, rows: usize, sums: &mut [Self]) {
+    fn add(isa: Detected, trees: Trees<'_, Self>, rows: usize, sums: &mut [Self]) {
         check(trees, Self::lanes(isa), sums);
         match isa {
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "in-register look-ups")]
-            // SAFETY: `ActionForest::within` keeps an available `Isa` only; `check` proved the lengths.
-            Isa::Avx512 => unsafe { x86::avx512_f32(trees, rows, sums) },
+            // SAFETY: the proof in `isa` shows that the machine has the instructions; `check` proved the lengths.
+            Detected::Avx512(_) => unsafe { x86::avx512_f32(trees, rows, sums) },
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "in-register look-ups")]
             // SAFETY: as above.
-            Isa::Avx2 => unsafe { x86::avx2_f32(trees, rows, sums) },
+            Detected::Avx2(_) => unsafe { x86::avx2_f32(trees, rows, sums) },
             #[cfg(target_arch = "aarch64")]
             #[expect(unsafe_code, reason = "in-register look-ups")]
             // SAFETY: `check` proved the lengths.
-            Isa::Neon => unsafe { neon::f32(trees, rows, sums) },
+            Detected::Neon => unsafe { neon::f32(trees, rows, sums) },
             _ => portable::add(trees, Self::lanes(isa), rows, sums),
         }
     }
 }
 
 impl Lanes for f64 {
-    fn lanes(isa: Isa) -> usize {
+    fn lanes(isa: Detected) -> usize {
         <f32 as Lanes>::lanes(isa)
     }
 
-    fn narrow(_: Isa) -> usize {
+    fn narrow(_: Detected) -> usize {
         NIBBLE
     }
 
-    fn add(isa: Isa, trees: Trees<'_, Self>, rows: usize, sums: &mut [Self]) {
+    fn add(isa: Detected, trees: Trees<'_, Self>, rows: usize, sums: &mut [Self]) {
         check(trees, Self::lanes(isa), sums);
         match isa {
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "in-register look-ups")]
-            // SAFETY: `ActionForest::within` keeps an available `Isa` only; `check` proved the lengths.
-            Isa::Avx512 => unsafe { x86::avx512_f64(trees, rows, sums) },
+            // SAFETY: the proof in `isa` shows that the machine has the instructions; `check` proved the lengths.
+            Detected::Avx512(_) => unsafe { x86::avx512_f64(trees, rows, sums) },
             _ => portable::add(trees, Self::lanes(isa), rows, sums),
         }
     }
