@@ -102,7 +102,7 @@ impl OutcomeIndex {
     ///
     /// # Errors
     /// Whatever `append` returns.
-    pub async fn record<A>(
+    pub async fn check_and_record<A>(
         &self,
         key: OutcomeKey<'_>,
         revision: u32,
@@ -128,21 +128,6 @@ impl OutcomeIndex {
                 Ok(Outcome::New)
             }
         }
-    }
-
-    /// [`OutcomeIndex::record`] for an `append` that blocks. Not for threads of an asynchronous runtime.
-    ///
-    /// # Errors
-    /// Whatever `append` returns.
-    pub fn check_and_record(
-        &self,
-        key: OutcomeKey<'_>,
-        revision: u32,
-        value: f64,
-        append: impl FnOnce() -> Result<Option<u64>, LogError>,
-    ) -> Result<Outcome, LogError> {
-        let append = || std::future::ready(append().map(Option::unwrap_or_default));
-        crate::sim::block_on(self.record(key, revision, value, append))
     }
 
     /// Reserves a key, or registers the task to be woken when the key is free.

@@ -77,9 +77,14 @@ impl Decisions {
             decision_id: &outcome.decision_id,
             kind: &outcome.kind,
         };
-        let found = self.index.check_and_record(key, outcome.revision, outcome.value, || {
-            self.log.append(&payload, Durability::Written)
-        })?;
+        let append = || async {
+            match self.log.submit(&payload, Durability::Written)? {
+                Some(receipt) => receipt.await,
+                None => Err(LogError::Closed),
+            }
+        };
+        let recorded = self.index.check_and_record(key, outcome.revision, outcome.value, append);
+        let found = scorer_log::sim::block_on(recorded)?;
         Ok((found, known))
     }
 
