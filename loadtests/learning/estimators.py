@@ -20,7 +20,6 @@ _SEVEN = {
     "SNDR": ("sndr",),
     "Switch-DR": tuple(f"switch-dr-{value:g}" for value in obp.LAMBDAS),
     "DRos": tuple(f"dr-os-{value:g}" for value in obp.LAMBDAS),
-    "sub-Gaussian IPW and DR": ("sg-ipw", "sg-dr"),
     "MIPS": ("mips",),
     "SLOPE's choice of Switch-DR and DRos": ("switch-dr-slope", "dr-os-slope"),
 }

@@ -30,7 +30,6 @@ ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".build/learning/venv/bin/python"
 # Of Switch-DR and DRos, and what SLOPE chooses among.
 LAMBDAS = (2.0, 5.0, 10.0, 50.0, 100.0, 1000.0, float("inf"))
-SHRINK = 0.1
 
 _ABSENT = (
     "torch",
@@ -118,8 +117,6 @@ def estimates(given: Mapping[str, np.ndarray]) -> dict[str, float]:
         "dr": ope.DoublyRobust(),
         "sndr": ope.SelfNormalizedDoublyRobust(),
         "ipw-clipped": ope.InverseProbabilityWeighting(lambda_=5.0),
-        "sg-ipw": ope.SubGaussianInverseProbabilityWeighting(lambda_=SHRINK),
-        "sg-dr": ope.SubGaussianDoublyRobust(lambda_=SHRINK),
         "switch-dr-slope": ope.SwitchDoublyRobustTuning(lambdas=list(LAMBDAS)),
         "dr-os-slope": ope.DoublyRobustWithShrinkageTuning(lambdas=list(LAMBDAS)),
     }
@@ -168,8 +165,6 @@ def ours(given: Mapping[str, np.ndarray]) -> dict[str, float]:
         "dr": ope.dr(target),
         "sndr": ope.sndr(target),
         "ipw-clipped": ope.ipw(target, 5.0),
-        "sg-ipw": ope.sub_gaussian_ipw(target, SHRINK),
-        "sg-dr": ope.sub_gaussian_dr(target, SHRINK),
         "switch-dr-slope": ope.slope(switches).estimate,
         "dr-os-slope": ope.slope(shrunk).estimate,
         "mips": ope.ipw(ope.marginal(target, given["group"][:, None])),

@@ -156,7 +156,6 @@ def test_laws_of_the_family(seed):
     assert ope.switch_dr(made, np.inf).value == pytest.approx(ope.dr(made).value)
     assert ope.dr_os(made, np.inf).value == pytest.approx(ope.dr(made).value)
     assert ope.dr_os(made, 0.0).value == pytest.approx(ope.dm(made).value)
-    assert ope.sub_gaussian_dr(made, 0.0).value == pytest.approx(ope.dr(made).value)
     assert ope.ipw(ope.logged_target(made)).value == pytest.approx(logged.reward.mean())
     assert ope.dr(ope.logged_target(made)).value == pytest.approx(
         np.mean((logged.pmf * made.model).sum(axis=1) + logged.reward - made.predicted)

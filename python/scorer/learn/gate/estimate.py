@@ -26,6 +26,8 @@ import numpy.typing as npt
 
 from scorer.bundle import Bundle, read_manifest
 from scorer.learn.experience import Experience, State
+from scorer.learn.ope.estimators import dr_scores
+from scorer.learn.ope.logged import Logged, Target
 
 Floats = npt.NDArray[np.float64]
 
@@ -56,15 +58,11 @@ class PolicyComparison:
 
     def weights(self, pmf: Floats) -> Floats:
         """`[n]` target over logging probability of the action taken."""
-        rows = np.arange(len(pmf))
-        return np.asarray(pmf[rows, self.settled.action] / self.logging[rows, self.settled.action])
+        return self._target(pmf).weight if len(self.settled) else np.zeros(0)
 
     def scores(self, pmf: Floats) -> Floats:
         """`[n]` doubly robust scores of a policy; their mean estimates its value."""
-        rows = np.arange(len(pmf))
-        predicted = self.oracle[rows, self.settled.action]
-        direct = (pmf * self.oracle).sum(axis=1)
-        return np.asarray(direct + self.weights(pmf) * (self.settled.reward - predicted))
+        return dr_scores(self._target(pmf)) if len(self.settled) else np.zeros(0)
 
     def difference(self) -> Floats:
         """`[n]` candidate minus live."""
@@ -73,6 +71,19 @@ class PolicyComparison:
     def support(self) -> float:
         """The candidate's mass on actions with a logging probability above 0."""
         return float(np.where(self.logging > 0, self.candidate, 0.0).sum(axis=1).mean())
+
+    def _target(self, pmf: Floats) -> Target:
+        """A policy for the estimators of `scorer learn evaluate`, with what chose as the logging policy."""
+        settled = self.settled
+        taken = self.logging[np.arange(len(settled)), settled.action]
+        logged = Logged(
+            action=settled.action,
+            reward=settled.reward,
+            # Where no lane could have chosen what was taken, the weight is huge and the checks refuse it.
+            propensity=np.maximum(taken, np.finfo(np.float64).tiny),
+            pmf=self.logging,
+        )
+        return Target(logged, pmf, self.oracle)
 
     def distance(self) -> float:
         """How far the policies are apart: the mean total variation, which no difference of values exceeds."""

@@ -23,8 +23,6 @@ from scorer.learn.ope.estimators import (
     logged_target,
     sndr,
     snipw,
-    sub_gaussian_dr,
-    sub_gaussian_ipw,
     switch_dr,
 )
 from scorer.learn.ope.logged import Logged, Target
@@ -61,8 +59,6 @@ __all__ = [
     "slope",
     "sndr",
     "snipw",
-    "sub_gaussian_dr",
-    "sub_gaussian_ipw",
     "switch_dr",
     "value_bounds",
 ]

@@ -9,7 +9,6 @@
 | SNDR | sum pi q | w over its mean | q |
 | Switch-DR | sum pi q | w where it is at most a limit | q |
 | DRos | sum pi q | L w / (w^2 + L) | q |
-| Sub-Gaussian DR | sum pi q | w / (1 - L + L w) | q |
 
 What the weights are over (actions, factors of actions, several loggers) is the target's business
 (`weighting`): with those, IPW is MIPS or the pseudo-inverse estimator.
@@ -42,11 +41,6 @@ def ipw(target: Target, limit: float = math.inf, *, alpha: float = 0.05) -> Esti
 def snipw(target: Target, *, alpha: float = 0.05) -> Estimate:
     """Self-normalised: a weighted mean, so it stays within the rewards and ignores a shift of them."""
     return _normalised(target, "SNIPW", model=False, alpha=alpha)
-
-
-def sub_gaussian_ipw(target: Target, shrink: float, *, alpha: float = 0.05) -> Estimate:
-    """Weights `w / (1 - L + L w)` of Metelli, Russo and Restelli (2021), `L` from 0 to 1."""
-    return _weighted(target, "SG-IPW", _sub_gaussian(shrink), shrink, model=False, alpha=alpha)
 
 
 def dm(target: Target, *, alpha: float = 0.05) -> Estimate:
@@ -103,10 +97,17 @@ def dr_os(target: Target, shrink: float, *, alpha: float = 0.05) -> Estimate:
     return _weighted(target, "DRos", shrunk, shrink, model=True, alpha=alpha)
 
 
-def sub_gaussian_dr(target: Target, shrink: float, *, alpha: float = 0.05) -> Estimate:
-    """Doubly robust with the weights of `sub_gaussian_ipw`."""
-    target.needs_model("SG-DR")
-    return _weighted(target, "SG-DR", _sub_gaussian(shrink), shrink, model=True, alpha=alpha)
+def dr_scores(target: Target) -> Floats:
+    """Return the doubly robust pseudo-outcomes without an interval; their mean is `dr(target).value`.
+
+    Args:
+        target: with a reward model.
+
+    Returns:
+        `[n]` in the order of the log.
+    """
+    target.needs_model("DR")
+    return _scores(target, target.weight)
 
 
 def logged_target(target: Target) -> Target:
@@ -117,10 +118,8 @@ def logged_target(target: Target) -> Target:
     return Target(target.logged, logging, target.model, name="logged")
 
 
-def _sub_gaussian(shrink: float) -> Shape:
-    if not 0 <= shrink <= 1:
-        raise DataError(f"sub-Gaussian weights: a shrinkage of {shrink} is not between 0 and 1")
-    return lambda w: np.divide(w, 1 - shrink + shrink * w, out=np.zeros_like(w), where=w > 0)
+def _scores(target: Target, weight: Floats) -> Floats:
+    return np.asarray(target.direct + weight * (target.logged.reward - target.predicted))
 
 
 def _weighted(
@@ -129,8 +128,7 @@ def _weighted(
     if math.isnan(setting):
         raise DataError(f"{name}: its setting is not a number")
     weight = shape(target.weight)
-    direct, predicted = (target.direct, target.predicted) if model else (0.0, 0.0)
-    pseudo = direct + weight * (target.logged.reward - predicted)
+    pseudo = _scores(target, weight) if model else weight * target.logged.reward
     if not math.isinf(setting):
         name = f"{name}({setting:g})"
 
