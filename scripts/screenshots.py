@@ -183,7 +183,7 @@ class Story:
             raise SystemExit(f"{passed} should have passed: {done.note}")
         self._until(stopped, ChangeState.REJECTED)
         release = self._submit("mia", "Card-age features of October", self._candidate, ChangeKind.RELEASE)
-        self._until(release, ChangeState.READ_OUT, "approval")
+        self._until(release, ChangeState.REPORT, "approval")
         midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         self._ahead("noor", "Next in line", ChangeKind.RELEASE, midnight + timedelta(hours=43), 10)
         self._ahead("otto", "For the weekend", ChangeKind.RELEASE, midnight + timedelta(hours=100), 20)

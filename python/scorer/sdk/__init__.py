@@ -1,16 +1,16 @@
-"""The platform from Python: bring a model to production with a few calls.
+"""Python client of the platform.
 
 ::
 
     from scorer.sdk import PlatformClient
 
-    with PlatformClient() as platform:  # as `scorer login` kept it, or SCORER_PLATFORM_URL and _TOKEN
+    with PlatformClient() as platform:  # the stored login, or SCORER_PLATFORM_URL and SCORER_PLATFORM_TOKEN
         change = platform.ship_test("bundle", "fraud.checkout", minutes=60)
         for event in platform.watch(change.id):
             print(event.message)
         print(platform.readout(change.id).verdict)
 
-The same operations as REST and the pages; what is refused is raised as `scorer.release.errors` has it.
+Its methods are the operations of REST and of the pages. A rejected operation raises one of the errors below.
 Needs scorer[platform], of which it imports httpx and pydantic alone.
 """
 

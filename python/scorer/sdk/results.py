@@ -1,9 +1,10 @@
-"""What the calls answer: what operations of the service layer do, and what REST adds."""
+"""Results of the calls: those of the service layer, and what REST adds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Generic, TypeVar
 
 from scorer.release.answers import (
     BundleDetail,
@@ -42,6 +43,7 @@ __all__ = [
     "PlatformHealth",
     "ProjectMember",
     "Readout",
+    "ResultPage",
     "RolledBack",
     "Slot",
     "Step",
@@ -49,6 +51,17 @@ __all__ = [
     "User",
     "Verified",
 ]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ResultPage(Generic[T]):
+    """A page of a list."""
+
+    items: list[T]
+    next: str | None = None
+    """Cursor of the next page; None: this is the last."""
 
 
 @dataclass(frozen=True, slots=True)

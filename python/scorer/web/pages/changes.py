@@ -60,7 +60,7 @@ def create(here: Here, form: Posted) -> Response:
             return here.go(f"/changes/{kept.id}", "submit")
     except PlatformError as error:
         if kept is not None:
-            # The user asked for a booking, not for a draft: none is left behind, and a reload adds no second.
+            # A booking was asked for, not a draft: none is left behind, and a reload makes no second one.
             here.service.changes.delete(here.actor, kept.id)
         return _form(here, form.values(), error=error)
     return here.go(f"/changes/{kept.id}", "drafted")
