@@ -148,7 +148,9 @@ async fn a_full_disk_stops_exploration_and_nothing_else() {
     // Room again: the log recovers by itself, and exploration with it.
     machine.fs.set_capacity(u64::MAX);
     let mut number = 0;
+    let wait = patience("the log recovers");
     let recovered = loop {
+        wait();
         machine.clock.advance(Duration::from_secs(1));
         let id = format!("after{number}");
         let response = client.select_action(select(&id, 250.0)).await.unwrap().into_inner();

@@ -165,7 +165,9 @@ async fn swaps_under_load_lose_nothing_and_mix_nothing() {
         setup.server.swap(&table(version, digest, &setup.action)).unwrap();
         // Traffic on every table.
         let target = sent.load(Ordering::Relaxed) + 10;
+        let wait = patience("ten requests are sent");
         while sent.load(Ordering::Relaxed) < target {
+            wait();
             assert!(senders.iter().all(|sender| !sender.is_finished()), "a sender failed");
             tokio::task::yield_now().await;
         }

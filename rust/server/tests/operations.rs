@@ -138,9 +138,7 @@ async fn metrics_count_what_happened_and_carry_no_ids() {
     unknown.checkpoint = "secret-checkpoint".to_owned();
     client.score(unknown).await.unwrap_err();
     // A request is counted when its reply has been handed over, which the client may see a moment earlier.
-    while setup.server.status().inflight > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("no request is in flight", || setup.server.status().inflight == 0).await;
     let page = setup.metrics().await;
     assert!(!page.contains("secret"), "{page}");
     assert!(page.ends_with("# EOF\n"));
@@ -258,7 +256,9 @@ async fn a_drain_answers_what_is_in_flight_and_takes_nothing_new() {
         move || setup.server.drain(Duration::from_secs(30))
     });
     // The listener is closed while the request is still being answered.
+    let wait = patience("the listener is closed");
     while tokio::net::TcpStream::connect(&address).await.is_ok() {
+        wait();
         tokio::task::yield_now().await;
     }
     assert_eq!(setup.server.status().state, "DRAINING");

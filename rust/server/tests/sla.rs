@@ -34,9 +34,12 @@ async fn count(setup: &Setup, name: &str, labels: &[&str]) -> u64 {
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
 }
 
-/// Asks until it is so; the harness' own limit ends a test in which it never is.
+/// Reads a metric until it has a value.
 async fn until(setup: &Setup, name: &str, labels: &[&str], wanted: u64) {
+    let state = format!("{name} {labels:?} is {wanted}");
+    let wait = patience(&state);
     while count(setup, name, labels).await != wanted {
+        wait();
         tokio::task::yield_now().await;
     }
 }

@@ -249,9 +249,7 @@ async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() 
         // A hundred decisions under each table.
         let decided = || setup.server.status().bundles.iter().map(|it| it.decisions).sum::<u64>();
         let enough = decided() + 100;
-        while decided() < enough {
-            tokio::task::yield_now().await;
-        }
+        eventually("a hundred decisions are made", || decided() >= enough).await;
     }
     done.store(true, Ordering::Relaxed);
     let mut by_bundle = vec![0; bundles.len()];

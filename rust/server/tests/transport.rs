@@ -209,7 +209,9 @@ async fn connections_above_the_cap_are_closed_and_places_come_back() {
     drop(first);
     let endpoint = Endpoint::from_shared(format!("http://{}", setup.server.addresses().grpc[0])).unwrap();
     let mut third = Client::new(endpoint.connect_lazy());
+    let wait = patience("the third connection is accepted");
     while third.noop(NoopRequest::default()).await.is_err() {
+        wait();
         tokio::task::yield_now().await;
     }
     second.noop(NoopRequest::default()).await.unwrap();
@@ -235,9 +237,7 @@ async fn requests_above_the_cap_are_refused_at_the_door() {
     meet(&barrier).await.unwrap();
     slow.await.unwrap().unwrap();
     // The place is free when the reply has been handed over, which the client may see a moment earlier.
-    while setup.server.status().inflight > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("no request is in flight", || setup.server.status().inflight == 0).await;
     client.score(score("t", 1.0)).await.unwrap();
 }
 
@@ -257,9 +257,7 @@ async fn a_cancelled_request_gives_its_place_back() {
     }
     let mut client = client;
     client.noop(NoopRequest::default()).await.unwrap();
-    while setup.server.status().inflight > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("no request is in flight", || setup.server.status().inflight == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -336,9 +334,7 @@ async fn a_flood_of_resets_harms_nobody_else() {
         client.score(score(&format!("s{number}"), 1.0)).await.unwrap();
     }
     flood.await.unwrap();
-    while setup.server.status().connections > 1 {
-        tokio::task::yield_now().await;
-    }
+    eventually("one connection is left", || setup.server.status().connections <= 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

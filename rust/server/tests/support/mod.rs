@@ -38,6 +38,25 @@ pub struct Setup {
     pub action: String,
 }
 
+/// How long a test waits for a state.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Called in a loop, fails the test once the loop has run for longer than any state may take: libtest has no limit of
+/// its own, and a state that never comes would hang the run.
+pub fn patience(what: &str) -> impl Fn() {
+    let end = Instant::now() + PATIENCE;
+    move || assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}")
+}
+
+/// Yields until a condition holds.
+pub async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let wait = patience(what);
+    while !holds() {
+        wait();
+        tokio::task::yield_now().await;
+    }
+}
+
 /// The usual configuration; change it before the start.
 pub fn config(directory: &Path) -> Value {
     json!({
