@@ -26,7 +26,7 @@ from scorer.learn.settings import LearnSettings
 PROGRAM = """
 import hashlib, json, os, random, signal, sys
 from pathlib import Path
-from scorer.learn.schedule.runner import Step, run
+from scorer.learn.schedule.runner import JobStep, run
 
 def one(there, out):
     (out / "numbers.json").write_text(json.dumps([random.Random(7).random() for _ in range(5)]))
@@ -48,9 +48,9 @@ def three(there, out):
 
 def steps(scale=1):
     return [
-        Step("one", (), ("numbers.json",), one, {"scale": scale}),
-        Step("two", ("numbers.json",), ("sums", "largest.txt"), two),
-        Step("three", ("largest.txt", "sums"), ("done.json",), three),
+        JobStep("one", (), ("numbers.json",), one, {"scale": scale}),
+        JobStep("two", ("numbers.json",), ("sums", "largest.txt"), two),
+        JobStep("three", ("largest.txt", "sums"), ("done.json",), three),
     ]
 """
 CHILD = (
