@@ -102,7 +102,7 @@ impl OutcomeIndex {
     ///
     /// # Errors
     /// Whatever `append` returns.
-    pub async fn check_and_record<A>(
+    pub async fn record<A>(
         &self,
         key: OutcomeKey<'_>,
         revision: u32,

@@ -189,7 +189,7 @@ fn of_two_conflicting_reports_exactly_one_wins() {
         let key = OutcomeKey { checkpoint: "c", decision_id: &id, kind: "fraud" };
         let appended = AtomicUsize::new(0);
         let report = |value: f64| {
-            block_on(index.check_and_record(key, 0, value, || {
+            block_on(index.record(key, 0, value, || {
                 appended.fetch_add(1, Ordering::Relaxed);
                 ready(log.append(&value.to_le_bytes(), Durability::Written).map(Option::unwrap))
             }))
@@ -219,13 +219,13 @@ fn an_outcome_that_could_not_be_recorded_was_never_reported() {
     let index = OutcomeIndex::new(64);
     let key = OutcomeKey { checkpoint: "c", decision_id: "d", kind: "fraud" };
     let fail = || ready(Err(LogError::Closed));
-    assert!(block_on(index.check_and_record(key, 0, 1.0, fail)).is_err());
-    let recorded = block_on(index.check_and_record(key, 0, 0.0, || ready(Ok(1)))).unwrap();
+    assert!(block_on(index.record(key, 0, 1.0, fail)).is_err());
+    let recorded = block_on(index.record(key, 0, 0.0, || ready(Ok(1)))).unwrap();
     assert_eq!(recorded, Outcome::New);
-    let failed = block_on(index.check_and_record(key, 1, 1.0, fail));
+    let failed = block_on(index.record(key, 1, 1.0, fail));
     assert!(failed.is_err(), "nor does a failed revision count");
     let never = || -> Ready<Result<u64, LogError>> { unreachable!() };
-    assert_eq!(block_on(index.check_and_record(key, 0, -0.0, never)).unwrap(), Outcome::Duplicate);
+    assert_eq!(block_on(index.record(key, 0, -0.0, never)).unwrap(), Outcome::Duplicate);
 }
 
 #[test]

@@ -220,7 +220,7 @@ impl World {
         let key = OutcomeKey { checkpoint: "c", decision_id: &outcome.decision_id, kind: &outcome.kind };
         let payload =
             LogRecord { record: Some(log_record::Record::Outcome(outcome.clone())) }.encode_to_vec();
-        let result = block_on(index.check_and_record(key, revision, value, || {
+        let result = block_on(index.record(key, revision, value, || {
             std::future::ready(log.append(&payload, Durability::Written).map(Option::unwrap))
         }));
         let known = self.outcomes.get(&(decision, kind)).copied();
@@ -419,11 +419,8 @@ impl World {
         for (&(decision, kind), &(revision, value)) in &self.outcomes {
             let (decision, kind) = (decision.to_string(), kind.to_string());
             let key = OutcomeKey { checkpoint: "c", decision_id: &decision, kind: &kind };
-            assert_eq!(
-                block_on(index.check_and_record(key, revision, value, never)).unwrap(),
-                Outcome::Duplicate
-            );
-            let conflict = block_on(index.check_and_record(key, revision, value + 1.0, never)).unwrap();
+            assert_eq!(block_on(index.record(key, revision, value, never)).unwrap(), Outcome::Duplicate);
+            let conflict = block_on(index.record(key, revision, value + 1.0, never)).unwrap();
             assert_eq!(conflict, Outcome::Conflict { recorded: value });
         }
         assert_eq!(index.outcomes(), self.outcomes.len());

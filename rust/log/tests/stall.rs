@@ -153,7 +153,7 @@ fn outcomes_of_other_keys_do_not_wait_for_one_that_is_being_recorded() {
         };
         let payload = LogRecord { record: Some(log_record::Record::Outcome(outcome)) }.encode_to_vec();
         let append = || async { log.submit(&payload, Durability::Written)?.unwrap().await };
-        block_on(index.check_and_record(key, 0, value, append)).unwrap()
+        block_on(index.record(key, 0, value, append)).unwrap()
     };
     machine.fs.stall(true);
     std::thread::scope(|scope| {
@@ -192,16 +192,16 @@ fn an_outcome_whose_caller_left_during_the_write_can_be_reported_again() {
         move || async move { log.submit(&payload(value), Durability::Written)?.unwrap().await }
     };
     machine.fs.stall(true);
-    let mut report = Box::pin(index.check_and_record(key, 0, 1.0, append(1.0)));
+    let mut report = Box::pin(index.record(key, 0, 1.0, append(1.0)));
     assert!(report.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     machine.fs.wait_until_stalled();
     drop(report);
     machine.fs.stall(false);
-    assert_eq!(block_on(index.check_and_record(key, 0, 2.0, append(2.0))).unwrap(), Outcome::New);
+    assert_eq!(block_on(index.record(key, 0, 2.0, append(2.0))).unwrap(), Outcome::New);
     log.seal().unwrap();
     assert_eq!(words(&machine), ["fraud 1", "withdrawn 1 fraud", "fraud 2"]);
     let (_, recovery) = Log::open(machine.start(), LogConfig::new(DIR)).unwrap();
     let never = || async { panic!("it is known") };
-    let again = block_on(recovery.outcomes.check_and_record(key, 0, 2.0, never)).unwrap();
+    let again = block_on(recovery.outcomes.record(key, 0, 2.0, never)).unwrap();
     assert_eq!(again, Outcome::Duplicate);
 }

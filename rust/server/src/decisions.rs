@@ -83,7 +83,7 @@ impl Decisions {
                 None => Err(LogError::Closed),
             }
         };
-        let recorded = self.index.check_and_record(key, outcome.revision, outcome.value, append);
+        let recorded = self.index.record(key, outcome.revision, outcome.value, append);
         let found = scorer_log::sim::block_on(recorded)?;
         Ok((found, known))
     }
