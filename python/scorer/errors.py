@@ -86,7 +86,7 @@ class BundleError(ScorerError):
 
 
 class RegistryError(ScorerError):
-    """What a registry refuses."""
+    """A request that the registry rejected, or could not answer."""
 
 
 class InvalidReferenceError(RegistryError):

@@ -21,13 +21,13 @@ import orjson
 
 
 class EventStream(Protocol):
-    """Where lines go."""
+    """Output that event lines are written to."""
 
     def write(self, data: bytes, /) -> object:
-        """Writes whole lines."""
+        """Write one or more whole lines."""
 
     def flush(self) -> object:
-        """Hands them over."""
+        """Hand buffered lines to the operating system."""
 
 
 class EventLog:
@@ -57,7 +57,7 @@ class EventLog:
         self._write("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Something does not work."""
+        """Log an event about something that does not work."""
         self._write("error", event, fields)
 
     def defect(self, event: str, error: BaseException, **fields: Any) -> None:

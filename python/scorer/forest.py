@@ -215,12 +215,12 @@ class Forest:
 
     @property
     def num_features(self) -> int:
-        """Values in a row."""
+        """Number of values in a row of features."""
         return self._handle.num_features
 
     @property
     def num_outputs(self) -> int:
-        """Margins per row."""
+        """Number of margins per row, one per class."""
         return self._handle.num_outputs
 
     @property

@@ -161,7 +161,7 @@ class ReportPage:
         )
 
     def text(self) -> str:
-        """Return the whole page."""
+        """Return the whole page as HTML."""
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'

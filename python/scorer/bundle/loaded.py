@@ -73,12 +73,12 @@ class Bundle:
 
     @property
     def name(self) -> str:
-        """The bundle's name."""
+        """Name of the bundle, as in its manifest."""
         return self._raw.name
 
     @property
     def kind(self) -> str:
-        """``score`` or ``action``."""
+        """Kind of the bundle: ``score`` or ``action``."""
         return self._raw.kind
 
     @property
@@ -120,7 +120,7 @@ class Bundle:
             self._raw.check_rows(chunk)
 
     def score(self, rows: Any) -> Scores:
-        """Scores ``[n, features]`` rows."""
+        """Score ``[n, features]`` float32 rows offline, as the server does."""
         import numpy as np
 
         whole = self._rows(rows)

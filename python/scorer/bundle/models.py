@@ -45,7 +45,7 @@ class SchemaFile(_Strict):
 
 
 class Action(_Strict):
-    """One action of ``actions.json``."""
+    """One action of a bundle's catalogue, ``actions.json``."""
 
     id: str
     factors: dict[str, str] = {}
@@ -89,7 +89,7 @@ class PolicySpec(_Strict):
 
 
 class Log1p(_Strict):
-    """ln(1 + x)."""
+    """Transform a value x to ln(1 + x)."""
 
     function: Literal["log1p"] = "log1p"
     feature: str
@@ -108,7 +108,7 @@ TransformStep: TypeAlias = Annotated[Log1p | Standardise, Field(discriminator="f
 
 
 class TransformNode(_Strict):
-    """Row to row."""
+    """Program node that maps a row to a transformed row."""
 
     kind: Literal["transform"] = "transform"
     input: str
@@ -117,7 +117,7 @@ class TransformNode(_Strict):
 
 
 class ForestNode(_Strict):
-    """Row to margins."""
+    """Program node that maps a row to margins."""
 
     kind: Literal["forest"] = "forest"
     file: str
@@ -153,7 +153,7 @@ class OverlayNode(_Strict):
 
 
 class ThresholdNode(_Strict):
-    """Score to decision."""
+    """Program node that maps a score to a decision."""
 
     kind: Literal["threshold"] = "threshold"
     input: str
@@ -197,7 +197,7 @@ CalibrationMap: TypeAlias = Annotated[IsotonicMap | SigmoidMap, Field(discrimina
 
 
 class CalibrationFile(_Strict):
-    """``calibration.json``."""
+    """Content of the file ``calibration.json`` of a bundle."""
 
     maps: dict[str, CalibrationMap]
 
@@ -222,7 +222,7 @@ class OverlaySpec(_Strict):
 
 
 class Distribution(_Strict):
-    """How scores were distributed."""
+    """Histogram and percentiles of a model's scores."""
 
     count: int
     mean: FiniteFloat
@@ -232,7 +232,7 @@ class Distribution(_Strict):
 
 
 class ReferenceFile(_Strict):
-    """``reference.json``."""
+    """Content of the file ``reference.json`` of a bundle."""
 
     training: Distribution
     validation: Distribution
@@ -268,7 +268,7 @@ class Lineage(BaseModel):
 
 
 class Manifest(_Strict):
-    """``manifest.json``."""
+    """Content of the file ``manifest.json`` of a bundle."""
 
     format: Literal[1] = 1
     digest: str

@@ -61,7 +61,7 @@ class LineageSection(_Section):
 
 
 class BuildSpec(_Section):
-    """The whole file."""
+    """Content of a build specification file."""
 
     bundle: BundleSection
     data: DataSection

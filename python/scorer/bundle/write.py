@@ -17,7 +17,7 @@ from scorer.errors import BundleError
 
 @dataclass(frozen=True)
 class WrittenBundle:
-    """A bundle on disk."""
+    """Path and digest of a bundle that was written to disk."""
 
     path: Path
     digest: str

@@ -42,7 +42,7 @@ def parse_target(target: str) -> str:
 
 
 def channel_options(address: str, max_message_bytes: int) -> list[tuple[str, int | str]]:
-    """Return gRPC's channel arguments."""
+    """Return the channel arguments for gRPC as name-value pairs."""
     # For a socket, gRPC would name the escaped path as the authority, which is no authority by
     # RFC 3986: strict HTTP/2 servers, ours among them, reset the stream.
     authority: list[tuple[str, int | str]] = [("grpc.default_authority", "localhost")]

@@ -101,7 +101,7 @@ class Core:
         entity: str,
         timeout: float | None,
     ) -> Flow[Score]:
-        """Score one event."""
+        """Score one event and return the decision."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
         self._own.check(checkpoint, ScoreFallback)
         request = pb.ScoreRequest(checkpoint=checkpoint, request_id=call.request_id, entity=entity)

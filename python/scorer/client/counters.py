@@ -28,7 +28,7 @@ class ClientStats:
 
 
 class Counters:
-    """Thread-safe counts."""
+    """Counters of calls and attempts, safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,12 +38,12 @@ class Counters:
         self._fallbacks: Counter[str] = Counter()
 
     def call(self) -> None:
-        """Count a call."""
+        """Count a call that was started."""
         with self._lock:
             self._calls += 1
 
     def retry(self) -> None:
-        """Count a repeated attempt."""
+        """Count an attempt after the first one."""
         with self._lock:
             self._retries += 1
 

@@ -43,7 +43,7 @@ def _served(message: pb.Served) -> Served:
 
 
 def read_score(reply: bytes, request_id: str) -> Score:
-    """Decode a `ScoreResponse`."""
+    """Decode a `ScoreResponse` into a `Score`."""
     message = pb.ScoreResponse.FromString(reply)
     return Score(
         request_id=request_id,
@@ -79,7 +79,7 @@ def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
 
 
 def read_action(reply: bytes, request_id: str) -> SelectedAction:
-    """Decode a `SelectActionResponse`."""
+    """Decode a `SelectActionResponse` into a `SelectedAction`."""
     message = pb.SelectActionResponse.FromString(reply)
     return SelectedAction(
         request_id=request_id,
@@ -97,7 +97,7 @@ def read_action(reply: bytes, request_id: str) -> SelectedAction:
 
 
 def read_outcome(reply: bytes) -> OutcomeAck:
-    """Decode a `ReportOutcomeResponse`."""
+    """Decode a `ReportOutcomeResponse` into an `OutcomeAck`."""
     message = pb.ReportOutcomeResponse.FromString(reply)
     return OutcomeAck(
         duplicate=message.duplicate, decision_known=message.decision_known, superseded=message.superseded
@@ -105,7 +105,7 @@ def read_outcome(reply: bytes) -> OutcomeAck:
 
 
 def read_checkpoints(reply: bytes) -> tuple[CheckpointInfo, ...]:
-    """Decode a `DescribeResponse`."""
+    """Decode a `DescribeResponse` into checkpoint descriptions."""
     return tuple(_checkpoint(message) for message in pb.DescribeResponse.FromString(reply).checkpoints)
 
 

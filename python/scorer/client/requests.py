@@ -36,7 +36,7 @@ class Array(Protocol):
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """Number of dimensions of the array."""
 
     def tolist(self) -> Any:
         """Python numbers, nested by dimension."""

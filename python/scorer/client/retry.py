@@ -74,7 +74,7 @@ class RetryBudget:
 
     @property
     def tokens(self) -> float:
-        """Tokens that are left."""
+        """Number of retries that the budget still allows."""
         return self._tokens
 
 

@@ -114,7 +114,7 @@ def show(
     ] = 50,
     json: Json = False,
 ) -> None:
-    """Print entries, newest first."""
+    """Print entries of the audit log, newest first."""
     from scorer.release.model import PLATFORM
 
     entries = _open(config, database).entries(

@@ -28,7 +28,7 @@ def show(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show bookings and freezes."""
+    """Show the bookings and freezes of a period."""
     begin = moment(start) or datetime.now(UTC)
     with connected(url) as platform:
         page = platform.calendar(begin, begin + timedelta(days=days), checkpoint=checkpoint)
@@ -124,7 +124,7 @@ def add_freeze(
 
 @freeze.command("list")
 def list_freezes(url: Url = None, json: Json = False) -> None:
-    """List freezes."""
+    """List all freezes with their windows."""
     with connected(url) as platform:
         found = platform.freezes()
     if json:

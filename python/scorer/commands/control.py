@@ -265,7 +265,7 @@ def control_address(given: str | None) -> str:
 
 
 def parse_lane(text: str) -> pb.Lane:
-    """Reads ``NAME=BUNDLE:SHARE``."""
+    """Parse a lane written as ``NAME=BUNDLE:SHARE``."""
     from scorer.errors import InvalidLanesError
     from scorer.v1 import control_pb2 as pb
 

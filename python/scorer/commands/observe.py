@@ -73,7 +73,7 @@ def observe(
 
 
 def parse_observer(text: str, filter_: str = "", pool: bool = False) -> pb.Lane:
-    """Reads ``NAME=BUNDLE:SAMPLE``."""
+    """Parse an observe lane written as ``NAME=BUNDLE:SAMPLE``."""
     from scorer.errors import InvalidLanesError
     from scorer.v1 import control_pb2 as pb
 

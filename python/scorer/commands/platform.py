@@ -157,7 +157,7 @@ def remove_user(name: str, config: Config = _DEFAULT) -> None:
 
 @user.command("list")
 def list_users(config: Config = _DEFAULT, json: Json = False) -> None:
-    """List users."""
+    """List the users of the platform."""
     with _access(config) as (access, actor):
         found = access.users(actor)
     if json:
@@ -246,7 +246,7 @@ def create_project(
     owner: Annotated[str | None, typer.Option("--owner", help="Its first owner.")] = None,
     config: Config = _DEFAULT,
 ) -> None:
-    """Make a project."""
+    """Create a project with its checkpoints."""
     with _access(config) as (access, actor):
         made = access.create_project(actor, name, title or name, checkpoints=checkpoint or ())
         if owner is not None:

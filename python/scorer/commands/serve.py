@@ -1,4 +1,4 @@
-"""``scorer serve``."""
+"""``scorer serve``: run a server until it is told to stop."""
 
 from __future__ import annotations
 

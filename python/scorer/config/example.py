@@ -25,7 +25,7 @@ _SERVER = """\
 
 
 def server_example() -> str:
-    """Return a complete `scorer.toml`."""
+    """Return a complete, commented `scorer.toml` as text."""
     from scorer.config.model import Settings
 
     checkpoints = {

@@ -304,7 +304,7 @@ class RegistrySettings(Section):
 
     @property
     def location(self) -> str:
-        """What `scorer.registry.open_registry` opens."""
+        """Location of the registry, as `scorer.registry.open_registry` takes it."""
         return self.url or str(self.path)
 
     @property
@@ -321,7 +321,7 @@ class RegistrySettings(Section):
 
 
 class LogSettings(Section):
-    """The decision log."""
+    """The decision log: directory, segments, syncing and queue."""
 
     dir: OptionalPath = Field(
         default=Path("decisions"),
@@ -424,7 +424,7 @@ class Caps(Section):
 
 
 class CheckpointSettings(Section):
-    """A named decision point."""
+    """A named decision point of the customer journey."""
 
     kind: Literal["score", "action"] = Field(
         description='"score" (one probability) or "action" (chooses one of many).'

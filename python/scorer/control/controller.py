@@ -93,7 +93,7 @@ class Controller:
 
     @property
     def table(self) -> LaneTable:
-        """The table in force."""
+        """The lane table that is active now."""
         return self._now.table
 
     @property

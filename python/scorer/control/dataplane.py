@@ -64,13 +64,13 @@ class DataPlane(Protocol):
         """Tells whether the registry could be read, and when it could last, for the metrics."""
 
     def status(self) -> Mapping[str, Any]:
-        """Counters and states."""
+        """Return counters and states of the data plane."""
 
     def events(self) -> Sequence[str]:
         """What happened since the last call, as JSON lines."""
 
     def addresses(self) -> Addresses:
-        """Where it listens."""
+        """Return the addresses that the data plane listens on."""
 
     def drain(self, seconds: float) -> None:
         """Stops taking requests, answers those in flight, seals the log. Idempotent."""
@@ -92,42 +92,42 @@ class NativeDataPlane:
         atexit.register(_drain_if_alive, weakref.ref(self))
 
     def load(self, path: Path, digest: str, wanted: LoadFor | None = None) -> Mapping[str, Any]:
-        """See `DataPlane.load`."""
+        """Implement `DataPlane.load` with the extension."""
         wanted_json = json.dumps(asdict(wanted or LoadFor()))
         report: Mapping[str, Any] = json.loads(self._server.load(str(path), digest, wanted_json))
         return report
 
     def swap(self, table: LaneTable, previous: Mapping[str, str] | None = None) -> None:
-        """See `DataPlane.swap`."""
+        """Implement `DataPlane.swap` with the extension."""
         self._server.swap(
             json.dumps({**table.to_dict(in_pool=self._in_pool), "previous": dict(previous or {})})
         )
 
     def unload(self, digest: str) -> None:
-        """See `DataPlane.unload`."""
+        """Implement `DataPlane.unload` with the extension."""
         self._server.unload(digest)
 
     def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
-        """See `DataPlane.note_registry`."""
+        """Implement `DataPlane.note_registry` with the extension."""
         self._server.note_registry(reachable, last_seen_ms)
 
     def status(self) -> Mapping[str, Any]:
-        """See `DataPlane.status`."""
+        """Implement `DataPlane.status` with the extension."""
         status: Mapping[str, Any] = json.loads(self._server.status())
         return status
 
     def events(self) -> Sequence[str]:
-        """See `DataPlane.events`."""
+        """Implement `DataPlane.events` with the extension."""
         events: Sequence[str] = self._server.events()
         return events
 
     def addresses(self) -> Addresses:
-        """See `DataPlane.addresses`."""
+        """Implement `DataPlane.addresses` with the extension."""
         found = json.loads(self._server.addresses())
         return Addresses(tuple(found["grpc"]), found.get("metrics"))
 
     def drain(self, seconds: float) -> None:
-        """See `DataPlane.drain`."""
+        """Implement `DataPlane.drain` with the extension."""
         self._server.drain(seconds)
 
     def owned_here(self) -> bool:

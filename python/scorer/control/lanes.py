@@ -101,7 +101,7 @@ def lanes_to_dict(checkpoints: Mapping[str, Lanes]) -> dict[str, list[dict[str, 
 
 
 def lanes_from_dict(value: Mapping[str, Any]) -> dict[str, Lanes]:
-    """The reverse of `lanes_to_dict`."""
+    """Parse lanes from what `lanes_to_dict` returned."""
     return {
         checkpoint: tuple(Lane(str(e["name"]), str(e["bundle"]), float(e["share"])) for e in lanes)
         for checkpoint, lanes in value.items()
@@ -127,7 +127,7 @@ def observers_to_dict(checkpoints: Mapping[str, Lanes]) -> dict[str, list[dict[s
 
 
 def observers_from_dict(value: Mapping[str, Any]) -> dict[str, Lanes]:
-    """The reverse of `observers_to_dict`."""
+    """Parse observe lanes from what `observers_to_dict` returned."""
     return {
         checkpoint: tuple(
             Lane(

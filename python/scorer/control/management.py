@@ -85,7 +85,7 @@ def break_glass_to_dict(value: Mapping[str, BreakGlass]) -> dict[str, Any]:
 
 
 def break_glass_from_dict(value: Mapping[str, Any]) -> dict[str, BreakGlass]:
-    """The reverse of `break_glass_to_dict`."""
+    """Parse a break-glass record from what `break_glass_to_dict` returned."""
     return {
         checkpoint: BreakGlass(int(e["at_ms"]), str(e["by"]), str(e["reason"]), int(e["lane_table"]))
         for checkpoint, e in value.items()

@@ -93,7 +93,7 @@ def _answered(method: Method[Request, Response]) -> Method[Request, Response]:
 
 
 class ControlService(control_pb2_grpc.ControlServiceServicer):
-    """Translates; decides nothing."""
+    """Translate between gRPC messages and the controller; it makes no decisions."""
 
     def __init__(
         self,
@@ -159,12 +159,12 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
 
     @_answered
     async def ListLanes(self, request: pb.ListLanesRequest, context: Any) -> pb.ListLanesResponse:  # noqa: N802
-        """The table in force."""
+        """Return the lane table that is active."""
         return pb.ListLanesResponse(lane_table=self.controller.table.version, checkpoints=self._checkpoints())
 
     @_answered
     async def SetLanes(self, request: pb.SetLanesRequest, context: Any) -> pb.SetLanesResponse:  # noqa: N802
-        """Replaces one checkpoint's lanes."""
+        """Replace the lanes of one checkpoint."""
         changed = await self.controller.set_lanes(
             request.checkpoint,
             [*map(_lane, request.lanes)],

@@ -160,7 +160,7 @@ class StateDirectory:
         return target
 
     def discard(self, digest: str) -> None:
-        """Deletes a copy."""
+        """Delete the local copy of a bundle."""
         files.remove(self.bundle(digest), staging=self._staging)
 
     def collect(self, keep: set[str]) -> None:

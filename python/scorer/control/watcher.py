@@ -85,7 +85,7 @@ class Watcher:
         return min(longest, interval * 2.0 ** min(self._failures, 20)) * (0.8 + 0.4 * self._jitter())
 
     async def poll(self) -> None:
-        """One pass."""
+        """Compare all followed aliases with the registry once."""
         await self._controller.save_if_needed()
         try:
             seen_at_us = self._now_ms() * 1000

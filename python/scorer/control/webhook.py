@@ -142,7 +142,7 @@ class Listener:
         return f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
-        """Stops listening."""
+        """Stop listening for new deliveries."""
         if self._server is not None:
             self._server.close()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Built:
-    """A bundle on disk."""
+    """Paths and digest of a candidate bundle on disk."""
 
     name: str
     path: Path

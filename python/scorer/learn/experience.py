@@ -84,7 +84,7 @@ class Experience:
         return len(self.action)
 
     def take(self, rows: slice | npt.NDArray[Any]) -> Experience:
-        """The decisions at `rows`."""
+        """Return the decisions at `rows`: a mask, indices or a slice."""
         columns = {
             column.name: getattr(self, column.name)[rows]
             for column in fields(self)

@@ -1,4 +1,4 @@
-"""Log-odds to probabilities."""
+"""Conversion between log-odds and probabilities."""
 
 from __future__ import annotations
 

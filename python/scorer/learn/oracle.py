@@ -64,7 +64,7 @@ class OracleTask:
         return self.context + self.action
 
     def action_rows(self) -> Rows32:
-        """`[actions, action columns]`."""
+        """Return the features of the actions, `[actions, action columns]`."""
         return np.array([action.features for action in self.actions], dtype=np.float32)
 
     def matrix(

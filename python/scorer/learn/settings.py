@@ -23,7 +23,7 @@ from scorer.learn.training.settings import TrainSettings
 
 
 class LearnSettings(LearnSection):
-    """The whole file."""
+    """All sections of `learn.toml`, one per step."""
 
     join: JoinSettings = JoinSettings()
     train: TrainSettings = TrainSettings()

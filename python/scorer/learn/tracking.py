@@ -23,7 +23,7 @@ _OF_STEP = {"evaluate": ARTIFACTS[:1], "publish": ARTIFACTS[1:2], "gate": ARTIFA
 
 
 class TrackingSettings(LearnSection):
-    """Where runs are recorded."""
+    """Where training runs are recorded: an MLflow server."""
 
     url: str | None = Field(
         default=None,

@@ -44,7 +44,7 @@ class LoadPlan:
     payloads: tuple[tuple[bytes, ...], ...]
 
     def config(self, rate: float | None = None) -> str:
-        """The generator's configuration."""
+        """Return the configuration of the load generator as JSON."""
         settings = self.settings
         methods = [
             {

@@ -69,7 +69,7 @@ def result_table(plan: LoadPlan, report: Report) -> str:
 
 
 def verdict_lines(plan: LoadPlan, verdict: LoadVerdict) -> str:
-    """The verdict, and why."""
+    """Return the verdict and its reasons as text."""
     subject = ", ".join(info.checkpoint for info in plan.checkpoints) or ", ".join(plan.settings.methods)
     if verdict.outcome is LoadOutcome.UNJUDGED:
         return f"no verdict: nothing is promised for {subject} (set --sla-ms)"

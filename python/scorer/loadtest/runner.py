@@ -1,4 +1,4 @@
-"""Runs the generator."""
+"""Runs the load generator and yields its progress."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ __all__ = ["CaseFile", "LoadCaller", "LoadSettings", "MethodName", "RateStep", "
 
 
 class MethodName(StrEnum):
-    """What can be called."""
+    """Names of the methods that can be called."""
 
     NOOP = "noop"
     SCORE = "score"

@@ -29,7 +29,7 @@ class Links:
         """Observed decisions that are not in the log: lost, dropped under load, or another server's."""
 
     def add(self, sequence: int, record: ObservationRecord) -> None:
-        """The next observation."""
+        """Add the next observation of the log."""
         decision = record.decision
         answers = self._answers.setdefault((decision.checkpoint, decision.decision_id), {})
         answers.setdefault(_observed(record), sequence)

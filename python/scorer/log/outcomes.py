@@ -72,7 +72,7 @@ class OutcomeJoin:
             self.conflicts.append(Conflict(record.checkpoint, record.decision_id, record.kind, first, report))
 
     def of(self, checkpoint: str, decision_id: str) -> dict[str, Reported]:
-        """What counts, by kind."""
+        """Return the outcome report that counts for a decision, by kind."""
         kinds: Mapping[str, dict[int, Reported]] = self._first.get((checkpoint, decision_id), {})
         return {kind: revisions[max(revisions)] for kind, revisions in kinds.items()}
 

@@ -37,7 +37,7 @@ class LogSummary:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all segments."""
+        """Size of all segments in bytes."""
         return sum(segment.bytes for segment in self.segments)
 
 

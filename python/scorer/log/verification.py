@@ -90,7 +90,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether all is well."""
+        """Whether nothing is damaged, missing or different from its bundle."""
         wrong = self.mismatched or self.missing or self.outcomes.conflicts or self.records["unknown"]
         return not wrong and not any(map(is_serious, self.findings))
 

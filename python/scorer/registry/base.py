@@ -100,7 +100,7 @@ class BundleSource(Protocol):
 
 
 class RegistryBackend(BundleSource, Protocol):
-    """Everything a registry does."""
+    """Operations that every kind of registry supports."""
 
     def push(self, directory: Path, *, by: str | None = None) -> str:
         """Verifies a bundle, stores it and returns its digest. Idempotent."""
@@ -109,7 +109,7 @@ class RegistryBackend(BundleSource, Protocol):
         """Every bundle, newest push first."""
 
     def show(self, reference: str) -> BundleDetails:
-        """One bundle in full."""
+        """Return everything that is stored about one bundle."""
 
     def aliases(self) -> Mapping[str, str]:
         """Every ``name@alias`` and the digest it points to."""

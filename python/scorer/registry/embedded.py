@@ -56,7 +56,7 @@ class Registry:
 
     @property
     def location(self) -> str:
-        """The directory."""
+        """Directory of the registry as a string."""
         return str(self.path)
 
     # --- bundles ---

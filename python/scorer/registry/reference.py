@@ -18,7 +18,7 @@ MIN_PREFIX = 4
 
 @dataclass(frozen=True, slots=True)
 class AliasReference:
-    """``name@alias``."""
+    """A reference by name and alias, ``name@alias``."""
 
     name: str
     alias: str
@@ -53,7 +53,7 @@ def parse_reference(text: str) -> AliasReference | DigestReference:
 
 
 def parse_alias(text: str) -> AliasReference:
-    """Reads ``name@alias``."""
+    """Parse a reference of the form ``name@alias``."""
     name, separator, alias = text.partition("@")
     if not separator:
         raise InvalidReferenceError(

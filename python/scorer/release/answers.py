@@ -46,7 +46,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class ProjectMember:
-    """Somebody in a project."""
+    """A user with a role in a project."""
 
     user: str
     project: str
@@ -73,7 +73,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Somebody at a browser."""
+    """A user who is signed in at a browser."""
 
     actor: Actor
     csrf: str
@@ -163,7 +163,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """When something fits."""
+    """A period in which a booking fits."""
 
     checkpoint: str
     slot: int
@@ -229,7 +229,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ChangeDetail:
-    """Everything about one."""
+    """A change request with its steps, gates, booking and permitted operations."""
 
     change: ChangeRequest
     steps: tuple[Step, ...]

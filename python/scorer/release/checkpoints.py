@@ -61,12 +61,12 @@ class Checkpoints:
         self._now = now
 
     def list(self, actor: Actor) -> Sequence[CheckpointView]:
-        """Every one of them."""
+        """Return every checkpoint that the caller can see."""
         statuses = self._statuses()
         return [self._view(name, statuses) for name in sorted(self._settings.checkpoints)]
 
     def view(self, actor: Actor, checkpoint: str) -> CheckpointView:
-        """One of them."""
+        """Return one checkpoint with its lanes and servers."""
         self._calendar.checkpoint(checkpoint)
         return self._view(checkpoint, self._statuses())
 
@@ -87,7 +87,7 @@ class Checkpoints:
         return ""
 
     def history(self, actor: Actor, checkpoint: str, *, limit: int = 100) -> Sequence[RecordedTable]:
-        """Recorded tables, newest first."""
+        """Return the recorded lane tables, newest first."""
         self._calendar.checkpoint(checkpoint)
         with self._store.read() as connection:
             return recorded.history(connection, checkpoint, limit=max(0, min(limit, 1000)))

@@ -58,7 +58,7 @@ class ChangeState(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing follows."""
+        """Whether no other state can follow."""
         return self in (ChangeState.DONE, ChangeState.REJECTED, ChangeState.EXPIRED, ChangeState.ROLLED_BACK)
 
 
@@ -71,7 +71,7 @@ class Severity(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What a gate says."""
+    """Result of a gate or of all gates."""
 
     PASS = "pass"  # noqa: S105 - a verdict
     FAIL = "fail"

@@ -215,7 +215,7 @@ class QuotaChange(Request):
 
 
 class NewProject(Request):
-    """A project to create."""
+    """Request to create a project."""
 
     name: Annotated[str, Field(pattern=PROJECT)] = Field(examples=["fraud"])
     title: Line = Field(min_length=1, examples=["Fraud at the checkout"])
@@ -233,7 +233,7 @@ class ProjectChange(Request):
 
 
 class NewRole(Request):
-    """Role of a member."""
+    """Request to set the role of a member."""
 
     role: Role
 

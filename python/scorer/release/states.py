@@ -15,7 +15,7 @@ _S = ChangeState
 
 
 class Who(StrEnum):
-    """Who may do it."""
+    """The actors that may make a move."""
 
     AUTHOR = "author"
     """Whoever drafted it; with an owner's role, anybody."""

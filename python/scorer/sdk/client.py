@@ -100,7 +100,7 @@ class PlatformClient:
         self._transport = Transport(found.url, found.token, timeout=timeout, client=client)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the platform."""
         self._transport.close()
 
     def __enter__(self) -> PlatformClient:
@@ -993,7 +993,7 @@ class PlatformClient:
         return self._call(CalendarPage, "GET", "/calendar", query=query)
 
     def freezes(self) -> list[Freeze]:
-        """List all freezes."""
+        """Return all freezes of the calendar."""
         return self._call(list[Freeze], "GET", "/freezes")
 
     def add_freeze(

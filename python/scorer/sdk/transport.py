@@ -41,7 +41,7 @@ class Transport:
         self._timeout = timeout
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections to the platform."""
         self._client.close()
 
     def call(self, kind: type[T], method: str, path: str, **options: Any) -> T:

@@ -34,7 +34,7 @@ API = "/api/"
 
 @dataclass
 class Web:
-    """What the pages share."""
+    """State that all pages share."""
 
     platform: PlatformServices
     settings: PlatformFile
@@ -48,11 +48,11 @@ class Web:
 
     @property
     def service(self) -> Service:
-        """The operations."""
+        """Operations of the platform's service layer."""
         return self.platform.service
 
     def render(self, template: str, **values: Any) -> str:
-        """A template's text."""
+        """Render a template and return its text."""
         return self._templates.get_template(template).render(**values)
 
 

@@ -24,7 +24,7 @@ _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Ac
 
 @dataclass
 class Asset:
-    """One file."""
+    """One static file of the pages."""
 
     path: Path
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -47,7 +47,7 @@ class Asset:
 
     @property
     def packed(self) -> bytes:
-        """By gzip."""
+        """Content of the file, compressed by gzip."""
         content = self.content
         with self._lock:
             if self._packed is None:

@@ -131,7 +131,7 @@ def ago(value: datetime | None, now: datetime | None = None) -> str:
 
 
 def iso(value: datetime | None) -> str:
-    """For addresses."""
+    """Return a time as ISO 8601 text for addresses."""
     return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if value else ""
 
 
@@ -141,7 +141,7 @@ def local(value: datetime | None) -> str:
 
 
 def minutes(value: float) -> str:
-    """A length of time."""
+    """Return a length of time as text."""
     if value >= 1440 and value % 1440 == 0:
         return f"{value / 1440:g} d"
     if value >= 120 and value % 60 == 0:
@@ -150,7 +150,7 @@ def minutes(value: float) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share."""
+    """Return a share as a percentage."""
     if value is None or math.isnan(value):
         return NOTHING
     return f"{value:.{digits}%}".replace("%", "\N{NARROW NO-BREAK SPACE}%")
@@ -177,7 +177,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes."""
+    """Return a number of bytes as text with its unit."""
     for unit in ("B", "kB", "MB"):
         if value < 1000:
             return f"{value:.3g} {unit}"

@@ -151,7 +151,7 @@ def cause(name: str) -> str:
 
 
 def metric(name: str) -> str:
-    """Title of a metric."""
+    """Return the title of a metric."""
     known = METRICS.get(name)
     return known.title if known else name.replace("_", " ").capitalize()
 

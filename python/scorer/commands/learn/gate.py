@@ -1,4 +1,4 @@
-"""``scorer learn gate``."""
+"""``scorer learn gate``: judge a candidate against the live policy."""
 
 from __future__ import annotations
 

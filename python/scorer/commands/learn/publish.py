@@ -1,4 +1,4 @@
-"""``scorer learn publish``."""
+"""``scorer learn publish``: publish the bundle of a verdict."""
 
 from __future__ import annotations
 

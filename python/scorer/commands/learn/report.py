@@ -1,4 +1,4 @@
-"""``scorer learn report``."""
+"""``scorer learn report``: write the report over generations."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _TOLERANCE = 1e-9
 
 
 def now_ms() -> int:
-    """Unix time."""
+    """Return the current Unix time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 

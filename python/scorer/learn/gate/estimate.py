@@ -65,7 +65,7 @@ class PolicyComparison:
         return dr_scores(self._target(pmf)) if len(self.settled) else np.zeros(0)
 
     def difference(self) -> Floats:
-        """`[n]` candidate minus live."""
+        """Return pseudo-outcomes `[n]` of the candidate minus those of the live policy."""
         return self.scores(self.candidate) - self.scores(self.live)
 
     def support(self) -> float:

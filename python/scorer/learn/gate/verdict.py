@@ -34,7 +34,7 @@ class ValueInterval(_Model):
 
 
 class Check(_Model):
-    """One condition."""
+    """One condition of the gate and its result."""
 
     name: str
     passed: bool
@@ -72,7 +72,7 @@ class JudgedBundle(_Model):
 
 
 class Window(_Model):
-    """The decisions that judged."""
+    """The period and the decisions that a verdict rests on."""
 
     experience: str
     """Digest of the whole experience."""
@@ -111,7 +111,7 @@ class VerdictEvidence(_Model):
 
 
 class Verdict(_Model):
-    """`verdict.json`."""
+    """Content of the file `verdict.json` of a gate run."""
 
     format: Literal[1] = 1
     bundle: str | None

@@ -62,7 +62,7 @@ class Duals:
     rows: int
 
     def caps(self) -> list[Cap]:
-        """For a policy."""
+        """Return the caps as a policy takes them."""
         return [
             Cap(attribute=name, lambda_=price, limit=limit)
             for name, price, limit in zip(self.attributes, self.prices, self.limits, strict=True)

@@ -40,12 +40,12 @@ class AttemptLimit(LearnSection):
 
     @property
     def window_ms(self) -> int:
-        """Length of the window."""
+        """Length of the window in milliseconds."""
         return round(self.hours * HOUR_MS)
 
 
 class SchemeLimits(LearnSection):
-    """One scheme's rules."""
+    """Retry rules of one card scheme."""
 
     scheme: str
     never: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class RetrySettings(LearnSection):
     )
 
     def of(self, scheme: str) -> SchemeLimits | None:
-        """A scheme's rules."""
+        """Return the retry rules of a card scheme."""
         return next((rules for rules in self.schemes if rules.scheme == scheme), None)
 
 

@@ -13,7 +13,7 @@ from scorer.learn.section import LearnSection
 
 
 class CapSettings(LearnSection):
-    """One cap."""
+    """Limit on the use of one attribute of actions."""
 
     attribute: str
     limit: float = Field(gt=0)

@@ -28,7 +28,7 @@ class ControllerState:
 
     @classmethod
     def start(cls, duals: Duals, through_ms: int) -> ControllerState:
-        """From a solution."""
+        """Return the first state, from the solution of the caps."""
         return cls(
             through_ms,
             tuple(

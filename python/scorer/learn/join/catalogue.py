@@ -48,7 +48,7 @@ class ActionMap:
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing changes."""
+        """Whether both catalogues have the same actions in the same order."""
         return len(self.to) == self.width and bool((self.to == np.arange(self.width)).all())
 
     @property

@@ -138,7 +138,7 @@ class CheckpointColumns:
             self._flush_notes()
 
     def finish(self) -> None:
-        """Flushes what waits."""
+        """Write the rows that are still buffered."""
         self._flush_decisions()
         self._flush_outcomes()
         self._flush_notes()

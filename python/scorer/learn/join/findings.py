@@ -113,12 +113,12 @@ class JoinFinding:
     examples: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For notes and JSON."""
+        """Return the finding as plain JSON."""
         return asdict(self)
 
 
 class Findings:
-    """Counts findings by name."""
+    """Count data-quality findings by name, with examples."""
 
     def __init__(self) -> None:
         self._count: dict[str, int] = {}
@@ -156,5 +156,5 @@ class Findings:
         )
 
     def faults(self) -> tuple[JoinFinding, ...]:
-        """Those that --strict refuses."""
+        """Return the findings that `--strict` rejects."""
         return tuple(one for one in self.rows() if one.effect != "told")

@@ -21,7 +21,7 @@ class Family(LearnSection):
 
 
 class JoinSettings(LearnSection):
-    """Decisions with their outcomes."""
+    """How decisions are joined with their outcomes."""
 
     outcome: str = Field(
         default="authorised", min_length=1, description="Kind of the outcome that is the reward."

@@ -64,7 +64,7 @@ class Diagnostics:
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the diagnostics as plain JSON, with their warnings."""
         return asdict(self) | {"excluded": dict(self.excluded), "warnings": self.warnings()}
 
 

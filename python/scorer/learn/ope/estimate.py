@@ -54,11 +54,11 @@ class Estimate:
 
     @property
     def width(self) -> float:
-        """Of the interval."""
+        """Width of the confidence interval."""
         return self.high - self.low
 
     def as_dict(self) -> dict[str, float | str]:
-        """For summaries."""
+        """Return the numbers of the estimate as plain JSON."""
         names = ("value", "low", "high", "rows", "effective_rows", "mean_weight", "largest_weight")
         numbers: dict[str, float | str] = {name: getattr(self, name) for name in names}
         return numbers | {"estimator": self.estimator, "interval": self.interval}

@@ -57,7 +57,7 @@ class EvaluatedPolicy:
     diagnostics: Diagnostics
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the evaluation of one policy as plain JSON."""
         return {
             "digest": self.digest,
             "estimates": {found.estimator: found.as_dict() for found in self.estimates},
@@ -90,7 +90,7 @@ class Evaluation:
     excluded: dict[str, int]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the whole evaluation as plain JSON."""
         return {
             "logged": self.logged.as_dict(),
             "candidate": self.candidate.as_dict(),

@@ -95,7 +95,7 @@ class Logged:
         )
 
     def take(self, rows: npt.NDArray[Any] | slice) -> Logged:
-        """The choices at `rows`."""
+        """Return the logged choices at `rows`: a mask, indices or a slice."""
         names = ("action", "reward", "propensity", "pmf", "eligible", "clusters", "logger", "kept")
         columns = {name: getattr(self, name) for name in names}
         taken: dict[str, Any] = {name: None if c is None else c[rows] for name, c in columns.items()}

@@ -53,7 +53,7 @@ class Design:
 
     @cached_property
     def segments(self) -> tuple[str, ...]:
-        """The segment's dictionary."""
+        """Return the names of the segments by code."""
         return self.task.context[self.column].categories
 
     @cached_property

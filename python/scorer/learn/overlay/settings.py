@@ -62,5 +62,5 @@ class OverlaySettings(LearnSection):
 
     @property
     def every_ms(self) -> int:
-        """Between fits."""
+        """Milliseconds between two fits of the overlay."""
         return round(self.every_minutes * 60_000)

@@ -38,12 +38,12 @@ class GenerationPaths:
 
     @property
     def log(self) -> Path:
-        """The decision log."""
+        """Directory of the decision log."""
         return self._base / self.schedule.log
 
     @property
     def registry(self) -> str:
-        """As `open_registry` takes it."""
+        """Location of the registry, as `open_registry` takes it."""
         named = self.schedule.registry
         return named if named.startswith("mlflow:") else str(self._base / named)
 

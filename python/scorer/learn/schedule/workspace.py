@@ -37,7 +37,7 @@ class BusyError(DataError):
 
 
 class Workspace:
-    """The directory."""
+    """The directory that holds the generations of a learning loop."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,7 +76,7 @@ class Workspace:
         return self.path / "join"
 
     def generations(self) -> list[Path]:
-        """Every generation, oldest first."""
+        """Return every generation (training run), oldest first."""
         try:
             found = [entry for entry in (self.path / "generations").iterdir() if _NAME.fullmatch(entry.name)]
         except FileNotFoundError:

@@ -72,7 +72,7 @@ class Compared:
     judged: int
 
     def as_dict(self) -> dict[str, Any]:
-        """For reports."""
+        """Return the comparison as plain JSON for reports."""
         return asdict(self)
 
     def repeatable(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class GammaChoice:
     limited_by: str
 
     def as_dict(self) -> dict[str, Any]:
-        """For lineage."""
+        """Return the choice as plain JSON for the lineage."""
         return asdict(self)
 
 

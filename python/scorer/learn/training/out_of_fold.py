@@ -39,7 +39,7 @@ class OutOfFold:
     reason: str
 
     def probability(self) -> Floats:
-        """`[n]` calibrated."""
+        """Out-of-fold probabilities after calibration, `[n]`."""
         return calibrated(self.margin, self.calibration)
 
 

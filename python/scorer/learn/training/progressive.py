@@ -87,7 +87,7 @@ class WeightChoice:
     candidates: tuple[Candidate, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """For lineage."""
+        """Return the choice as plain JSON for the lineage."""
         return asdict(self)
 
 

@@ -31,7 +31,7 @@ def read(model: Mapping[str, Any]) -> list[AliasChange]:
 
 
 def of_alias(changes: Sequence[AliasChange], alias: str) -> list[AliasChange]:
-    """The entries of ``name@alias``."""
+    """Return the history entries of ``name@alias``."""
     return [change for change in changes if change.alias == alias]
 
 
@@ -56,7 +56,7 @@ def explained(
 
 
 def append(rest: Rest, name: str, change: AliasChange) -> None:
-    """Adds an entry."""
+    """Append an entry to the history of an alias."""
     alias = change.alias.partition("@")[2]
     rest.post(
         "/registered-models/set-tag",

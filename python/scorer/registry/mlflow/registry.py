@@ -61,7 +61,7 @@ class MlflowRegistry:
 
     @property
     def location(self) -> str:
-        """The server."""
+        """Address of the MLflow server, after ``mlflow:``."""
         return f"{SCHEME}{self._rest.url}"
 
     # --- what the server needs ---

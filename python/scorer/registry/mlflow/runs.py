@@ -40,7 +40,7 @@ class Run:
             raise rest.foreign() from None
 
     def tags(self, values: Mapping[str, Any]) -> None:
-        """Marks the run."""
+        """Set tags on the run."""
         self._batch("tags", [{"key": k, "value": _text(v)} for k, v in values.items()])
 
     def params(self, values: Mapping[str, Any]) -> None:
@@ -60,12 +60,12 @@ class Run:
         )
 
     def artifact(self, file: Path, folder: str = "") -> None:
-        """Uploads a file."""
+        """Upload a file as an artifact of the run."""
         base = artifacts.proxied_path(self.artifact_uri, self._rest)
         self._rest.upload("/".join(filter(None, (base, folder, file.name))), file)
 
     def end(self, status: str = "FINISHED") -> None:
-        """Ends it."""
+        """End the run with a status."""
         self._rest.post("/runs/update", run_id=self.id, status=status, end_time=self._clock_ms())
 
     def __enter__(self) -> Self:

@@ -45,7 +45,7 @@ class ModelVersion:
 
 
 def parse(value: Any) -> ModelVersion:
-    """Reads MLflow's answer."""
+    """Parse a model version from a reply of MLflow."""
     return ModelVersion(
         str(value["name"]),
         str(value["version"]),
@@ -82,7 +82,7 @@ def model(rest: Rest, name: str) -> Mapping[str, Any] | None:
 
 
 def models(rest: Rest) -> Iterator[Mapping[str, Any]]:
-    """Every registered model."""
+    """Return the names of all registered models."""
     yield from _pages(rest, "/registered-models/search", "registered_models")
 
 

@@ -45,7 +45,7 @@ class Access(Users):
             return [_project(row) for row in connection.execute(query)]
 
     def project(self, actor: Actor, name: str) -> Project:
-        """One of them."""
+        """Return a project that the caller can see."""
         roles.require(actor, Role.VIEWER, name)
         with self._store.read() as connection:
             return _project(self._row(connection, name))
@@ -59,7 +59,7 @@ class Access(Users):
         quotas: Quotas | None = None,
         checkpoints: Sequence[str] = (),
     ) -> Project:
-        """Admins."""
+        """Create a project; for administrators only."""
         roles.require(actor, Role.ADMIN, "")
         values = {
             "name": names.check_project(name),
@@ -111,7 +111,7 @@ class Access(Users):
             return _project(self._row(connection, name))
 
     def members(self, actor: Actor, project: str) -> Sequence[ProjectMember]:
-        """Of a project."""
+        """Return the members of a project with their roles."""
         self.require(actor, Role.VIEWER, project)
         members = tables.members
         with self._store.read() as connection:

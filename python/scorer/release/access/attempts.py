@@ -37,7 +37,7 @@ class Attempts:
         return max(0.0, owed - (self._limit - 1) * self._per_failure)
 
     def failed(self, source: str) -> None:
-        """Counts a failure."""
+        """Count a failed attempt to sign in."""
         with self._lock:
             now = self._clock()
             self._full_again[source] = max(self._full_again.pop(source, now), now) + self._per_failure

@@ -50,7 +50,7 @@ def check_checkpoints(names: Sequence[str]) -> list[str]:
 
 
 def check_quotas(quotas: Quotas) -> Quotas:
-    """Whole numbers from 0."""
+    """Reject quotas that are not whole numbers from 0 on."""
     for name in ("open_changes", "slot_minutes_per_week", "bundles"):
         value = getattr(quotas, name)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000_000:

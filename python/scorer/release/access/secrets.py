@@ -16,12 +16,12 @@ PREFIX = "scr_"
 
 
 def new_token() -> str:
-    """A token's secret."""
+    """Return a new random secret for a token."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def new_cookie() -> str:
-    """A session's secret."""
+    """Return a new random secret for a browser session."""
     return secrets.token_urlsafe(32)
 
 

@@ -31,7 +31,7 @@ _ASK = "ask for a new one (an admin makes it: `scorer platform token create`)"
 
 
 class Tokens(Base):
-    """Made, shown, used, revoked."""
+    """Creates, lists, verifies and revokes API tokens."""
 
     def authenticate(self, secret: str) -> Actor:
         """Who a token's bearer is. Raises NotAuthenticatedError.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Users(Sessions):
-    """Added, made admins, removed."""
+    """Creates and removes users, and makes administrators."""
 
     def users(self, actor: Actor) -> Sequence[User]:
         """Admins: everybody, those that were removed too."""

@@ -32,7 +32,7 @@ class Walk:
         self._problems: list[str] = []
 
     def feed(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Takes in entries."""
+        """Verify the next entries of the audit log."""
         for row in rows:
             self._problems.extend(self._check(row))
 

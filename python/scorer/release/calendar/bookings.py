@@ -19,7 +19,7 @@ _WEEK = timedelta(days=7)
 
 
 def booking(row: Any) -> Booking:
-    """One of them."""
+    """Convert a database row to a booking."""
     return Booking(
         id=row.id,
         change=row.change,
@@ -35,7 +35,7 @@ def booking(row: Any) -> Booking:
 
 
 def freeze(row: Any) -> Freeze:
-    """One of them."""
+    """Convert a database row to a freeze."""
     return Freeze(
         id=row.id,
         name=row.name,
@@ -50,7 +50,7 @@ def freeze(row: Any) -> Freeze:
 
 
 def freezes(connection: Connection) -> list[Freeze]:
-    """All freezes."""
+    """Return all freezes of the calendar."""
     return [freeze(row) for row in connection.execute(select(t.freezes).order_by(t.freezes.c.id))]
 
 

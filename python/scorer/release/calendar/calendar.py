@@ -91,7 +91,7 @@ class Calendar:
         return frozen.forbids(freezes, checkpoint, at or self._now())
 
     def freezes(self, actor: Actor) -> Sequence[Freeze]:
-        """All of them."""
+        """Return all freezes of the calendar."""
         with self._store.read() as connection:
             return bookings.freezes(connection)
 
@@ -191,7 +191,7 @@ class Calendar:
         checkpoints: Sequence[str] = ("*",),
         reason: str = "",
     ) -> Freeze:
-        """Admins."""
+        """Add a freeze; for administrators only."""
         _admin(actor)
         _check_freeze(name, kind, cron, timezone, minutes, checkpoints)
         values = {
@@ -213,7 +213,7 @@ class Calendar:
         return made
 
     def remove_freeze(self, actor: Actor, freeze: int) -> None:
-        """Admins."""
+        """Remove a freeze; for administrators only."""
         _admin(actor)
         with self._store.write() as connection:
             gone = connection.execute(
@@ -328,7 +328,7 @@ class Calendar:
 
 
 def moment(at: datetime) -> str:
-    """A time for people."""
+    """Return a time as text, to the minute."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 

@@ -44,7 +44,7 @@ class CheckedChange:
 
 
 def package(about: CheckedChange) -> Checked:
-    """Takes the bundle in."""
+    """Fetch the bundle from the registry and report its size."""
     path = about.bundles.local(about.change.bundle)
     size = sum(file.stat().st_size for file in path.iterdir())
     return Checked(True, f"{about.change.bundle_name} {about.change.bundle[7:19]}, {size:,} bytes")

@@ -176,7 +176,7 @@ class Ledger:
         return rows.change(done)
 
     def outrun(self, connection: Connection, name: str, version: int) -> ConflictError:
-        """Who was first."""
+        """Return an error that names who changed the request first."""
         now = rows.load(connection, name)
         e = t.change_events.c
         last = connection.execute(
@@ -296,7 +296,7 @@ class Ledger:
         return dict(found or {})
 
     def watch(self, connection: Connection, change: ChangeRequest, servers: Mapping[str, int]) -> None:
-        """Keep what `watched` returns."""
+        """Keep when each server was started (Unix ms), which `watched` returns."""
         own = t.cursors.c.name == f"watch:{change.id}"
         values = {"position": dict(servers), "at": self.now()}
         if not connection.execute(update(t.cursors).where(own).values(**values)).rowcount:

@@ -376,7 +376,7 @@ class Changes:
             )
 
     def reject(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
-        """Approvers."""
+        """Reject a change request; for approvers only."""
         return self._end(actor, change, "reject", _said(reason), "rejected")
 
     def withdraw(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
@@ -502,7 +502,7 @@ class Changes:
     # --- looking ---
 
     def get(self, actor: Actor, change: str) -> ChangeDetail:
-        """One of them."""
+        """Return a change request with everything that is shown of it."""
         found = self._see(actor, change)
         with self._store.read() as connection:
             found = rows.load(connection, change)

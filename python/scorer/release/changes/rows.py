@@ -32,7 +32,7 @@ _FIELDS = [field.name for field in t.changes.columns if field.name in ChangeRequ
 
 
 def change(row: Any) -> ChangeRequest:
-    """One of them."""
+    """Convert a database row to a change request."""
     values = {name: getattr(row, name) for name in _FIELDS}
     values |= {
         "kind": ChangeKind(row.kind),
@@ -68,7 +68,7 @@ def authors(connection: Connection, name: str) -> frozenset[str]:
 
 
 def event(row: Any) -> ChangeEvent:
-    """One of them."""
+    """Convert a database row to an event."""
     return ChangeEvent(
         id=row.id,
         change=row.change,

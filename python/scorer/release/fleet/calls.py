@@ -66,7 +66,7 @@ class Fleet:
 
     @property
     def members(self) -> Sequence[Member]:
-        """All of them."""
+        """All servers that the platform manages."""
         return self._members
 
     @property

@@ -18,7 +18,7 @@ class StaleError(UnreachableError):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One server."""
+    """One server that the platform manages."""
 
     name: str
     control: str

@@ -97,7 +97,7 @@ class Observed:
         return list(self.names.get("label", ("",)))
 
     def servers(self) -> list[str]:
-        """Servers by code."""
+        """Return the names of servers by code."""
         return list(self.names.get("server", ("",)))
 
 
@@ -140,7 +140,7 @@ class Answers:
         return len(self.key)
 
     def take(self, rows: Any) -> Answers:
-        """Some of the rows."""
+        """Return the rows at a mask, indices or a slice."""
         own = {one.name: getattr(self, one.name)[rows] for one in fields(self) if one.name != "names"}
         return replace(self, **own)
 
@@ -191,7 +191,7 @@ class ShadowEvidence:
 
 
 def empty() -> Observed:
-    """No rows."""
+    """Return a lane without any rows."""
     own: dict[str, Any] = {}
     for one in fields(Observed):
         if one.name == "names":

@@ -58,7 +58,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """When a gate passes."""
+    """The condition under which a gate passes."""
 
     comparison: str
     limit: Limit
@@ -69,7 +69,7 @@ class Success:
     """Of that bound, one-sided."""
 
     def holds(self, value: float, limit: float) -> bool:
-        """Whether a number passes."""
+        """Return whether a number satisfies the comparison."""
         return COMPARISONS[self.comparison](value, limit)
 
     @property
@@ -87,7 +87,7 @@ class When:
     number: float
 
     def holds(self, value: float) -> bool:
-        """Whether it applies."""
+        """Return whether the gate applies at this number."""
         return COMPARISONS[self.comparison](value, self.number)
 
 

@@ -24,5 +24,5 @@ class Measured:
 
 
 def nothing(why: str, rows: int = 0) -> Measured:
-    """No value, and why."""
+    """Return a result without a value, and the reason."""
     return Measured(math.nan, rows, missing=why)

@@ -43,7 +43,7 @@ def measure(name: str, evidence: ShadowEvidence, against: str, minus: bool) -> M
 
 
 def quantity(name: str, evidence: ShadowEvidence) -> float:
-    """What `when` asks for."""
+    """Return the number that a gate's `when` compares."""
     rows = evidence.shadow
     if name == "labels_matured":
         return float((rows.at < evidence.matured_before).mean()) if len(rows) else 0.0

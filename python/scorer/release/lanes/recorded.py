@@ -86,7 +86,7 @@ def main_lane(answer: Sequence[LaneSpec]) -> LaneSpec:
 
 
 def table(row: Any) -> RecordedTable:
-    """One of them."""
+    """Convert a database row to a lane table."""
     return RecordedTable(
         checkpoint=row.checkpoint,
         revision=row.revision,

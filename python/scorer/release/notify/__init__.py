@@ -59,7 +59,7 @@ class Notifications:
     # === channels ===
 
     def channels(self, actor: Actor, project: str) -> Sequence[Channel]:
-        """Of a project."""
+        """Return the channels of a project."""
         self._access.require(actor, Role.VIEWER, project)
         table = tables.channels
         with self._store.read() as connection:
@@ -171,7 +171,7 @@ class Notifications:
             return _delivery(made)
 
     def deliveries(self, actor: Actor, project: str, *, limit: int = 100) -> Sequence[Delivery]:
-        """Newest first."""
+        """Return the deliveries of a project, newest first."""
         self._access.require(actor, Role.VIEWER, project)
         box, table = tables.outbox, tables.channels
         with self._store.read() as connection:

@@ -89,7 +89,7 @@ class Outbox:
             )
 
     def release(self, rows: Sequence[Row[Any]]) -> None:
-        """Gives claims back untried."""
+        """Give claimed messages back without an attempt."""
         box = tables.outbox
         with self._store.write() as connection:
             connection.execute(

@@ -24,7 +24,7 @@ _QUANTILES = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
 
 @dataclass(frozen=True, slots=True)
 class ReportSubject:
-    """Whose report it is."""
+    """The change, bundle and period that a report is about."""
 
     change: str
     checkpoint: str

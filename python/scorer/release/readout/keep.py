@@ -83,7 +83,7 @@ def load(folder: Path) -> ShadowEvidence:
 
 
 def document(readout: Readout) -> dict[str, Any]:
-    """A report as JSON."""
+    """Return a report as a JSON document."""
     found = {one.name: getattr(readout, one.name) for one in fields(Readout)}
     found["start"], found["end"] = micros(readout.start), micros(readout.end)
     found["verdict"] = None if readout.verdict is None else readout.verdict.value

@@ -43,7 +43,7 @@ class CodeNames:
             self._codes[column] = {word: at for at, word in enumerate(words)}
 
     def code(self, column: str, word: str | None) -> int:
-        """Of one word."""
+        """Return the code of one word."""
         own = self._codes[column]
         return own.setdefault(word or "", len(own))
 
@@ -57,7 +57,7 @@ class CodeNames:
         return np.asarray(table[indices], dtype=np.int64)
 
     def words(self) -> dict[str, list[str]]:
-        """As columns have them."""
+        """Return the words by code, as columns hold them."""
         return {column: list(codes) for column, codes in self._codes.items()}
 
 
@@ -72,13 +72,13 @@ class Where:
     end: int | None = None
 
     def parts(self) -> Iterator[tuple[str, parts.Part]]:
-        """`(server, part)`."""
+        """Yield pairs of a server and a Parquet part."""
         for server, folder in parts.folders(self.root, self.checkpoint, self.lane):
             for part in parts.parts(folder):
                 yield server, part
 
     def count(self) -> int:
-        """Rows, the window apart."""
+        """Return the number of rows, ignoring the window."""
         return sum(pq.read_metadata(part.path).num_rows for _, part in self.parts())
 
     def filters(self) -> Any:

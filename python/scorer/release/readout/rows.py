@@ -101,7 +101,7 @@ def answer_row(sequence: int, decision: DecisionRecord) -> dict[str, Any]:
 
 
 def outcome_row(sequence: int, outcome: OutcomeRecord) -> dict[str, Any]:
-    """What became known."""
+    """Return a reported outcome as a row of a part."""
     return {
         "sequence": sequence,
         "key": decision_key(outcome.decision_id),

@@ -97,7 +97,7 @@ def log_axis(title: str, values: Iterable[float | None], *, unit: str = "", **mo
 
 
 def scatter(x: Iterable[Any], y: Iterable[Any], name: str, **more: Any) -> dict[str, Any]:
-    """A line through points."""
+    """Return a Plotly line through the given points."""
     return {"type": "scatter", "mode": "lines", "x": list(x), "y": list(y), "name": name, **more}
 
 

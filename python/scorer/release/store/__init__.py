@@ -61,7 +61,7 @@ class Store:
 
     @property
     def dialect(self) -> str:
-        """`sqlite` or `postgresql`."""
+        """Name of the database engine: `sqlite` or `postgresql`."""
         return self._engine.dialect.name
 
     @contextmanager

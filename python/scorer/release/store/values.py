@@ -48,7 +48,7 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str) -> Any:
-    """What `dumps` wrote."""
+    """Parse JSON that `dumps` has written."""
     return json.loads(text)
 
 
@@ -71,11 +71,11 @@ class Instant(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
-        """To the database."""
+        """Convert an aware time to microseconds for the database."""
         return None if value is None else micros(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        """From the database."""
+        """Convert microseconds from the database to an aware time."""
         return None if value is None else instant(value)
 
 
@@ -86,11 +86,11 @@ class Json(TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        """To the database."""
+        """Convert a value to JSON text for the database."""
         return None if value is None else dumps(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        """From the database."""
+        """Convert JSON text from the database to a value."""
         return None if value is None else loads(value)
 
 
@@ -101,7 +101,7 @@ class Words(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """To the database."""
+        """Convert text or an enumeration member to text that the database can keep."""
         if isinstance(value, Enum):
             value = str(value.value)
         if value is not None and _UNKEEPABLE.search(value):

@@ -36,7 +36,7 @@ _ALWAYS = {
 
 
 def create(platform: PlatformServices, *, sessions: Sessions | None) -> FastAPI:
-    """The application."""
+    """Return the REST API as an application."""
     from scorer import bridge
 
     app = FastAPI(

@@ -1,4 +1,4 @@
-"""The audit log."""
+"""REST operations on the audit log."""
 
 from __future__ import annotations
 

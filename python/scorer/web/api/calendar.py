@@ -30,7 +30,7 @@ def get_calendar(
 
 @router.get("/freezes")
 def list_freezes(by: By) -> list[Freeze]:
-    """All of them."""
+    """List all freezes of the calendar."""
     return list(by.service.calendar.freezes(by.actor))
 
 
@@ -42,6 +42,6 @@ def add_freeze(by: By, body: NewFreeze) -> Freeze:
 
 @router.delete("/freezes/{id}", status_code=204)
 def remove_freeze(by: By, freeze: Identity) -> Response:
-    """Admins: no more."""
+    """Remove a freeze; for administrators only."""
     by.service.calendar.remove_freeze(by.actor, freeze)
     return Response(status_code=204)

@@ -38,7 +38,7 @@ def list_checkpoints(by: By) -> list[CheckpointView]:
 
 @router.get("/checkpoints/{checkpoint}")
 def get_checkpoint(by: By, checkpoint: CheckpointPath) -> CheckpointView:
-    """One checkpoint."""
+    """Return one checkpoint with its lanes and servers."""
     return by.service.checkpoints.view(by.actor, checkpoint)
 
 
@@ -92,7 +92,7 @@ def frozen(
 def recent_decisions(
     by: By, checkpoint: CheckpointPath, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> list[Mapping[str, Any]]:
-    """Its newest decisions."""
+    """List the newest decisions of a checkpoint."""
     return list(by.service.decisions.recent(by.actor, checkpoint, limit=limit))
 
 

@@ -21,7 +21,7 @@ ul { margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; } .quiet { 
 
 
 def page(schema: dict[str, Any]) -> str:
-    """The page."""
+    """Return the page that documents the REST API."""
     return "".join(_lines(schema))
 
 

@@ -27,7 +27,7 @@ After = Annotated[int, Query(ge=0, le=2**53, description="Id of the last event t
 
 
 class EventsOut(BaseModel):
-    """What has happened since."""
+    """Events of a change request after a given event."""
 
     items: list[ChangeEvent]
     """Oldest first."""

@@ -21,13 +21,13 @@ def list_channels(by: By, project: ProjectPath) -> list[Channel]:
 
 @router.post("/projects/{project}/channels", status_code=201, responses=refusals(409))
 def add_channel(by: By, project: ProjectPath, body: NewChannel) -> Channel:
-    """Owners: one more."""
+    """Add a notification channel; for owners only."""
     return by.service.notifications.add_channel(by.actor, project, **dict(body))
 
 
 @router.delete("/channels/{id}", status_code=204)
 def remove_channel(by: By, channel: Identity) -> Response:
-    """Owners: no more."""
+    """Remove a notification channel; for owners only."""
     by.service.notifications.remove_channel(by.actor, channel)
     return Response(status_code=204)
 

@@ -55,7 +55,7 @@ def answer(
     detail: str,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """One problem."""
+    """Return an error as a problem document (RFC 9457)."""
     identity = getattr(request.state, "request_id", None) or secrets.token_hex(6)
     problem = ProblemDetails(
         type=type_, title=title, status=status, detail=detail, instance=request.url.path[:500], id=identity

@@ -43,7 +43,7 @@ def list_projects(by: By) -> list[Project]:
 
 @router.post("/projects", status_code=201, tags=["projects"], responses=refusals(409))
 def create_project(by: By, body: NewProject) -> Project:
-    """Admins: a new project."""
+    """Create a project; for administrators only."""
     quotas = body.quotas.over(Quotas()) if body.quotas else None
     return by.service.access.create_project(
         by.actor, body.name, body.title, quotas=quotas, checkpoints=body.checkpoints
@@ -52,13 +52,13 @@ def create_project(by: By, body: NewProject) -> Project:
 
 @router.get("/projects/{project}", tags=["projects"])
 def get_project(by: By, project: ProjectPath) -> Project:
-    """One project."""
+    """Return one project by its name."""
     return by.service.access.project(by.actor, project)
 
 
 @router.patch("/projects/{project}", tags=["projects"], responses=refusals(409))
 def update_project(by: By, project: ProjectPath, body: ProjectChange) -> Project:
-    """Admins: title, quotas, checkpoints."""
+    """Change title, quotas or checkpoints of a project; for administrators only."""
     access = by.service.access
     quotas = body.quotas.over(access.project(by.actor, project).quotas) if body.quotas else None
     return access.update_project(
@@ -83,7 +83,7 @@ def set_member(by: By, project: ProjectPath, user: UserPath, body: NewRole) -> P
     "/projects/{project}/members/{user}", status_code=204, tags=["projects"], responses=refusals(409)
 )
 def remove_member(by: By, project: ProjectPath, user: UserPath) -> Response:
-    """Owners: takes somebody out."""
+    """Remove a member from a project; for owners only."""
     by.service.access.set_member(by.actor, project, user, None)
     return Response(status_code=204)
 

@@ -43,7 +43,7 @@ class RestCaller:
 
     @property
     def service(self) -> Service:
-        """The operations."""
+        """Operations of the platform for this caller."""
         return self.platform.service
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 
 def routers() -> list[APIRouter]:
-    """All of them."""
+    """Return the routers of all pages."""
     from scorer.web.pages import (
         audit,
         calendar,

@@ -68,7 +68,7 @@ class Row:
 
 @router.get("/calendar")
 def calendar(here: Here) -> Response:
-    """The page."""
+    """Show the calendar of bookings and freezes."""
     return _show(here)
 
 
@@ -168,7 +168,7 @@ def _movable(here: Visit, bookings: Sequence[Booking]) -> list[Booking]:
 
 @router.post("/calendar/move")
 def move(here: Here, form: Posted) -> Response:
-    """Move a booking."""
+    """Move a booking to another slot or time."""
     try:
         change = form.text("change", what="the change request")
         here.service.changes.rebook(here.actor, change, **dict(form.read(Rebook)))
@@ -180,7 +180,7 @@ def move(here: Here, form: Posted) -> Response:
 
 @router.post("/calendar/freezes")
 def add_freeze(here: Here, form: Posted) -> Response:
-    """Add a freeze."""
+    """Add a freeze from the calendar's form."""
     try:
         here.service.calendar.add_freeze(here.actor, **dict(form.read(NewFreeze)))
     except PlatformError as error:
@@ -190,7 +190,7 @@ def add_freeze(here: Here, form: Posted) -> Response:
 
 @router.post("/calendar/freezes/{freeze}/remove")
 def remove_freeze(here: Here, freeze: int, form: Posted) -> Response:
-    """Allows them again."""
+    """Remove a freeze, so that changes are allowed again."""
     try:
         here.service.calendar.remove_freeze(here.actor, freeze)
     except PlatformError as error:

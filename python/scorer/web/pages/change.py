@@ -17,7 +17,7 @@ router = APIRouter()
 
 @router.get("/changes/{change}")
 def page(here: Here, change: str) -> Response:
-    """The page."""
+    """Show the page of one change request."""
     return show(here, change)
 
 

@@ -74,7 +74,7 @@ def edit(here: Here, change: str) -> Response:
 
 @router.post("/changes/{change}/edit")
 def keep(here: Here, change: str, form: Posted) -> Response:
-    """Changes a draft."""
+    """Save the edited draft of a change request."""
     try:
         draft = _draft(form, Edit)
         if draft.version is None:

@@ -15,13 +15,13 @@ router = APIRouter()
 
 @router.get("/checkpoints")
 def checkpoints(here: Here) -> Response:
-    """All of them."""
+    """Show the list of all checkpoints."""
     return here.page("checkpoints.html", views=here.service.checkpoints.list(here.actor))
 
 
 @router.get("/checkpoints/{name}")
 def checkpoint(here: Here, name: str) -> Response:
-    """One of them."""
+    """Show the page of one checkpoint."""
     return _show(here, name)
 
 

@@ -45,7 +45,7 @@ class Tile:
 
 @router.get("/")
 def home(here: Here) -> Response:
-    """The page."""
+    """Show the overview of the platform."""
     tiles = [_tile(here, view) for view in here.service.checkpoints.list(here.actor)]
     changes = here.service.changes.list(here.actor, limit=200)
     under_way = [one for one in changes if not one.state.is_final]

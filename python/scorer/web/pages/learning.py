@@ -43,14 +43,14 @@ class GenerationRow:
 
     @property
     def evidence(self) -> Mapping[str, Any]:
-        """Of the verdict."""
+        """Evidence of the generation's verdict, None without one."""
         found = self.verdict.get("evidence", {})
         return found if isinstance(found, Mapping) else {}
 
 
 @router.get("/learning")
 def learning(here: Here) -> Response:
-    """Every generation, newest first."""
+    """Show every generation (training run), newest first."""
     folder = here.settings.platform.learning
     found = [_read(path) for path in reversed(_folders(here))]
     return here.page("learning.html", workspace=folder, generations=found, steps=STEPS)

@@ -19,7 +19,7 @@ router = APIRouter()
 
 @router.get("/models")
 def models(here: Here) -> Response:
-    """All of them."""
+    """Show the list of stored bundles."""
     return _list(here)
 
 
@@ -51,7 +51,7 @@ def upload(here: Here, form: Posted) -> Response:
 
 @router.get("/models/{digest}")
 def model(here: Here, digest: str) -> Response:
-    """One of them."""
+    """Show the page of one bundle."""
     full = digest if digest.startswith("sha256:") else f"sha256:{digest}"
     detail = here.service.bundles.detail(here.actor, full)
     changes = here.service.changes.several(here.actor, detail.info.changes[:20])

@@ -39,7 +39,7 @@ def _show(here: Visit, *, error: PlatformError | None = None, tested: Delivery |
 
 @router.post("/notifications")
 def add(here: Here, form: Posted) -> Response:
-    """One channel more."""
+    """Add a notification channel to a project."""
     try:
         project = form.text("project", what="the project")
         here.service.notifications.add_channel(here.actor, project, **dict(form.read(NewChannel)))
@@ -50,7 +50,7 @@ def add(here: Here, form: Posted) -> Response:
 
 @router.post("/notifications/{channel}/test")
 def test(here: Here, channel: int, form: Posted) -> Response:
-    """One message now."""
+    """Send a test message to a channel."""
     try:
         return _show(here, tested=here.service.notifications.test_channel(here.actor, channel))
     except PlatformError as error:
@@ -59,7 +59,7 @@ def test(here: Here, channel: int, form: Posted) -> Response:
 
 @router.post("/notifications/{channel}/remove")
 def remove(here: Here, channel: int, form: Posted) -> Response:
-    """One fewer."""
+    """Remove a notification channel from a project."""
     try:
         here.service.notifications.remove_channel(here.actor, channel)
     except PlatformError as error:

@@ -1,4 +1,4 @@
-"""Projects: members, quotas."""
+"""Pages of projects: members, quotas, permissions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _list(here: Visit, *, error: PlatformError | None = None, form: Form | None 
 
 @router.post("/projects")
 def create(here: Here, form: Posted) -> Response:
-    """One more."""
+    """Create a project from the form."""
     try:
         new = form.read(NewProject, title=form.text("title") or form.text("name"))
         here.service.access.create_project(
@@ -51,7 +51,7 @@ def create(here: Here, form: Posted) -> Response:
 
 @router.get("/projects/{name}")
 def project(here: Here, name: str) -> Response:
-    """One of them."""
+    """Show the page of one project."""
     return _show(here, name)
 
 
@@ -79,7 +79,7 @@ def _show(
 
 @router.post("/projects/{name}")
 def update(here: Here, name: str, form: Posted) -> Response:
-    """Its title and quotas."""
+    """Change the title and quotas of a project."""
     try:
         change = form.read(ProjectChange)
         here.service.access.update_project(
@@ -108,7 +108,7 @@ def members(here: Here, name: str, form: Posted) -> Response:
 
 @router.post("/projects/{name}/permissions")
 def grant(here: Here, name: str, form: Posted) -> Response:
-    """Grant a standing permission."""
+    """Grant a standing permission to a member."""
     try:
         here.service.permissions.grant(here.actor, name, **dict(form.read(NewPermission)))
     except PlatformError as error:
@@ -118,7 +118,7 @@ def grant(here: Here, name: str, form: Posted) -> Response:
 
 @router.post("/projects/{name}/permissions/{permission}/revoke")
 def revoke(here: Here, name: str, permission: str, form: Posted) -> Response:
-    """Revoke a standing permission."""
+    """Revoke a standing permission of a member."""
     try:
         here.service.permissions.revoke(here.actor, permission, **dict(form.read(WithReason)))
     except PlatformError as error:

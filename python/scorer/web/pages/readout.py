@@ -68,7 +68,7 @@ def _versions(here: Visit, change: ChangeRequest) -> Sequence[ChangeRequest]:
 
 @router.get("/changes/{change}/readout/figures/{name}.{form}")
 def download(here: Here, change: str, name: str, form: str) -> Response:
-    """A figure's numbers."""
+    """Return the numbers of a figure as CSV or JSON."""
     narrowed = any(here.ask(one) for one in ("start", "end", "server"))
     if narrowed:
         named = {one.name: one for one in _readout(here, change).figures}
@@ -102,7 +102,7 @@ def _file(figure: Figure, stem: str, form: str) -> Response:
 
 @router.get("/changes/{change}/readout/readout.json")
 def whole(here: Here, change: str) -> Response:
-    """All of it."""
+    """Return the whole report as JSON."""
     one = _readout(here, change)
     content = {
         "change": one.change,
@@ -123,7 +123,7 @@ def whole(here: Here, change: str) -> Response:
 
 
 def attachment(content: str, name: str, media: str) -> Response:
-    """A download."""
+    """Return content as a file to download."""
     safe = "".join(letter if letter.isalnum() or letter in ".-_" else "-" for letter in name)
     return Response(
         content, media_type=media, headers={"Content-Disposition": f'attachment; filename="{safe}"'}

@@ -48,7 +48,7 @@ def _tie(web: Web) -> str:
 
 @router.get("/login")
 def login(request: Request, why: str = "", next: str = "/") -> Response:  # noqa: A002 - as addresses have it
-    """The form."""
+    """Show the form to sign in."""
     return _form(request, why=why, following=inside(next))
 
 
@@ -92,7 +92,7 @@ def sign_in(
 
 @router.post("/logout")
 def sign_out(request: Request, form: Posted) -> Response:
-    """Ends the session."""
+    """End the session and forget its cookie."""
     web: Web = request.app.state.web
     web.service.access.close_session(request.cookies.get(web.identity.cookie, ""))
     response = RedirectResponse(f"/login{query(why='out')}", 303)

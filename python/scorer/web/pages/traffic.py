@@ -21,7 +21,7 @@ def length(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of the newest decisions."""
+    """Figures of a checkpoint's newest decisions."""
 
     rows: int
     per_second: float | None

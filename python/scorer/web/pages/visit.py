@@ -44,17 +44,17 @@ class Visit:
 
     @property
     def service(self) -> Service:
-        """The operations."""
+        """Operations of the platform's service layer."""
         return self.web.service
 
     @property
     def settings(self) -> PlatformFile:
-        """The platform's."""
+        """Settings of the platform, from `platform.toml`."""
         return self.web.settings
 
     @property
     def now(self) -> datetime:
-        """Aware, UTC."""
+        """Return the current time, aware, in UTC."""
         return datetime.now(UTC)
 
     def ask(self, name: str, default: str = "") -> str:
@@ -193,7 +193,7 @@ class Form:
         return text.replace("\r\n", "\n")
 
     def number(self, name: str, *, what: str, default: float | None = None) -> float:
-        """A finite number."""
+        """Return a field as a finite number."""
         text = self.text(name, what="" if default is not None else what)
         try:
             value = float(text) if text else default
@@ -226,7 +226,7 @@ class Form:
         return self._data.get(name) is not None
 
     def file(self, name: str, *, what: str) -> UploadFile:
-        """An uploaded file."""
+        """Return a field's uploaded file."""
         value = self._data.get(name)
         if not isinstance(value, UploadFile) or not value.filename:
             raise InvalidError(f"{what} is missing; choose a file")
