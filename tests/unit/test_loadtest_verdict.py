@@ -51,7 +51,7 @@ def report(windows, *, errors=None, fallbacks=None, lag_p99_us=50, interrupted=F
     )
 
 
-def test_a_promise_kept_everywhere():
+def test_an_sla_that_is_met_everywhere():
     verdict = judge(report([(1000, 10)] * 60), 10.0)
     assert (verdict.outcome, verdict.reasons, verdict.outcome.exit_code) == (LoadOutcome.PASS, (), 0)
     assert (verdict.met_share, verdict.windows_met, verdict.windows) == (0.99, 60, 60)
@@ -79,10 +79,10 @@ def test_the_whole_counts_even_if_most_windows_are_well():
 def test_an_error_is_a_miss_however_fast_it_came():
     verdict = judge(report([(100, 5)] * 10, errors={"RESOURCE_EXHAUSTED": 40, "overflow": 10}), 10.0)
     assert verdict.outcome is LoadOutcome.FAIL
-    assert "(50 not answered)" in verdict.reasons[0]
+    assert "(50 not answered: RESOURCE_EXHAUSTED 40, overflow 10)" in verdict.reasons[0]
 
 
-def test_a_fallback_in_time_meets_the_promise_but_shows():
+def test_a_fallback_in_time_meets_the_sla_but_shows():
     verdict = judge(report([(1000, 0)] * 2, fallbacks={"deadline": 500}), 10.0)
     assert (verdict.outcome, verdict.fallback_share) == (LoadOutcome.PASS, 0.25)
 
@@ -106,7 +106,7 @@ def test_a_generator_that_lags_says_nothing(lag_us, sla_ms, limit, invalid):
         assert "the generator sent its p99 request" in verdict.reasons[0]
 
 
-def test_no_verdict_without_requests_after_an_interruption_or_without_a_promise():
+def test_no_verdict_without_requests_after_an_interruption_or_without_an_sla():
     assert judge(report([]), 10.0).outcome is LoadOutcome.INVALID
     assert judge(report([(1000, 0)], interrupted=True), 10.0).outcome is LoadOutcome.INVALID
     free = judge(report([(1000, 0)]), None)

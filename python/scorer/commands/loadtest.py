@@ -1,10 +1,15 @@
-"""`scorer loadtest`: measure a server at a fixed rate against its promise."""
+"""`scorer loadtest`: measure a server at a fixed rate against its SLA."""
 
 from __future__ import annotations
 
 import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,7 +42,7 @@ def loadtest(
         ),
     ] = None,
     warmup: Annotated[
-        float | None, typer.Option(help="Seconds sent before it, not measured. Default: 1.")
+        float | None, typer.Option(help="Seconds of warm-up, not measured. Default: 1.")
     ] = None,
     connections: Annotated[int | None, typer.Option(help="HTTP/2 connections. Default: 4.")] = None,
     threads: Annotated[int | None, typer.Option(help="Sending threads. Default: 1.")] = None,
@@ -45,20 +50,22 @@ def loadtest(
     features: Annotated[str | None, typer.Option(help="named or dense. Default: named.")] = None,
     rows: Annotated[
         Path | None,
-        typer.Option(help="Features from a .parquet, .npy or .jsonl file. Default: made up from the schema."),
+        typer.Option(
+            help="Features from a .parquet, .npy or .jsonl file. Default: generated from the schema."
+        ),
     ] = None,
     batch_rows: Annotated[int | None, typer.Option(help="Rows of a batch request. Default: 100.")] = None,
     sla_ms: Annotated[
-        float | None, typer.Option(help="Promise to judge by. Default: the checkpoint's.")
+        float | None, typer.Option(help="SLA in milliseconds that judges the run. Default: the checkpoint's.")
     ] = None,
     timeout_ms: Annotated[
-        float | None, typer.Option(help="When a request is given up. Default: 1000.")
+        float | None, typer.Option(help="Time limit of a request in milliseconds. Default: 1000.")
     ] = None,
     deadline_ms: Annotated[
-        float | None, typer.Option(help="Deadline that the server is told. Default: --timeout-ms.")
+        float | None, typer.Option(help="Deadline that requests carry. Default: --timeout-ms.")
     ] = None,
     cancel: Annotated[
-        float | None, typer.Option(help="Share of the requests that are called off on purpose.")
+        float | None, typer.Option(help="Share of the requests that are cancelled on purpose.")
     ] = None,
     max_outstanding: Annotated[
         int | None, typer.Option(help="Requests without a reply at a time; more are errors. Default: 10000.")
@@ -66,24 +73,25 @@ def loadtest(
     max_lag_ms: Annotated[
         float | None,
         typer.Option(
-            help="Generator's own p99 lag that voids a run. Default: a tenth of the promise, at least 1."
+            help="p99 send lag of the generator that voids the verdict. Default: SLA / 10, at least 1."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random. Default: 1.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of arrivals and generated rows. Default: 1.")] = None,
     case: Annotated[
         Path | None, typer.Option(help="Take the settings from a case's folder; options given here win.")
     ] = None,
     find_rate: Annotated[
         bool,
-        typer.Option("--find-rate", help="Search for the highest rate that keeps the promise, from --rate."),
+        typer.Option("--find-rate", help="Search for the highest rate that meets the SLA, from --rate."),
     ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write report and verdict here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture here (.png, .svg).")] = None,
 ) -> None:
-    """Send at a fixed rate, measure from the intended send time, judge by the promised p99.
+    """Send at a fixed rate, measure from the intended send time, judge by the p99 of the SLA.
 
-    Exit code 0: the promise held (or there is none). 1: it did not. 2: the run says nothing,
-    because the generator could not keep its schedule or the test could not be run.
+    Exit code 0: the SLA was met, or there is none. 1: it was violated. 2: no verdict, because the generator
+    could not keep its schedule or the test could not be run. SIGINT and SIGTERM end the run early; it prints
+    its summary and exits with 130 or 143.
     """
     from scorer.loadtest.settings import case_file, make_settings
 
@@ -130,11 +138,14 @@ def _run_once(settings: LoadSettings, json_file: Path | None, plot: Path | None)
 
     plan = make_plan(settings)
     _announce(plan)
-    report = run_plan(plan, lambda reached: typer.echo(progress_line(reached, settings.rate), err=True))
+    with _ended_by_signal() as (stop, exit_codes):
+        report = run_plan(
+            plan, lambda reached: typer.echo(progress_line(reached, settings.rate), err=True), stop=stop
+        )
     verdict = judge(report, plan.sla_ms, settings.max_lag_ms)
     typer.echo(result_table(plan, report))
     typer.echo("")
-    typer.echo(verdict_lines(plan, verdict))
+    typer.echo(verdict_lines(plan, report, verdict))
     if json_file is not None:
         _write(json_file, json.dumps({"verdict": asdict(verdict), "report": report.model_dump()}, indent=2))
     if plot is not None:
@@ -144,7 +155,41 @@ def _run_once(settings: LoadSettings, json_file: Path | None, plot: Path | None)
             save_plot(plot, plan, report, verdict)
         except (OSError, ValueError) as error:
             raise _unwritable(plot, error) from None
-    raise typer.Exit(verdict.outcome.exit_code)
+    raise typer.Exit(exit_codes[0] if exit_codes else verdict.outcome.exit_code)
+
+
+@contextmanager
+def _ended_by_signal() -> Iterator[tuple[threading.Event, list[int]]]:
+    """Let the first SIGINT or SIGTERM end the run with its summary; the second one ends the process.
+
+    Yields:
+        An event that the signal sets, and a list that receives the exit code, 128 plus the signal's number.
+    """
+    stop, exit_codes = threading.Event(), list[int]()
+    if threading.current_thread() is not threading.main_thread():
+        # Only the main thread may set handlers.
+        yield stop, exit_codes
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        restore()
+        exit_codes.append(128 + number)
+        stop.set()
+
+    for number, handler in before.items():
+        # A run in a shell's background ignores SIGINT, and goes on to.
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, end)
+    try:
+        yield stop, exit_codes
+    finally:
+        restore()
 
 
 def _find_rate(settings: LoadSettings) -> None:
@@ -156,7 +201,7 @@ def _find_rate(settings: LoadSettings) -> None:
 
     plan = make_plan(settings)
     if plan.sla_ms is None:
-        raise LoadTestError("--find-rate needs a promise to search by; set --sla-ms")
+        raise LoadTestError("--find-rate needs an SLA to search by; set --sla-ms")
     _announce(plan)
 
     def holds(rate: float) -> bool:
@@ -171,7 +216,7 @@ def _find_rate(settings: LoadSettings) -> None:
 
     found = find_rate(holds, settings.rate)
     if found is None:
-        typer.echo(f"FAIL: no rate down to {settings.rate / 64:,.1f}/s keeps p99 within {plan.sla_ms:g} ms")
+        typer.echo(f"FAIL: no rate down to {settings.rate / 64:,.1f}/s meets the SLA of {plan.sla_ms:g} ms")
         raise typer.Exit(1)
     typer.echo(f"highest rate with p99 within {plan.sla_ms:g} ms: {found:,.0f}/s")
 

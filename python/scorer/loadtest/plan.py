@@ -34,7 +34,7 @@ class LoadPlan:
     Attributes:
         settings: What was asked.
         checkpoints: The checkpoints that are called.
-        sla_ms: What the run is judged by; None where nothing was promised.
+        sla_ms: The SLA in milliseconds that judges the run; None where there is none.
         payloads: Encoded requests of each method.
     """
 
@@ -44,7 +44,11 @@ class LoadPlan:
     payloads: tuple[tuple[bytes, ...], ...]
 
     def config(self, rate: float | None = None) -> str:
-        """Return the configuration of the load generator as JSON."""
+        """Return the generator's configuration as JSON.
+
+        Args:
+            rate: Requests per second in place of the settings'.
+        """
         settings = self.settings
         methods = [
             {
@@ -80,7 +84,15 @@ class LoadPlan:
 
 
 def make_plan(settings: LoadSettings) -> LoadPlan:
-    """Asks the server what it serves and encodes the requests."""
+    """Fetch the checkpoints' schemas from the server and encode the requests.
+
+    Args:
+        settings: Target, methods, rows.
+
+    Raises:
+        LoadTestError: The server cannot be reached, no checkpoint or several fit a method, or the rows do
+            not fit.
+    """
     needs_checkpoint = any(name in _KINDS for name in settings.methods)
     described: tuple[CheckpointInfo, ...] = ()
     try:
@@ -94,9 +106,9 @@ def make_plan(settings: LoadSettings) -> LoadPlan:
     used = {name: _choose(name, described) for name in settings.methods if name in _KINDS}
     payloads = tuple(tuple(_payloads(name, used.get(name), settings)) for name in settings.methods)
     checkpoints = tuple({info.checkpoint: info for info in used.values()}.values())
-    promises = [info.sla_p99_ms for info in checkpoints or described if info.sla_p99_ms > 0]
-    # Of several promises, the strictest: a run has one histogram to judge.
-    sla_ms = settings.sla_ms if settings.sla_ms is not None else min(promises, default=None)
+    slas = [info.sla_p99_ms for info in checkpoints or described if info.sla_p99_ms > 0]
+    # Of several SLAs the strictest: a run has one histogram to judge.
+    sla_ms = settings.sla_ms if settings.sla_ms is not None else min(slas, default=None)
     return LoadPlan(settings, checkpoints, sla_ms, payloads)
 
 

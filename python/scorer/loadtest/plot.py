@@ -40,9 +40,7 @@ def save_plot(path: Path, plan: LoadPlan, report: Report, verdict: LoadVerdict) 
         axis.set_yscale("log")
         axis.grid(visible=True, which="major", alpha=0.3)
         if verdict.sla_ms is not None:
-            axis.axhline(
-                verdict.sla_ms, color="tab:red", linestyle="--", label=f"promise {verdict.sla_ms:g} ms"
-            )
+            axis.axhline(verdict.sla_ms, color="tab:red", linestyle="--", label=f"SLA {verdict.sla_ms:g} ms")
         if axis.get_legend_handles_labels()[0]:
             axis.legend()
     methods = ", ".join(plan.settings.methods)

@@ -1,4 +1,4 @@
-"""A run as text for people."""
+"""A run as text for the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
 
 
 def _ms(us: float) -> str:
-    """Milliseconds with three significant digits."""
+    """Format microseconds as milliseconds with three significant digits."""
     value = us / 1000
     if value >= 100:
         return f"{value:.0f}"
@@ -20,7 +20,12 @@ def _ms(us: float) -> str:
 
 
 def progress_line(progress: LoadProgress, rate: float) -> str:
-    """One second of a run."""
+    """Return the line that is printed once per second.
+
+    Args:
+        progress: Figures so far.
+        rate: Requests per second of the plan.
+    """
     latency = progress.latency_us
     phase = "warm-up" if progress.warming_up else f"{progress.finished:>7,} done of {rate:,.0f}/s"
     return (
@@ -37,7 +42,12 @@ def _row(name: str, count: int, summary: LatencySummary) -> str:
 
 
 def result_table(plan: LoadPlan, report: Report) -> str:
-    """All figures of a run."""
+    """Return the table of latencies, the throughput, and the errors and fallbacks by kind.
+
+    Args:
+        plan: What was run.
+        report: Of the run.
+    """
     settings = plan.settings
     header = f"{'milliseconds':<24}{'requests':>10}" + "".join(f"{name:>9}" for name in _COLUMNS)
     lines = [header, _row("answered", report.answered, report.latency_us)]
@@ -62,21 +72,28 @@ def result_table(plan: LoadPlan, report: Report) -> str:
         f"after {settings.warmup_seconds:g} s of warm-up)",
     ]
     if report.cancelled:
-        lines.append(f"called off: {report.cancelled:,}")
+        lines.append(f"cancelled on purpose: {report.cancelled:,}")
     lines += [f"not answered: {name} {count:,}" for name, count in report.errors.items()]
     lines += [f"fallback: {reason} {count:,}" for reason, count in report.fallbacks.items()]
     return "\n".join(lines)
 
 
-def verdict_lines(plan: LoadPlan, verdict: LoadVerdict) -> str:
-    """Return the verdict and its reasons as text."""
+def verdict_lines(plan: LoadPlan, report: Report, verdict: LoadVerdict) -> str:
+    """Return the verdict and its reasons in one or two lines.
+
+    Args:
+        plan: What was run.
+        report: Of the run.
+        verdict: On the report.
+    """
     subject = ", ".join(info.checkpoint for info in plan.checkpoints) or ", ".join(plan.settings.methods)
     if verdict.outcome is LoadOutcome.UNJUDGED:
-        return f"no verdict: nothing is promised for {subject} (set --sla-ms)"
+        return f"no verdict: {subject} has no SLA (set --sla-ms)"
     if verdict.outcome is LoadOutcome.INVALID:
         return f"no verdict: {'; '.join(verdict.reasons)}"
     if verdict.sla_ms is None:
         return f"FAIL: {'; '.join(verdict.reasons)}"
+    p99 = f"p99 {_ms(report.latency_us.p99)} ms (SLA {verdict.sla_ms:g} ms)"
     facts = (
         f"{verdict.met_share:.3%} of the requests within {verdict.sla_ms:g} ms, "
         f"{verdict.windows_met} of {verdict.windows} windows met"
@@ -84,8 +101,6 @@ def verdict_lines(plan: LoadPlan, verdict: LoadVerdict) -> str:
     if verdict.fallback_share:
         facts += f", {verdict.fallback_share:.2%} of them by a fallback (degraded)"
     if verdict.outcome is LoadOutcome.FAIL:
-        return f"FAIL: {subject}: {'; '.join(verdict.reasons)}\n      {facts}"
+        return f"FAIL: {subject}: {p99}: {'; '.join(verdict.reasons)}\n      {facts}"
     proof = "" if verdict.proven else " (too few requests to prove it at 99 % confidence; run longer)"
-    return (
-        f"PASS: {subject}: p99 within {verdict.sla_ms:g} ms at {plan.settings.rate:g}/s{proof}\n      {facts}"
-    )
+    return f"PASS: {subject}: {p99} at {plan.settings.rate:g}/s{proof}\n      {facts}"

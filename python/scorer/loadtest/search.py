@@ -1,4 +1,4 @@
-"""The highest rate at which a promise holds, by doubling and then bisection."""
+"""The highest rate at which an SLA is met, by doubling and then bisection."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ __all__ = ["find_rate"]
 def find_rate(
     holds: Callable[[float], bool], start: float, *, precision: float = 0.05, most_runs: int = 14
 ) -> float | None:
-    """The highest rate found to hold, within `precision`; None if even a 64th of the start does not.
+    """Return the highest rate at which the SLA is met, within `precision`.
 
     Args:
-        holds: Runs at a rate and says whether the promise held.
-        start: Where to begin.
-        precision: Relative distance at which to stop.
-        most_runs: Never run more often than this.
+        holds: Runs at a rate, in requests per second, and returns whether the SLA was met.
+        start: First rate, in requests per second.
+        precision: Relative distance between met and violated at which the search ends.
+        most_runs: Limit of runs.
+
+    Returns:
+        Requests per second; None where the SLA is violated even at a 64th of `start`.
     """
     good, bad = 0.0, float("inf")
     rate = start

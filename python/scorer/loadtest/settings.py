@@ -1,4 +1,4 @@
-"""What a load test is asked to do, from options or from a case file."""
+"""Settings of a load test, from options or from a case file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["CaseFile", "LoadCaller", "LoadSettings", "MethodName", "RateStep", "
 
 
 class MethodName(StrEnum):
-    """Names of the methods that can be called."""
+    """Methods that a load test can call."""
 
     NOOP = "noop"
     SCORE = "score"
@@ -52,7 +52,7 @@ class RateStep(BaseModel):
 
 
 class LoadCaller(BaseModel):
-    """Somebody who calls, over connections of its own.
+    """A caller with connections of its own.
 
     Attributes:
         name: In the report.
@@ -81,7 +81,7 @@ class LoadSettings(BaseModel):
         target: "host:port" or "unix:///path".
         methods: What to call, with relative weights.
         checkpoints: Which to call; left out, the only one of the kind that a method needs.
-        features: Send features by name or as a dense vector.
+        features: "named" or "dense": how requests carry features.
         rows: File to take features from (.parquet, .npy or .jsonl); without it they are
             made up from the checkpoint's schema.
         batch_rows: Rows of one `batch` request.
@@ -90,21 +90,21 @@ class LoadSettings(BaseModel):
         seconds: Length of the measured part; 10 by default, or the sum of the steps, which are stretched
             to it.
         steps: Stretches of different load; on the command line "1x10,5x5": loads and seconds.
-        callers: Who calls; by default one caller of everything.
-        warmup_seconds: Sent before it, not measured.
+        callers: The callers; by default one that calls every method.
+        warmup_seconds: Length of the unmeasured part before it.
         connections: HTTP/2 connections of each caller.
         threads: Sending threads; one is enough to some 60,000 requests per second.
         max_outstanding: Requests without a reply at a time; beyond that they are errors.
-        timeout_ms: When a request is given up.
-        deadline_ms: What the server is told instead.
-        cancel: Share of the requests that are called off on purpose.
-        cancel_within_ms: At a random time up to this after the send.
-        sla_ms: Promise to judge by, instead of the checkpoint's.
+        timeout_ms: Time limit of a request in milliseconds; later replies are errors.
+        deadline_ms: Deadline that requests carry, in milliseconds; default: `timeout_ms`.
+        cancel: Share of the requests that are cancelled on purpose.
+        cancel_within_ms: Latest time of a cancellation after the send, in milliseconds; drawn uniformly.
+        sla_ms: SLA in milliseconds that judges the run, in place of the checkpoint's.
         window_seconds: Length of the windows; 10 s from a minute on, otherwise 1 s.
-        max_lag_ms: The generator's own p99 lag beyond which it refuses a verdict; by
-            default a tenth of the promise, at least 1 ms.
+        max_lag_ms: p99 of the generator's own send lag in milliseconds above which there is no verdict; by
+            default a tenth of the SLA, at least 1 ms.
         payload_bytes: Size of a `noop` request's payload.
-        seed: Of everything random.
+        seed: Of arrivals, generated rows and cancellations.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

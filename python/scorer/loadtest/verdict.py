@@ -1,4 +1,4 @@
-"""What a run proves about a promise of the form "p99 within so many milliseconds"."""
+"""The verdict of a run on an SLA of the form "p99 within so many milliseconds"."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONFIDENCE = 0.99
 
 
 class LoadOutcome(StrEnum):
-    """The verdict in one word."""
+    """The verdict as one word."""
 
     PASS = "pass"  # noqa: S105 - no password
     FAIL = "fail"
@@ -34,22 +34,22 @@ class LoadOutcome(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """0 where nothing is wrong, 1 for a broken promise, 2 where nothing can be said."""
+        """0 for a pass or no SLA, 1 for a violated SLA, 2 for a run without a verdict."""
         return {LoadOutcome.FAIL: 1, LoadOutcome.INVALID: 2}.get(self, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadVerdict:
-    """What a run says about a promise.
+    """The verdict on a run.
 
     Attributes:
-        outcome: In one word.
+        outcome: The verdict as one word.
         reasons: Why it is not a pass; empty for a pass.
-        sla_ms: The promise; None if there is none.
+        sla_ms: The SLA in milliseconds; None if there is none.
         met_share: Share of the requests answered within it.
         windows_met: Windows in which at most one request in a hundred missed.
         windows: All windows that had requests.
-        fallback_share: Share of the requests answered by a fallback: in time, but degraded.
+        fallback_share: Share of the requests that a fallback answered: in time, but degraded.
         proven: At 99 % confidence, were the misses independent of each other, fewer than one
             request in a hundred misses. A pass that is not proven needs a longer run.
     """
@@ -65,10 +65,16 @@ class LoadVerdict:
 
 
 def judge(report: Report, sla_ms: float | None, max_lag_ms: float | None = None) -> LoadVerdict:
-    """The verdict on a run.
+    """Judge a run by its SLA.
 
-    A request that was not answered, for whatever reason, has missed: an error that comes
-    quickly is no fast answer. A fallback in time has not.
+    A request without an answer counts as late, whatever the reason: a fast error is no fast answer. A
+    fallback in time counts as in time.
+
+    Args:
+        report: Of the run.
+        sla_ms: The SLA in milliseconds; None: requests without an answer alone fail the run.
+        max_lag_ms: p99 of the generator's own send lag, in milliseconds, above which there is no verdict;
+            None: a tenth of the SLA, at least 1 ms.
     """
     windows = [window for window in report.windows if window.intended]
     met = sum(map(_window_met, windows))
@@ -78,7 +84,7 @@ def judge(report: Report, sla_ms: float | None, max_lag_ms: float | None = None)
     if unhealthy:
         outcome, reasons = LoadOutcome.INVALID, unhealthy
     elif sla_ms is None:
-        # Without a promise, answers that did not come are still wrong.
+        # Requests without an answer are wrong without an SLA too.
         outcome, reasons = (LoadOutcome.FAIL, broken) if broken else (LoadOutcome.UNJUDGED, ())
     else:
         outcome, reasons = (LoadOutcome.FAIL, broken) if broken else (LoadOutcome.PASS, ())
@@ -99,7 +105,7 @@ def _window_met(window: WindowReport) -> bool:
 
 
 def _generator_faults(report: Report, sla_ms: float | None, max_lag_ms: float | None) -> tuple[str, ...]:
-    """Why nothing can be said: the schedule was not kept."""
+    """Why there is no verdict: the generator did not keep its schedule."""
     if report.interrupted:
         return ("the run was interrupted",)
     if not report.requests:
@@ -120,7 +126,8 @@ def _broken(report: Report, sla_ms: float | None, share: float, met: int, window
         failed = sum(report.errors.values())
         late = report.misses - failed
         parts = [f"{late} later than {sla_ms:g} ms"] if sla_ms is not None and late else []
-        parts += [f"{failed} not answered"] if failed else []
+        kinds = ", ".join(f"{name} {count}" for name, count in report.errors.items())
+        parts += [f"{failed} not answered: {kinds}"] if failed else []
         reasons.append(f"{1 - share:.2%} of the requests missed, more than 1 % ({', '.join(parts)})")
     if windows and met < WINDOWS_NEEDED * windows:
         reasons.append(f"{windows - met} of {windows} windows missed, more than 1 in 60")
@@ -128,7 +135,7 @@ def _broken(report: Report, sla_ms: float | None, share: float, met: int, window
 
 
 def most_misses_that_prove(requests: int) -> int:
-    """Most misses among so many requests that still show a miss rate below 1 %; -1 if none do.
+    """Return the most misses among `requests` that still prove a miss rate below 1 %; -1 if none do.
 
     One-sided binomial test: with a true rate of 1 %, so few misses or fewer happen in at
     most 1 % of the runs.

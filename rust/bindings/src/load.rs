@@ -13,8 +13,9 @@ use crate::enter::enter;
 /// Runs one load and returns its report as JSON.
 ///
 /// `payloads[i]` are the encoded requests of the configuration's i-th method. `progress` is called
-/// about once per second with a JSON text. The interpreter is released for the whole run, apart
-/// from a look at pending signals ten times per second: Ctrl-C ends the run.
+/// about once per second with a JSON text; where it returns a true value the run ends early and its
+/// report says so. The interpreter is released for the whole run, apart from a check of pending
+/// signals ten times per second; an exception of a signal handler ends the run without a report.
 #[pyfunction]
 #[pyo3(signature = (config, payloads, progress = None))]
 pub(crate) fn run_load(
@@ -32,7 +33,8 @@ pub(crate) fn run_load(
     let mut raised = None;
     let report = enter(py, || {
         run(&config, payloads, |reached| match look_up(progress.as_ref(), reached) {
-            Ok(()) => ControlFlow::Continue(()),
+            Ok(false) => ControlFlow::Continue(()),
+            Ok(true) => ControlFlow::Break(()),
             Err(error) => {
                 raised = Some(error);
                 ControlFlow::Break(())
@@ -45,14 +47,13 @@ pub(crate) fn run_load(
     serde_json::to_string(&report?).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-fn look_up(callback: Option<&Py<PyAny>>, reached: Option<&Progress>) -> PyResult<()> {
+/// Whether the caller wants the run to end.
+fn look_up(callback: Option<&Py<PyAny>>, reached: Option<&Progress>) -> PyResult<bool> {
     Python::attach(|py| {
         py.check_signals()?;
-        if let (Some(callback), Some(reached)) = (callback, reached) {
-            let text =
-                serde_json::to_string(reached).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-            callback.call1(py, (text,))?;
-        }
-        Ok(())
+        let (Some(callback), Some(reached)) = (callback, reached) else { return Ok(false) };
+        let text =
+            serde_json::to_string(reached).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        callback.call1(py, (text,))?.is_truthy(py)
     })
 }
