@@ -33,7 +33,13 @@ class Scoring:
 
 def main(model: str, grpc_port: str, http_port: str) -> None:
     """Starts Ray on this machine alone."""
-    ray.init(_node_ip_address="127.0.0.1", num_cpus=1, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
+    ray.init(
+        _node_ip_address="127.0.0.1",
+        num_cpus=1,
+        include_dashboard=False,
+        object_store_memory=100 << 20,
+        log_to_driver=False,
+    )
     serve.start(
         http_options={"host": "127.0.0.1", "port": int(http_port)},
         grpc_options=gRPCOptions(port=int(grpc_port), grpc_servicer_functions=[SERVICER]),
