@@ -165,6 +165,18 @@ impl Breaker {
         }
     }
 
+    /// Notes `count` good evaluations at once, as of the rows of a batch.
+    pub fn record_good(&self, now: Nanos, count: u32) {
+        if let Some(part) = self.recent.advance(now) {
+            self.recent.add(part, EVALUATED, count.into());
+        }
+        if self.state() == BreakerState::HalfOpen
+            && self.good.fetch_add(count, Relaxed).saturating_add(count) >= self.settings.probes
+        {
+            self.close();
+        }
+    }
+
     fn is_bad(&self) -> bool {
         let evaluated = self.recent.sum(EVALUATED);
         let non_finite = self.recent.sum(NON_FINITE) as f64;
@@ -266,6 +278,21 @@ mod tests {
         assert_eq!((breaker.state(), breaker.openings()), (BreakerState::Closed, 0));
         assert!(breaker.record(secs(42), Evaluation::Panic), "and counts anew");
         assert!(breaker.allows(secs(72), PROBE), "open for as long as the first time");
+    }
+
+    #[test]
+    fn the_good_rows_of_a_batch_count_one_by_one() {
+        let settings = BreakerSettings::default();
+        let breaker = Breaker::new(settings);
+        breaker.record_good(secs(1), 1998);
+        assert!(!breaker.record(secs(1), Evaluation::NonFinite), "1 of 1,999");
+        assert!(!breaker.record(secs(1), Evaluation::NonFinite), "2 of 2,000 are allowed");
+        assert!(breaker.record(secs(1), Evaluation::NonFinite));
+        assert!(breaker.allows(secs(32), 0));
+        breaker.record_good(secs(32), settings.probes - 1);
+        assert_eq!(breaker.state(), BreakerState::HalfOpen);
+        breaker.record_good(secs(32), 1);
+        assert_eq!(breaker.state(), BreakerState::Closed);
     }
 
     #[test]

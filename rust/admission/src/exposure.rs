@@ -4,8 +4,6 @@
 use super::ring::Ring;
 use super::time::Nanos;
 
-/// Per-caller rings there are; callers that share one share its cap.
-const CALLERS: usize = 256;
 const COUNT: usize = 0;
 const AMOUNT: usize = 1;
 
@@ -22,12 +20,11 @@ pub struct Caps {
     pub max_single: u64,
 }
 
-/// One checkpoint's exposure, in all and per caller.
+/// One checkpoint's exposure.
 #[derive(Debug)]
 pub struct ExposureCaps {
     caps: Caps,
-    all: Ring<2>,
-    caller: Option<(Caps, Box<[Ring<2>]>)>,
+    exposed: Ring<2>,
 }
 
 /// Which cap a fallback would break. The answer is then the configured step-up action or a refusal, never the
@@ -43,18 +40,12 @@ pub enum CapHit {
     /// The checkpoint's fallbacks add up to as much as they may.
     #[error("the checkpoint's cap on the amount of fallbacks is reached")]
     Total,
-    /// The same for this caller.
-    #[error("the caller's cap on the number of fallbacks is reached")]
-    CallerCount,
-    /// The same for this caller.
-    #[error("the caller's cap on the amount of fallbacks is reached")]
-    CallerTotal,
     /// The window is being moved on by another thread after a long pause; treated as a hit.
     #[error("the exposure window is being moved on")]
     Moving,
 }
 
-/// What is on the books.
+/// The current exposure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exposure {
     /// Fallback answers in the window.
@@ -66,51 +57,41 @@ pub struct Exposure {
 // === impl ExposureCaps ===
 
 impl ExposureCaps {
-    /// Nothing exposed yet. `per_caller`: caps of each caller, on top.
+    /// Nothing exposed yet.
     #[must_use]
-    pub fn new(caps: Caps, per_caller: Option<Caps>) -> ExposureCaps {
-        let rings = |caps: Caps| (0..CALLERS).map(|_| Ring::new(caps.window)).collect();
-        ExposureCaps { caps, all: Ring::new(caps.window), caller: per_caller.map(|caps| (caps, rings(caps))) }
+    pub fn new(caps: Caps) -> ExposureCaps {
+        ExposureCaps { caps, exposed: Ring::new(caps.window) }
     }
 
-    /// Puts one fallback answer on the books, before it is given. No cap is ever exceeded, by any number of
-    /// threads; near a cap, two at once may both be refused. What is reserved stays on the books even if the
-    /// answer is then not given. `amount` unknown counts as the largest allowed.
+    /// Reserves the exposure of one fallback answer, before it is given. No cap is ever exceeded, by any number of
+    /// threads; near a cap, two at once may both be rejected. A reservation stays even if the answer is then not
+    /// given. `amount` unknown counts as the largest allowed.
     ///
     /// # Errors
-    /// [`CapHit`] says which cap; nothing is on the books then.
-    pub fn reserve(&self, now: Nanos, caller: u64, amount: Option<u64>) -> Result<(), CapHit> {
-        let own = self.caller.as_ref().map(|(caps, rings)| (caps, &rings[caller as usize % rings.len()]));
-        let largest = own.map_or(u64::MAX, |(caps, _)| caps.max_single).min(self.caps.max_single);
-        let amount = amount.unwrap_or(largest);
-        if amount > largest {
+    /// [`CapHit`] names the cap; nothing is reserved then.
+    pub fn reserve(&self, now: Nanos, amount: Option<u64>) -> Result<(), CapHit> {
+        let amount = amount.unwrap_or(self.caps.max_single);
+        if amount > self.caps.max_single {
             return Err(CapHit::Single);
         }
-        let part = self.all.advance(now).ok_or(CapHit::Moving)?;
-        let own = match own {
-            Some((caps, ring)) => Some((caps, ring, ring.advance(now).ok_or(CapHit::Moving)?)),
-            None => None,
-        };
-        take(&self.all, &self.caps, amount).map_err(|kind| [CapHit::Count, CapHit::Total][kind])?;
-        if let Some((caps, ring, part)) = own {
-            if let Err(kind) = take(ring, caps, amount) {
-                self.all.release(COUNT, 1);
-                self.all.release(AMOUNT, amount);
-                return Err([CapHit::CallerCount, CapHit::CallerTotal][kind]);
-            }
-            ring.keep(part, COUNT, 1);
-            ring.keep(part, AMOUNT, amount);
+        let part = self.exposed.advance(now).ok_or(CapHit::Moving)?;
+        if !self.exposed.reserve(COUNT, 1, self.caps.max_count) {
+            return Err(CapHit::Count);
         }
-        self.all.keep(part, COUNT, 1);
-        self.all.keep(part, AMOUNT, amount);
+        if !self.exposed.reserve(AMOUNT, amount, self.caps.max_total) {
+            self.exposed.release(COUNT, 1);
+            return Err(CapHit::Total);
+        }
+        self.exposed.keep(part, COUNT, 1);
+        self.exposed.keep(part, AMOUNT, amount);
         Ok(())
     }
 
-    /// What is on the books of the whole checkpoint.
+    /// The current exposure of the whole checkpoint.
     #[must_use]
     pub fn exposed(&self, now: Nanos) -> Exposure {
-        let _ = self.all.advance(now);
-        Exposure { count: self.all.sum(COUNT), amount: self.all.sum(AMOUNT) }
+        let _ = self.exposed.advance(now);
+        Exposure { count: self.exposed.sum(COUNT), amount: self.exposed.sum(AMOUNT) }
     }
 
     /// The checkpoint's caps.
@@ -118,18 +99,6 @@ impl ExposureCaps {
     pub fn caps(&self) -> &Caps {
         &self.caps
     }
-}
-
-/// Reserves both or none; tells which did not fit.
-fn take(ring: &Ring<2>, caps: &Caps, amount: u64) -> Result<(), usize> {
-    if !ring.reserve(COUNT, 1, caps.max_count) {
-        return Err(COUNT);
-    }
-    if !ring.reserve(AMOUNT, amount, caps.max_total) {
-        ring.release(COUNT, 1);
-        return Err(AMOUNT);
-    }
-    Ok(())
 }
 
 // === impl CapHit ===
@@ -142,8 +111,6 @@ impl CapHit {
             CapHit::Single => "single",
             CapHit::Count => "count",
             CapHit::Total => "total",
-            CapHit::CallerCount => "caller_count",
-            CapHit::CallerTotal => "caller_total",
             CapHit::Moving => "moving",
         }
     }
@@ -161,47 +128,31 @@ mod tests {
 
     #[test]
     fn each_cap_holds_to_the_last_unit() {
-        let caps = ExposureCaps::new(CAPS, None);
+        let caps = ExposureCaps::new(CAPS);
         let now = Nanos::from_secs(7);
-        assert_eq!(caps.reserve(now, 1, Some(1_001)), Err(CapHit::Single));
+        assert_eq!(caps.reserve(now, Some(1_001)), Err(CapHit::Single));
         for _ in 0..4 {
-            assert_eq!(caps.reserve(now, 1, Some(1_000)), Ok(()));
+            assert_eq!(caps.reserve(now, Some(1_000)), Ok(()));
         }
-        assert_eq!(caps.reserve(now, 1, Some(999)), Ok(()));
-        assert_eq!(caps.reserve(now, 1, Some(2)), Err(CapHit::Total));
-        assert_eq!(caps.reserve(now, 1, Some(1)), Ok(()));
+        assert_eq!(caps.reserve(now, Some(999)), Ok(()));
+        assert_eq!(caps.reserve(now, Some(2)), Err(CapHit::Total));
+        assert_eq!(caps.reserve(now, Some(1)), Ok(()));
         for _ in 0..4 {
-            assert_eq!(caps.reserve(now, 1, Some(0)), Ok(()));
+            assert_eq!(caps.reserve(now, Some(0)), Ok(()));
         }
-        assert_eq!(caps.reserve(now, 1, Some(0)), Err(CapHit::Count));
+        assert_eq!(caps.reserve(now, Some(0)), Err(CapHit::Count));
         assert_eq!(caps.exposed(now), Exposure { count: 10, amount: 5_000 });
-        assert_eq!(caps.reserve(now.plus(Nanos::from_secs(59)), 1, Some(0)), Err(CapHit::Count));
-        assert_eq!(caps.reserve(now.plus(Nanos::from_secs(75)), 1, Some(1_000)), Ok(()));
+        assert_eq!(caps.reserve(now.plus(Nanos::from_secs(59)), Some(0)), Err(CapHit::Count));
+        assert_eq!(caps.reserve(now.plus(Nanos::from_secs(75)), Some(1_000)), Ok(()));
     }
 
     #[test]
     fn an_unknown_amount_is_the_largest() {
-        let caps = ExposureCaps::new(CAPS, None);
-        assert_eq!(caps.reserve(Nanos::ZERO, 1, None), Ok(()));
+        let caps = ExposureCaps::new(CAPS);
+        assert_eq!(caps.reserve(Nanos::ZERO, None), Ok(()));
         assert_eq!(caps.exposed(Nanos::ZERO).amount, 1_000);
-        let open = ExposureCaps::new(Caps { max_single: u64::MAX, ..CAPS }, None);
-        assert_eq!(open.reserve(Nanos::ZERO, 1, None), Err(CapHit::Total));
-    }
-
-    #[test]
-    fn a_caller_at_its_cap_leaves_the_checkpoints_to_others() {
-        let own = Caps { max_count: 2, max_total: 500, max_single: 400, ..CAPS };
-        let caps = ExposureCaps::new(CAPS, Some(own));
-        let now = Nanos::from_secs(1);
-        assert_eq!(caps.reserve(now, 1, Some(401)), Err(CapHit::Single));
-        assert_eq!(caps.reserve(now, 1, Some(400)), Ok(()));
-        assert_eq!(caps.reserve(now, 1, Some(200)), Err(CapHit::CallerTotal));
-        assert_eq!(caps.reserve(now, 1, Some(100)), Ok(()));
-        for _ in 0..20 {
-            assert_eq!(caps.reserve(now, 1, Some(0)), Err(CapHit::CallerCount));
-        }
-        assert_eq!(caps.exposed(now), Exposure { count: 2, amount: 500 }, "refusals leave nothing behind");
-        assert_eq!(caps.reserve(now, 2, Some(400)), Ok(()));
+        let open = ExposureCaps::new(Caps { max_single: u64::MAX, ..CAPS });
+        assert_eq!(open.reserve(Nanos::ZERO, None), Err(CapHit::Total));
     }
 
     /// Any window of any alignment, against a plain list of what was granted and when.
@@ -212,12 +163,12 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (random >> 33) % below
         };
-        let caps = ExposureCaps::new(CAPS, None);
+        let caps = ExposureCaps::new(CAPS);
         let (mut now, mut granted) = (Nanos::ZERO, Vec::new());
         for _ in 0..20_000 {
             now = now.plus(Nanos::from_millis(next(4_000)));
             let amount = next(1_100);
-            if caps.reserve(now, 0, Some(amount)).is_ok() {
+            if caps.reserve(now, Some(amount)).is_ok() {
                 granted.push((now, amount));
             }
         }
@@ -233,7 +184,7 @@ mod tests {
     fn threads_together_use_a_cap_up_and_do_not_exceed_it() {
         let caps = Caps { max_count: 1_000, max_total: 300_000, ..CAPS };
         for round in 0..20_u64 {
-            let exposure = ExposureCaps::new(caps, None);
+            let exposure = ExposureCaps::new(caps);
             let (count, amount) = (AtomicU64::new(0), AtomicU64::new(0));
             std::thread::scope(|scope| {
                 for thread in 0..4_u64 {
@@ -242,7 +193,7 @@ mod tests {
                         for step in 0..1_000_u64 {
                             let now = Nanos::from_millis(round * 1_000 + step);
                             let each = (thread * 131 + step * 17) % 500;
-                            if exposure.reserve(now, thread, Some(each)).is_ok() {
+                            if exposure.reserve(now, Some(each)).is_ok() {
                                 count.fetch_add(1, Relaxed);
                                 amount.fetch_add(each, Relaxed);
                             }

@@ -19,7 +19,7 @@
 //!     Verdict::Admit(ticket) => {
 //!         let mut permit = Permit::new(&admission, ticket); // dropped, it is cancelled
 //!         if permit.start(now) == Start::Run {
-//!             // evaluate until permit.ticket().finish_by(); then whoever wins the ReplyCell replies
+//!             // evaluate until permit.finish_by(); then whoever wins the ReplyCell replies
 //!         }
 //!         permit.finish(now, Served { exec: Nanos::from_micros(18), outcome: Outcome::Model });
 //!     }

@@ -43,8 +43,20 @@ pub struct Ticket {
 #[derive(Debug)]
 pub struct Permit<A: Deref<Target = Admission>> {
     admission: A,
+    grant: Grant,
     /// Present until finished.
     ticket: Option<Ticket>,
+}
+
+/// What was granted with a ticket; it does not change while the ticket is held.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    place: Place,
+    queue: Queue,
+    finish_by: Nanos,
+    deadline: Nanos,
+    chunk_rows: u32,
+    would_shed: Option<ShedReason>,
 }
 
 // === impl Ticket ===
@@ -93,13 +105,51 @@ impl Ticket {
 impl<A: Deref<Target = Admission>> Permit<A> {
     /// Keeps `ticket` safe.
     pub fn new(admission: A, ticket: Ticket) -> Permit<A> {
-        Permit { admission, ticket: Some(ticket) }
+        let grant = Grant {
+            place: ticket.place(),
+            queue: ticket.queue(),
+            finish_by: ticket.finish_by(),
+            deadline: ticket.deadline(),
+            chunk_rows: ticket.chunk_rows(),
+            would_shed: ticket.would_shed(),
+        };
+        Permit { admission, grant, ticket: Some(ticket) }
     }
 
-    /// What is held; `None` only while it is being given back.
+    /// Where it runs.
     #[must_use]
-    pub fn ticket(&self) -> Option<&Ticket> {
-        self.ticket.as_ref()
+    pub fn place(&self) -> Place {
+        self.grant.place
+    }
+
+    /// In which order, where it runs on the pool.
+    #[must_use]
+    pub fn queue(&self) -> Queue {
+        self.grant.queue
+    }
+
+    /// See [`Ticket::finish_by`].
+    #[must_use]
+    pub fn finish_by(&self) -> Nanos {
+        self.grant.finish_by
+    }
+
+    /// See [`Ticket::deadline`].
+    #[must_use]
+    pub fn deadline(&self) -> Nanos {
+        self.grant.deadline
+    }
+
+    /// Rows to evaluate before other work may go first; at least 1.
+    #[must_use]
+    pub fn chunk_rows(&self) -> u32 {
+        self.grant.chunk_rows
+    }
+
+    /// In mode observe: why enforcing would have shed this request.
+    #[must_use]
+    pub fn would_shed(&self) -> Option<ShedReason> {
+        self.grant.would_shed
     }
 
     /// See [`Admission::start`].

@@ -47,7 +47,7 @@ impl Server {
         enter(py, || json(&inner.load_for(&path, digest, &wanted)?))
     }
 
-    /// Puts a lane table in force.
+    /// Activates a lane table.
     fn swap(&self, py: Python<'_>, table_json: &str) -> PyResult<()> {
         let inner = self.here()?;
         enter(py, || inner.swap(&core::LaneTable::from_json(table_json)?))

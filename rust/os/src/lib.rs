@@ -6,4 +6,5 @@
 
 pub mod memory;
 pub mod sched;
+pub mod throttle;
 pub mod unix;

@@ -1,20 +1,20 @@
-//! What the server is told once, at start.
+//! The server's configuration, read once at start.
 
 mod shadow;
-mod sla;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
+use scorer_engine::{CheckpointConfig, LogSettings};
+use scorer_observe::ShadowPoolConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
-pub use shadow::{Role, ShadowPoolConfig};
-pub use sla::{CapsConfig, Mode, OnCap, Refuse};
+pub use shadow::Role;
 
-/// The longest checkpoint name, in bytes. Names are metric labels and file keys.
-const MAX_NAME: usize = 64;
+/// The name by which an orchestrator's liveness probe asks for the process itself: it serves for as long as the process
+/// answers. A server that waits for its bundles, or drains, must not be restarted for it.
+pub(crate) const LIVENESS: &str = "liveness";
 
 /// Everything the data plane needs to start, as the control plane gives it in JSON.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -64,95 +64,6 @@ pub struct ServerConfig {
     pub checkpoints: BTreeMap<String, CheckpointConfig>,
 }
 
-/// Where and how decisions are recorded.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct LogSettings {
-    /// Directory of the segments; one writer at a time.
-    pub dir: PathBuf,
-    /// A segment is closed at this size, bytes.
-    #[serde(default = "default_segment_bytes")]
-    pub segment_bytes: u64,
-    /// Longest time between two `fdatasync`, milliseconds.
-    #[serde(default = "default_sync_ms")]
-    pub sync_ms: u64,
-    /// Records of durability `async` that may wait; above, they are dropped and counted.
-    #[serde(default = "default_queue")]
-    pub queue: usize,
-}
-
-/// One decision point.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct CheckpointConfig {
-    /// What it answers.
-    pub kind: Kind,
-    /// Its promise, milliseconds.
-    #[serde(default = "default_p99_ms")]
-    pub p99_ms: f64,
-    /// How much it matters: 0 is shed last, 3 first. `ScoreBatch` is shed first at any checkpoint.
-    #[serde(default)]
-    pub tier: u8,
-    /// What happens to requests that cannot be on time.
-    #[serde(default)]
-    pub mode: Mode,
-    /// When a decision counts as recorded. Default: `written` for actions, `async` for scores.
-    #[serde(default)]
-    pub durability: Option<DurabilityClass>,
-    /// Most rows in one `ScoreBatch`.
-    #[serde(default = "default_max_batch_rows")]
-    pub max_batch_rows: u32,
-    /// The answer when the model cannot give one.
-    #[serde(default)]
-    pub fallback: Option<FallbackConfig>,
-    /// How much may be decided by the fallback.
-    #[serde(default)]
-    pub caps: Option<CapsConfig>,
-    /// A candidate whose warm-up takes more than so many times the live bundle's is refused.
-    #[serde(default = "default_warmup_max_ratio")]
-    pub warmup_max_ratio: f64,
-}
-
-/// What a checkpoint answers, and hence which bundles and methods fit it.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// How likely: `Score` and `ScoreBatch`.
-    Score,
-    /// Which action: `SelectAction`.
-    Action,
-}
-
-/// When a decision's record lets the reply go.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum DurabilityClass {
-    /// Queued in memory.
-    Async,
-    /// In the page cache: survives a kill of the process.
-    Written,
-    /// On the device: survives loss of power.
-    Sync,
-}
-
-/// The static answer of a checkpoint.
-#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
-#[serde(untagged)]
-pub enum FallbackConfig {
-    /// For kind `score`.
-    Score {
-        /// Label of the answer.
-        decision: String,
-        /// Score of the answer, 0 to 1.
-        score: f64,
-    },
-    /// For kind `action`.
-    Action {
-        /// Id of an action of every bundle served at the checkpoint.
-        action: String,
-    },
-}
-
 // === impl ServerConfig ===
 
 impl ServerConfig {
@@ -194,80 +105,21 @@ impl ServerConfig {
             wrong.push("\"checkpoints\" is empty; configure at least one".to_owned());
         }
         if let Some(pool) = &self.shadow_pool {
-            pool.check(self.role, &mut wrong);
+            if self.role == Role::Shadow {
+                wrong.push(
+                    "\"shadow_pool\" is set and the server is a shadow pool itself; live servers send, remove it"
+                        .to_owned(),
+                );
+            }
+            pool.check(&mut wrong);
         }
         for (name, checkpoint) in &self.checkpoints {
             checkpoint.check(name, &mut wrong);
+            if name == LIVENESS {
+                wrong.push(format!("checkpoint {name:?}: health checks use this name; choose another"));
+            }
         }
         if wrong.is_empty() { Ok(()) } else { Err(ServerError::Config(wrong.join("; "))) }
-    }
-}
-
-// === impl CheckpointConfig ===
-
-impl CheckpointConfig {
-    /// The durability in force: what is configured, or the kind's default.
-    #[must_use]
-    pub fn durability(&self) -> DurabilityClass {
-        self.durability.unwrap_or(match self.kind {
-            Kind::Score => DurabilityClass::Async,
-            Kind::Action => DurabilityClass::Written,
-        })
-    }
-
-    /// The promise as a duration.
-    #[must_use]
-    pub fn budget(&self) -> Duration {
-        Duration::from_secs_f64(self.p99_ms / 1e3)
-    }
-
-    fn check(&self, name: &str, wrong: &mut Vec<String>) {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(plain) {
-            wrong.push(format!(
-                "checkpoint {name:?}: a name is 1 to {MAX_NAME} letters, digits, '.', '_' or '-'"
-            ));
-        }
-        if name == crate::health::LIVENESS {
-            wrong.push(format!("checkpoint {name:?}: health checks use this name; choose another"));
-        }
-        if !(self.p99_ms.is_finite() && self.p99_ms > 0.0 && self.p99_ms <= 60_000.0) {
-            wrong.push(format!(
-                "checkpoint {name:?}: \"p99_ms\" is {}; use a number above 0, up to 60000",
-                self.p99_ms
-            ));
-        }
-        if self.warmup_max_ratio.is_nan() || self.warmup_max_ratio <= 0.0 {
-            wrong.push(format!(
-                "checkpoint {name:?}: \"warmup_max_ratio\" is {}; use a number above 0",
-                self.warmup_max_ratio
-            ));
-        }
-        if self.max_batch_rows == 0 {
-            wrong.push(format!("checkpoint {name:?}: \"max_batch_rows\" is 0; use at least 1"));
-        }
-        if self.tier > 3 {
-            wrong.push(format!("checkpoint {name:?}: \"tier\" is {}; use 0 to 3", self.tier));
-        }
-        if let Some(fallback) = &self.fallback {
-            fallback.check("the fallback", name, self.kind, wrong);
-        }
-        if let Some(caps) = &self.caps {
-            caps.check(name, self.kind, self.fallback.is_some(), wrong);
-        }
-    }
-}
-
-// === impl Kind ===
-
-impl Kind {
-    /// The word on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::Score => "score",
-            Kind::Action => "action",
-        }
     }
 }
 
@@ -295,32 +147,12 @@ fn default_observe_queue() -> usize {
     1024
 }
 
-fn default_segment_bytes() -> u64 {
-    64 << 20
-}
-
-fn default_sync_ms() -> u64 {
-    50
-}
-
-fn default_queue() -> usize {
-    65_536
-}
-
-fn default_p99_ms() -> f64 {
-    10.0
-}
-
-fn default_warmup_max_ratio() -> f64 {
-    3.0
-}
-
-fn default_max_batch_rows() -> u32 {
-    1000
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use scorer_engine::{DurabilityClass, Mode};
+
     use super::*;
 
     const GOOD: &str = r#"{"listen":"127.0.0.1:0","checkpoints":{
@@ -334,7 +166,7 @@ mod tests {
         assert_eq!(config.max_message_bytes, 1_048_576);
         assert_eq!(config.checkpoints["action.authorise"].durability(), DurabilityClass::Written);
         assert_eq!(config.checkpoints["fraud.checkout"].durability(), DurabilityClass::Async);
-        assert_eq!(config.checkpoints["fraud.checkout"].budget(), Duration::from_millis(10));
+        assert_eq!(config.checkpoints["fraud.checkout"].sla(), Duration::from_millis(10));
     }
 
     #[test]

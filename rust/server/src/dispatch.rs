@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
+use scorer_engine::{Level, Rejection};
 use scorer_http::{ConnectionEnd, ConnectionEvents, Handler};
 use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
 use serde_json::json;
@@ -23,25 +24,22 @@ use tonic::codegen::Service;
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 
-use crate::answer::admit::Permit;
-use crate::answer::arrive::Arrival;
 use crate::config::Role;
-use crate::events::Level;
+use crate::grpc_status;
 use crate::health::Health;
-use crate::metrics::Method;
+use crate::method::Method;
 use crate::oip::{self, Inference};
-use crate::refusal::Refusal;
+use crate::probe::{Peer, Probe};
 use crate::service::{self, Answering};
-use crate::state::Shared;
+use crate::services::Services;
+use crate::shadow::ShadowError;
 
-/// A request without a deadline is given up after this long; it can only be waiting for its own body or
-/// for its twin.
+/// A request without a deadline is cancelled after this long; it can only be waiting for its own body or for a
+/// concurrent duplicate.
 const WITHOUT_DEADLINE: Duration = Duration::from_secs(5);
 /// Health checks and reflection ask with a name.
 const SMALL: usize = 4 << 10;
 const GRPC_STATUS: &str = "grpc-status";
-/// Who calls, where one connection carries several callers; without it, the connection's peer.
-const CALLER: &str = "x-caller";
 /// The services whose requests are stamped, admitted and counted, as their paths begin.
 const SCORING: &str = "/scorer.v1.ScoringService/";
 const INFERENCE: &str = "/inference.GRPCInferenceService/";
@@ -50,9 +48,9 @@ const SHADOW: &str = "/scorer.v1.ShadowService/";
 /// Everything that is served on one listener; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Dispatch {
-    shared: Arc<Shared>,
-    /// Who is at the other end, hashed; callers may name themselves per request.
-    peer: u64,
+    services: Arc<Services>,
+    /// The other end of the connection.
+    peer: Peer,
     inference: GrpcInferenceServiceServer<Inference>,
     health: HealthServer<Health>,
     reflection_v1: Unnamed,
@@ -73,7 +71,7 @@ enum State {
     /// Stamped, admitted and counted.
     Counted { request: Guarded, probe: Probe, polled: bool },
     /// Health, reflection and the metadata of the Open Inference Protocol: neither admitted nor counted by method.
-    Auxiliary { request: Guarded, shared: Arc<Shared>, arrived: Instant },
+    Auxiliary { request: Guarded, services: Arc<Services>, arrived: Instant },
 }
 
 /// A request whose panics are caught and whose time is limited.
@@ -83,12 +81,6 @@ struct Guarded {
     timer: Option<Timer>,
 }
 
-/// Why a request ended without a reply of its own.
-enum Cut {
-    Late,
-    Panicked(Box<dyn Any + Send>),
-}
-
 /// Ends a request that waits for too long.
 struct Timer {
     /// The limit it was set for; the message may bring a shorter one.
@@ -96,32 +88,26 @@ struct Timer {
     sleep: Pin<Box<Sleep>>,
 }
 
+/// Why a request ended without a reply of its own.
+enum Cut {
+    Late,
+    Panicked(Box<dyn Any + Send>),
+}
+
 /// The body of a reply. The request ends when it is dropped: the reply has then been handed over or cancelled.
 pub(crate) struct Reply {
     body: Body,
-    shared: Arc<Shared>,
+    services: Arc<Services>,
     probe: Option<Probe>,
-}
-
-/// The connection's peer, for what is counted message by message.
-#[derive(Clone, Copy)]
-pub(crate) struct Peer(pub(crate) u64);
-
-/// Counts one request exactly once, whatever becomes of it.
-pub(crate) struct Probe {
-    shared: Arc<Shared>,
-    pub(crate) arrival: Arc<Arrival>,
-    code: Code,
-    _permit: Option<Permit>,
 }
 
 // === impl Dispatch ===
 
 impl Dispatch {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Dispatch, tonic_reflection::server::Error> {
-        let role = shared.config.role;
-        let inference = GrpcInferenceServiceServer::new(Inference::new(Arc::clone(shared)))
-            .max_decoding_message_size(shared.config.max_message_bytes);
+    pub(crate) fn new(services: &Arc<Services>) -> Result<Dispatch, tonic_reflection::server::Error> {
+        let role = services.config.role;
+        let inference = GrpcInferenceServiceServer::new(Inference::new(Arc::clone(services)))
+            .max_decoding_message_size(services.config.max_message_bytes);
         let v1 = reflection(role, "grpc.reflection.v1.ServerReflection")
             .build_v1()?
             .max_decoding_message_size(SMALL);
@@ -129,42 +115,43 @@ impl Dispatch {
             .build_v1alpha()?
             .max_decoding_message_size(SMALL);
         Ok(Dispatch {
-            shared: Arc::clone(shared),
-            peer: 0,
+            services: Arc::clone(services),
+            peer: Peer::default(),
             inference,
-            health: HealthServer::new(shared.health.clone()).max_decoding_message_size(SMALL),
+            health: HealthServer::new(services.health.clone()).max_decoding_message_size(SMALL),
             reflection_v1: Arc::new(move |request| v1.clone().call(request)),
             reflection_v1alpha: Arc::new(move |request| v1alpha.clone().call(request)),
         })
     }
 
     fn counted(&self, method: Method, request: Request<Incoming>, arrived: Instant) -> Answer {
-        let (probe, verdict) = Probe::begin(&self.shared, method, request.headers(), self.peer, arrived);
-        if let Err(refusal) = verdict.and_then(|()| self.check_role(method)) {
-            return Answer { state: State::Ready(Some(refused(refusal, probe))) };
+        let (probe, verdict) = Probe::begin(&self.services, method, request.headers(), self.peer, arrived);
+        if let Err(status) = verdict.and_then(|()| Ok(self.check_role(method)?)) {
+            return Answer { state: State::Ready(Some(counted(status.into_http(), probe))) };
         }
-        let answering = service::answer(&self.shared, &probe.arrival, request);
+        let answering = service::answer(&probe, method, request);
         Answer { state: State::Counted { request: Guarded::new(answering), probe, polled: false } }
     }
 
-    /// A shadow pool answers nobody, and a live server observes for nobody else.
-    fn check_role(&self, method: Method) -> Result<(), Refusal> {
-        match (self.shared.config.role, method) {
+    /// A shadow pool answers no requests, and a live server observes its own only.
+    fn check_role(&self, method: Method) -> Result<(), ShadowError> {
+        match (self.services.config.role, method) {
             (_, Method::Unknown) => Ok(()),
-            (Role::Live, Method::Observe) => Err(Refusal::NotShadow),
+            (Role::Live, Method::Observe) => Err(ShadowError::NotShadow),
             (Role::Shadow, method) if method != Method::Observe => Err(self.shadow()),
             (Role::Live | Role::Shadow, _) => Ok(()),
         }
     }
 
-    fn shadow(&self) -> Refusal {
-        Refusal::Shadow { sender: self.shared.senders.last() }
+    fn shadow(&self) -> ShadowError {
+        ShadowError::Shadow { sender: self.services.senders.last() }
     }
 
     fn auxiliary(&self, mut request: Request<Incoming>, arrived: Instant) -> Answer {
-        request.extensions_mut().insert(Peer(self.peer));
+        request.extensions_mut().insert(self.peer);
         let path = request.uri().path();
-        let answering: Answering = if path.starts_with(INFERENCE) && self.shared.config.role == Role::Shadow {
+        let answering: Answering = if path.starts_with(INFERENCE) && self.services.config.role == Role::Shadow
+        {
             return self.ready(Status::from(self.shadow()));
         } else if let Some(method) = path.strip_prefix(INFERENCE) {
             match oip::not_offered(method) {
@@ -181,14 +168,14 @@ impl Dispatch {
             return self
                 .ready(Status::unimplemented("no such service here; list the services by reflection"));
         };
-        let (request, shared) = (Guarded::new(answering), Arc::clone(&self.shared));
-        Answer { state: State::Auxiliary { request, shared, arrived } }
+        let (request, services) = (Guarded::new(answering), Arc::clone(&self.services));
+        Answer { state: State::Auxiliary { request, services, arrived } }
     }
 
     /// A reply of a status alone.
     fn ready(&self, status: Status) -> Answer {
         let response = status.into_http::<Body>();
-        Answer { state: State::Ready(Some(auxiliary(&self.shared, response))) }
+        Answer { state: State::Ready(Some(auxiliary(&self.services, response))) }
     }
 }
 
@@ -197,12 +184,12 @@ impl Handler for Dispatch {
     type Future = Answer;
 
     fn for_peer(&self, peer: &str) -> Dispatch {
-        Dispatch { peer: self.shared.admission.caller(peer.as_bytes()), ..self.clone() }
+        Dispatch { peer: Peer::of(&self.services.engine.admission, peer), ..self.clone() }
     }
 
     fn handle(&self, request: Request<Incoming>, arrived: Instant) -> Answer {
         if let Some(status) = not_grpc(&request) {
-            let mut response = Response::new(Reply::uncounted(&self.shared, Body::empty()));
+            let mut response = Response::new(Reply::uncounted(&self.services, Body::empty()));
             *response.status_mut() = status;
             return Answer { state: State::Ready(Some(response)) };
         }
@@ -222,26 +209,26 @@ impl Handler for Dispatch {
     }
 }
 
-impl ConnectionEvents for Shared {
+impl ConnectionEvents for Services {
     fn accept_failed(&self, error: &io::Error, exhausted: bool) {
-        self.metrics.connections.accept_errors.fetch_add(1, Relaxed);
+        self.counters.connections.accept_errors.fetch_add(1, Relaxed);
         if exhausted {
             let remedy = "raise the limit of open files or lower max_connections";
             let fields = json!({"error": error.to_string(), "remedy": remedy});
-            self.events.push(Level::Error, "accept_failed", fields);
+            self.engine.events.push(Level::Error, "accept_failed", fields);
         }
     }
 
     fn rejected(&self) {
-        self.metrics.connections.refused.fetch_add(1, Relaxed);
+        self.counters.connections.refused.fetch_add(1, Relaxed);
     }
 
     fn opened(&self) {
-        self.metrics.connections.open.fetch_add(1, Relaxed);
+        self.counters.connections.open.fetch_add(1, Relaxed);
     }
 
     fn closed(&self, end: ConnectionEnd) {
-        let connections = &self.metrics.connections;
+        let connections = &self.counters.connections;
         connections.open.fetch_sub(1, Relaxed);
         match end {
             ConnectionEnd::Closed => {}
@@ -249,8 +236,8 @@ impl ConnectionEvents for Shared {
             ConnectionEnd::Failed => _ = connections.failed.fetch_add(1, Relaxed),
             ConnectionEnd::Panicked(panic) => {
                 connections.failed.fetch_add(1, Relaxed);
-                // No request is left to be told the id; it is in the event.
-                let _ = self.panicked("connection", panic.as_ref());
+                // No request is left that could be given the id; it is in the event.
+                let _ = self.engine.panicked("connection", panic.as_ref());
             }
         }
     }
@@ -287,12 +274,12 @@ impl Future for Answer {
             State::Ready(response) => {
                 return response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response)));
             }
-            State::Auxiliary { request, shared, arrived } => {
+            State::Auxiliary { request, services, arrived } => {
                 ready!(request.poll(*arrived, || WITHOUT_DEADLINE, context))
-                    .unwrap_or_else(|cut| cut.response(shared))
+                    .unwrap_or_else(|cut| cut.response(services))
             }
             State::Counted { request, probe, polled } => {
-                let Probe { shared, arrival, .. } = probe;
+                let (services, arrival) = (Arc::clone(probe.services()), &*probe.arrival);
                 let late = if std::mem::replace(polled, true) {
                     None
                 } else {
@@ -301,18 +288,18 @@ impl Future for Answer {
                 };
                 match late {
                     // Its body is not even read.
-                    Some(late) => Status::from(late).into_http(),
+                    Some(late) => grpc_status::of(late).into_http(),
                     None => {
                         let limit = || arrival.timeout().unwrap_or(WITHOUT_DEADLINE);
                         ready!(request.poll(arrival.at, limit, context))
-                            .unwrap_or_else(|cut| cut.response(shared))
+                            .unwrap_or_else(|cut| cut.response(&services))
                     }
                 }
             }
         };
         Poll::Ready(Ok(match std::mem::replace(&mut self.state, State::Ready(None)) {
             State::Counted { probe, .. } => counted(response, probe),
-            State::Auxiliary { shared, .. } => auxiliary(&shared, response),
+            State::Auxiliary { services, .. } => auxiliary(&services, response),
             State::Ready(_) => return Poll::Pending,
         }))
     }
@@ -356,30 +343,26 @@ impl Guarded {
 // === impl Cut ===
 
 impl Cut {
-    fn response(self, shared: &Shared) -> Response<Body> {
-        Status::from(match self {
-            Cut::Late => Refusal::Deadline,
-            Cut::Panicked(panic) => shared.panicked("request", panic.as_ref()),
+    fn response(self, services: &Services) -> Response<Body> {
+        grpc_status::of(match self {
+            Cut::Late => Rejection::Deadline,
+            Cut::Panicked(panic) => services.engine.panicked("request", panic.as_ref()),
         })
         .into_http()
     }
 }
 
 /// Counts a reply that belongs to no method of the scoring service.
-fn auxiliary(shared: &Arc<Shared>, response: Response<Body>) -> Response<Reply> {
-    shared.metrics.auxiliary(code_of(response.headers()));
-    response.map(|body| Reply::uncounted(shared, body))
-}
-
-fn refused(refusal: Refusal, probe: Probe) -> Response<Reply> {
-    counted(Status::from(refusal).into_http(), probe)
+fn auxiliary(services: &Arc<Services>, response: Response<Body>) -> Response<Reply> {
+    services.counters.auxiliary(code_of(response.headers()));
+    response.map(|body| Reply::uncounted(services, body))
 }
 
 /// Hands the probe to the reply.
 fn counted(response: Response<Body>, mut probe: Probe) -> Response<Reply> {
-    probe.code = code_of(response.headers());
-    let shared = Arc::clone(&probe.shared);
-    response.map(|body| Reply { body, shared, probe: Some(probe) })
+    probe.set_code(code_of(response.headers()));
+    let services = Arc::clone(probe.services());
+    response.map(|body| Reply { body, services, probe: Some(probe) })
 }
 
 /// An error is in the headers; without one there the reply's trailers say OK.
@@ -390,8 +373,8 @@ fn code_of(headers: &HeaderMap) -> Code {
 // === impl Reply ===
 
 impl Reply {
-    fn uncounted(shared: &Arc<Shared>, body: Body) -> Reply {
-        Reply { body, shared: Arc::clone(shared), probe: None }
+    fn uncounted(services: &Arc<Services>, body: Body) -> Reply {
+        Reply { body, services: Arc::clone(services), probe: None }
     }
 }
 
@@ -408,13 +391,13 @@ impl hyper::body::Body for Reply {
             Ok(frame) => ready!(frame),
             Err(panic) => {
                 self.body = Body::empty();
-                Some(Err(self.shared.panicked("reply", panic.as_ref()).into()))
+                Some(Err(grpc_status::of(self.services.engine.panicked("reply", panic.as_ref()))))
             }
         };
         if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
             // Handed over: this is where the request's time ends.
             if let Some(probe) = self.probe.take() {
-                probe.shared.admission.replied(&probe.arrival);
+                probe.replied();
             }
         }
         Poll::Ready(frame)
@@ -435,42 +418,8 @@ impl Drop for Reply {
             && !self.body.is_end_stream()
         {
             // The client went away before the last frame.
-            probe.code = Code::Cancelled;
+            probe.set_code(Code::Cancelled);
         }
-    }
-}
-
-// === impl Probe ===
-
-impl Probe {
-    /// Stamps a request and asks whether the server takes it on.
-    pub(crate) fn begin(
-        shared: &Arc<Shared>,
-        method: Method,
-        headers: &HeaderMap,
-        peer: u64,
-        arrived: Instant,
-    ) -> (Probe, Result<(), Refusal>) {
-        shared.metrics.arrived();
-        let (mut arrival, verdict) = Arrival::stamp(method, headers, arrived);
-        arrival.caller = headers.get(CALLER).map_or(peer, |name| shared.admission.caller(name.as_bytes()));
-        let arrival = Arc::new(arrival);
-        let mut probe = Probe { shared: Arc::clone(shared), arrival, code: Code::Cancelled, _permit: None };
-        let verdict = verdict.and_then(|()| shared.admission.admit(&probe.arrival));
-        let verdict = verdict.map(|permit| probe._permit = Some(permit));
-        (probe, verdict)
-    }
-
-    /// The request has been answered with `code`.
-    pub(crate) fn end(mut self, code: Code) {
-        self.code = code;
-    }
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        self.shared.admission.left(&self.arrival);
-        self.shared.metrics.finished(&self.arrival, self.code);
     }
 }
 

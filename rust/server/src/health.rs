@@ -14,7 +14,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use crate::config::Role;
+use crate::config::{LIVENESS, Role};
 
 /// The gRPC service whose health is also the whole server's.
 pub(crate) const SCORING_SERVICE: &str = "scorer.v1.ScoringService";
@@ -32,10 +32,6 @@ pub(crate) fn services(role: Role) -> &'static [&'static str] {
         Role::Shadow => &[SHADOW_SERVICE],
     }
 }
-
-/// Serves for as long as the process answers: what an orchestrator's liveness probe asks for. A server
-/// that waits for its bundles, or drains, must not be restarted for it.
-pub(crate) const LIVENESS: &str = "liveness";
 
 /// Who serves. Unlike `tonic-health`'s reporter it is set from any thread without a runtime, all names
 /// at once.

@@ -1,48 +1,52 @@
 //! The data plane: scores and actions over gRPC, from bundles that are swapped while it runs.
 //!
 //! [`Server`] is the whole interface: start it with a [`ServerConfig`], [`Server::load`] bundles,
-//! [`Server::swap`] lane tables, [`Server::drain`] it. No Python, no registry, nothing to wait for.
+//! [`Server::swap`] lane tables, [`Server::drain`] it. It depends on no Python and on no registry.
+//!
+//! The crate is the composition root and the adapters: protocols around the engine, health, status, metrics. What is
+//! answered is decided in `scorer-engine`; observe lanes are in `scorer-observe`; sockets and HTTP/2 in `scorer-http`.
 
-mod answer;
-pub mod bundle_dir;
-mod bundles;
-mod condition;
+#![forbid(unsafe_code)]
+
+mod arrive;
 mod config;
-mod decisions;
+mod content;
+mod counters;
 mod dispatch;
 mod error;
-mod events;
 #[cfg(feature = "fault-injection")]
 mod fault;
+mod grpc_status;
 mod health;
-mod lanes;
+mod method;
 mod metrics;
-mod observe;
 mod oip;
-mod pool;
-mod refusal;
-mod replay;
+mod probe;
+mod rollout;
 mod run;
+mod scoring;
+mod senders;
 mod server;
 mod service;
+mod services;
 mod shadow;
-mod state;
 mod status;
 
-pub use bundles::{LoadFor, LoadReport, Stages, WarmUpReport};
-pub use condition::{BundleStatus, LogStatus, ObserverStatus, PromiseStatus, Status};
-pub use config::{
-    CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap, Refuse,
-    Role, ServerConfig, ShadowPoolConfig,
-};
-pub use error::{LoadError, ServerError, SwapError, UnloadError};
-#[cfg(feature = "fault-injection")]
-pub use fault::{Fault, LaneFault, Slowness};
-pub use lanes::{Lane, LaneTable};
-pub use observe::{Condition, ObserveLane, Op};
-pub use oip::InferError;
-pub use refusal::Refusal;
+pub use config::{Role, ServerConfig};
+pub use error::ServerError;
+pub use rollout::LoadFor;
 pub use run::Addresses;
+pub use scorer_engine::{
+    CapsConfig, CheckpointConfig, Condition, DurabilityClass, FallbackConfig, Kind, Lane, LaneTable,
+    LoadError, LoadReport, LogSettings, Mode, ObserveLane, OnCap, Op, Refuse, Stages, SwapError, UnloadError,
+    WarmUpReport, bundle_dir,
+};
+#[cfg(feature = "fault-injection")]
+pub use scorer_engine::{Fault, Slowness};
 pub use scorer_http::bind::BindError;
+#[cfg(feature = "fault-injection")]
+pub use scorer_observe::LaneFault;
+pub use scorer_observe::{ObserverStatus, PoolStatus, ShadowPoolConfig};
+pub use senders::Received;
 pub use server::Server;
-pub use shadow::{PoolStatus, Received};
+pub use status::{BundleStatus, LogStatus, SlaStatus, Status};

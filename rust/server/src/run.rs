@@ -20,7 +20,7 @@ use crate::config::ServerConfig;
 use crate::dispatch::Dispatch;
 use crate::error::ServerError;
 use crate::metrics;
-use crate::state::Shared;
+use crate::services::Services;
 
 /// After the drain's own time: what the runtime gets to stop its threads.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
@@ -42,8 +42,8 @@ pub(crate) struct Running {
     runtime: JoinHandle<()>,
     stop: watch::Sender<bool>,
     metrics: Option<JoinHandle<()>>,
-    shared: Arc<Shared>,
-    /// The pool's, the watchdog's and the observe lanes' keeper's.
+    services: Arc<Services>,
+    /// The pool's, the watchdog's and the observe lanes' supervisor's.
     workers: Vec<JoinHandle<()>>,
     socket: Option<SocketFile>,
 }
@@ -93,7 +93,7 @@ impl Listeners {
 // === impl Addresses ===
 
 impl Addresses {
-    /// What others may call the server.
+    /// What the server is called in the counters of others.
     pub(crate) fn name(&self) -> String {
         self.grpc.first().cloned().unwrap_or_default()
     }
@@ -103,12 +103,12 @@ impl Addresses {
 
 impl Running {
     /// Starts the threads that serve.
-    pub(crate) fn start(shared: &Arc<Shared>, listeners: Listeners) -> Result<Running, ServerError> {
+    pub(crate) fn start(services: &Arc<Services>, listeners: Listeners) -> Result<Running, ServerError> {
         let start = |what: &'static str| move |source: std::io::Error| ServerError::Start { what, source };
-        let dispatch = Dispatch::new(shared).map_err(|error| ServerError::Config(error.to_string()))?;
+        let dispatch = Dispatch::new(services).map_err(|error| ServerError::Config(error.to_string()))?;
         let number = AtomicU64::new(0);
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(shared.config.threads)
+            .worker_threads(services.config.threads)
             .thread_name_fn(move || format!("scorer-data-{}", number.fetch_add(1, AcqRel)))
             .on_thread_start(set_short_slice)
             .enable_all()
@@ -120,9 +120,9 @@ impl Running {
         let mut loops = JoinSet::new();
         let acceptor = Acceptor::new(
             dispatch,
-            Arc::clone(shared),
+            Arc::clone(services),
             Settings::default(),
-            shared.config.max_connections,
+            services.config.max_connections,
             drained,
         );
         let mut socket = None;
@@ -141,7 +141,7 @@ impl Running {
         }
         let metrics = listeners
             .metrics
-            .map(|listener| metrics::http::start(listener, Arc::clone(shared), stopped.clone()))
+            .map(|listener| metrics::http::start(listener, Arc::clone(services), stopped.clone()))
             .transpose()
             .map_err(start("the metrics listener"))?;
         let (tell, ended) = mpsc::channel();
@@ -155,11 +155,11 @@ impl Running {
             runtime,
             stop,
             metrics,
-            shared: Arc::clone(shared),
+            services: Arc::clone(services),
             workers: Vec::new(),
             socket,
         };
-        match workers(shared, &running.stop, &mut running.workers) {
+        match workers(services, &running.stop, &mut running.workers) {
             Ok(()) => Ok(running),
             Err(source) => {
                 running.stop(Duration::ZERO);
@@ -173,10 +173,9 @@ impl Running {
         // The receivers live in the tasks that this is for; without them there is nothing to stop.
         let _ = self.draining.send(true);
         let complete = self.ended.recv_timeout(within).is_ok();
-        // What is evaluated now ends at its deadline; what waits is refused.
-        self.shared.pool.close();
-        self.shared.watchdog.close();
-        self.shared.keeper.finish(&self.shared, within);
+        // What is evaluated now ends at its deadline; what waits is rejected.
+        self.services.engine.close();
+        self.services.observers.finish(within);
         let _ = self.stop.send(true);
         let _ = self.runtime.join();
         for worker in self.workers {
@@ -192,40 +191,40 @@ impl Running {
 
 /// Starts the threads beside the runtime.
 fn workers(
-    shared: &Arc<Shared>,
+    services: &Arc<Services>,
     stop: &watch::Sender<bool>,
     workers: &mut Vec<JoinHandle<()>>,
 ) -> std::io::Result<()> {
-    if let Some(forwarder) = &shared.forwarder {
-        workers.extend(forwarder.start(Arc::clone(&shared.events), stop.subscribe())?);
-    }
-    for number in 0..shared.config.threads {
-        let shared = Arc::clone(shared);
+    workers.extend(services.observers.forward(stop.subscribe())?);
+    for number in 0..services.config.threads {
+        let engine = Arc::clone(&services.engine);
         let name = format!("scorer-eval-{number}");
-        workers.push(thread::Builder::new().name(name).spawn(move || shared.pool.serve(&shared))?);
+        workers.push(thread::Builder::new().name(name).spawn(move || engine.serve_pool())?);
     }
-    let own = Arc::clone(shared);
-    let keep = move || own.keeper.run(&own);
-    workers.push(thread::Builder::new().name("scorer-observe".to_owned()).spawn(keep)?);
-    let shared = Arc::clone(shared);
-    let run = move || {
+    let supervised = Arc::clone(services);
+    let supervise = move || supervised.observers.supervise();
+    workers.push(thread::Builder::new().name("scorer-observe".to_owned()).spawn(supervise)?);
+    let services = Arc::clone(services);
+    let watch = move || {
         set_short_slice();
-        shared.watchdog.run(WINDOW.duration(), || {
-            shared.admission.tick();
+        #[cfg(feature = "fault-injection")]
+        let faults = crate::fault::FaultFile::from_env();
+        services.engine.watch_deadlines(WINDOW.duration(), || {
+            services.tick();
             #[cfg(feature = "fault-injection")]
-            shared.faults.tick();
+            faults.apply(&services);
         });
     };
-    workers.push(thread::Builder::new().name("scorer-watchdog".to_owned()).spawn(run)?);
+    workers.push(thread::Builder::new().name("scorer-watchdog".to_owned()).spawn(watch)?);
     Ok(())
 }
 
-/// Owns the runtime, so that whoever stops the server may itself be on a runtime.
+/// Owns the runtime, so that the server can be stopped from a runtime's thread.
 fn keep(runtime: Runtime, mut loops: JoinSet<()>, tell: &mpsc::Sender<()>, mut stop: watch::Receiver<bool>) {
     runtime.block_on(async {
         tokio::select! {
             () = async { while loops.join_next().await.is_some() {} } => {
-                // Nobody is there to hear it only if the start failed half-way.
+                // The receiver is gone only if the start failed half-way.
                 let _ = tell.send(());
             }
             _ = stop.wait_for(|stop| *stop) => {}

@@ -7,38 +7,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use scorer_core::bundle::{Bundle, Digest};
+use scorer_engine::{
+    BundleListener, DecisionLog, Engine, EngineConfig, EngineError, Events, LaneTable, Level, Live,
+    LoadError, LoadReport, LoadRequest, Loaded, SwapError, UnloadError,
+};
 use scorer_log::Env;
+use scorer_observe::{ObserveConfig, Observers, SchemaCache};
 use serde_json::json;
 
-use crate::answer::admit::Door;
-use crate::answer::features::FromRequest;
-use crate::bundles::{Budget, Live, LoadFor, LoadReport, Reaper, Store, Task};
-use crate::condition::Status;
-use crate::config::ServerConfig;
-use crate::decisions::Decisions;
-use crate::error::{LoadError, ServerError, SwapError, UnloadError};
-use crate::events::{Events, Level};
+use crate::config::{Role, ServerConfig};
+use crate::counters::Counters;
+use crate::error::ServerError;
 use crate::health::Health;
-use crate::lanes::{LaneTable, LanesInForce};
-use crate::metrics::Metrics;
-use crate::observe::{Keeper, KeeperEnv};
-use crate::pool::{Pool, Watchdog};
-use crate::replay::Replay;
+use crate::rollout::{LoadFor, Rollouts};
 use crate::run::{Addresses, Listeners, Running};
-use crate::shadow::{Forwarder, Remembered, Senders};
-use crate::state::{self, Shared};
+use crate::senders::Senders;
+use crate::services::Services;
+use crate::status::Status;
 
-/// Answers remembered per kind, the newest.
-const REMEMBERED: usize = 65_536;
-/// Bytes of probabilities remembered with them; a catalogue of 256 actions takes 1 KiB a time.
-const REMEMBERED_BYTES: usize = 32 << 20;
 /// How long a dropped server waits for what is in flight.
 const DROP_WITHIN: Duration = Duration::from_millis(500);
+
 /// A running data plane. Its methods may be called from any thread and never wait for requests.
 pub struct Server {
-    shared: Arc<Shared>,
+    services: Arc<Services>,
     addresses: Addresses,
     /// One swap or unload at a time.
     changes: Mutex<()>,
@@ -67,12 +60,12 @@ impl Server {
         config.check()?;
         let listeners = Listeners::bind(&config)?;
         let addresses = listeners.addresses()?;
-        let shared = Arc::new(shared(config, env, &addresses, started)?);
-        let running = Running::start(&shared, listeners)?;
+        let services = Arc::new(services(config, env, &addresses, started)?);
+        let running = Running::start(&services, listeners)?;
         let fields = json!({"addresses": &addresses, "version": env!("CARGO_PKG_VERSION")});
-        shared.events.push(Level::Info, "started", fields);
+        services.engine.events.push(Level::Info, "started", fields);
         Ok(Server {
-            shared,
+            services,
             addresses,
             changes: Mutex::default(),
             owner: std::process::id(),
@@ -96,32 +89,30 @@ impl Server {
     /// As [`Server::load`].
     pub fn load_for(&self, path: &Path, digest: &str, wanted: &LoadFor) -> Result<LoadReport, LoadError> {
         let expected: Digest = digest.parse().map_err(|_| LoadError::Digest { digest: digest.to_owned() })?;
-        let metrics = &self.shared.metrics;
         if self.is_draining() {
             return Err(LoadError::Stopped);
         }
+        let Services { engine, rollouts, counters, .. } = &*self.services;
         let live =
             wanted.checkpoint.as_deref().map(|name| self.live(name, wanted.allow_slower)).transpose()?;
-        // Before anything is served there is nobody to be gentle to.
-        let gently = self.shared.lanes.load().all().next().is_some();
-        let task = Task { path, expected, wanted, live: live.as_ref(), gently };
-        let Shared { bundles, reaper, events, .. } = &*self.shared;
-        let result = bundles.load(&task, &|| self.make_room(), reaper, events);
-        if let Some(loaded) = live.and_then(|live| live.loaded) {
-            // It may have been swapped out meanwhile; nobody but the reaper frees a bundle.
-            self.shared.reaper.retire(loaded);
-        }
+        // Before anything is served, a load runs at normal priority.
+        let low_priority = engine.lanes().all().next().is_some();
+        let request = LoadRequest { path, expected, live: live.as_ref(), low_priority };
+        let began_us = engine.events.now_us();
+        let result = engine.bundles.load(&request, &|| self.make_room(), &engine.events);
         match &result {
-            Ok(report) if report.already_loaded => {}
             Ok(report) => {
-                metrics.loads.fetch_add(1, Relaxed);
-                self.shared.events.push(Level::Info, "bundle_loaded", json!({"report": report}));
+                rollouts.loaded(expected, wanted, report, began_us);
+                if !report.already_loaded {
+                    counters.loads.fetch_add(1, Relaxed);
+                    engine.events.push(Level::Info, "bundle_loaded", json!({"report": report}));
+                }
             }
             Err(error) => {
-                metrics.refused(error.reason());
+                counters.load_rejected(error.reason());
                 let fields =
                     json!({"bundle": digest, "reason": error.reason().as_str(), "error": error.to_string()});
-                self.shared.events.push(Level::Error, "bundle_refused", fields);
+                engine.events.push(Level::Error, "bundle_refused", fields);
             }
         }
         result
@@ -129,27 +120,29 @@ impl Server {
 
     /// What a candidate for a checkpoint is compared with.
     fn live(&self, checkpoint: &str, allow_slower: bool) -> Result<Live, LoadError> {
-        let unknown = || LoadError::UnknownCheckpoint { checkpoint: checkpoint.to_owned() };
-        let index = self.shared.checkpoint(checkpoint).ok_or_else(unknown)?.index;
-        let config = self.shared.config.checkpoints.get(checkpoint).ok_or_else(unknown)?;
+        let engine = &self.services.engine;
+        let checkpoint = engine
+            .checkpoints
+            .find(checkpoint)
+            .ok_or_else(|| LoadError::UnknownCheckpoint { checkpoint: checkpoint.to_owned() })?;
         Ok(Live {
-            loaded: self.shared.lanes.load().main(index).cloned(),
-            p99_ms: config.p99_ms,
-            max_ratio: if allow_slower { f64::INFINITY } else { config.warmup_max_ratio },
+            loaded: engine.lanes().main(checkpoint.index).cloned(),
+            p99_ms: checkpoint.config.p99_ms,
+            max_ratio: if allow_slower { f64::INFINITY } else { checkpoint.config.warmup_max_ratio },
         })
     }
 
     /// Lets go of the bundles that are kept for a rollback only; returns the bytes of their files. One that shares
     /// most of them with a live bundle would give back next to nothing, and stays.
     fn make_room(&self) -> u64 {
-        let _turn = lock(&self.changes);
-        let table = self.shared.lanes.load_full();
-        let observe = || table.observers().filter_map(|lane| lane.loaded());
+        let _changing = lock(&self.changes);
+        let Services { engine, observers, .. } = &*self.services;
+        let (table, observing) = (engine.lanes(), observers.active());
+        let observe = || observing.all().filter_map(|lane| lane.loaded());
         let in_use = || table.all().map(|(_, lane)| &lane.loaded).chain(observe());
         let live: HashSet<Digest> = in_use().map(|loaded| loaded.digest).collect();
         let mut counted: Vec<&Bundle> = in_use().map(|loaded| &loaded.bundle).collect();
-        let idle: Vec<_> = self
-            .shared
+        let idle: Vec<_> = engine
             .bundles
             .all()
             .into_iter()
@@ -160,89 +153,88 @@ impl Server {
             return 0;
         }
         let stays = |digest: &Digest| idle.iter().all(|loaded| loaded.digest != *digest);
-        self.shared.put_in_force(table.keeping_previous(stays));
+        self.services.publish(table.keeping_previous(stays), None);
         let mut bytes = 0;
         for loaded in &idle {
             // A forest that several of them share is given back once.
             bytes += loaded.bytes - loaded.bundle.shared_bytes(&counted);
             counted.push(&loaded.bundle);
-        }
-        for loaded in idle {
             let fields = json!({"bundle": &*loaded.digest_text, "why": "memory for another bundle"});
-            self.shared.events.push(Level::Warning, "previous_bundle_let_go", fields);
+            engine.events.push(Level::Warning, "previous_bundle_let_go", fields);
             self.let_go(&loaded.digest);
-            self.shared.reaper.retire(loaded);
         }
-        self.shared.reaper.retire(table);
         bytes
     }
 
     fn let_go(&self, digest: &Digest) {
-        if let Some(loaded) = self.shared.bundles.remove(digest) {
-            // Remembered answers may hold the action names longer than anything holds the bundle.
-            self.shared.reaper.retire(Arc::new(Arc::clone(&loaded.actions)));
-            self.shared.reaper.retire(loaded);
-        }
+        self.services.engine.bundles.unload(digest);
+        self.services.rollouts.forget(digest);
     }
 
-    /// Puts a lane table in force: every request that starts after this returns is answered by it. Doing it
-    /// again with the table in force does nothing.
+    /// Activates a lane table: every request that starts after this returns is answered by it. Activating the active
+    /// table again has no effect.
     ///
     /// # Errors
-    /// [`SwapError`]; the table in force stays.
+    /// [`SwapError`]; the active table stays.
     pub fn swap(&self, table: &LaneTable) -> Result<(), SwapError> {
-        let _turn = lock(&self.changes);
-        let result = self.swap_in_turn(table);
+        let _changing = lock(&self.changes);
+        let result = self.swap_alone(table);
+        let Services { engine, counters, .. } = &*self.services;
         match &result {
-            Ok(()) => self.shared.events.push(Level::Info, "lanes_swapped", json!({"table": table})),
+            Ok(()) => engine.events.push(Level::Info, "lanes_swapped", json!({"table": table})),
             Err(error) => {
-                self.shared.metrics.swaps_refused.fetch_add(1, Relaxed);
+                counters.swaps_rejected.fetch_add(1, Relaxed);
                 let fields = json!({"version": table.version, "error": error.to_string()});
-                self.shared.events.push(Level::Error, "lanes_refused", fields);
+                engine.events.push(Level::Error, "lanes_refused", fields);
             }
         }
         result
     }
 
-    fn swap_in_turn(&self, table: &LaneTable) -> Result<(), SwapError> {
-        let shared = &self.shared;
+    /// Swaps while no other change is made: check, start threads, note, activate.
+    fn swap_alone(&self, table: &LaneTable) -> Result<(), SwapError> {
+        let services = &self.services;
+        let Services { engine, observers, .. } = &**services;
         if self.is_draining() {
             return Err(SwapError::Stopped);
         }
-        let current = shared.lanes.load_full();
-        let lanes = LanesInForce::compile(table, &shared.config, &shared.bundles, &current)?;
-        if table.version <= current.version {
-            if table.version == current.version && lanes.same_as(&current) {
-                // The bundles before may have come to memory, or gone from it, since.
-                if !lanes.same_previous(&current) {
-                    shared.reaper.retire(current);
-                    shared.put_in_force(lanes);
-                }
-                return Ok(());
-            }
-            return Err(SwapError::Version { version: table.version, current: current.version });
+        if services.config.role == Role::Shadow {
+            check_answers_nothing(table)?;
         }
-        shared.keeper.start(lanes.observers()).map_err(|(lane, error)| SwapError::Lane {
-            checkpoint: lane.checkpoint.clone(),
-            lane: lane.table.name.clone(),
-            reason: format!("its thread cannot be started: {error}; check the limit on threads"),
-        })?;
-        if let Some(log) = &shared.log {
+        let (current, observing) = (engine.lanes(), observers.active());
+        let mut lanes = engine.compile(table)?;
+        let observe = observers.compile(table, &lanes)?;
+        lanes.set_sinks(|checkpoint, loaded| observers.sink(&observe, checkpoint, loaded));
+        if table.version <= current.version {
+            let same = lanes.same_as(&current) && observe.same_as(&observing);
+            if table.version != current.version || !same {
+                return Err(SwapError::Version { version: table.version, current: current.version });
+            }
+            // Previous bundles may have been loaded or unloaded since.
+            if !lanes.same_previous(&current) {
+                services.publish(lanes, None);
+            }
+            return Ok(());
+        }
+        observers.start(&observe)?;
+        if let Some(log) = &engine.log {
             let text = serde_json::to_string(table).unwrap_or_default();
-            if let Err(error) = log.note_table(table.version, shared.clock.unix_us(), text) {
+            if let Err(error) = log.note_table(table.version, engine.clock.unix_us(), text) {
                 // Every decision names its bundle and lane itself.
                 let fields = json!({"version": table.version, "error": error.to_string()});
-                shared.events.push(Level::Warning, "lanes_not_logged", fields);
+                engine.events.push(Level::Warning, "lanes_not_logged", fields);
             }
         }
         for (checkpoint, lane) in lanes.all() {
             if lane.share > 0.0 && !current.has(checkpoint, &lane.loaded.digest) {
-                lane.loaded.expect(&shared.checkpoints[checkpoint].name, table.version);
+                let checkpoint = &engine.checkpoints.at(checkpoint).name;
+                services.rollouts.activated(lane.loaded.digest, checkpoint, table.version);
+                lane.loaded.expect_first_answer();
             }
         }
-        shared.reaper.retire(current);
-        shared.put_in_force(lanes);
-        shared.metrics.swaps.fetch_add(1, Relaxed);
+        drop(current);
+        services.publish(lanes, Some(observe));
+        services.counters.swaps.fetch_add(1, Relaxed);
         Ok(())
     }
 
@@ -253,27 +245,23 @@ impl Server {
     /// The bundle answers or observes at a checkpoint.
     pub fn unload(&self, digest: &str) -> Result<(), UnloadError> {
         let parsed: Digest = digest.parse().map_err(|_| UnloadError::Digest { digest: digest.to_owned() })?;
-        let _turn = lock(&self.changes);
-        let table = self.shared.lanes.load_full();
+        let _changing = lock(&self.changes);
+        let Services { engine, observers, .. } = &*self.services;
+        let table = engine.lanes();
         if let Some((checkpoint, _)) = table.all().find(|(_, lane)| lane.loaded.digest == parsed) {
-            let checkpoint = self.shared.checkpoints[checkpoint].name.clone();
+            let checkpoint = engine.checkpoints.at(checkpoint).name.clone();
             return Err(UnloadError::InUse { digest: digest.to_owned(), checkpoint });
         }
-        if let Some(lane) = table.observers().find(|lane| lane.loaded().is_some_and(|it| it.digest == parsed))
-        {
+        let observes = |loaded: &Arc<Loaded>| loaded.digest == parsed;
+        if let Some(lane) = observers.active().all().find(|lane| lane.loaded().is_some_and(observes)) {
             let (checkpoint, lane) = (lane.checkpoint.clone(), lane.table.name.clone());
             return Err(UnloadError::Observes { digest: digest.to_owned(), checkpoint, lane });
         }
-        if self
-            .shared
-            .checkpoints
-            .iter()
-            .filter_map(|it| table.previous(it.index))
-            .any(|it| it.loaded.digest == parsed)
-        {
-            self.shared.put_in_force(table.keeping_previous(|digest| *digest != parsed));
+        let mut previous = engine.checkpoints.iter().filter_map(|known| table.previous(known.index));
+        if previous.any(|lane| lane.loaded.digest == parsed) {
+            self.services.publish(table.keeping_previous(|digest| *digest != parsed), None);
         }
-        self.shared.reaper.retire(table);
+        drop(table);
         self.let_go(&parsed);
         Ok(())
     }
@@ -281,8 +269,8 @@ impl Server {
     /// The control plane looked at the registry: whether it could be read, and when it could last, milliseconds
     /// since the Unix epoch. For the metrics alone.
     pub fn note_registry(&self, reachable: bool, last_seen_ms: u64) {
-        self.shared.metrics.registry_reachable.store(reachable, Relaxed);
-        self.shared.metrics.registry_seen_ms.store(last_seen_ms, Relaxed);
+        self.services.counters.registry_reachable.store(reachable, Relaxed);
+        self.services.counters.registry_seen_ms.store(last_seen_ms, Relaxed);
     }
 
     /// Where it listens.
@@ -294,71 +282,65 @@ impl Server {
     /// Its condition now.
     #[must_use]
     pub fn status(&self) -> Status {
-        Status::of(&self.shared)
+        Status::of(&self.services)
     }
 
     /// What happened since the last call, as JSON lines.
     #[must_use]
     pub fn events(&self) -> Vec<String> {
-        // Whoever collects events does so often: as good a clock as any for the error budgets' windows.
-        self.shared.tick();
-        self.shared.events.take()
+        self.services.engine.events.take()
     }
 
     /// Stops: NOT_SERVING, no new connections, GOAWAY; waits up to `within` for what is in flight; writes
     /// and seals the log; ends every thread. Doing it again does nothing.
     pub fn drain(&self, within: Duration) {
-        // Held throughout: whoever calls second returns when it is done.
+        // Held throughout: a second caller returns when it is done.
         let mut running = lock(&self.running);
         let Some(running) = running.take() else { return };
         let began = Instant::now();
-        let shared = &self.shared;
-        shared.draining.store(true, Release);
-        shared.health.drain();
-        shared.events.push(Level::Info, "draining", json!({"within_seconds": within.as_secs_f64()}));
+        let services = &self.services;
+        services.draining.store(true, Release);
+        services.health.drain();
+        services.engine.events.push(Level::Info, "draining", json!({"within_seconds": within.as_secs_f64()}));
         let complete = running.stop(within);
-        let sealed = shared.log.as_ref().map_or(Ok(()), Decisions::seal);
-        shared.reaper.stop();
+        let sealed = services.engine.log.as_ref().map_or(Ok(()), DecisionLog::seal);
+        services.engine.bundles.stop();
         let level = if complete && sealed.is_ok() { Level::Info } else { Level::Warning };
         let fields = json!({
             "complete": complete,
-            "inflight": shared.admission.inflight(),
+            "inflight": services.engine.admission.inflight(),
             "log_error": sealed.err().map(|error| error.to_string()),
             "seconds": began.elapsed().as_secs_f64(),
         });
-        shared.events.push(level, "stopped", fields);
+        services.engine.events.push(level, "stopped", fields);
     }
 
     /// Puts a fault into the request of this id.
     #[cfg(feature = "fault-injection")]
     pub fn inject(&self, id: &str, fault: crate::Fault) {
-        self.shared.faults.set(id, fault);
+        self.services.engine.faults.set(id, fault);
     }
 
-    /// Puts a fault into every evaluation of an observe lane, in force now or later; `None` takes it out.
+    /// Puts a fault into every evaluation of an observe lane, active now or later; `None` removes it.
     #[cfg(feature = "fault-injection")]
     pub fn inject_lane(&self, checkpoint: &str, lane: &str, fault: Option<crate::LaneFault>) {
-        self.shared.faults.lanes.set(checkpoint, lane, fault);
+        self.services.observers.faults().set(checkpoint, lane, fault);
     }
 
-    /// Lets admission believe that one row takes this long at a checkpoint.
+    /// Lets admission control assume that one row takes this long at a checkpoint.
     #[cfg(feature = "fault-injection")]
     pub fn assume_cost(&self, checkpoint: &str, row: Duration) {
-        if let Some(checkpoint) = self.shared.checkpoint(checkpoint) {
-            for lane in self.shared.lanes.load().of(checkpoint.index) {
-                self.shared.admission.assume(checkpoint.index, &lane.loaded, row);
-            }
-        }
+        self.services.engine.assume_cost(checkpoint, row);
     }
 
     /// Makes every evaluation slower from now on.
     #[cfg(feature = "fault-injection")]
     pub fn slow_down(&self, slowness: crate::Slowness) {
-        self.shared.faults.slow_down(slowness);
+        self.services.engine.faults.slow_down(slowness);
     }
 
     fn is_draining(&self) -> bool {
-        self.shared.draining.load(Acquire)
+        self.services.draining.load(Acquire)
     }
 }
 
@@ -379,59 +361,67 @@ impl std::fmt::Debug for Server {
     }
 }
 
-fn shared(
+/// A shadow pool has no lanes that answer.
+fn check_answers_nothing(table: &LaneTable) -> Result<(), SwapError> {
+    let lanes = table
+        .checkpoints
+        .iter()
+        .flat_map(|(name, lanes)| lanes.iter().flatten().map(move |lane| (name, lane)));
+    match lanes.into_iter().next() {
+        None => Ok(()),
+        Some((checkpoint, lane)) => Err(SwapError::Lane {
+            checkpoint: checkpoint.clone(),
+            lane: lane.name.clone(),
+            reason:
+                "the server is a shadow pool and answers no requests; give lanes that answer to a live server"
+                    .to_owned(),
+        }),
+    }
+}
+
+fn services(
     config: ServerConfig,
     env: Env,
     addresses: &Addresses,
     started: Instant,
-) -> Result<Shared, ServerError> {
-    let clock = Arc::clone(&env.clock);
-    let events = Arc::new(Events::new(Arc::clone(&clock)));
-    let log = config.log.as_ref().map(|settings| Decisions::open(settings, env, &events)).transpose()?;
-    let (checkpoints, by_name) = state::checkpoints(&config);
-    let admission = Door::new(&config, started)?;
-    #[cfg(feature = "fault-injection")]
-    let faults = crate::fault::Faults::default();
-    let env = KeeperEnv {
-        started,
-        door: Arc::clone(&admission),
-        clock: Arc::clone(&clock),
-        events: Arc::clone(&events),
-        logs: log.is_some(),
-        share: config.observe_cpu,
-        finishing: Arc::default(),
-        #[cfg(feature = "fault-injection")]
-        faults: Arc::clone(&faults.lanes),
+) -> Result<Services, ServerError> {
+    let started_at_us = env.clock.unix_us();
+    let events = Arc::new(Events::new(Arc::clone(&env.clock)));
+    let rollouts = Arc::new(Rollouts::new(Arc::clone(&events)));
+    let settings = EngineConfig {
+        checkpoints: config.checkpoints.clone(),
+        log: config.log.clone(),
+        threads: config.threads,
+        max_inflight: config.max_inflight,
+        memory_budget_bytes: config.memory_budget_bytes,
+        ..EngineConfig::default()
     };
-    Ok(Shared {
-        lanes: ArcSwap::from_pointee(LanesInForce::none(checkpoints.len())),
-        bundles: Store::new(Budget::find(config.memory_budget_bytes)),
-        reaper: Reaper::start()
-            .map_err(|source| ServerError::Start { what: "the reaper's thread", source })?,
-        log,
-        features: Box::new(FromRequest),
-        admission,
-        pool: Pool::default(),
-        watchdog: Watchdog::default(),
-        keeper: Keeper::new(env),
-        scores: Replay::new(REMEMBERED, REMEMBERED_BYTES),
-        selections: Replay::new(REMEMBERED, REMEMBERED_BYTES),
+    let listener: Arc<dyn BundleListener> = Arc::clone(&rollouts) as _;
+    let engine = Engine::new(&settings, env, events, listener, started).map_err(|error| match error {
+        EngineError::Config(rule) => ServerError::Config(rule),
+        EngineError::Log(error) => ServerError::Log(error),
+        EngineError::Thread(source) => ServerError::Start { what: "the reaper's thread", source },
+    })?;
+    let observe = ObserveConfig {
+        cpu: config.observe_cpu,
+        queue: config.observe_queue,
+        shadow_pool: config.shadow_pool.clone(),
+        is_pool: config.role == Role::Shadow,
+        server: addresses.name(),
+    };
+    Ok(Services {
+        observers: Observers::new(&engine, &observe, started),
+        engine,
         health: Health::new(config.role, config.checkpoints.keys()),
-        forwarder: config.shadow_pool.as_ref().map(|pool| Arc::new(Forwarder::new(pool, &addresses.name()))),
         senders: Senders::default(),
-        schemas: Remembered::default(),
-        metrics: Metrics::new(&config),
-        events,
+        schemas: SchemaCache::default(),
+        counters: Counters::new(&config),
+        rollouts,
         started,
-        started_at_us: clock.unix_us(),
-        clock,
+        started_at_us,
         ready_after_us: AtomicU64::new(0),
         draining: AtomicBool::new(false),
-        checkpoints,
-        by_name,
         config,
-        #[cfg(feature = "fault-injection")]
-        faults,
     })
 }
 

@@ -1,4 +1,4 @@
-//! The unary methods: hands each to its answer path and refusals to their status.
+//! The unary methods: reads each message, hands it to its adapter, and writes the reply or the status.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -13,60 +13,72 @@ use scorer_proto::v1::{NoopRequest, NoopResponse};
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::answer::arrive::Arrival;
-use crate::answer::{batch, describe, outcome, score, select};
-use crate::metrics::Method;
+use crate::grpc_status;
+use crate::method::Method;
 use crate::oip;
+use crate::probe::Probe;
+use crate::scoring;
 use crate::shadow;
-use crate::state::Shared;
 
 /// A reply under way.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 /// Answers one request. Each method has a future of its own size: the largest would cost every other.
-pub(crate) fn answer(shared: &Arc<Shared>, arrival: &Arc<Arrival>, request: Request<Incoming>) -> Answering {
-    let (shared, arrival) = (Arc::clone(shared), Arc::clone(arrival));
-    let limit = shared.config.max_message_bytes;
-    match arrival.method {
+pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) -> Answering {
+    let (services, arrival) = (Arc::clone(probe.services()), Arc::clone(&probe.arrival));
+    let limit = services.config.max_message_bytes;
+    match method {
         Method::Score => Box::pin(async move {
             answered(match unary::message(request, limit).await {
-                Ok(message) => score::answer(&shared, &arrival, message).await.map_err(Status::from),
+                Ok(message) => {
+                    scoring::score(&services.engine, &arrival, message).await.map_err(grpc_status::of)
+                }
                 Err(status) => Err(status),
             })
         }),
         Method::ScoreBatch => Box::pin(async move {
             answered(match unary::message(request, limit).await {
-                Ok(message) => batch::answer(&shared, &arrival, message).await.map_err(Status::from),
+                Ok(message) => {
+                    scoring::score_batch(&services.engine, &arrival, message).await.map_err(grpc_status::of)
+                }
                 Err(status) => Err(status),
             })
         }),
         Method::SelectAction => Box::pin(async move {
             answered(match unary::message(request, limit).await {
-                Ok(message) => select::answer(&shared, &arrival, message).await.map_err(Status::from),
+                Ok(message) => {
+                    scoring::select_action(&services.engine, &arrival, message).await.map_err(grpc_status::of)
+                }
                 Err(status) => Err(status),
             })
         }),
         Method::ModelInfer => Box::pin(async move {
             answered(match unary::message(request, limit).await {
-                Ok(message) => oip::infer(&shared, &arrival, message).await.map_err(Status::from),
+                Ok(message) => oip::infer(&services.engine, &arrival, message).await.map_err(Status::from),
                 Err(status) => Err(status),
             })
         }),
         Method::ReportOutcome => Box::pin(async move {
-            let message = unary::message(request, limit).await;
-            answered(message.and_then(|message| Ok(outcome::answer(&shared, &arrival, message)?)))
+            answered(match unary::message(request, limit).await {
+                Ok(message) => scoring::report_outcome(&services.engine, &arrival, message)
+                    .await
+                    .map_err(grpc_status::of),
+                Err(status) => Err(status),
+            })
         }),
         Method::Describe => Box::pin(async move {
             let message = unary::message(request, limit).await;
-            answered(message.and_then(|message| Ok(describe::answer(&shared, &arrival, &message)?)))
+            answered(message.and_then(|message| {
+                scoring::describe(&services.engine, &arrival, &message).map_err(grpc_status::of)
+            }))
         }),
         Method::Noop => Box::pin(async move {
             let message = unary::message::<NoopRequest>(request, limit).await;
             answered(message.map(|NoopRequest { payload }| NoopResponse { payload }))
         }),
         Method::Observe => Box::pin(async move {
-            answered(match unary::message(request, shadow::MAX_MESSAGE).await {
-                Ok(message) => shadow::answer(&shared, message).map_err(Status::from),
+            answered(match unary::message(request, scorer_observe::MAX_MESSAGE).await {
+                Ok(message) => shadow::receive(&services, message).map_err(Status::from),
                 Err(status) => Err(status),
             })
         }),

@@ -49,7 +49,7 @@ async fn a_table_that_does_not_fit_changes_nothing() {
         (unknown, "checkpoint \"nowhere\" is not configured"),
         (left_out, "checkpoint \"action.authorise\" is left out"),
         (other_fallback, "fallback action \"3ds=none|exemption=none\" is not in the catalogue"),
-        (table(0, fraud, action), "version 1 is in force"),
+        (table(0, fraud, action), "version 1 is active"),
     ] {
         let error = setup.server.swap(&table).unwrap_err().to_string();
         assert!(error.contains(says), "{says:?} is not in {error:?}");

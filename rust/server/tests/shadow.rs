@@ -428,7 +428,7 @@ async fn each_role_refuses_what_is_the_others() {
     assert_eq!((pool.server.status().role, pool.server.status().state), ("shadow", "SERVING"));
 
     let mut scoring = Client::new(channel(&pool.server).await);
-    let refused = "this server is a shadow pool: it observes and answers nobody; call the live server";
+    let refused = "this server is a shadow pool: it observes and answers no requests; call the live server";
     for call in [
         Call::Score(score("1", 1.0)),
         Call::Select(select("1", 1.0)),
@@ -447,7 +447,7 @@ async fn each_role_refuses_what_is_the_others() {
     assert_eq!(status.code(), Code::FailedPrecondition);
     let answers = observing(2, &[(FRAUD, &pool.load(&testing::score_files("fraud", 0.0)))], &[]);
     let error = pool.server.swap(&answers).unwrap_err().to_string();
-    assert!(error.contains("answers nobody; give lanes that answer to a live server"), "{error}");
+    assert!(error.contains("answers no requests; give lanes that answer to a live server"), "{error}");
     let text = get(pool.server.addresses().metrics.as_deref().unwrap(), "/metrics").await.1;
     assert!(text.contains("method=\"Score\",checkpoint=\"\",code=\"FAILED_PRECONDITION\""), "{text}");
 

@@ -66,7 +66,7 @@ async fn a_candidate_slower_than_the_live_bundle_allows_is_refused_by_its_figure
     // A deliberate release: the comparison is waived, the promise is not.
     let allowed = LoadFor { allow_slower: true, ..for_fraud() };
     let error = setup.server.load_for(&path, &digest, &allowed).unwrap_err();
-    assert!(matches!(error, LoadError::TooSlow { promise_ms: 0.00001, .. }), "{error}");
+    assert!(matches!(error, LoadError::TooSlow { sla_ms: 0.00001, .. }), "{error}");
     // For no checkpoint there is no promise: so the last known good table boots whatever the machine does.
     setup.server.load(&path, &digest).unwrap();
 }

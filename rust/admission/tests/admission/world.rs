@@ -136,7 +136,7 @@ pub(crate) fn run(scenario: &Scenario, tracing: bool) -> Outcomes {
     let mut world = World {
         scenario,
         admission: &admission,
-        caps: scenario.caps.map(|caps| ExposureCaps::new(caps, None)),
+        caps: scenario.caps.map(ExposureCaps::new),
         now: Nanos::ZERO,
         offset: EPOCH,
         resume: Nanos::ZERO,
@@ -460,9 +460,8 @@ impl<'a> World<'a> {
                 self.expire(id);
             }
             Start::Run => {
-                let (chunk, finish_by, deadline) = permit
-                    .ticket()
-                    .map_or((1, clock, clock), |it| (it.chunk_rows(), it.finish_by(), it.deadline()));
+                let (chunk, finish_by, deadline) =
+                    (permit.chunk_rows(), permit.finish_by(), permit.deadline());
                 if clock >= deadline {
                     self.violation(&format!(
                         "#{id} was begun {:?} after its deadline",
@@ -497,8 +496,7 @@ impl<'a> World<'a> {
         let request = &mut self.requests[id];
         request.spent = request.spent.plus(self.now.since(request.began));
         let gone = request.replied;
-        let finish_by =
-            request.permit.as_ref().and_then(|it| it.ticket()).map_or(Nanos::MAX, |it| it.finish_by());
+        let finish_by = request.permit.as_ref().map_or(Nanos::MAX, |permit| permit.finish_by());
         if it.rows > 1
             && let Some(permit) = &mut request.permit
             && !request.stop
@@ -567,11 +565,11 @@ impl<'a> World<'a> {
         let clock = self.clock();
         let request = &self.requests[id];
         let it = &self.scenario.settings.checkpoints[self.scenario.streams[request.stream].checkpoint];
-        let (amount, caller) = (request.amount, request.caller);
+        let amount = request.amount;
         let by = match &self.caps {
             _ if !it.fallback => By::Refused(why),
             None => By::Fallback(why),
-            Some(caps) => match caps.reserve(clock, caller, Some(amount)) {
+            Some(caps) => match caps.reserve(clock, Some(amount)) {
                 Ok(()) => {
                     self.out.granted.push((clock, amount));
                     By::Fallback(why)

@@ -50,7 +50,7 @@ fn run(config: &str, lanes: &str, bundles: &[String]) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// Until somebody asks the process to end.
+/// Waits for a signal to end the process.
 async fn wait(server: &Server, lanes: &str) -> std::io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -66,7 +66,7 @@ async fn wait(server: &Server, lanes: &str) -> std::io::Result<()> {
     }
 }
 
-/// A table that is refused is told among the events, and the one in force stays.
+/// A table that is rejected is reported in the events, and the active one stays.
 fn swap(server: &Server, lanes: &str) {
     let table = read(lanes).and_then(|text| LaneTable::from_json(&text).map_err(|error| error.to_string()));
     match table {
@@ -83,7 +83,7 @@ fn print_events(server: &Server) {
     server.events().iter().for_each(|line| say(line));
 }
 
-/// Without standard error there is nobody to tell.
+/// Without standard error there is no one to report to.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -10,22 +10,23 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use scorer_engine::{Checkpoint, CheckpointCounters as Decisions, Histogram, LoadErrorKind, resident};
+use scorer_proto::CODE_NAMES;
 
-use super::{By, CheckpointMetrics, Histogram, Method, Miss, Reason, code_name};
-use crate::error::Refused;
-use crate::state::Shared;
+use crate::counters::{By, CheckpointCounters, Miss};
+use crate::method::Method;
+use crate::services::Services;
 
-/// Everything that is counted, as text. Made at each scrape from what the atomics hold then.
-pub(crate) fn render(shared: &Arc<Shared>) -> Result<String, fmt::Error> {
-    shared.tick();
+/// Everything that is counted, as text, from what the atomics hold now.
+pub(crate) fn render(services: &Arc<Services>) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("scorer");
-    registry.register_collector(Box::new(Snapshot(Arc::clone(shared))));
+    registry.register_collector(Box::new(Snapshot(Arc::clone(services))));
     let mut text = String::with_capacity(16 << 10);
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)
 }
 
-struct Snapshot(Arc<Shared>);
+struct Snapshot(Arc<Services>);
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,33 +37,33 @@ impl fmt::Debug for Snapshot {
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         requests(&self.0, &mut encoder)?;
-        promises(&self.0, &mut encoder)?;
+        slas(&self.0, &mut encoder)?;
         answers(&self.0, &mut encoder)?;
         transport(&self.0, &mut encoder)?;
         bundles(&self.0, &mut encoder)?;
-        journeys(&self.0, &mut encoder)?;
+        rollouts(&self.0, &mut encoder)?;
         registry(&self.0, &mut encoder)?;
-        super::enforced::encode(&self.0, &mut encoder)?;
+        super::admission::encode(&self.0, &mut encoder)?;
         super::observe::encode(&self.0, &mut encoder)?;
         super::shadow::encode(&self.0, &mut encoder)?;
         log(&self.0, &mut encoder)
     }
 }
 
-fn requests(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let metrics = &shared.metrics;
+fn requests(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let counters = &services.counters;
     let mut family = encoder.encode_descriptor(
         "requests",
         "Requests ended, by method, checkpoint and gRPC code",
         None,
         MetricType::Counter,
     )?;
-    for (it, method) in used(&metrics.checkpoints) {
-        for (code, count) in it.codes[method as usize].iter().enumerate() {
+    for (counters, method) in used(counters.all()) {
+        for (code, count) in counters.codes[method as usize].iter().enumerate() {
             let count = count.load(Relaxed);
             if count > 0 {
                 let labels =
-                    [("method", method.as_str()), ("checkpoint", &it.name), ("code", code_name(code))];
+                    [("method", method.as_str()), ("checkpoint", &counters.name), ("code", CODE_NAMES[code])];
                 counter(&mut family, &labels, count)?;
             }
         }
@@ -73,29 +74,29 @@ fn requests(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Histogram,
     )?;
-    for (it, method) in used(&metrics.checkpoints) {
-        let labels = [("method", method.as_str()), ("checkpoint", it.name.as_str())];
-        histogram(&mut family, &labels, &it.latency[method as usize])?;
+    for (counters, method) in used(counters.all()) {
+        let labels = [("method", method.as_str()), ("checkpoint", counters.name.as_str())];
+        histogram(&mut family, &labels, &counters.latency[method as usize])?;
     }
     // Read first what ends a request, so that a request in mid-count is in flight and not twice.
-    let (replied, cancelled) = (metrics.replied.load(Relaxed), metrics.cancelled.load(Relaxed));
+    let (replied, cancelled) = (counters.replied.load(Relaxed), counters.cancelled.load(Relaxed));
     single(encoder, "requests_replied", "Requests that got a reply, an error included", replied)?;
     single(encoder, "requests_cancelled", "Requests that their caller gave up", cancelled)?;
-    single(encoder, "requests_arrived", "Requests that came in", metrics.arrived.load(Relaxed))
+    single(encoder, "requests_arrived", "Requests that came in", counters.arrived.load(Relaxed))
 }
 
-/// What is held against each checkpoint's promise.
-fn promises(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let checkpoints = &shared.metrics.checkpoints;
+/// How each checkpoint meets its SLA.
+fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let checkpoints = services.counters.configured();
     let mut family = encoder.encode_descriptor(
         "sla_promise_seconds",
-        "What 99 % of answers are promised within",
+        "The SLA: 99 % of answers are within this",
         None,
         MetricType::Gauge,
     )?;
-    for it in named(checkpoints) {
-        let promise = it.sla.promise().unwrap_or_default().as_secs_f64();
-        ConstGauge::new(promise).encode(family.encode_family(&[("checkpoint", it.name.as_str())])?)?;
+    for counters in checkpoints {
+        let sla = counters.sla.sla().unwrap_or_default().as_secs_f64();
+        ConstGauge::new(sla).encode(family.encode_family(&[("checkpoint", counters.name.as_str())])?)?;
     }
     let mut family = encoder.encode_descriptor(
         "answer_seconds",
@@ -103,10 +104,10 @@ fn promises(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Histogram,
     )?;
-    for it in named(checkpoints) {
+    for counters in checkpoints {
         for by in By::ALL {
-            let labels = [("checkpoint", it.name.as_str()), ("by", by.as_str())];
-            histogram(&mut family, &labels, &it.sla.latency[by as usize])?;
+            let labels = [("checkpoint", counters.name.as_str()), ("by", by.as_str())];
+            histogram(&mut family, &labels, &counters.sla.latency[by as usize])?;
         }
     }
     let mut family = encoder.encode_descriptor(
@@ -115,29 +116,27 @@ fn promises(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Histogram,
     )?;
-    for it in checkpoints.iter().filter(|it| !it.name.is_empty() || it.sla.queue_delay.read().1 > 0) {
-        histogram(&mut family, &[("checkpoint", it.name.as_str())], &it.sla.queue_delay)?;
+    let with_queue =
+        |counters: &&CheckpointCounters| !counters.name.is_empty() || counters.sla.queue_delay.read().1 > 0;
+    for counters in services.counters.all().iter().filter(with_queue) {
+        histogram(&mut family, &[("checkpoint", counters.name.as_str())], &counters.sla.queue_delay)?;
     }
     let mut family = encoder.encode_descriptor(
         "sla_misses",
-        "Requests whose promise was not kept, by reason",
+        "Requests that violated the SLA, by reason",
         None,
         MetricType::Counter,
     )?;
-    for it in named(checkpoints) {
+    for counters in checkpoints {
         for miss in Miss::ALL {
-            let labels = [("checkpoint", it.name.as_str()), ("reason", miss.as_str())];
-            counter(&mut family, &labels, it.sla.misses[miss as usize].load(Relaxed))?;
+            let labels = [("checkpoint", counters.name.as_str()), ("reason", miss.as_str())];
+            counter(&mut family, &labels, counters.sla.misses[miss as usize].load(Relaxed))?;
         }
     }
-    let mut family = encoder.encode_descriptor(
-        "sla_requests",
-        "Requests that the promise is for",
-        None,
-        MetricType::Counter,
-    )?;
-    for it in named(checkpoints) {
-        counter(&mut family, &[("checkpoint", &it.name)], it.sla.totals().0)?;
+    let mut family =
+        encoder.encode_descriptor("sla_requests", "Requests under the SLA", None, MetricType::Counter)?;
+    for counters in checkpoints {
+        counter(&mut family, &[("checkpoint", &counters.name)], counters.sla.totals().0)?;
     }
     let mut family = encoder.encode_descriptor(
         "error_budget_remaining",
@@ -145,9 +144,9 @@ fn promises(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Gauge,
     )?;
-    for it in named(checkpoints) {
-        let left = it.sla.budget.rates().remaining;
-        ConstGauge::new(left).encode(family.encode_family(&[("checkpoint", it.name.as_str())])?)?;
+    for counters in checkpoints {
+        let left = counters.sla.budget.rates().remaining;
+        ConstGauge::new(left).encode(family.encode_family(&[("checkpoint", counters.name.as_str())])?)?;
     }
     let mut family = encoder.encode_descriptor(
         "error_budget_burn_rate",
@@ -155,23 +154,23 @@ fn promises(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Gauge,
     )?;
-    for it in named(checkpoints) {
-        let rates = it.sla.budget.rates();
+    for counters in checkpoints {
+        let rates = counters.sla.budget.rates();
         for (window, rate) in
             [("5m", rates.m5), ("30m", rates.m30), ("1h", rates.h1), ("6h", rates.h6), ("3d", rates.d3)]
         {
-            let labels = [("checkpoint", it.name.as_str()), ("window", window)];
+            let labels = [("checkpoint", counters.name.as_str()), ("window", window)];
             ConstGauge::new(rate).encode(family.encode_family(&labels)?)?;
         }
     }
     let mut family = encoder.encode_descriptor(
         "late_results",
-        "Results that came when another reply had been given, and were thrown away",
+        "Results that came after another reply, and were discarded",
         None,
         MetricType::Counter,
     )?;
-    for it in named(checkpoints) {
-        counter(&mut family, &[("checkpoint", &it.name)], it.sla.late_results.load(Relaxed))?;
+    for (name, counters) in decisions(services) {
+        counter(&mut family, &[("checkpoint", name)], counters.late_results.load(Relaxed))?;
     }
     let mut family = encoder.encode_descriptor(
         "exposure_cap_hits",
@@ -179,16 +178,16 @@ fn promises(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Counter,
     )?;
-    for it in named(checkpoints) {
-        for (cap, count) in it.sla.caps() {
-            counter(&mut family, &[("checkpoint", it.name.as_str()), ("cap", cap.as_str())], count)?;
+    for (name, counters) in decisions(services) {
+        for (cap, count) in counters.caps() {
+            counter(&mut family, &[("checkpoint", name), ("cap", cap.as_str())], count)?;
         }
     }
     let mut family =
         encoder.encode_descriptor("shed", "Requests not worked on, by reason", None, MetricType::Counter)?;
-    for it in named(checkpoints) {
-        for (reason, count, _) in it.sla.sheds() {
-            counter(&mut family, &[("checkpoint", it.name.as_str()), ("reason", reason.as_str())], count)?;
+    for (name, counters) in decisions(services) {
+        for (reason, count, _) in counters.sheds() {
+            counter(&mut family, &[("checkpoint", name), ("reason", reason.as_str())], count)?;
         }
     }
     let mut family = encoder.encode_descriptor(
@@ -197,18 +196,18 @@ fn promises(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Counter,
     )?;
-    for it in named(checkpoints) {
-        for (reason, _, count) in it.sla.sheds() {
-            counter(&mut family, &[("checkpoint", it.name.as_str()), ("reason", reason.as_str())], count)?;
+    for (name, counters) in decisions(services) {
+        for (reason, _, count) in counters.sheds() {
+            counter(&mut family, &[("checkpoint", name), ("reason", reason.as_str())], count)?;
         }
     }
     Ok(())
 }
 
 /// What the control plane knows of the registry.
-fn registry(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let last_seen_ms = shared.metrics.registry_seen_ms.load(Relaxed);
-    let reachable = shared.metrics.registry_reachable.load(Relaxed);
+fn registry(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let last_seen_ms = services.counters.registry_seen_ms.load(Relaxed);
+    let reachable = services.counters.registry_reachable.load(Relaxed);
     gauge(
         encoder,
         "registry_reachable",
@@ -223,20 +222,20 @@ fn registry(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
     )?)
 }
 
-fn answers(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let metrics = &shared.metrics;
+fn answers(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let counters = &services.counters;
     let mut family = encoder.encode_descriptor(
         "exec_seconds",
         "Evaluating the bundle, per request",
         None,
         MetricType::Histogram,
     )?;
-    for it in named(&metrics.checkpoints) {
-        histogram(&mut family, &[("checkpoint", &it.name)], &it.exec)?;
+    for (name, counters) in decisions(services) {
+        histogram(&mut family, &[("checkpoint", name)], &counters.exec)?;
     }
     let mut family = encoder.encode_descriptor("decisions", "Decisions made", None, MetricType::Counter)?;
-    for it in named(&metrics.checkpoints) {
-        counter(&mut family, &[("checkpoint", &it.name)], it.rows.load(Relaxed))?;
+    for (name, counters) in decisions(services) {
+        counter(&mut family, &[("checkpoint", name)], counters.rows.load(Relaxed))?;
     }
     let mut family = encoder.encode_descriptor(
         "fallbacks",
@@ -244,39 +243,41 @@ fn answers(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Counter,
     )?;
-    for it in named(&metrics.checkpoints) {
-        for reason in Reason::ALL {
-            let count = it.fallbacks[reason as usize].load(Relaxed);
-            let labels =
-                [("checkpoint", it.name.as_str()), ("source", reason.source()), ("reason", reason.as_str())];
+    for (name, counters) in decisions(services) {
+        for (reason, count) in counters.fallbacks() {
+            let labels = [("checkpoint", name), ("source", reason.source()), ("reason", reason.as_str())];
             counter(&mut family, &labels, count)?;
         }
     }
     for (name, help, value) in [
-        ("panics", "Panics caught", &metrics.panics),
-        ("replays", "Retries answered from memory", &metrics.replays),
-        ("unlogged_decisions", "Decisions answered that are not in the log", &metrics.unlogged),
-        ("swaps", "Lane tables put in force", &metrics.swaps),
-        ("swaps_refused", "Lane tables refused", &metrics.swaps_refused),
-        ("loads", "Bundles loaded", &metrics.loads),
+        ("panics", "Panics caught", &services.engine.counters.panics),
+        ("replays", "Retries answered from memory", &services.engine.counters.replays),
+        (
+            "unlogged_decisions",
+            "Decisions answered that are not in the log",
+            &services.engine.counters.unlogged,
+        ),
+        ("swaps", "Lane tables activated", &counters.swaps),
+        ("swaps_refused", "Lane tables rejected", &counters.swaps_rejected),
+        ("loads", "Bundles loaded", &counters.loads),
     ] {
         single(encoder, name, help, value.load(Relaxed))?;
     }
     let mut family = encoder.encode_descriptor(
         "loads_refused",
-        "Bundles refused, by what they were refused for",
+        "Bundles rejected, by reason",
         None,
         MetricType::Counter,
     )?;
-    for reason in Refused::ALL {
-        let count = metrics.loads_refused[reason as usize].load(Relaxed);
+    for reason in LoadErrorKind::ALL {
+        let count = counters.loads_rejected[reason as usize].load(Relaxed);
         counter(&mut family, &[("reason", reason.as_str())], count)?;
     }
     Ok(())
 }
 
-fn transport(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let connections = &shared.metrics.connections;
+fn transport(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let connections = &services.counters.connections;
     for (name, help, value) in [
         ("connections_refused", "Connections closed at accept, at max_connections", &connections.refused),
         ("connections_no_preface", "Connections that never spoke HTTP/2", &connections.no_preface),
@@ -291,20 +292,20 @@ fn transport(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Counter,
     )?;
-    for (code, count) in shared.metrics.auxiliary.iter().enumerate() {
+    for (code, count) in services.counters.auxiliary.iter().enumerate() {
         let count = count.load(Relaxed);
         if count > 0 {
-            counter(&mut family, &[("code", code_name(code))], count)?;
+            counter(&mut family, &[("code", CODE_NAMES[code])], count)?;
         }
     }
     gauge(encoder, "connections", "Connections open", connections.open.load(Relaxed) as i64)?;
-    gauge(encoder, "inflight", "Requests in flight", shared.admission.inflight() as i64)?;
-    gauge(encoder, "ready", "1 while every checkpoint serves", i64::from(shared.health.is_ready()))
+    gauge(encoder, "inflight", "Requests in flight", services.engine.admission.inflight() as i64)?;
+    gauge(encoder, "ready", "1 while every checkpoint serves", i64::from(services.health.is_ready()))
 }
 
-fn bundles(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let table = shared.lanes.load_full();
-    gauge(encoder, "lane_table", "Version of the lane table in force", table.version as i64)?;
+fn bundles(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let table = services.engine.lanes();
+    gauge(encoder, "lane_table", "Revision of the active lane table", table.version as i64)?;
     let mut family = encoder.encode_descriptor(
         "lane_share",
         "Share of traffic of each lane, with the bundle behind it",
@@ -313,7 +314,7 @@ fn bundles(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
     )?;
     for (checkpoint, lane) in table.all() {
         let labels = [
-            ("checkpoint", shared.checkpoints[checkpoint].name.as_str()),
+            ("checkpoint", services.engine.checkpoints.at(checkpoint).name.as_str()),
             ("lane", &lane.source.lane),
             ("bundle", &lane.source.bundle),
             ("name", lane.loaded.bundle.name()),
@@ -338,42 +339,30 @@ fn bundles(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
             ConstGauge::new(time.as_secs_f64()).encode(family.encode_family(&labels)?)?;
         }
     }
-    gauge(encoder, "bundles_loaded", "Bundles in memory", shared.bundles.all().len() as i64)?;
+    gauge(encoder, "bundles_loaded", "Bundles in memory", services.engine.bundles.all().len() as i64)?;
     gauge(
         encoder,
         "bundle_bytes",
         "Files of the bundles in memory, a shared forest once",
-        file_bytes(shared),
+        services.engine.bundles.file_bytes() as i64,
     )?;
-    let budget = shared.bundles.budget_bytes() as i64;
+    let budget = services.engine.bundles.budget_bytes() as i64;
     gauge(encoder, "memory_budget_bytes", "What the process may hold once a bundle is loaded", budget)?;
-    let resident = crate::bundles::resident().unwrap_or(0) as i64;
+    let resident = resident().unwrap_or(0) as i64;
     gauge(encoder, "memory_resident_bytes", "What the process holds", resident)
 }
 
-/// Bytes of the files of all bundles in memory, those of a forest that several share once.
-fn file_bytes(shared: &Shared) -> i64 {
-    let all = shared.bundles.all();
-    let mut before = Vec::with_capacity(all.len());
-    let mut bytes = 0;
-    for loaded in &all {
-        bytes += loaded.bytes - loaded.bundle.shared_bytes(&before);
-        before.push(&loaded.bundle);
-    }
-    bytes as i64
-}
-
 /// From an alias change to the first answer.
-fn journeys(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    shared.bundles.journeys.read(|known| {
+fn rollouts(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    services.rollouts.read(|known| {
         let mut family = encoder.encode_descriptor(
             "data_load_seconds",
             "From an alias change to the first answer by its bundle",
             None,
             MetricType::Histogram,
         )?;
-        for (checkpoint, it) in known {
-            histogram(&mut family, &[("checkpoint", checkpoint)], &it.total)?;
+        for (checkpoint, counters) in known {
+            histogram(&mut family, &[("checkpoint", checkpoint)], &counters.total)?;
         }
         let mut family = encoder.encode_descriptor(
             "data_load_stage_seconds",
@@ -381,8 +370,8 @@ fn journeys(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
             None,
             MetricType::Gauge,
         )?;
-        for (checkpoint, it) in known {
-            for &(stage, seconds) in &it.stages {
+        for (checkpoint, counters) in known {
+            for &(stage, seconds) in &counters.stages {
                 let labels = [("checkpoint", checkpoint.as_str()), ("stage", stage)];
                 ConstGauge::new(seconds).encode(family.encode_family(&labels)?)?;
             }
@@ -391,8 +380,8 @@ fn journeys(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
     })
 }
 
-fn log(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let Some(log) = &shared.log else { return Ok(()) };
+fn log(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let Some(log) = &services.engine.log else { return Ok(()) };
     let status = log.status();
     gauge(encoder, "log_available", "1 while decisions can be recorded", i64::from(log.available()))?;
     gauge(encoder, "log_unsynced_bytes", "Written, not yet on the device", status.unsynced_bytes as i64)?;
@@ -403,15 +392,17 @@ fn log(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
 }
 
 /// What was called at least once; the others would only lengthen the page.
-fn used(checkpoints: &[CheckpointMetrics]) -> impl Iterator<Item = (&CheckpointMetrics, Method)> {
-    checkpoints
-        .iter()
-        .flat_map(|it| Method::ALL.map(|method| (it, method)))
-        .filter(|(it, method)| it.codes[*method as usize].iter().any(|count| count.load(Relaxed) > 0))
+fn used(checkpoints: &[CheckpointCounters]) -> impl Iterator<Item = (&CheckpointCounters, Method)> {
+    checkpoints.iter().flat_map(|counters| Method::ALL.map(|method| (counters, method))).filter(
+        |(counters, method)| counters.codes[*method as usize].iter().any(|count| count.load(Relaxed) > 0),
+    )
 }
 
-pub(super) fn named(checkpoints: &[CheckpointMetrics]) -> impl Iterator<Item = &CheckpointMetrics> {
-    checkpoints.iter().filter(|it| !it.name.is_empty())
+/// Every configured checkpoint's name with what the engine counts of it.
+fn decisions(services: &Services) -> impl Iterator<Item = (&str, &Decisions)> {
+    let counted = |checkpoint: &Checkpoint| services.engine.counters.checkpoint(checkpoint.index);
+    let checkpoints = services.engine.checkpoints.iter();
+    checkpoints.map(move |checkpoint| (checkpoint.name.as_str(), counted(checkpoint)))
 }
 
 pub(super) fn counter(family: &mut MetricEncoder, labels: &[(&str, &str)], value: u64) -> fmt::Result {

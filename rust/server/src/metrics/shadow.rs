@@ -6,21 +6,21 @@ use std::sync::Arc;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
+use scorer_observe::PoolStatus;
 
 use super::expose::{counter, gauge};
 use crate::config::Role;
-use crate::shadow::PoolStatus;
-use crate::state::Shared;
+use crate::services::Services;
 
 /// Adds the families of the server's role, where it has to do with a pool.
-pub(super) fn encode(shared: &Arc<Shared>, encoder: &mut DescriptorEncoder) -> fmt::Result {
+pub(super) fn encode(services: &Arc<Services>, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let help = "1, with what the server is for";
-    let role = [("role", shared.config.role.as_str())];
+    let role = [("role", services.config.role.as_str())];
     let mut family = encoder.encode_descriptor("role", help, None, MetricType::Gauge)?;
     ConstGauge::new(1_i64).encode(family.encode_family(&role)?)?;
-    match (&shared.forwarder, shared.config.role) {
-        (Some(forwarder), _) => sent(&forwarder.status(), encoder),
-        (None, Role::Shadow) => received(shared, encoder),
+    match (services.observers.pool_status(), services.config.role) {
+        (Some(status), _) => sent(&status, encoder),
+        (None, Role::Shadow) => received(services, encoder),
         (None, Role::Live) => Ok(()),
     }
 }
@@ -40,11 +40,11 @@ fn sent(status: &PoolStatus, encoder: &mut DescriptorEncoder) -> fmt::Result {
     gauge(encoder, "shadow_pool_waiting_bytes", help, status.waiting_bytes as i64)
 }
 
-fn received(shared: &Shared, encoder: &mut DescriptorEncoder) -> fmt::Result {
+fn received(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let help = "Requests that live servers sent, by server and whether there was room";
     let mut family = encoder.encode_descriptor("shadow_received", help, None, MetricType::Counter)?;
-    for (server, it) in shared.senders.all() {
-        for (outcome, count) in [("accepted", it.accepted), ("dropped", it.dropped)] {
+    for (server, received) in services.senders.all() {
+        for (outcome, count) in [("accepted", received.accepted), ("dropped", received.dropped)] {
             counter(&mut family, &[("server", &*server), ("outcome", outcome)], count)?;
         }
     }

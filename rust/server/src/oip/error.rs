@@ -1,10 +1,13 @@
 //! What can be wrong with a request in the terms of the Open Inference Protocol.
 
-use tonic::Code;
+use scorer_engine::Rejection;
 
 /// Names the tensor or field, the rule and the remedy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum InferError {
+pub(crate) enum InferError {
+    /// As for a request of any protocol.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
     /// The model has no such version now.
     #[error("model {model:?} has no version {version:?} now, only {known}; name one of them or none")]
     Version {
@@ -158,31 +161,4 @@ pub enum InferError {
         /// What to do instead.
         remedy: &'static str,
     },
-}
-
-// === impl InferError ===
-
-impl InferError {
-    pub(crate) fn code(&self) -> Code {
-        match self {
-            InferError::Version { .. } => Code::NotFound,
-            InferError::NotOffered { .. } => Code::Unimplemented,
-            InferError::NoInputs
-            | InferError::RawCount { .. }
-            | InferError::BothContents { .. }
-            | InferError::Repeated { .. }
-            | InferError::PositionalAndNamed { .. }
-            | InferError::Datatype { .. }
-            | InferError::Shape { .. }
-            | InferError::RawLength { .. }
-            | InferError::Length { .. }
-            | InferError::Bytes { .. }
-            | InferError::Text { .. }
-            | InferError::Rows { .. }
-            | InferError::ActionRows { .. }
-            | InferError::Output { .. }
-            | InferError::RepeatedOutput { .. }
-            | InferError::Parameter { .. } => Code::InvalidArgument,
-        }
-    }
 }

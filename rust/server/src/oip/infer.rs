@@ -1,56 +1,52 @@
-//! `ModelInfer`: a request of the open protocol as one of ours, through the same answer path.
+//! `ModelInfer`: a request of the open protocol as a query of the engine, and the answer as its reply.
 
-use scorer_proto::inference::{ModelInferRequest, ModelInferResponse};
-use scorer_proto::v1::{
-    DenseFeatures, ScoreBatchRequest, ScoreBatchResponse, ScoreRequest, ScoreResponse, SelectActionRequest,
-    SelectActionResponse, Served, score_request, select_action_request,
+use std::sync::Arc;
+
+use scorer_engine::{
+    ActiveLane, Arrival, BatchQuery, Content, Eligible, Engine, Features, Kind, Query, Reason, Rejection,
+    Rows, SelectQuery, Source, Timings, check_dense,
 };
-use uuid::Uuid;
+use scorer_proto::inference::{ModelInferRequest, ModelInferResponse};
 
 use super::error::InferError;
-use super::inputs::{Inputs, Rows};
+use super::inputs::Inputs;
 use super::outputs::{Output, Values, add};
 use super::parameters::{self, number, text};
 use super::{Map, model};
-use crate::answer::arrive::Arrival;
-use crate::answer::{batch, decode, route, score, select};
-use crate::config::Kind;
-use crate::refusal::Refusal;
-use crate::state::{Checkpoint, Shared};
-
-/// How often the rows are laid out again because a bundle of another schema came into force in between.
-const ATTEMPTS: usize = 3;
 
 /// Answers one request.
-pub(crate) async fn answer(
-    shared: &Shared,
+pub(crate) async fn infer(
+    engine: &Arc<Engine>,
     arrival: &Arrival,
     request: ModelInferRequest,
-) -> Result<ModelInferResponse, Refusal> {
-    let checkpoint = decode::any_checkpoint(shared, arrival, &request.model_name)?;
+) -> Result<ModelInferResponse, InferError> {
+    let checkpoint = engine.checkpoint_of(arrival, &request.model_name)?;
     if let Some(timeout) = parameters::timeout(&request.parameters)? {
         arrival.tighten(timeout);
     }
     arrival.check_deadline()?;
     parameters::check_sequence(&request.parameters)?;
-    let mut call = Call {
-        shared,
+    let call = Call {
+        engine,
         arrival,
-        checkpoint,
-        version: &request.model_version,
-        id: request.id.clone(),
+        model: &request.model_name,
+        id: &request.id,
         entity: parameters::entity(&request.parameters)?,
-        inputs: Inputs::read(&request, checkpoint.kind)?,
+        rows: Tensors {
+            inputs: &Inputs::read(&request, checkpoint.kind)?,
+            model: &request.model_name,
+            version: &request.model_version,
+            max: checkpoint.max_batch_rows,
+        },
         outputs: Output::asked(&request.outputs, checkpoint)?,
         raw: !request.raw_input_contents.is_empty(),
     };
-    let mut attempt = 1;
-    let mut response = loop {
-        match call.once().await {
-            // Nothing was decided: the rows were laid out for another schema.
-            Err(Refusal::Fingerprint { .. }) if attempt < ATTEMPTS => attempt += 1,
-            answered => break answered?,
-        }
+    let mut response = match (checkpoint.kind, call.rows.inputs.count()) {
+        (Kind::Score, 1) => call.score().await?,
+        (Kind::Score, _) => call.batch().await?,
+        (Kind::Action, 1) => call.select().await?,
+        (Kind::Action, 0) => return Err(Rejection::NoRows.into()),
+        (Kind::Action, rows) => return Err(InferError::ActionRows { rows }),
     };
     response.model_name = request.model_name;
     response.id = request.id;
@@ -59,142 +55,112 @@ pub(crate) async fn answer(
 
 /// One request, read.
 struct Call<'a> {
-    shared: &'a Shared,
+    engine: &'a Arc<Engine>,
     arrival: &'a Arrival,
-    checkpoint: &'a Checkpoint,
-    version: &'a str,
-    id: String,
+    model: &'a str,
+    id: &'a str,
     entity: &'a str,
-    inputs: Inputs<'a>,
+    rows: Tensors<'a>,
     outputs: Vec<Output>,
     raw: bool,
+}
+
+/// The rows of a request, which are laid out for the schema of the lane that answers.
+#[derive(Clone, Copy)]
+struct Tensors<'a> {
+    inputs: &'a Inputs<'a>,
+    model: &'a str,
+    /// The version that has to answer; empty for any.
+    version: &'a str,
+    max: u32,
 }
 
 // === impl Call ===
 
 impl Call<'_> {
-    async fn once(&mut self) -> Result<ModelInferResponse, Refusal> {
-        let (fingerprint, rows) = self.lay_out()?;
-        let response = match (self.checkpoint.kind, rows.count) {
-            (Kind::Score, 1) => self.score(fingerprint, rows).await?,
-            (Kind::Score, _) => self.batch(fingerprint, rows).await?,
-            (Kind::Action, 1) => self.select(fingerprint, rows).await?,
-            (Kind::Action, rows) => return Err(InferError::ActionRows { rows }.into()),
-        };
-        // The lanes were looked at twice; a caller who names a version gets that or nothing.
-        if self.version.is_empty() || response.model_version == model::version(self.version) {
-            return Ok(response);
+    fn query(&self) -> Query<'_, Tensors<'_>> {
+        Query {
+            checkpoint: self.model,
+            request_id: self.id.to_owned(),
+            entity: self.entity,
+            features: self.rows,
         }
-        let table = self.shared.lanes.load();
-        Err(model::no_version(&self.checkpoint.name, self.version, model::answering(&table, self.checkpoint)))
     }
 
-    /// The rows for the schema of the lane that this request will be answered by.
-    fn lay_out(&mut self) -> Result<(u64, Rows), Refusal> {
-        let table = self.shared.lanes.load();
-        if self.id.is_empty() && self.entity.is_empty() && table.of(self.checkpoint.index).len() > 1 {
-            // The lane is drawn by the decision's id, so that has to be known now.
-            self.id = Uuid::now_v7().to_string();
-        }
-        let lane = route::lane(&table, self.checkpoint, self.entity, &self.id)?;
-        let loaded = &*lane.loaded;
-        if !self.version.is_empty() && !model::names(self.version, &loaded.digest_text) {
-            return Err(model::no_version(&self.checkpoint.name, self.version, std::iter::once(lane)));
-        }
-        let schema = loaded.bundle.schema();
-        Ok((schema.fingerprint(), self.inputs.rows(schema, self.checkpoint.max_batch_rows)?))
-    }
-
-    async fn score(&self, schema_fingerprint: u64, rows: Rows) -> Result<ModelInferResponse, Refusal> {
-        let dense = DenseFeatures { schema_fingerprint, values: rows.values };
-        let request = ScoreRequest {
-            checkpoint: self.checkpoint.name.clone(),
-            request_id: self.id.clone(),
-            features: Some(score_request::Features::Dense(dense)),
-            entity: self.entity.to_owned(),
-        };
-        let reply = score::answer(self.shared, self.arrival, request).await?;
-        let ScoreResponse { decision_id, score, margin, decision, served } = reply;
-        let mut response = begin(served);
-        response.parameters.insert("decision_id".to_owned(), text(decision_id));
+    async fn score(&self) -> Result<ModelInferResponse, InferError> {
+        let answer = self.engine.score(self.arrival, self.query()).await?;
+        let scored = answer.value;
+        let mut response = begin(&scored.source, scored.fallback, scored.timings);
+        response.parameters.insert("decision_id".to_owned(), text(answer.id));
         for &output in &self.outputs {
             let values = match output {
-                Output::Fil => Values::Fp32(vec![score as f32]),
-                Output::Margin => Values::Fp64(vec![margin]),
-                Output::Decision => Values::Texts(vec![decision.clone()]),
-                _ => Values::Fp64(vec![score]),
+                Output::Fil => Values::Fp32(vec![scored.score as f32]),
+                Output::Margin => Values::Fp64(vec![scored.margin]),
+                Output::Decision => Values::Texts(vec![scored.label.to_string()]),
+                _ => Values::Fp64(vec![scored.score]),
             };
             add(&mut response, output, values, self.raw);
         }
         Ok(response)
     }
 
-    async fn batch(&self, schema_fingerprint: u64, rows: Rows) -> Result<ModelInferResponse, Refusal> {
-        let request = ScoreBatchRequest {
-            checkpoint: self.checkpoint.name.clone(),
-            request_id: self.id.clone(),
-            schema_fingerprint,
-            values: rows.values,
-            rows: rows.count,
-            entity: self.entity.to_owned(),
+    async fn batch(&self) -> Result<ModelInferResponse, InferError> {
+        let query = BatchQuery {
+            checkpoint: self.model,
+            request_id: self.id.to_owned(),
+            entity: self.entity,
+            rows: self.rows,
         };
-        let reply = batch::answer(self.shared, self.arrival, request).await?;
-        let ScoreBatchResponse { request_id, scores, margins, decisions, labels, served } = reply;
-        let mut response = begin(served);
-        response.parameters.insert("request_id".to_owned(), text(request_id));
+        let answer = self.engine.score_batch(self.arrival, query).await?;
+        let batch = answer.value;
+        let fallback = batch.rows.iter().find_map(|row| row.fallback);
+        let mut response = begin(&batch.source, fallback, batch.timings);
+        response.parameters.insert("request_id".to_owned(), text(answer.id));
         for &output in &self.outputs {
+            let rows = batch.rows.iter();
             let values = match output {
-                Output::Fil => Values::Fp32(scores.iter().map(|&score| score as f32).collect()),
-                Output::Margin => Values::Fp64(margins.clone()),
-                Output::Decision => {
-                    let label = |&at: &u32| labels.get(at as usize).cloned().unwrap_or_default();
-                    Values::Texts(decisions.iter().map(label).collect())
-                }
-                _ => Values::Fp64(scores.clone()),
+                Output::Fil => Values::Fp32(rows.map(|row| row.score as f32).collect()),
+                Output::Margin => Values::Fp64(rows.map(|row| row.margin).collect()),
+                Output::Decision => Values::Texts(
+                    rows.map(|row| {
+                        batch.labels.get(row.label).map_or_else(String::new, |label| label.to_string())
+                    })
+                    .collect(),
+                ),
+                _ => Values::Fp64(rows.map(|row| row.score).collect()),
             };
             add(&mut response, output, values, self.raw);
         }
         Ok(response)
     }
 
-    async fn select(&self, schema_fingerprint: u64, rows: Rows) -> Result<ModelInferResponse, Refusal> {
-        let dense = DenseFeatures { schema_fingerprint, values: rows.values };
-        let request = SelectActionRequest {
-            checkpoint: self.checkpoint.name.clone(),
-            request_id: self.id.clone(),
-            features: Some(select_action_request::Features::Dense(dense)),
-            entity: self.entity.to_owned(),
-            eligible: self.inputs.eligible()?,
+    async fn select(&self) -> Result<ModelInferResponse, InferError> {
+        let eligible = self.rows.inputs.eligible()?;
+        let query = SelectQuery {
+            query: self.query(),
+            eligible: eligible.as_ref().map(|given| Eligible { ids: &given.ids, mask: &given.mask }),
             include_pmf: self.outputs.contains(&Output::Pmf),
         };
-        let reply = select::answer(self.shared, self.arrival, request).await?;
-        let SelectActionResponse {
-            decision_id,
-            action,
-            propensity,
-            expected_reward,
-            pmf,
-            logged,
-            replayed,
-            served,
-            ..
-        } = reply;
-        let mut response = begin(served);
+        let answer = self.engine.select(self.arrival, query).await?;
+        let selected = answer.value;
+        let mut response = begin(&selected.source, selected.fallback, selected.timings);
         for (key, value) in [
-            ("decision_id", text(decision_id)),
+            ("decision_id", text(answer.id)),
             // As text, because clients read no doubles here; it has every digit.
-            ("propensity", text(propensity.to_string())),
-            ("logged", parameters::flag(logged)),
-            ("replayed", parameters::flag(replayed)),
+            ("propensity", text(selected.propensity.to_string())),
+            ("logged", parameters::flag(selected.logged)),
+            ("replayed", parameters::flag(answer.replayed)),
         ] {
             response.parameters.insert(key.to_owned(), value);
         }
+        let action = selected.source.actions.get(selected.index as usize);
+        let action = action.map_or_else(String::new, |action| action.id.clone());
         for &output in &self.outputs {
             let values = match output {
                 Output::Action => Values::Texts(vec![action.clone()]),
-                Output::Propensity => Values::Fp64(vec![propensity]),
-                Output::Pmf => Values::Fp32(pmf.clone()),
-                _ => Values::Fp64(vec![expected_reward]),
+                Output::Propensity => Values::Fp64(vec![selected.propensity]),
+                Output::Pmf => Values::Fp32(selected.pmf.as_deref().unwrap_or_default().to_vec()),
+                _ => Values::Fp64(vec![selected.expected_reward]),
             };
             add(&mut response, output, values, self.raw);
         }
@@ -202,22 +168,70 @@ impl Call<'_> {
     }
 }
 
-/// A reply with what every reply says about who answered.
-fn begin(served: Option<Served>) -> ModelInferResponse {
-    let served = served.unwrap_or_default();
+// === impl Tensors ===
+
+impl Tensors<'_> {
+    /// A caller that names a version gets that or nothing.
+    fn check_version(&self, lane: &ActiveLane) -> Result<(), InferError> {
+        if self.version.is_empty() || model::names(self.version, &lane.loaded.digest_text) {
+            return Ok(());
+        }
+        Err(model::no_version(self.model, self.version, std::iter::once(lane)))
+    }
+
+    fn lay_out(&self, lane: &ActiveLane) -> Result<Vec<f32>, InferError> {
+        self.inputs.rows(lane.loaded.bundle.schema(), self.max)
+    }
+}
+
+impl Features for Tensors<'_> {
+    type Error = InferError;
+
+    fn accept(&self, lane: &ActiveLane) -> Result<(), InferError> {
+        self.check_version(lane)
+    }
+
+    fn encode(&self, lane: &ActiveLane, row: &mut Vec<f32>) -> Result<(), InferError> {
+        let fingerprint = lane.loaded.bundle.schema().fingerprint();
+        Ok(check_dense(fingerprint, &self.lay_out(lane)?, &lane.loaded, row)?)
+    }
+
+    fn hash(&self, content: &mut Content) {
+        self.inputs.hash(content);
+    }
+}
+
+impl Rows for Tensors<'_> {
+    type Error = InferError;
+
+    fn accept(&self, lane: &ActiveLane) -> Result<(), InferError> {
+        self.check_version(lane)
+    }
+
+    fn count(&self) -> u32 {
+        self.inputs.count()
+    }
+
+    fn values(self, lane: &ActiveLane) -> Result<Vec<f32>, InferError> {
+        self.lay_out(lane)
+    }
+}
+
+/// A reply with what every reply has about its source.
+fn begin(source: &Source, fallback: Option<Reason>, timings: Timings) -> ModelInferResponse {
     let mut parameters: Map = [
-        ("lane", text(served.lane)),
-        ("lane_table", number(served.lane_table)),
-        ("data_load_us", number(served.data_load_us.into())),
-        ("exec_us", number(served.exec_us.into())),
+        ("lane", text(source.lane.clone())),
+        ("lane_table", number(source.lane_table)),
+        ("data_load_us", number(timings.data_load_us.into())),
+        ("exec_us", number(timings.exec_us.into())),
+        ("bundle", text(source.bundle.to_string())),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into();
-    if !served.fallback_reason.is_empty() {
-        parameters.insert("fallback_source".to_owned(), text(served.fallback_source));
-        parameters.insert("fallback_reason".to_owned(), text(served.fallback_reason));
+    if let Some(reason) = fallback {
+        parameters.insert("fallback_source".to_owned(), text(reason.source()));
+        parameters.insert("fallback_reason".to_owned(), text(reason.as_str()));
     }
-    let model_version = model::version(&served.bundle).to_owned();
-    parameters.insert("bundle".to_owned(), text(served.bundle));
+    let model_version = model::version(&source.bundle).to_owned();
     ModelInferResponse { model_version, parameters, ..ModelInferResponse::default() }
 }

@@ -4,13 +4,12 @@
 //! name (one tensor per feature). What a value may be is the schema's business, as everywhere.
 
 use scorer_core::schema::{FeatureType, Schema, Value};
+use scorer_engine::{Content, Kind, Rejection, shortened};
 use scorer_proto::inference::ModelInferRequest;
-use scorer_proto::v1::EligibleActions;
 
 use super::error::InferError;
 use super::tensor::{Column, Tensor};
-use crate::config::Kind;
-use crate::refusal::{Refusal, shortened};
+use crate::content::{NAMED, hash_dense, hash_value};
 
 /// The rows by position.
 pub(crate) const POSITIONAL: &str = "input__0";
@@ -23,10 +22,11 @@ pub(crate) struct Inputs<'a> {
     eligible: Option<Tensor<'a>>,
 }
 
-/// Rows in schema order, and how many.
-pub(crate) struct Rows {
-    pub(crate) values: Vec<f32>,
-    pub(crate) count: u32,
+/// The actions that may be chosen, in one of two forms.
+pub(crate) struct EligibleActions {
+    pub(crate) ids: Vec<String>,
+    /// A bit for each action of the catalogue, least significant first.
+    pub(crate) mask: Vec<u8>,
 }
 
 // === impl Inputs ===
@@ -53,8 +53,8 @@ impl<'a> Inputs<'a> {
         if inputs.rows.is_empty() { Err(InferError::NoInputs) } else { Ok(inputs) }
     }
 
-    /// The rows as `schema` has them, `max` at most.
-    pub(crate) fn rows(&self, schema: &Schema, max: u32) -> Result<Rows, Refusal> {
+    /// The values of all rows, row by row in the order of `schema`; `max` rows at most.
+    pub(crate) fn rows(&self, schema: &Schema, max: u32) -> Result<Vec<f32>, InferError> {
         match self.rows.as_slice() {
             [only] if is_positional(only, schema) => positional(only, schema, max),
             many => match many.iter().find(|tensor| tensor.name == POSITIONAL) {
@@ -64,10 +64,36 @@ impl<'a> Inputs<'a> {
                     Err(match other {
                         Some(other) => InferError::PositionalAndNamed { input: shortened(other.name) },
                         None => InferError::Repeated { input: POSITIONAL.to_owned() },
-                    }
-                    .into())
+                    })
                 }
             },
+        }
+    }
+
+    /// How many rows there are, as far as the shape of the first input says; what does not fit that is found when the
+    /// rows are laid out.
+    pub(crate) fn count(&self) -> u32 {
+        let rows = self.rows.first().and_then(|tensor| tensor.shape.first());
+        rows.map_or(1, |&rows| u32::try_from(rows).unwrap_or(1))
+    }
+
+    /// Adds one row to the hash of a request's content, as the same row has it in `scorer.v1`: a retry by the other
+    /// protocol is the same request.
+    pub(crate) fn hash(&self, content: &mut Content) {
+        match self.rows.as_slice() {
+            [only] if only.name == POSITIONAL || !matches!(only.shape, [_] | [_, 1]) => match only.floats() {
+                Ok(values) => hash_dense(&values, content),
+                // Rejected when the row is laid out.
+                Err(_) => content.number(u64::MAX),
+            },
+            columns => {
+                content.number(NAMED);
+                content.set(columns.iter(), |content, tensor| {
+                    content.bytes(tensor.name.as_bytes());
+                    let value = tensor.column().ok().and_then(|column| first(&column));
+                    hash_value(value.unwrap_or(Value::Missing), content);
+                });
+            }
         }
     }
 
@@ -95,46 +121,57 @@ impl<'a> Inputs<'a> {
     }
 }
 
+/// The first value of a column; an empty text is a missing value.
+fn first<'a>(column: &Column<'a>) -> Option<Value<'a>> {
+    match column {
+        Column::Numbers(numbers) => numbers.first().map(|&number| Value::Number(number)),
+        Column::Flags(flags) => flags.first().map(|&flag| Value::Flag(flag)),
+        Column::Texts(texts) => {
+            texts.first().filter(|text| !text.is_empty()).map(|text| Value::Category(text))
+        }
+    }
+}
+
 /// A single matrix whose name is no feature's holds the rows, whatever servers before this one called it.
 fn is_positional(tensor: &Tensor<'_>, schema: &Schema) -> bool {
     tensor.name == POSITIONAL || (tensor.shape.len() == 2 && schema.index_of(tensor.name).is_none())
 }
 
-fn positional(tensor: &Tensor<'_>, schema: &Schema, max: u32) -> Result<Rows, Refusal> {
+fn positional(tensor: &Tensor<'_>, schema: &Schema, max: u32) -> Result<Vec<f32>, InferError> {
     let width = schema.len();
     let (rows, given) = match *tensor.shape {
         [rows, given] => (u32::try_from(rows).ok(), usize::try_from(given).ok()),
         _ => (None, None),
     };
     match rows {
-        Some(0) => Err(Refusal::NoRows),
-        Some(rows) if rows > max => Err(Refusal::TooManyRows { rows, max }),
-        Some(count) if given == Some(width) => Ok(Rows { values: tensor.floats()?, count }),
-        _ => Err(tensor.misshapen(format!("[rows, {width}], the features in schema order")).into()),
+        Some(0) => Err(Rejection::NoRows.into()),
+        Some(rows) if rows > max => Err(Rejection::TooManyRows { rows, max }.into()),
+        Some(_) if given == Some(width) => Ok(tensor.floats()?),
+        _ => Err(tensor.misshapen(format!("[rows, {width}], the features in schema order"))),
     }
 }
 
-fn by_name(tensors: &[Tensor<'_>], schema: &Schema, max: u32) -> Result<Rows, Refusal> {
+fn by_name(tensors: &[Tensor<'_>], schema: &Schema, max: u32) -> Result<Vec<f32>, InferError> {
     let mut columns = Vec::with_capacity(tensors.len());
     let mut expected = None;
     for tensor in tensors {
         let count = match *tensor.shape {
             [rows] | [rows, 1] => usize::try_from(rows).unwrap_or_default(),
-            _ => return Err(tensor.misshapen("[rows] or [rows, 1]".to_owned()).into()),
+            _ => return Err(tensor.misshapen("[rows] or [rows, 1]".to_owned())),
         };
         if let Some(expected) = expected.filter(|&expected| expected != count) {
-            return Err(InferError::Rows { input: shortened(tensor.name), got: count, expected }.into());
+            return Err(InferError::Rows { input: shortened(tensor.name), got: count, expected });
         }
         expected = Some(count);
         columns.push((tensor.name, tensor.column()?));
     }
     let count = expected.unwrap_or_default();
     if count == 0 {
-        return Err(Refusal::NoRows);
+        return Err(Rejection::NoRows.into());
     }
     let rows = u32::try_from(count).unwrap_or(u32::MAX);
     if rows > max {
-        return Err(Refusal::TooManyRows { rows, max });
+        return Err(Rejection::TooManyRows { rows, max }.into());
     }
     let width = schema.len();
     let mut row = vec![0.0; width];
@@ -142,11 +179,11 @@ fn by_name(tensors: &[Tensor<'_>], schema: &Schema, max: u32) -> Result<Rows, Re
     for at in 0..count {
         let named = columns.iter().map(|(name, column)| (*name, value(schema, name, column, at)));
         schema.encode_named(named, &mut row).map_err(|error| {
-            if count == 1 { Refusal::Schema(error) } else { Refusal::Row { row: at, error } }
+            if count == 1 { Rejection::Schema(error) } else { Rejection::Row { row: at, error } }
         })?;
         values.extend_from_slice(&row);
     }
-    Ok(Rows { values, count: rows })
+    Ok(values)
 }
 
 fn value<'a>(schema: &Schema, name: &str, column: &Column<'a>, at: usize) -> Value<'a> {

@@ -1,8 +1,8 @@
 //! The Open Inference Protocol (`inference.GRPCInferenceService`): every checkpoint is a model of its name.
 //!
-//! A second face of the same server, not a second way through it: a request is laid out as one of ours and
-//! takes the same answer path, admission, log and counters included. What loads and unloads bundles is the
-//! registry; these methods tell its state and change nothing.
+//! An adapter like that of `scorer.v1`: a request becomes a query of the engine and takes the same answer path,
+//! admission, log and counters included. Bundles are loaded and unloaded by the registry; these methods report its state
+//! and change nothing.
 
 mod error;
 mod infer;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::HeaderMap;
+use scorer_engine::{Checkpoint, shortened};
 use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceService;
 use scorer_proto::inference::{
     InferParameter, ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
@@ -29,13 +30,11 @@ use scorer_proto::inference::{
 };
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::answer::arrive::Arrival;
-use crate::dispatch::Peer;
-use crate::metrics::Method;
-use crate::refusal::{Refusal, shortened};
-use crate::state::{Checkpoint, Shared};
-pub use error::InferError;
-pub(crate) use infer::answer as infer;
+use crate::arrive;
+use crate::probe::Peer;
+use crate::services::Services;
+pub(crate) use error::InferError;
+pub(crate) use infer::infer;
 use model::Model;
 
 type Map = HashMap<String, InferParameter>;
@@ -61,10 +60,10 @@ const METHODS: [&str; 12] = [
 
 /// The generated service's other half.
 pub(crate) struct Inference {
-    shared: Arc<Shared>,
+    services: Arc<Services>,
 }
 
-/// The refusal of a method that Triton has and this server has not.
+/// The status of a method that Triton has and this server does not offer.
 pub(crate) fn not_offered(method: &str) -> Option<Status> {
     if METHODS.contains(&method) {
         return None;
@@ -78,32 +77,38 @@ pub(crate) fn not_offered(method: &str) -> Option<Status> {
 // === impl Inference ===
 
 impl Inference {
-    pub(crate) fn new(shared: Arc<Shared>) -> Inference {
-        Inference { shared }
+    pub(crate) fn new(services: Arc<Services>) -> Inference {
+        Inference { services }
     }
 
-    /// Does `tell` for one model, or for all that have a bundle if `name` is empty.
+    /// Calls `describe` for one model, or for all that have a bundle if `name` is empty.
     fn models<T>(
         &self,
         name: &str,
         version: &str,
-        tell: impl Fn(&Model<'_>) -> T,
-    ) -> Result<Vec<T>, Refusal> {
-        let table = self.shared.lanes.load();
+        describe: impl Fn(&Model<'_>) -> T,
+    ) -> Result<Vec<T>, InferError> {
+        let table = self.services.engine.lanes();
         if name.is_empty() {
-            let found = self.shared.checkpoints.iter().map(|it| Model::find(it, &table, version));
-            return Ok(found.flatten().map(|model| tell(&model)).collect());
+            let found =
+                self.services.engine.checkpoints.iter().map(|known| Model::find(known, &table, version));
+            return Ok(found.flatten().map(|model| describe(&model)).collect());
         }
-        Ok(vec![tell(&Model::find(self.checkpoint(name)?, &table, version)?)])
+        Ok(vec![describe(&Model::find(self.checkpoint(name)?, &table, version)?)])
     }
 
-    fn model<T>(&self, name: &str, version: &str, tell: impl Fn(&Model<'_>) -> T) -> Result<T, Refusal> {
-        let table = self.shared.lanes.load();
-        Ok(tell(&Model::find(self.checkpoint(name)?, &table, version)?))
+    fn model<T>(
+        &self,
+        name: &str,
+        version: &str,
+        describe: impl Fn(&Model<'_>) -> T,
+    ) -> Result<T, InferError> {
+        let table = self.services.engine.lanes();
+        Ok(describe(&Model::find(self.checkpoint(name)?, &table, version)?))
     }
 
-    fn checkpoint(&self, name: &str) -> Result<&Checkpoint, Refusal> {
-        self.shared.checkpoint(name).ok_or_else(|| self.shared.unknown_checkpoint(name))
+    fn checkpoint(&self, name: &str) -> Result<&Checkpoint, InferError> {
+        Ok(self.services.engine.checkpoints.get(name)?)
     }
 }
 
@@ -114,14 +119,14 @@ impl GrpcInferenceService for Inference {
     }
 
     async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
-        Ok(Response::new(ServerReadyResponse { ready: self.shared.health.is_ready() }))
+        Ok(Response::new(ServerReadyResponse { ready: self.services.health.is_ready() }))
     }
 
     /// A model that there is not is not ready: pollers ask before anything is published.
     async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
         let ModelReadyRequest { name, version } = request.into_inner();
-        let ready = self.shared.checkpoint(&name).is_some()
-            && self.shared.health.serves(&name)
+        let ready = self.services.engine.checkpoints.find(&name).is_some()
+            && self.services.health.serves(&name)
             && self.model(&name, &version, |_| ()).is_ok();
         Ok(Response::new(ModelReadyResponse { ready }))
     }
@@ -139,7 +144,7 @@ impl GrpcInferenceService for Inference {
         Ok(Response::new(self.model(&name, &version, |model| model.metadata())?))
     }
 
-    /// Never called: this method is stamped, admitted and counted, and goes by [`infer`].
+    /// Never called: this method is stamped, admitted and counted, and answered by [`infer`].
     async fn model_infer(&self, _: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {
         Err(Status::unimplemented("ModelInfer is answered elsewhere"))
     }
@@ -154,13 +159,13 @@ impl GrpcInferenceService for Inference {
         if let Some(timeout) = request.metadata().as_ref().get("grpc-timeout") {
             headers.insert("grpc-timeout", timeout.clone());
         }
-        let (arrival, verdict) = Arrival::stamp(Method::ModelStreamInfer, &headers, Instant::now());
+        let (arrival, verdict) = arrive::stamp(&headers, Instant::now(), 0);
         verdict?;
         let until = arrival.timeout().and_then(|timeout| arrival.at.checked_add(timeout));
-        let peer = request.extensions().get::<Peer>().map_or(0, |peer| peer.0);
-        let named = request.metadata().as_ref().get("x-caller");
-        let caller = named.map_or(peer, |name| self.shared.admission.caller(name.as_bytes()));
-        Ok(Response::new(stream::answers(Arc::clone(&self.shared), until, caller, request.into_inner())))
+        let peer = request.extensions().get::<Peer>().copied().unwrap_or_default();
+        let (metadata, _, requests) = request.into_parts();
+        let headers = metadata.into_headers();
+        Ok(Response::new(stream::answers(Arc::clone(&self.services), until, peer, headers, requests)))
     }
 
     async fn model_config(&self, request: Request<ModelConfigRequest>) -> Answer<ModelConfigResponse> {
@@ -174,7 +179,7 @@ impl GrpcInferenceService for Inference {
         request: Request<ModelStatisticsRequest>,
     ) -> Answer<ModelStatisticsResponse> {
         let ModelStatisticsRequest { name, version } = request.into_inner();
-        let model_stats = self.models(&name, &version, |model| model.statistics(&self.shared))?;
+        let model_stats = self.models(&name, &version, |model| model.statistics(&self.services))?;
         Ok(Response::new(ModelStatisticsResponse { model_stats }))
     }
 
@@ -182,8 +187,8 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<RepositoryIndexRequest>,
     ) -> Answer<RepositoryIndexResponse> {
-        let table = self.shared.lanes.load();
-        let models = model::index(&self.shared, &table, request.into_inner().ready);
+        let table = self.services.engine.lanes();
+        let models = model::index(&self.services, &table, request.into_inner().ready);
         Ok(Response::new(RepositoryIndexResponse { models }))
     }
 
@@ -196,14 +201,14 @@ impl GrpcInferenceService for Inference {
         if !parameters.is_empty() {
             let what = "loading with parameters";
             let remedy = "publish a bundle and point the checkpoint's alias at it";
-            return Err(Refusal::from(InferError::NotOffered { what, remedy }).into());
+            return Err(InferError::NotOffered { what, remedy }.into());
         }
         let model_name = either(model_name, repository_name);
         self.model(&model_name, "", |_| ())?;
         Ok(Response::new(RepositoryModelLoadResponse { model_name, is_loaded: true }))
     }
 
-    /// Refused: nobody takes a live checkpoint down from the data plane.
+    /// Rejected: a live checkpoint is not taken down through the data plane.
     async fn repository_model_unload(
         &self,
         request: Request<RepositoryModelUnloadRequest>,
@@ -212,7 +217,7 @@ impl GrpcInferenceService for Inference {
         self.checkpoint(&either(model_name, repository_name))?;
         let what = "unloading a model";
         let remedy = "change the checkpoint's lanes through the control service";
-        Err(Refusal::from(InferError::NotOffered { what, remedy }).into())
+        Err(InferError::NotOffered { what, remedy }.into())
     }
 }
 

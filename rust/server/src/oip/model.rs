@@ -1,5 +1,8 @@
 //! Checkpoints as models: their versions, tensors, configuration and statistics.
 
+use std::sync::atomic::Ordering::Relaxed;
+
+use scorer_engine::{ActiveLane, ActiveLanes, Checkpoint, Kind, Loaded, Rejection, shortened};
 use scorer_proto::inference::model_metadata_response::TensorMetadata;
 use scorer_proto::inference::repository_index_response::ModelIndex;
 use scorer_proto::inference::{
@@ -10,11 +13,7 @@ use scorer_proto::inference::{
 use super::error::InferError;
 use super::inputs::{ELIGIBLE, POSITIONAL};
 use super::outputs::Output;
-use crate::bundles::Loaded;
-use crate::config::Kind;
-use crate::lanes::{LaneInForce, LanesInForce};
-use crate::refusal::{Refusal, shortened};
-use crate::state::{Checkpoint, Shared};
+use crate::services::Services;
 
 /// What serves the models, in the fields that name it.
 const PLATFORM: &str = "scorer";
@@ -24,7 +23,7 @@ const DIGITS: usize = 12;
 /// A checkpoint as a lane table has it, with at least one lane that answers.
 pub(crate) struct Model<'a> {
     checkpoint: &'a Checkpoint,
-    lanes: Vec<&'a LaneInForce>,
+    lanes: Vec<&'a ActiveLane>,
 }
 
 /// A bundle's version: the first digits of its digest.
@@ -40,12 +39,12 @@ pub(crate) fn names(version_asked: &str, digest: &str) -> bool {
         || digest.split_once(':').is_some_and(|(_, hex)| hex == version_asked)
 }
 
-/// The refusal of a version that does not answer.
+/// The error of a version that does not answer.
 pub(crate) fn no_version<'a>(
     model: &str,
     version_asked: &str,
-    lanes: impl Iterator<Item = &'a LaneInForce>,
-) -> Refusal {
+    lanes: impl Iterator<Item = &'a ActiveLane>,
+) -> InferError {
     let mut known: Vec<_> = lanes.map(|lane| version(&lane.loaded.digest_text)).collect();
     known.dedup();
     InferError::Version {
@@ -53,14 +52,13 @@ pub(crate) fn no_version<'a>(
         version: shortened(version_asked),
         known: known.join(", "),
     }
-    .into()
 }
 
 /// Every checkpoint with its lanes, as the repository lists them.
-pub(crate) fn index(shared: &Shared, table: &LanesInForce, only_ready: bool) -> Vec<ModelIndex> {
+pub(crate) fn index(services: &Services, table: &ActiveLanes, only_ready: bool) -> Vec<ModelIndex> {
     let mut models = Vec::new();
-    for checkpoint in &shared.checkpoints {
-        let ready = shared.health.serves(&checkpoint.name);
+    for checkpoint in services.engine.checkpoints.iter() {
+        let ready = services.health.serves(&checkpoint.name);
         let (state, reason) = match (ready, table.of(checkpoint.index).is_empty()) {
             (true, _) => ("READY", ""),
             (false, true) => ("UNAVAILABLE", "no bundle yet"),
@@ -87,9 +85,9 @@ pub(crate) fn index(shared: &Shared, table: &LanesInForce, only_ready: bool) -> 
 
 /// The lanes that get traffic, that with the largest share first.
 pub(crate) fn answering<'a>(
-    table: &'a LanesInForce,
+    table: &'a ActiveLanes,
     checkpoint: &Checkpoint,
-) -> impl Iterator<Item = &'a LaneInForce> + use<'a> {
+) -> impl Iterator<Item = &'a ActiveLane> + use<'a> {
     let mut lanes: Vec<_> = table.of(checkpoint.index).iter().filter(|lane| lane.share > 0.0).collect();
     lanes.sort_by(|a, b| b.share.total_cmp(&a.share));
     lanes.into_iter()
@@ -101,12 +99,12 @@ impl<'a> Model<'a> {
     /// Finds a model by name and, unless that is empty, version.
     pub(crate) fn find(
         checkpoint: &'a Checkpoint,
-        table: &'a LanesInForce,
+        table: &'a ActiveLanes,
         version: &str,
-    ) -> Result<Model<'a>, Refusal> {
+    ) -> Result<Model<'a>, InferError> {
         let mut lanes: Vec<_> = answering(table, checkpoint).collect();
         if lanes.is_empty() {
-            return Err(Refusal::NoBundle { name: checkpoint.name.clone() });
+            return Err(Rejection::NoBundle { name: checkpoint.name.clone() }.into());
         }
         if !version.is_empty() {
             let at = lanes.iter().position(|lane| names(version, &lane.loaded.digest_text));
@@ -205,25 +203,28 @@ impl<'a> Model<'a> {
     }
 
     /// Counts are the checkpoint's, over all its lanes and by whichever protocol.
-    pub(crate) fn statistics(&self, shared: &Shared) -> ModelStatistics {
-        let totals = shared.metrics.checkpoint(self.checkpoint.index).totals();
+    pub(crate) fn statistics(&self, services: &Services) -> ModelStatistics {
+        let totals = services.counters.checkpoint(self.checkpoint.index).totals();
+        let decisions = services.engine.counters.checkpoint(self.checkpoint.index);
+        let (exec_seconds, executions, _) = decisions.exec.read();
+        let exec = (executions, (exec_seconds * 1e9) as u64);
         let duration = |(count, ns): (u64, u64)| Some(StatisticDuration { count, ns });
         let last = match totals.last.as_millis() {
             0 => 0,
-            millis => u64::try_from(shared.started_at_us / 1000).unwrap_or_default() + millis as u64,
+            millis => u64::try_from(services.started_at_us / 1000).unwrap_or_default() + millis as u64,
         };
         ModelStatistics {
             name: self.checkpoint.name.clone(),
             version: version(&self.loaded().digest_text).to_owned(),
             last_inference: last,
-            inference_count: totals.rows,
-            execution_count: totals.exec.0,
+            inference_count: decisions.rows.load(Relaxed),
+            execution_count: executions,
             inference_stats: Some(InferStatistics {
                 success: duration(totals.ok),
                 fail: duration(totals.failed),
                 queue: duration((0, 0)),
                 compute_input: duration((0, 0)),
-                compute_infer: duration(totals.exec),
+                compute_infer: duration(exec),
                 compute_output: duration((0, 0)),
                 cache_hit: duration((0, 0)),
                 cache_miss: duration((0, 0)),

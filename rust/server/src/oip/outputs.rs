@@ -1,14 +1,12 @@
 //! The reply's outputs: which there are, which were asked for, raw or typed.
 
 use hyper::body::Bytes;
+use scorer_engine::{Checkpoint, Kind, shortened};
 use scorer_proto::inference::model_infer_request::InferRequestedOutputTensor;
 use scorer_proto::inference::model_infer_response::InferOutputTensor;
 use scorer_proto::inference::{DataType, InferTensorContents, ModelInferResponse};
 
 use super::error::InferError;
-use crate::config::Kind;
-use crate::refusal::shortened;
-use crate::state::Checkpoint;
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

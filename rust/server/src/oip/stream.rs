@@ -8,17 +8,18 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
+use scorer_engine::Rejection;
+use scorer_proto::CODE_NAMES;
 use scorer_proto::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::infer;
-use crate::dispatch::Probe;
-use crate::metrics::Method;
-use crate::refusal::Refusal;
-use crate::state::Shared;
-use crate::status;
+use super::error::InferError;
+use super::infer::infer;
+use crate::method::Method;
+use crate::probe::{Peer, Probe};
+use crate::services::Services;
 
 /// Answers that may wait for a slow reader; more, and the next request waits.
 const AHEAD: usize = 16;
@@ -30,14 +31,17 @@ pub(crate) type Answers = ReceiverStream<Result<ModelStreamInferResponse, Status
 
 /// Answers until the caller closes its side, its deadline passes, or the server drains.
 pub(crate) fn answers(
-    shared: Arc<Shared>,
+    services: Arc<Services>,
     until: Option<Instant>,
-    caller: u64,
+    peer: Peer,
+    mut headers: HeaderMap,
     mut requests: Streaming<ModelInferRequest>,
 ) -> Answers {
-    let (tell, told) = mpsc::channel(AHEAD);
+    // Each message has what is left of the stream's time, not all of it.
+    headers.remove("grpc-timeout");
+    let (sender, receiver) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
-        let mut draining = pin!(shared.health.draining());
+        let mut draining = pin!(services.health.draining());
         let mut late = pin!(async {
             match until {
                 Some(until) => tokio::time::sleep_until(until.into()).await,
@@ -47,48 +51,48 @@ pub(crate) fn answers(
         loop {
             let next = tokio::select! {
                 next = requests.message() => next,
-                () = draining.as_mut() => Err(Refusal::Draining.into()),
-                () = late.as_mut() => Err(Refusal::Deadline.into()),
-                () = tell.closed() => return,
+                () = draining.as_mut() => Err(InferError::from(Rejection::Draining).into()),
+                () = late.as_mut() => Err(InferError::from(Rejection::Deadline).into()),
+                () = sender.closed() => return,
             };
             let answer = match next {
-                Ok(Some(request)) => Ok(one(&shared, until, caller, request).await),
+                Ok(Some(request)) => Ok(answer(&services, until, peer, &headers, request).await),
                 Ok(None) => return,
                 Err(status) => Err(Status::new(corrected(status.code()), status.message())),
             };
             let last = answer.is_err();
-            if tell.send(answer).await.is_err() || last {
+            if sender.send(answer).await.is_err() || last {
                 return;
             }
         }
     });
-    ReceiverStream::new(told)
+    ReceiverStream::new(receiver)
 }
 
-async fn one(
-    shared: &Arc<Shared>,
+async fn answer(
+    services: &Arc<Services>,
     until: Option<Instant>,
-    caller: u64,
+    peer: Peer,
+    headers: &HeaderMap,
     request: ModelInferRequest,
 ) -> ModelStreamInferResponse {
-    let (probe, verdict) =
-        Probe::begin(shared, Method::ModelStreamInfer, &HeaderMap::new(), caller, Instant::now());
+    let (probe, verdict) = Probe::begin(services, Method::ModelStreamInfer, headers, peer, Instant::now());
     if let Some(until) = until {
         probe.arrival.tighten(until.saturating_duration_since(probe.arrival.at));
     }
     let (id, model_name) = (request.id.clone(), request.model_name.clone());
     let answered = match verdict {
-        Ok(()) => guarded(shared, &probe, request).await,
-        Err(refusal) => Err(refusal),
+        Ok(()) => guarded(services, &probe, request).await,
+        Err(status) => Err(status),
     };
-    probe.end(answered.as_ref().err().map_or(tonic::Code::Ok, status::code));
+    probe.end(answered.as_ref().err().map_or(tonic::Code::Ok, Status::code));
     match answered {
         Ok(response) => {
             ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) }
         }
-        Err(refusal) => {
-            // The stream has no place for a code: it stands before the text, where people look for it.
-            let error_message = format!("[{}] {refusal}", status::name(status::code(&refusal)));
+        Err(status) => {
+            // The stream has no field for a code, so it stands before the text.
+            let error_message = format!("[{}] {}", CODE_NAMES[status.code() as usize], status.message());
             let response = ModelInferResponse { id, model_name, ..ModelInferResponse::default() };
             ModelStreamInferResponse { error_message, infer_response: Some(response) }
         }
@@ -103,24 +107,26 @@ fn corrected(code: tonic::Code) -> tonic::Code {
 
 /// The answer, or what a panic or the deadline makes of it.
 async fn guarded(
-    shared: &Arc<Shared>,
+    services: &Arc<Services>,
     probe: &Probe,
     request: ModelInferRequest,
-) -> Result<ModelInferResponse, Refusal> {
+) -> Result<ModelInferResponse, Status> {
     let arrival = &*probe.arrival;
     arrival.started();
-    let mut answering = pin!(infer::answer(shared, arrival, request));
+    let mut answering = pin!(infer(&services.engine, arrival, request));
     let caught = std::future::poll_fn(|context| {
         match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
-            Ok(Poll::Ready(answered)) => Poll::Ready(answered),
+            Ok(Poll::Ready(answered)) => Poll::Ready(answered.map_err(Status::from)),
             Ok(Poll::Pending) => Poll::Pending,
-            Err(panic) => Poll::Ready(Err(shared.panicked("request", panic.as_ref()))),
+            Err(panic) => {
+                Poll::Ready(Err(InferError::from(services.engine.panicked("request", panic.as_ref())).into()))
+            }
         }
     });
     let left = arrival.timeout().unwrap_or(WITHOUT_DEADLINE).saturating_sub(arrival.at.elapsed());
     match tokio::time::timeout(left, caught).await {
         Ok(answered) => answered,
-        Err(_) => Err(Refusal::Deadline),
+        Err(_) => Err(InferError::from(Rejection::Deadline).into()),
     }
 }
 

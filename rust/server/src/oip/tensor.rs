@@ -1,11 +1,11 @@
 //! One input tensor: its shape and its values, raw or typed.
 
 use hyper::body::Bytes;
+use scorer_engine::shortened;
 use scorer_proto::inference::InferTensorContents;
 use scorer_proto::inference::model_infer_request::InferInputTensor;
 
 use super::error::InferError;
-use crate::refusal::shortened;
 
 /// An input that has been checked as far as that goes without a schema.
 pub(crate) struct Tensor<'a> {

@@ -1,22 +1,36 @@
-//! The shadow pool: servers of role `shadow` that observe on machines of their own what live servers sample.
-//!
-//! `forward` is the live side, `receive` the pool's; `schema` is how features are told from one to the other.
-//! Live answers wait for nothing here: what the pool cannot take is counted and forgotten.
+//! The shadow pool's side: servers of role `shadow` that observe on machines of their own what live servers sample.
+//! The live side is the forwarder of `scorer-observe`.
 
-mod backoff;
-mod forward;
 mod receive;
-mod schema;
-mod senders;
 
-pub(crate) use forward::Forwarder;
-pub use forward::PoolStatus;
-pub(crate) use receive::answer;
-pub(crate) use schema::Remembered;
-pub use senders::Received;
-pub(crate) use senders::Senders;
+pub(crate) use receive::receive;
 
-/// Most requests in one call.
-pub(crate) const MAX_REQUESTS: usize = 4096;
-/// Longest call that the pool reads, bytes: schemas with large dictionaries ride along.
-pub(crate) const MAX_MESSAGE: usize = 16 << 20;
+/// Why a call between a live server and a shadow pool is rejected.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum ShadowError {
+    /// A shadow pool is asked for an answer.
+    #[error(
+        "this server is a shadow pool: it observes and answers no requests; call the live server{}",
+        live(.sender)
+    )]
+    Shadow {
+        /// The live server that sent to it last; empty if none did.
+        sender: String,
+    },
+    /// A live server is sent what a shadow pool observes.
+    #[error("this server is live and observes for itself; send to one whose role is \"shadow\"")]
+    NotShadow,
+    /// What a live server sent breaks a rule; nothing of the call is taken.
+    #[error("{what}: {rule}")]
+    Observe {
+        /// The field.
+        what: String,
+        /// The rule, and what is there instead.
+        rule: String,
+    },
+}
+
+/// Which live server to call, as far as a pool knows.
+fn live(sender: &str) -> String {
+    if sender.is_empty() { String::new() } else { format!(", such as {sender:?}") }
+}

@@ -8,17 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use scorer_core::policy::Mask;
+use scorer_engine::{Answered, Checkpoint, Kind, Outcome, Pmf, Timings, check_decision_id, check_entity};
+use scorer_observe::{KnownSchema, MAX_REQUESTS, NamedList, ObserveLanes, Observed, Subscription};
 use scorer_proto::v1::{
     DecisionRecord, Feature, ObserveRequest, ObserveResponse, ObservedRequest, ObservedSchema,
 };
 
-use super::MAX_REQUESTS;
-use super::schema::Known;
-use crate::answer::{Times, decode};
-use crate::lanes::LanesInForce;
-use crate::observe::{Answer, Observed, Watched};
-use crate::refusal::Refusal;
-use crate::state::Shared;
+use super::ShadowError;
+use crate::services::Services;
 
 /// Longest name of a server, checkpoint, lane, label, action or reason, bytes.
 const MAX_TEXT: usize = 256;
@@ -29,7 +26,7 @@ const MAX_OTHERS: usize = scorer_core::schema::MAX_FEATURES;
 
 /// One request, checked.
 struct Checked {
-    live: Arc<Known>,
+    live: Arc<KnownSchema>,
     decision: DecisionRecord,
     bundle: [u8; 32],
     /// Absent where every action was eligible.
@@ -38,12 +35,12 @@ struct Checked {
 }
 
 /// Takes what there is room for and counts the rest.
-pub(crate) fn answer(shared: &Shared, message: ObserveRequest) -> Result<ObserveResponse, Refusal> {
+pub(crate) fn receive(services: &Services, message: ObserveRequest) -> Result<ObserveResponse, ShadowError> {
     let ObserveRequest { server, schemas, requests } = message;
-    text("server", &server).map_err(|rule| Refusal::Observe { what: "server".to_owned(), rule })?;
-    let requests = check(shared, schemas, requests)?;
-    let table = shared.lanes.load();
-    let mut observing = Observing { shared, table: &table, watched: HashMap::new() };
+    text("server", &server).map_err(|rule| ShadowError::Observe { what: "server".to_owned(), rule })?;
+    let requests = check(services, schemas, requests)?;
+    let lanes = services.observers.active();
+    let mut observing = Observing { services, lanes: &lanes, subscriptions: HashMap::new() };
     let mut response = ObserveResponse::default();
     for request in &requests {
         match observing.take(request) {
@@ -51,51 +48,36 @@ pub(crate) fn answer(shared: &Shared, message: ObserveRequest) -> Result<Observe
             false => response.dropped += 1,
         }
     }
-    shared.senders.count(&server, response.accepted, response.dropped);
+    services.senders.count(&server, response.accepted, response.dropped);
     Ok(response)
 }
 
 /// One call's way to the lanes.
 struct Observing<'a> {
-    shared: &'a Shared,
-    table: &'a LanesInForce,
+    services: &'a Services,
+    lanes: &'a ObserveLanes,
     /// The lanes of a checkpoint, in terms of a live schema.
-    watched: HashMap<(usize, *const Known), Watched>,
+    subscriptions: HashMap<(usize, *const KnownSchema), Option<Subscription>>,
 }
 
 impl Observing<'_> {
     /// Whether there are lanes for the request, and each that takes it has room.
     fn take(&mut self, request: &Checked) -> bool {
-        let Checked { live, decision, bundle, eligible, others } = request;
-        let Some(checkpoint) = self.shared.checkpoint(&decision.checkpoint) else { return false };
-        let at = self.answered(decision.decided_at_us);
-        let lanes = self.table.observers_of(checkpoint.index);
-        if lanes.is_empty() {
+        let Checked { live, decision, others, .. } = request;
+        let Some(checkpoint) = self.services.engine.checkpoints.find(&decision.checkpoint) else {
             return false;
-        }
-        let compile = || Watched::compile(lanes, Arc::clone(&live.shape), &live.schema);
-        let watched = self.watched.entry((checkpoint.index, Arc::as_ptr(live))).or_insert_with(compile);
-        watched.each(self.shared, &checkpoint.name, &decision.decision_id, &decision.features, || Observed {
-            checkpoint: &checkpoint.name,
-            id: &decision.decision_id,
-            entity: &decision.entity,
-            row: &decision.features,
-            shape: &live.shape,
-            eligible: eligible.as_ref(),
-            named: others,
-            answer: Answer {
-                lane: &decision.lane,
-                lane_table: decision.lane_table,
-                bundle,
-                margin: decision.margin,
-                score: decision.score,
-                decision: &decision.decision,
-                action: &decision.action,
-                expected_reward: decision.expected_reward,
-                propensity: decision.propensity,
-                fallback_reason: &decision.fallback_reason,
-                times: Times { data_load_us: decision.data_load_us, exec_us: decision.exec_us },
-            },
+        };
+        let at = self.answered(decision.decided_at_us);
+        let (services, lanes) = (self.services, self.lanes);
+        let subscribe = || services.observers.subscribe(lanes, checkpoint.index, &live.schema);
+        let key = (checkpoint.index, Arc::as_ptr(live));
+        let Some(subscription) = self.subscriptions.entry(key).or_insert_with(subscribe) else {
+            return false;
+        };
+        let named = NamedList(others);
+        let answered = request.answered(checkpoint, &named);
+        subscription.offer(&checkpoint.name, &decision.decision_id, &decision.features, || Observed {
+            answered: &answered,
             answered_at_us: decision.decided_at_us,
             at,
         })
@@ -103,43 +85,84 @@ impl Observing<'_> {
 
     /// When that was by this machine's clock, as far as two machines agree on the time.
     fn answered(&self, at_us: i64) -> Instant {
-        let ago = u64::try_from(self.shared.clock.unix_us().saturating_sub(at_us)).unwrap_or(0);
+        let ago = u64::try_from(self.services.engine.clock.unix_us().saturating_sub(at_us)).unwrap_or(0);
         let now = Instant::now();
         now.checked_sub(Duration::from_micros(ago)).unwrap_or(now)
     }
 }
 
+// === impl Checked ===
+
+impl Checked {
+    /// What the live server answered.
+    fn answered<'a>(&'a self, checkpoint: &'a Checkpoint, named: &'a NamedList<'a>) -> Answered<'a> {
+        let Checked { live, decision, bundle, eligible, .. } = self;
+        Answered {
+            checkpoint: &checkpoint.name,
+            lane: &decision.lane,
+            lane_table: decision.lane_table,
+            bundle,
+            shape: &live.shape,
+            id: &decision.decision_id,
+            entity: &decision.entity,
+            row: &decision.features,
+            named,
+            fallback_source: &decision.fallback_source,
+            fallback_reason: &decision.fallback_reason,
+            timings: Timings { data_load_us: decision.data_load_us, exec_us: decision.exec_us },
+            outcome: match checkpoint.kind {
+                Kind::Score => {
+                    let (margin, score) = (decision.margin, decision.score);
+                    Outcome::Score { margin, score, label: &decision.decision }
+                }
+                Kind::Action => Outcome::Action {
+                    eligible: eligible.as_ref().filter(|mask| !mask.is_full()),
+                    pmf: Pmf::Omitted,
+                    index: decision.action_index as usize,
+                    action: &decision.action,
+                    propensity: decision.propensity,
+                    expected_reward: decision.expected_reward,
+                },
+            },
+        }
+    }
+}
+
 fn check(
-    shared: &Shared,
+    services: &Services,
     schemas: Vec<ObservedSchema>,
     requests: Vec<ObservedRequest>,
-) -> Result<Vec<Checked>, Refusal> {
-    let at =
-        |what: &str, index: usize, rule: String| Refusal::Observe { what: format!("{what}[{index}]"), rule };
+) -> Result<Vec<Checked>, ShadowError> {
+    let at = |what: &str, index: usize, rule: String| ShadowError::Observe {
+        what: format!("{what}[{index}]"),
+        rule,
+    };
     for (what, got, most) in
         [("schemas", schemas.len(), MAX_SCHEMAS), ("requests", requests.len(), MAX_REQUESTS)]
     {
         if got > most {
             let rule = format!("{got} of them; at most {most} are allowed in one call");
-            return Err(Refusal::Observe { what: what.to_owned(), rule });
+            return Err(ShadowError::Observe { what: what.to_owned(), rule });
         }
     }
     let mut known = Vec::with_capacity(schemas.len());
     for (index, schema) in schemas.into_iter().enumerate() {
-        known.push(shared.schemas.know(schema).map_err(|rule| at("schemas", index, rule))?);
+        known.push(services.schemas.get(schema).map_err(|rule| at("schemas", index, rule))?);
     }
     let requests = requests.into_iter().enumerate();
-    requests.map(|(index, it)| one(&known, it).map_err(|rule| at("requests", index, rule))).collect()
+    requests
+        .map(|(index, request)| check_request(&known, request).map_err(|rule| at("requests", index, rule)))
+        .collect()
 }
 
-fn one(known: &[Arc<Known>], request: ObservedRequest) -> Result<Checked, String> {
+fn check_request(known: &[Arc<KnownSchema>], request: ObservedRequest) -> Result<Checked, String> {
     let ObservedRequest { schema, decision, others } = request;
     let live = known.get(schema as usize).ok_or_else(|| {
         format!("schema is {schema} and the call has {}; refer to one of them by its place", known.len())
     })?;
     let decision = decision.ok_or("decision is absent; send the answer that was given")?;
-    decode::decision_id(&decision.decision_id).map_err(|error| error.to_string())?;
-    decode::entity(&decision.entity).map_err(|error| error.to_string())?;
+    check_decision_id(&decision.decision_id).map_err(|error| error.to_string())?;
+    check_entity(&decision.entity).map_err(|error| error.to_string())?;
     for (field, value) in [
         ("checkpoint", &decision.checkpoint),
         ("lane", &decision.lane),
@@ -183,7 +206,7 @@ fn one(known: &[Arc<Known>], request: ObservedRequest) -> Result<Checked, String
     Ok(Checked { live: Arc::clone(live), decision, bundle, eligible, others })
 }
 
-fn check_others(live: &Known, others: &[Feature]) -> Result<(), String> {
+fn check_others(live: &KnownSchema, others: &[Feature]) -> Result<(), String> {
     if others.len() > MAX_OTHERS {
         return Err(format!("others: {} features; at most {MAX_OTHERS} are allowed", others.len()));
     }

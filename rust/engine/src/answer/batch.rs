@@ -1,0 +1,203 @@
+//! `ScoreBatch`: many rows, one bundle. Nothing is recorded unless every row has been answered.
+//!
+//! A batch is not remembered by its id: a retry is scored again (with the same result on the same bundle) and recorded
+//! again; readers of the log keep the first record of an id.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use super::evaluate::{Failed, with_workspace};
+use super::features::check_rows;
+use super::many::{self, RowSet};
+use super::{RequestContext, decide, identify, record, route};
+use crate::answered::{Answered, Outcome};
+use crate::answers::{Answer, Band, BatchRow, Score, ScoredBatch};
+use crate::arrival::Arrival;
+use crate::config::{DurabilityClass, Kind};
+use crate::decision_log::{Appended, Commit};
+use crate::engine::Engine;
+use crate::gate::BATCH_WITHIN;
+use crate::lanes::ActiveLane;
+use crate::query::{BatchQuery, Rows};
+use crate::reason::Reason;
+use crate::rejection::Rejection;
+use crate::timings::{Timings, micros};
+
+/// Rows recorded at a time, after which other requests run on this thread.
+const CHUNK: usize = 64;
+
+// === impl Engine ===
+
+impl Engine {
+    /// Scores many rows.
+    ///
+    /// # Errors
+    /// The request breaks a rule, or a row has neither a score nor a fallback.
+    pub async fn score_batch<R: Rows>(
+        self: &Arc<Engine>,
+        arrival: &Arrival,
+        query: BatchQuery<'_, R>,
+    ) -> Result<Answer<ScoredBatch>, R::Error> {
+        let BatchQuery { checkpoint, request_id, entity, rows } = query;
+        let checkpoint = identify::checkpoint(self, arrival, checkpoint, Kind::Score)?;
+        arrival.check_deadline()?;
+        identify::check_entity(entity)?;
+        let count = rows.count();
+        if count == 0 {
+            return Err(Rejection::NoRows.into());
+        }
+        if count > checkpoint.max_batch_rows {
+            return Err(Rejection::TooManyRows { rows: count, max: checkpoint.max_batch_rows }.into());
+        }
+        let id = identify::request_id(request_id)?.text;
+        let context = RequestContext { engine: self, arrival, checkpoint, id: &id, entity };
+
+        let table = self.lanes.load_full();
+        let began = Instant::now();
+        let lane = route::lane(context, &table)?;
+        let (lane, instead) = route::in_service(context, &table, lane, began);
+        rows.accept(lane)?;
+        if instead == Some(Reason::Breaker) {
+            return Err(Failed::out_of_service(&lane.loaded).rejection(self, checkpoint).into());
+        }
+        let values = Arc::new(rows.values(lane)?);
+        let width = check_rows(&lane.loaded, &values, count)?.max(1);
+        let data_load_us = micros(began.elapsed());
+
+        let batch = Batch { context, lane, values, width };
+        let value = batch.answer(instead, data_load_us).await?;
+        if value.rows.iter().any(|row| row.fallback.is_some()) {
+            arrival.fell_back();
+        }
+        Ok(Answer { id, value, replayed: false })
+    }
+}
+
+struct Batch<'a> {
+    context: RequestContext<'a>,
+    lane: &'a ActiveLane,
+    values: Arc<Vec<f32>>,
+    /// Values of one row, at least 1.
+    width: usize,
+}
+
+/// One row's answer.
+type Decided = (Score, Option<Reason>);
+
+// === impl Batch ===
+
+impl Batch<'_> {
+    /// The stages from `admit` on.
+    async fn answer(&self, instead: Option<Reason>, data_load_us: u32) -> Result<ScoredBatch, Rejection> {
+        let RequestContext { engine, checkpoint, id, .. } = self.context;
+        let loaded = &*self.lane.loaded;
+        let rows = RowSet {
+            loaded: Arc::clone(&self.lane.loaded),
+            id: id.to_owned(),
+            values: Arc::clone(&self.values),
+            width: self.width,
+        };
+        let (evaluated, exec) = many::evaluate(self.context, rows).await?;
+        let timings = Timings { data_load_us, exec_us: micros(exec) };
+        let counters = engine.counters.checkpoint(checkpoint.index);
+        let mut rows = Vec::with_capacity(evaluated.len());
+        for (row, evaluated) in self.values.chunks_exact(self.width).zip(evaluated) {
+            let (score, fallback) = decide::or_static(self.context, loaded, row, evaluated)?;
+            let fallback = fallback.or(instead);
+            if let Some(reason) = fallback {
+                counters.fell_back(reason);
+            }
+            rows.push((score, fallback));
+        }
+        counters.exec.record(exec);
+        counters.rows.fetch_add(rows.len() as u64, Relaxed);
+        loaded.answered(rows.len() as u64);
+        self.record(&rows, timings).await;
+        Ok(self.scored(&rows, timings))
+    }
+
+    /// Each row is a decision of its own, `<request id>/<row>`: recorded, and given to the lane's sink.
+    async fn record(&self, rows: &[Decided], timings: Timings) {
+        let Batch { context, lane, values, width } = self;
+        let RequestContext { engine, arrival, checkpoint, entity, .. } = *context;
+        if engine.log.is_none() && lane.sink.is_none() {
+            return;
+        }
+        let mut id = String::with_capacity(context.id.len() + 8);
+        let mut pending: Vec<(usize, Commit)> = Vec::new();
+        for (chunk, rows_of_chunk) in rows.chunks(CHUNK).enumerate() {
+            if chunk > 0 {
+                tokio::task::yield_now().await;
+            }
+            with_workspace(|workspace| {
+                for (at, (score, fallback)) in (chunk * CHUNK..).zip(rows_of_chunk) {
+                    id.clear();
+                    // Writing to a string cannot fail.
+                    let _ = write!(id, "{}/{at}", context.id);
+                    let label = decide::label(checkpoint, &lane.loaded, score.band);
+                    let row = &values[at * width..(at + 1) * width];
+                    let outcome = Outcome::Score { margin: score.margin, score: score.score, label: &label };
+                    let answered = Answered {
+                        checkpoint: &checkpoint.name,
+                        id: &id,
+                        entity,
+                        row,
+                        timings,
+                        outcome,
+                        ..lane.answered(*fallback)
+                    };
+                    if let Some(log) = &engine.log {
+                        let durability = durability(checkpoint.durability, at + 1 == rows.len());
+                        // As for single scores: what is not recorded is counted.
+                        if let Appended::Pending(commit) =
+                            record::append(engine, log, &answered, durability, &mut workspace.record)
+                        {
+                            pending.push((at, commit));
+                        }
+                    }
+                    if let Some(sink) = &lane.sink {
+                        sink.answered(&answered);
+                    }
+                }
+            });
+        }
+        let until = arrival.at + arrival.timeout().unwrap_or(BATCH_WITHIN).min(BATCH_WITHIN);
+        for (at, commit) in pending {
+            let recorded = commit.within(&engine.watchdog, until).await;
+            record::committed(engine, &checkpoint.name, &format!("{}/{at}", context.id), recorded);
+        }
+    }
+
+    fn scored(&self, rows: &[Decided], timings: Timings) -> ScoredBatch {
+        let loaded = &*self.lane.loaded;
+        let mut labels: Vec<Arc<str>> = loaded.labels.to_vec();
+        let mut place = |band: Band| match band {
+            Band::Of(at) => at,
+            Band::Fallback | Band::BeyondCaps => {
+                let label = decide::label(self.context.checkpoint, loaded, band);
+                labels.iter().position(|known| *known == label).unwrap_or_else(|| {
+                    labels.push(label);
+                    labels.len() - 1
+                })
+            }
+        };
+        let row = |(score, fallback): &Decided| BatchRow {
+            score: score.score,
+            margin: score.margin,
+            label: place(score.band),
+            fallback: *fallback,
+        };
+        let rows = rows.iter().map(row).collect();
+        ScoredBatch { source: Arc::clone(&self.lane.source), rows, labels, timings }
+    }
+}
+
+/// Bringing the last row to stable storage brings those before it along.
+fn durability(configured: DurabilityClass, last: bool) -> DurabilityClass {
+    match configured {
+        DurabilityClass::Sync if !last => DurabilityClass::Written,
+        durability => durability,
+    }
+}

@@ -1,0 +1,281 @@
+//! Stage `evaluate`: runs the bundle with memory that each thread keeps. A panic is caught here.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use scorer_admission::{Evaluation, Outcome as ServedOutcome, Served, Shed, Start};
+use scorer_core::bundle::{EvalError, EvalScratch, ScoreOut};
+use scorer_core::policy::{Mask, PolicyError};
+use serde_json::json;
+
+use super::RequestContext;
+use super::pooled::{self, Single};
+use super::record::RecordBuffer;
+use crate::bundles::Loaded;
+use crate::checkpoint::Checkpoint;
+use crate::deadline::Deadline;
+use crate::engine::Engine;
+use crate::events::Level;
+use crate::gate::AdmissionPermit;
+use crate::pool::Outcome;
+use crate::reason::Reason;
+use crate::rejection::Rejection;
+use crate::timings::micros;
+
+/// Bundles whose working memory one thread keeps: the active ones, and those just replaced. With more active bundles
+/// than this, some requests allocate it anew.
+const KEPT: usize = 32;
+
+thread_local! {
+    static WORKSPACE: RefCell<Workspace> = RefCell::default();
+}
+
+/// One thread's memory for answering: after the first request nothing here allocates.
+#[derive(Default)]
+pub(crate) struct Workspace {
+    pub(crate) row: Vec<f32>,
+    pub(crate) record: RecordBuffer,
+    /// Newest last.
+    kept: Vec<BundleMemory>,
+}
+
+/// Working memory for one bundle.
+pub(crate) struct BundleMemory {
+    serial: u64,
+    pub(crate) eval: EvalScratch,
+    pub(crate) eligible: Mask,
+}
+
+/// Runs one request's synchronous part on this thread's workspace.
+pub(crate) fn with_workspace<T>(work: impl FnOnce(&mut Workspace) -> T) -> T {
+    WORKSPACE.with_borrow_mut(work)
+}
+
+/// Why the model did not answer, and the rejection where there is no fallback.
+pub(crate) struct Failed {
+    pub(crate) reason: Reason,
+    rejection: Option<Rejection>,
+}
+
+/// Runs an admitted evaluation on this thread, unless it is too late for it.
+pub(crate) fn inline<T>(
+    engine: &Engine,
+    checkpoint: &Checkpoint,
+    mut permit: AdmissionPermit,
+    now: Instant,
+    work: impl FnOnce(&Deadline<'_>) -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    let finish_by = engine.admission.instant(permit.finish_by());
+    if permit.start(engine.admission.nanos(now)) == Start::TooLate {
+        return Err(Failed::late());
+    }
+    let result = work(&Deadline::new(finish_by, None));
+    let end = Instant::now();
+    if result.as_ref().is_err_and(|failed| failed.reason == Reason::Late) {
+        engine.counters.checkpoint(checkpoint.index).late_results.fetch_add(1, Relaxed);
+    }
+    let served = Served { exec: (end - now).into(), outcome: served(&result) };
+    permit.finish(engine.admission.nanos(end), served);
+    result
+}
+
+/// Runs an admitted evaluation on the pool and waits for it; returns its result and the microseconds it took.
+///
+/// # Errors
+/// The server stops, or the pool panicked.
+pub(crate) async fn on_pool<T: Send + 'static>(
+    context: RequestContext<'_>,
+    permit: AdmissionPermit,
+    work: impl FnOnce(&Engine, &Deadline<'_>, Instant) -> Result<T, Failed> + Send + 'static,
+) -> Result<(Result<T, Failed>, u32), Rejection> {
+    let timed = move |engine: &Engine, deadline: &Deadline<'_>| {
+        let began = Instant::now();
+        let result = work(engine, deadline, began);
+        let outcome = served(&result);
+        ((result, micros(began.elapsed())), outcome)
+    };
+    let single = |job| Single::new(job, timed);
+    let RequestContext { engine, arrival, checkpoint, .. } = context;
+    let (outcome, ready) = pooled::run(engine, checkpoint.index, permit, single).await?;
+    arrival.ready(ready);
+    Ok(match outcome {
+        Outcome::Done(done) => done,
+        Outcome::TimedOut => (Err(Failed::late()), 0),
+    })
+}
+
+/// Who answers after this evaluation.
+fn served<T>(result: &Result<T, Failed>) -> ServedOutcome {
+    if result.is_ok() { ServedOutcome::Model } else { ServedOutcome::Fallback }
+}
+
+/// Runs `work` on the bundle's memory; a panic or an evaluation error is reported to the operator and becomes the
+/// reason of a fallback. The bundle's breaker counts both.
+pub(crate) fn evaluate<T>(
+    engine: &Engine,
+    loaded: &Loaded,
+    workspace: &mut Workspace,
+    id: &str,
+    deadline: &Deadline<'_>,
+    now: Instant,
+    work: impl FnOnce(&[f32], &mut BundleMemory) -> Result<T, EvalError>,
+) -> Result<T, Failed> {
+    let (result, evaluation) = match guarded(engine, loaded, workspace, id, deadline, work) {
+        Ok(Ok(out)) => (Ok(out), Some(Evaluation::Good)),
+        Ok(Err(error)) => {
+            let failed = Failed::of(engine, loaded, &error);
+            let evaluation = (failed.reason == Reason::NonFinite).then_some(Evaluation::NonFinite);
+            (Err(failed), evaluation)
+        }
+        Err(panic) => {
+            let rejection = engine.panicked("evaluation", panic.as_ref());
+            (Err(Failed { reason: Reason::Panic, rejection: Some(rejection) }), Some(Evaluation::Panic))
+        }
+    };
+    let now = engine.admission.nanos(now);
+    if evaluation.is_some_and(|evaluation| loaded.breaker.record(now, evaluation)) {
+        let fields = json!({"bundle": &*loaded.digest_text, "openings": loaded.breaker.openings()});
+        engine.events.push(Level::Error, "breaker_opened", fields);
+    }
+    result
+}
+
+/// Scores rows together, which takes a fraction of the time. `None` where any of them failed; nothing is reported or
+/// counted then: one by one, each failure is reported and counted once, for its own row.
+pub(crate) fn together(
+    engine: &Engine,
+    loaded: &Loaded,
+    workspace: &mut Workspace,
+    id: &str,
+    deadline: &Deadline<'_>,
+    now: Instant,
+    values: &[f32],
+) -> Option<Result<Vec<ScoreOut>, Failed>> {
+    let result = guarded(engine, loaded, workspace, id, deadline, |_, memory| {
+        let mut out = Vec::new();
+        loaded.bundle.score_rows(values, deadline, &mut memory.eval, &mut out)?;
+        out.into_iter().collect::<Result<Vec<_>, _>>()
+    });
+    match result {
+        Ok(Ok(out)) => {
+            loaded.breaker.record_good(engine.admission.nanos(now), out.len() as u32);
+            Some(Ok(out))
+        }
+        Ok(Err(EvalError::OutOfTime(_))) => Some(Err(Failed::late())),
+        Ok(Err(_)) | Err(_) => None,
+    }
+}
+
+/// Runs `work` on the bundle's memory, with the faults that are injected, and catches a panic.
+fn guarded<T>(
+    engine: &Engine,
+    loaded: &Loaded,
+    workspace: &mut Workspace,
+    id: &str,
+    deadline: &Deadline<'_>,
+    work: impl FnOnce(&[f32], &mut BundleMemory) -> Result<T, EvalError>,
+) -> std::thread::Result<Result<T, EvalError>> {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        #[cfg(feature = "fault-injection")]
+        engine.faults.strike(id)?;
+        let _ = (engine, id, deadline);
+        let Workspace { row, kept, .. } = &mut *workspace;
+        let memory = memory_for(kept, loaded);
+        #[cfg(feature = "fault-injection")]
+        let began = Instant::now();
+        let out = work(row, memory);
+        #[cfg(feature = "fault-injection")]
+        engine.faults.delay(began, deadline)?;
+        out
+    }));
+    if result.is_err() {
+        // Half-written working memory is not used again; the eligible set was not being written.
+        memory_for(&mut workspace.kept, loaded).eval = EvalScratch::new(&loaded.bundle);
+    }
+    result
+}
+
+/// The working memory for a bundle; allocated at the first request that this thread answers with it.
+fn memory_for<'a>(kept: &'a mut Vec<BundleMemory>, loaded: &Loaded) -> &'a mut BundleMemory {
+    let at = match kept.iter().position(|memory| memory.serial == loaded.serial) {
+        Some(at) => at,
+        None => {
+            if kept.len() == KEPT {
+                kept.remove(0);
+            }
+            kept.push(BundleMemory {
+                serial: loaded.serial,
+                eval: EvalScratch::new(&loaded.bundle),
+                eligible: Mask::all(loaded.bundle.catalogue().len()),
+            });
+            kept.len() - 1
+        }
+    };
+    &mut kept[at]
+}
+
+// === impl Failed ===
+
+impl Failed {
+    fn of(engine: &Engine, loaded: &Loaded, error: &EvalError) -> Failed {
+        match error {
+            EvalError::NotFinite { .. }
+            | EvalError::Policy(PolicyError::NonFiniteScore { .. } | PolicyError::ScoreAboveOne { .. }) => {
+                Failed { reason: Reason::NonFinite, rejection: None }
+            }
+            EvalError::OutOfTime(_) => Failed::late(),
+            // Ruled out by the stages before: a defect of the server, not of the request.
+            EvalError::RowLength { .. }
+            | EvalError::Kind { .. }
+            | EvalError::Scratch
+            | EvalError::Policy(
+                PolicyError::NoEligibleAction | PolicyError::MaskLength { .. } | PolicyError::Length { .. },
+            ) => {
+                let details = format!("bundle {}: {error}", loaded.digest_text);
+                Failed { reason: Reason::Error, rejection: Some(engine.defect("evaluation", &details)) }
+            }
+        }
+    }
+
+    /// Not done in time, or not begun because it could not have been.
+    pub(crate) fn late() -> Failed {
+        Failed { reason: Reason::Late, rejection: Some(Rejection::Deadline) }
+    }
+
+    /// Not evaluated, because admission control shed it.
+    pub(crate) fn shed(shed: &Shed) -> Failed {
+        Failed { reason: Reason::Overload, rejection: Some(Rejection::shed(shed)) }
+    }
+
+    /// The bundle is out of service.
+    pub(crate) fn out_of_service(loaded: &Loaded) -> Failed {
+        let rejection = Rejection::BreakerOpen { bundle: loaded.digest_text.to_string() };
+        Failed { reason: Reason::Breaker, rejection: Some(rejection) }
+    }
+
+    /// The rejection where no fallback is configured, or none that the request allows.
+    pub(crate) fn rejection(self, engine: &Engine, checkpoint: &Checkpoint) -> Rejection {
+        self.rejection.unwrap_or_else(|| {
+            let details =
+                format!("checkpoint {:?}: {} and no fallback", checkpoint.name, self.reason.as_str());
+            engine.defect("evaluation", &details)
+        })
+    }
+}
+
+// === impl Workspace ===
+
+impl Workspace {
+    /// Row, memory for the bundle, and record, at once.
+    pub(crate) fn parts(&mut self, loaded: &Loaded) -> (&mut Vec<f32>, &mut BundleMemory, &mut RecordBuffer) {
+        (&mut self.row, memory_for(&mut self.kept, loaded), &mut self.record)
+    }
+
+    /// Replaces the row.
+    pub(crate) fn set_row(&mut self, row: &[f32]) {
+        self.row.clear();
+        self.row.extend_from_slice(row);
+    }
+}

@@ -1,0 +1,46 @@
+//! Stage `features`: what a row must be for the bundle that answers it.
+
+use crate::bundles::Loaded;
+use crate::rejection::Rejection;
+
+/// Checks a vector that is in schema order already, and copies it to `row`.
+///
+/// # Errors
+/// It was made for another schema, or the schema rejects a value.
+pub fn check_dense(
+    fingerprint: u64,
+    values: &[f32],
+    loaded: &Loaded,
+    row: &mut Vec<f32>,
+) -> Result<(), Rejection> {
+    check_fingerprint(fingerprint, loaded)?;
+    loaded.bundle.schema().check_dense(values)?;
+    row.clear();
+    row.extend_from_slice(values);
+    Ok(())
+}
+
+/// Checks that a vector was made for the bundle's schema: one made for another must never be scored.
+///
+/// # Errors
+/// [`Rejection::Fingerprint`].
+pub fn check_fingerprint(got: u64, loaded: &Loaded) -> Result<(), Rejection> {
+    let expected = loaded.bundle.schema().fingerprint();
+    if got == expected {
+        return Ok(());
+    }
+    Err(Rejection::Fingerprint { got, expected, bundle: loaded.digest_text.to_string() })
+}
+
+/// Checks the shape and every value of a batch; returns the width of a row.
+pub(crate) fn check_rows(loaded: &Loaded, values: &[f32], rows: u32) -> Result<usize, Rejection> {
+    let schema = loaded.bundle.schema();
+    let width = schema.len();
+    if values.len() != width * rows as usize {
+        return Err(Rejection::Shape { got: values.len(), rows, features: width });
+    }
+    for (row, values) in values.chunks_exact(width.max(1)).enumerate() {
+        schema.check_dense(values).map_err(|error| Rejection::Row { row, error })?;
+    }
+    Ok(width)
+}

@@ -1,0 +1,93 @@
+//! Stage `record`: the decision's record, made of what was answered.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use scorer_proto::v1::DecisionRecord;
+
+use crate::answered::{Answered, Outcome};
+use crate::config::DurabilityClass;
+use crate::decision_log::{Appended, DecisionLog};
+use crate::engine::Engine;
+
+/// The record being written, and its encoded form; both are used again.
+#[derive(Default)]
+pub(crate) struct RecordBuffer {
+    decision: DecisionRecord,
+    payload: Vec<u8>,
+}
+
+/// Fills the record and hands it to the log.
+pub(crate) fn append(
+    engine: &Engine,
+    log: &DecisionLog,
+    answered: &Answered<'_>,
+    durability: DurabilityClass,
+    buffer: &mut RecordBuffer,
+) -> Appended {
+    let RecordBuffer { decision, payload } = buffer;
+    fill(decision, engine.clock.unix_us(), answered);
+    let appended = log.append(decision, payload, durability);
+    if matches!(appended, Appended::Refused) {
+        unlogged(engine);
+    }
+    appended
+}
+
+/// Notes what became of a record that was pending.
+pub(crate) fn committed(engine: &Engine, checkpoint: &str, id: &str, recorded: bool) {
+    match &engine.log {
+        Some(log) if recorded => log.note(checkpoint, id),
+        Some(_) | None => unlogged(engine),
+    }
+}
+
+/// Counts a decision that is answered and not recorded.
+fn unlogged(engine: &Engine) {
+    engine.counters.unlogged.fetch_add(1, Relaxed);
+}
+
+/// Writes every field of a record; `to` may hold another decision, whose buffers are used again.
+pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
+    set(&mut to.decision_id, answered.id);
+    set(&mut to.checkpoint, answered.checkpoint);
+    set(&mut to.lane, answered.lane);
+    to.lane_table = answered.lane_table;
+    to.bundle.clear();
+    to.bundle.extend_from_slice(answered.bundle);
+    to.decided_at_us = now_us;
+    set(&mut to.entity, answered.entity);
+    to.features.clear();
+    to.features.extend_from_slice(answered.row);
+    to.schema_fingerprint = answered.shape.fingerprint;
+    set(&mut to.fallback_source, answered.fallback_source);
+    set(&mut to.fallback_reason, answered.fallback_reason);
+    to.reasons.clear();
+    to.data_load_us = answered.timings.data_load_us;
+    to.exec_us = answered.timings.exec_us;
+    to.eligible_mask.clear();
+    to.pmf.clear();
+    match answered.outcome {
+        Outcome::Score { margin, score, label } => {
+            (to.margin, to.score) = (margin, score);
+            set(&mut to.decision, label);
+            (to.action_index, to.propensity, to.expected_reward) = (0, 0.0, 0.0);
+            to.action.clear();
+        }
+        Outcome::Action { eligible, pmf, index, action, propensity, expected_reward } => {
+            (to.margin, to.score) = (0.0, 0.0);
+            to.decision.clear();
+            if let Some(mask) = eligible {
+                to.eligible_mask = mask.to_bytes();
+            }
+            pmf.extend(&mut to.pmf, |p| p);
+            to.action_index = index as u32;
+            set(&mut to.action, action);
+            (to.propensity, to.expected_reward) = (propensity, expected_reward);
+        }
+    }
+}
+
+fn set(field: &mut String, value: &str) {
+    field.clear();
+    field.push_str(value);
+}

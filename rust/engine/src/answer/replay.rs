@@ -1,0 +1,32 @@
+//! Stage `replay`: a retry gets the answer that was given.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::RequestContext;
+use super::sequence::{self, Decision};
+use crate::idempotency::Claimed;
+use crate::query::Features;
+
+/// The answer under this id, decided now or before; and whether it was before.
+pub(super) async fn once<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+) -> Result<(D::Answer, bool), <D::Features as Features>::Error> {
+    let RequestContext { engine, checkpoint, id, entity, .. } = context;
+    let cache = D::cache(engine);
+    let mut content = cache.hasher();
+    content.bytes(entity.as_bytes());
+    decision.query().features.hash(&mut content);
+    decision.hash(&mut content);
+    match cache.claim(cache.key(checkpoint.index, id), content.finish(), checkpoint).await? {
+        Claimed::Mine(claim) => {
+            let answer = sequence::decide(context, decision).await?;
+            claim.finish(&answer);
+            Ok((answer, false))
+        }
+        Claimed::Answered(answer) => {
+            engine.counters.replays.fetch_add(1, Relaxed);
+            Ok((answer, true))
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! `SelectAction`: one context, one action, whose propensity is in the log before the reply leaves.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use scorer_core::bundle::{EvalError, SelectOut};
+use scorer_core::policy::Mask;
+
+use super::evaluate::{self, BundleMemory, Failed, Workspace};
+use super::sequence::{self, Decision, Names};
+use super::{RequestContext, decide};
+use crate::answered::{Outcome, Pmf};
+use crate::answers::{Answer, Selected};
+use crate::arrival::Arrival;
+use crate::bundles::Loaded;
+use crate::config::Kind;
+use crate::content::Content;
+use crate::deadline::Deadline;
+use crate::decision_log::unavailable;
+use crate::engine::Engine;
+use crate::idempotency::IdempotencyCache;
+use crate::lanes::ActiveLane;
+use crate::query::{Eligible, Features, Query, SelectQuery};
+use crate::reason::Reason;
+use crate::rejection::Rejection;
+use crate::timings::Timings;
+
+// === impl Engine ===
+
+impl Engine {
+    /// Selects one action.
+    ///
+    /// # Errors
+    /// The request breaks a rule, or neither the model nor a fallback can answer.
+    pub async fn select<F: Features>(
+        self: &Arc<Engine>,
+        arrival: &Arrival,
+        query: SelectQuery<'_, F>,
+    ) -> Result<Answer<Selected>, F::Error> {
+        let SelectQuery { mut query, eligible, include_pmf } = query;
+        let id = std::mem::take(&mut query.request_id);
+        sequence::run(self, arrival, &Selection { query, eligible, include_pmf }, id).await
+    }
+}
+
+struct Selection<'a, F> {
+    query: Query<'a, F>,
+    eligible: Option<Eligible<'a>>,
+    include_pmf: bool,
+}
+
+/// What the model chose.
+struct Drawn {
+    out: SelectOut,
+    /// The policy's probabilities, if it drew on another thread; else they are in the thread's memory.
+    pmf: Option<Box<[f64]>>,
+}
+
+/// How an action was chosen.
+enum Choice {
+    /// The policy drew it.
+    Explored { out: SelectOut, pmf: Option<Box<[f64]>>, reply: Option<Arc<[f32]>>, instead: Option<Reason> },
+    /// It is the best one, because a draw could not be recorded.
+    Greedy { out: SelectOut, reply: Option<Arc<[f32]>>, reason: Reason },
+    /// It is the checkpoint's configured one.
+    Static { out: SelectOut, reply: Option<Arc<[f32]>>, reason: Reason },
+}
+
+impl<F: Features> Decision for Selection<'_, F> {
+    const KIND: Kind = Kind::Action;
+    type Features = F;
+    type Inputs = Mask;
+    /// Whether the policy explores.
+    type Setup = bool;
+    type Evaluated = Drawn;
+    type Choice = Choice;
+    type Answer = Selected;
+
+    fn query(&self) -> &Query<'_, F> {
+        &self.query
+    }
+
+    fn cache(engine: &Engine) -> &IdempotencyCache<Selected> {
+        &engine.remembered.selections
+    }
+
+    /// The order of eligible ids is no content.
+    fn hash(&self, content: &mut Content) {
+        content.number(u64::from(self.include_pmf));
+        match self.eligible {
+            None => content.number(0),
+            Some(Eligible { ids, mask }) => {
+                content.number(1);
+                content.bytes(mask);
+                content.set(ids.iter(), |content, id| content.bytes(id.as_bytes()));
+            }
+        }
+    }
+
+    /// A draw without a record could not be used for learning.
+    fn setup(engine: &Engine) -> bool {
+        engine.available_log().is_some()
+    }
+
+    fn read_inputs(&self, loaded: &Loaded, memory: &mut BundleMemory) -> Result<(), Rejection> {
+        decide::eligible(self.eligible, loaded, &mut memory.eligible)
+    }
+
+    fn inputs(memory: &BundleMemory) -> Mask {
+        memory.eligible.clone()
+    }
+
+    fn install(inputs: &Mask, memory: &mut BundleMemory) {
+        memory.eligible.clone_from(inputs);
+    }
+
+    fn evaluate(
+        explores: bool,
+        loaded: &Loaded,
+        Names { checkpoint, id }: Names<'_>,
+        row: &[f32],
+        memory: &mut BundleMemory,
+        deadline: &Deadline<'_>,
+    ) -> Result<Drawn, EvalError> {
+        let BundleMemory { eval, eligible, .. } = memory;
+        let out = if explores {
+            loaded.bundle.select(row, eligible, checkpoint, id, deadline, eval)?
+        } else {
+            loaded.bundle.select_greedy(row, eligible, deadline, eval)?
+        };
+        Ok(Drawn { out, pmf: None })
+    }
+
+    fn detach(drawn: &mut Drawn, memory: &BundleMemory) {
+        drawn.pmf = Some(memory.eval.pmf().into());
+    }
+
+    fn decide(
+        &self,
+        context: RequestContext<'_>,
+        loaded: &Loaded,
+        workspace: &mut Workspace,
+        explores: bool,
+        drawn: Result<Drawn, Failed>,
+        instead: Option<Reason>,
+    ) -> Result<Choice, Rejection> {
+        match drawn {
+            Ok(Drawn { out, pmf }) if explores => {
+                let reply = self.include_pmf.then(|| {
+                    let memory = workspace.parts(loaded).1;
+                    float32(Pmf::Policy(pmf.as_deref().unwrap_or(memory.eval.pmf())), loaded)
+                });
+                Ok(Choice::Explored { out, pmf, reply, instead })
+            }
+            Ok(Drawn { out, .. }) => {
+                let reason = unavailable(context.engine.log.as_ref());
+                Ok(Choice::Greedy { out, reply: self.only(out, loaded), reason })
+            }
+            Err(failed) => self.fixed(context, loaded, workspace, failed),
+        }
+    }
+
+    /// A draw that is not recorded could not be used for learning: the best action instead.
+    fn unrecorded(
+        &self,
+        context: RequestContext<'_>,
+        loaded: &Loaded,
+        workspace: &mut Workspace,
+        choice: Choice,
+    ) -> Result<Choice, Rejection> {
+        if !matches!(choice, Choice::Explored { .. }) {
+            return Ok(choice);
+        }
+        let RequestContext { engine, id, .. } = context;
+        let deadline = Deadline::new(None, None);
+        let best =
+            evaluate::evaluate(engine, loaded, workspace, id, &deadline, Instant::now(), |row, memory| {
+                loaded.bundle.select_greedy(row, &memory.eligible, &deadline, &mut memory.eval)
+            });
+        match best {
+            Ok(out) => {
+                let reason = unavailable(engine.log.as_ref());
+                Ok(Choice::Greedy { out, reply: self.only(out, loaded), reason })
+            }
+            Err(failed) => self.fixed(context, loaded, workspace, failed),
+        }
+    }
+
+    fn fallback(choice: &Choice) -> Option<Reason> {
+        match choice {
+            Choice::Explored { instead, .. } => *instead,
+            Choice::Greedy { reason, .. } | Choice::Static { reason, .. } => Some(*reason),
+        }
+    }
+
+    fn outcome<'a>(
+        choice: &'a Choice,
+        loaded: &'a Loaded,
+        memory: &'a BundleMemory,
+        recorded: bool,
+    ) -> Outcome<'a> {
+        let SelectOut { index, propensity, expected_reward } = choice.out();
+        let pmf = match choice {
+            _ if !recorded => Pmf::Omitted,
+            Choice::Explored { pmf, .. } => Pmf::Policy(pmf.as_deref().unwrap_or(memory.eval.pmf())),
+            Choice::Greedy { .. } | Choice::Static { .. } => {
+                Pmf::Only { index, actions: loaded.actions.len() }
+            }
+        };
+        Outcome::Action {
+            eligible: Some(&memory.eligible).filter(|eligible| !eligible.is_full()),
+            pmf,
+            index,
+            action: loaded.actions.get(index).map_or("", |action| &action.id),
+            propensity,
+            expected_reward,
+        }
+    }
+
+    fn answer(choice: Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Selected {
+        let fallback = Self::fallback(&choice);
+        let SelectOut { index, propensity, expected_reward } = choice.out();
+        let (Choice::Explored { reply, .. } | Choice::Greedy { reply, .. } | Choice::Static { reply, .. }) =
+            choice;
+        Selected {
+            source: Arc::clone(&lane.source),
+            index: index as u32,
+            propensity,
+            expected_reward,
+            pmf: reply,
+            logged,
+            fallback,
+            timings,
+        }
+    }
+}
+
+// === impl Selection ===
+
+impl<F: Features> Selection<'_, F> {
+    /// The configured action, because the model cannot answer.
+    fn fixed(
+        &self,
+        context: RequestContext<'_>,
+        loaded: &Loaded,
+        workspace: &mut Workspace,
+        failed: Failed,
+    ) -> Result<Choice, Rejection> {
+        let (row, memory, _) = workspace.parts(loaded);
+        let (out, reason) = decide::static_action(context, loaded, row, &memory.eligible, failed)?;
+        Ok(Choice::Static { out, reply: self.only(out, loaded), reason })
+    }
+
+    /// The probabilities of an action that is certain, if they were asked for.
+    fn only(&self, out: SelectOut, loaded: &Loaded) -> Option<Arc<[f32]>> {
+        let actions = loaded.actions.len();
+        self.include_pmf.then(|| float32(Pmf::Only { index: out.index, actions }, loaded))
+    }
+}
+
+fn float32(pmf: Pmf<'_>, loaded: &Loaded) -> Arc<[f32]> {
+    let mut to: Vec<f32> = Vec::with_capacity(loaded.actions.len());
+    pmf.extend(&mut to, |p| p as f32);
+    to.into()
+}
+
+// === impl Choice ===
+
+impl Choice {
+    fn out(&self) -> SelectOut {
+        match self {
+            Choice::Explored { out, .. } | Choice::Greedy { out, .. } | Choice::Static { out, .. } => *out,
+        }
+    }
+}

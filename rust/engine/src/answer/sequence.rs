@@ -1,0 +1,378 @@
+//! The stages in their order, written once for every kind of decision.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use scorer_admission::Place;
+use scorer_core::bundle::EvalError;
+
+use super::evaluate::{self, BundleMemory, Failed, Workspace, with_workspace};
+use super::{RequestContext, admit, identify, record, replay, route};
+use crate::answered::{Answered, Outcome};
+use crate::answers::Answer;
+use crate::arrival::Arrival;
+use crate::bundles::Loaded;
+use crate::config::Kind;
+use crate::content::Content;
+use crate::deadline::Deadline;
+use crate::decision_log::{Appended, Commit};
+use crate::engine::Engine;
+use crate::gate::AdmissionPermit;
+use crate::idempotency::{IdempotencyCache, Remembered};
+use crate::lanes::ActiveLane;
+use crate::query::{Features, Query};
+use crate::reason::Reason;
+use crate::rejection::Rejection;
+use crate::timings::{Timings, micros};
+
+/// The part of a request's time within which its record has to be in the log.
+const FOR_RECORD: f64 = 0.75;
+
+/// What is particular to one kind of decision. Everything else of the sequence is common.
+pub(crate) trait Decision: Sync {
+    /// The kind of checkpoint that decides so.
+    const KIND: Kind;
+    type Features: Features;
+    /// What the evaluation reads beside the row, where it has to go to another thread.
+    type Inputs: Clone + Send + 'static;
+    /// What is settled before the evaluation.
+    type Setup: Copy + Send + 'static;
+    /// What the evaluation finds.
+    type Evaluated: Send + 'static;
+    /// What is decided.
+    type Choice: Send;
+    /// What is answered and remembered.
+    type Answer: Remembered + Send;
+
+    fn query(&self) -> &Query<'_, Self::Features>;
+
+    /// Where answers of this kind are remembered.
+    fn cache(engine: &Engine) -> &IdempotencyCache<Self::Answer>;
+
+    /// Adds to the hash of the request's content what the query does not hold.
+    fn hash(&self, content: &mut Content);
+
+    fn setup(engine: &Engine) -> Self::Setup;
+
+    /// Reads the inputs of the request into the thread's memory.
+    fn read_inputs(&self, loaded: &Loaded, memory: &mut BundleMemory) -> Result<(), Rejection>;
+
+    /// Copies them out of it.
+    fn inputs(memory: &BundleMemory) -> Self::Inputs;
+
+    /// Copies them into it.
+    fn install(inputs: &Self::Inputs, memory: &mut BundleMemory);
+
+    /// Evaluates the bundle on this thread.
+    fn evaluate(
+        setup: Self::Setup,
+        loaded: &Loaded,
+        names: Names<'_>,
+        row: &[f32],
+        memory: &mut BundleMemory,
+        deadline: &Deadline<'_>,
+    ) -> Result<Self::Evaluated, EvalError>;
+
+    /// Copies what the evaluation left in the thread's memory, before another thread goes on.
+    fn detach(evaluated: &mut Self::Evaluated, memory: &BundleMemory);
+
+    /// Decides. `instead` is who answers in place of the drawn lane, if it is not that.
+    fn decide(
+        &self,
+        context: RequestContext<'_>,
+        loaded: &Loaded,
+        workspace: &mut Workspace,
+        setup: Self::Setup,
+        evaluated: Result<Self::Evaluated, Failed>,
+        instead: Option<Reason>,
+    ) -> Result<Self::Choice, Rejection>;
+
+    /// Decides again for a choice that depended on its record, where there is none.
+    fn unrecorded(
+        &self,
+        context: RequestContext<'_>,
+        loaded: &Loaded,
+        workspace: &mut Workspace,
+        choice: Self::Choice,
+    ) -> Result<Self::Choice, Rejection>;
+
+    fn fallback(choice: &Self::Choice) -> Option<Reason>;
+
+    /// What is answered. `recorded`: with everything that only the record keeps.
+    fn outcome<'a>(
+        choice: &'a Self::Choice,
+        loaded: &'a Loaded,
+        memory: &'a BundleMemory,
+        recorded: bool,
+    ) -> Outcome<'a>;
+
+    fn answer(choice: Self::Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Self::Answer;
+}
+
+/// What the draw of an action depends on beside the context.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'a> {
+    pub(crate) checkpoint: &'a str,
+    pub(crate) id: &'a str,
+}
+
+/// How far the stages have come without waiting.
+enum Step<D: Decision> {
+    Answered(D::Answer),
+    /// The evaluation has to run on the pool.
+    Pool(Pooled<D>),
+    /// The reply waits for the record.
+    Commit(Pending<D>),
+}
+
+/// A request's place on the answer path while no thread works on it.
+struct Held<D: Decision> {
+    lane: ActiveLane,
+    row: Vec<f32>,
+    inputs: D::Inputs,
+}
+
+struct Pooled<D: Decision> {
+    held: Held<D>,
+    instead: Option<Reason>,
+    permit: AdmissionPermit,
+    setup: D::Setup,
+    data_load_us: u32,
+}
+
+struct Pending<D: Decision> {
+    held: Held<D>,
+    choice: D::Choice,
+    timings: Timings,
+    commit: Commit,
+}
+
+/// Answers one query: the stages `identify` and `replay`, and those behind them where the answer is new.
+pub(crate) async fn run<D: Decision>(
+    engine: &Arc<Engine>,
+    arrival: &Arrival,
+    decision: &D,
+    request_id: String,
+) -> Result<Answer<D::Answer>, <D::Features as Features>::Error> {
+    let query = decision.query();
+    let checkpoint = identify::checkpoint(engine, arrival, query.checkpoint, D::KIND)?;
+    arrival.check_deadline()?;
+    identify::check_entity(query.entity)?;
+    let id = identify::request_id(request_id)?;
+    let context = RequestContext { engine, arrival, checkpoint, id: &id.text, entity: query.entity };
+    // An id that the caller does not know is never sent again: remembering it would only displace others.
+    let (value, replayed) = if id.given {
+        replay::once(context, decision).await?
+    } else {
+        (decide(context, decision).await?, false)
+    };
+    if value.is_fallback() {
+        arrival.fell_back();
+    }
+    Ok(Answer { id: id.text, value, replayed })
+}
+
+/// The stages from `route` on.
+pub(super) async fn decide<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+) -> Result<D::Answer, <D::Features as Features>::Error> {
+    let mut step = with_workspace(|workspace| begin(context, decision, workspace))?;
+    if let Step::Pool(pooled) = step {
+        step = on_pool(context, decision, pooled).await?;
+    }
+    match step {
+        Step::Answered(answer) => Ok(answer),
+        Step::Commit(pending) => Ok(committed(context, decision, pending).await?),
+        Step::Pool(_) => Err(context.engine.defect("sequence", "evaluated on the pool twice").into()),
+    }
+}
+
+fn begin<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+    workspace: &mut Workspace,
+) -> Result<Step<D>, <D::Features as Features>::Error> {
+    let RequestContext { engine, arrival, checkpoint, id, .. } = context;
+    let features = &decision.query().features;
+    let table = engine.lanes.load();
+    let began = Instant::now();
+    let lane = route::lane(context, &table)?;
+    let (lane, instead) = route::in_service(context, &table, lane, began);
+    let loaded = &*lane.loaded;
+    features.accept(lane)?;
+    features.encode(lane, &mut workspace.row)?;
+    decision.read_inputs(loaded, workspace.parts(loaded).1)?;
+    let encoded = Instant::now();
+    let data_load_us = micros(encoded - began);
+
+    let setup = D::setup(engine);
+    let evaluated = match admit::single(context, loaded, instead, encoded) {
+        Err(failed) => Err(failed),
+        Ok(permit) if permit.place() == Place::Pool => {
+            let held = Held::of(lane, workspace);
+            return Ok(Step::Pool(Pooled { held, instead, permit, setup, data_load_us }));
+        }
+        Ok(permit) => evaluate::inline(engine, checkpoint, permit, encoded, |deadline| {
+            let names = Names { checkpoint: &checkpoint.name, id };
+            evaluate::evaluate(engine, loaded, workspace, id, deadline, encoded, |row, memory| {
+                D::evaluate(setup, loaded, names, row, memory, deadline)
+            })
+        }),
+    };
+    let ready = Instant::now();
+    arrival.ready(ready);
+    let timings = Timings { data_load_us, exec_us: micros(ready - encoded) };
+    Ok(conclude(context, decision, workspace, lane, setup, evaluated, instead, timings)?)
+}
+
+async fn on_pool<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+    pooled: Pooled<D>,
+) -> Result<Step<D>, Rejection> {
+    let Pooled { held, instead, permit, setup, data_load_us } = pooled;
+    let evaluation = {
+        let (loaded, row, inputs) = (Arc::clone(&held.lane.loaded), held.row.clone(), held.inputs.clone());
+        let (id, checkpoint) = (context.id.to_owned(), context.checkpoint.name.clone());
+        move |engine: &Engine, deadline: &Deadline<'_>, began| {
+            with_workspace(|workspace| {
+                workspace.set_row(&row);
+                D::install(&inputs, workspace.parts(&loaded).1);
+                let names = Names { checkpoint: &checkpoint, id: &id };
+                evaluate::evaluate(engine, &loaded, workspace, &id, deadline, began, |row, memory| {
+                    let mut evaluated = D::evaluate(setup, &loaded, names, row, memory, deadline)?;
+                    D::detach(&mut evaluated, memory);
+                    Ok(evaluated)
+                })
+            })
+        }
+    };
+    let (evaluated, exec_us) = evaluate::on_pool(context, permit, evaluation).await?;
+    with_workspace(|workspace| {
+        held.install(workspace);
+        let timings = Timings { data_load_us, exec_us };
+        conclude(context, decision, workspace, &held.lane, setup, evaluated, instead, timings)
+    })
+}
+
+/// The stages `decide` and `record`.
+#[expect(clippy::too_many_arguments, reason = "what the stages before have found")]
+fn conclude<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+    workspace: &mut Workspace,
+    lane: &ActiveLane,
+    setup: D::Setup,
+    evaluated: Result<D::Evaluated, Failed>,
+    instead: Option<Reason>,
+    timings: Timings,
+) -> Result<Step<D>, Rejection> {
+    let RequestContext { engine, checkpoint, .. } = context;
+    let choice = decision.decide(context, &lane.loaded, workspace, setup, evaluated, instead)?;
+    let counters = engine.counters.checkpoint(checkpoint.index);
+    counters.exec.record(Duration::from_micros(timings.exec_us.into()));
+    counters.rows.fetch_add(1, Relaxed);
+    lane.loaded.answered(1);
+    let appended = match &engine.log {
+        None => Appended::Refused,
+        Some(log) => {
+            let (row, memory, record) = workspace.parts(&lane.loaded);
+            let outcome = D::outcome(&choice, &lane.loaded, memory, true);
+            let answered = answered(context, decision, lane, row, D::fallback(&choice), timings, outcome);
+            record::append(engine, log, &answered, checkpoint.durability, record)
+        }
+    };
+    match appended {
+        Appended::Recorded => finish(context, decision, workspace, lane, choice, timings, true),
+        Appended::Refused => finish(context, decision, workspace, lane, choice, timings, false),
+        Appended::Pending(commit) => {
+            let held = Held::of(lane, workspace);
+            return Ok(Step::Commit(Pending { held, choice, timings, commit }));
+        }
+    }
+    .map(Step::Answered)
+}
+
+/// Waits for the record within the request's time. What is recorded too late counts as not recorded.
+async fn committed<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+    pending: Pending<D>,
+) -> Result<D::Answer, Rejection> {
+    let RequestContext { engine, arrival, checkpoint, id, .. } = context;
+    let Pending { held, choice, timings, commit } = pending;
+    // What is left has to suffice for the reply, and to find the best action, which takes as long as this evaluation did.
+    let allowed = arrival.timeout().map_or(checkpoint.sla, |timeout| timeout.min(checkpoint.sla));
+    let within = allowed.mul_f64(FOR_RECORD).saturating_sub(Duration::from_micros(timings.exec_us.into()));
+    let recorded = commit.within(&engine.watchdog, arrival.at + within).await;
+    record::committed(engine, &checkpoint.name, id, recorded);
+    with_workspace(|workspace| {
+        held.install(workspace);
+        finish(context, decision, workspace, &held.lane, choice, timings, recorded)
+    })
+}
+
+/// The answer, with what observes it.
+fn finish<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+    workspace: &mut Workspace,
+    lane: &ActiveLane,
+    mut choice: D::Choice,
+    timings: Timings,
+    logged: bool,
+) -> Result<D::Answer, Rejection> {
+    let loaded = &*lane.loaded;
+    if !logged {
+        choice = decision.unrecorded(context, loaded, workspace, choice)?;
+    }
+    let fallback = D::fallback(&choice);
+    if let Some(reason) = fallback {
+        context.engine.counters.checkpoint(context.checkpoint.index).fell_back(reason);
+    }
+    if let Some(sink) = &lane.sink {
+        let (row, memory, _) = workspace.parts(loaded);
+        let outcome = D::outcome(&choice, loaded, memory, false);
+        sink.answered(&answered(context, decision, lane, row, fallback, timings, outcome));
+    }
+    Ok(D::answer(choice, lane, timings, logged))
+}
+
+fn answered<'a, D: Decision>(
+    context: RequestContext<'a>,
+    decision: &'a D,
+    lane: &'a ActiveLane,
+    row: &'a [f32],
+    fallback: Option<Reason>,
+    timings: Timings,
+    outcome: Outcome<'a>,
+) -> Answered<'a> {
+    let RequestContext { checkpoint, id, entity, .. } = context;
+    Answered {
+        checkpoint: &checkpoint.name,
+        id,
+        entity,
+        row,
+        named: decision.query().features.named(),
+        timings,
+        outcome,
+        ..lane.answered(fallback)
+    }
+}
+
+// === impl Held ===
+
+impl<D: Decision> Held<D> {
+    fn of(lane: &ActiveLane, workspace: &mut Workspace) -> Held<D> {
+        let (row, memory, _) = workspace.parts(&lane.loaded);
+        Held { lane: lane.clone(), row: row.clone(), inputs: D::inputs(memory) }
+    }
+
+    /// Goes on with this thread's memory.
+    fn install(&self, workspace: &mut Workspace) {
+        workspace.set_row(&self.row);
+        D::install(&self.inputs, workspace.parts(&self.lane.loaded).1);
+    }
+}

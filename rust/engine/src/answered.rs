@@ -1,0 +1,114 @@
+//! What was answered: the one description from which the log's record and everything that observes are made.
+
+use std::sync::Arc;
+
+use scorer_core::policy::Mask;
+use scorer_core::schema::Value;
+
+use crate::bundles::Shape;
+use crate::timings::Timings;
+
+/// One answered request. A receiver copies what it keeps.
+#[derive(Clone, Copy)]
+pub struct Answered<'a> {
+    /// Name of the checkpoint.
+    pub checkpoint: &'a str,
+    /// Name of the lane.
+    pub lane: &'a str,
+    /// Revision of the lane table.
+    pub lane_table: u64,
+    /// SHA-256 of the bundle, raw.
+    pub bundle: &'a [u8; 32],
+    /// What the values of `row` and the bits of an eligible set mean.
+    pub shape: &'a Arc<Shape>,
+    /// The decision's id.
+    pub id: &'a str,
+    /// Whom the decision is about; may be empty.
+    pub entity: &'a str,
+    /// The row, as the bundle decoded it.
+    pub row: &'a [f32],
+    /// What the request names; most of it is in the row already.
+    pub named: &'a dyn NamedValues,
+    /// Who answered instead of the model and its policy; empty for none.
+    pub fallback_source: &'a str,
+    /// Why; empty for none.
+    pub fallback_reason: &'a str,
+    /// Where the time went.
+    pub timings: Timings,
+    /// The answer.
+    pub outcome: Outcome<'a>,
+}
+
+/// The answer itself.
+#[derive(Clone, Copy)]
+pub enum Outcome<'a> {
+    /// Of a checkpoint of kind `score`.
+    Score {
+        /// Log-odds, or whatever the bundle's margin is.
+        margin: f64,
+        /// 0 to 1.
+        score: f64,
+        /// The band's label, or a static answer's.
+        label: &'a str,
+    },
+    /// Of a checkpoint of kind `action`.
+    Action {
+        /// The actions that could be chosen; `None` for all.
+        eligible: Option<&'a Mask>,
+        /// Every action's probability.
+        pmf: Pmf<'a>,
+        /// Place of the action in the catalogue.
+        index: usize,
+        /// Its id.
+        action: &'a str,
+        /// The probability with which it was chosen.
+        propensity: f64,
+        /// The calibrated expectation of its reward.
+        expected_reward: f64,
+    },
+}
+
+/// The probabilities over the catalogue.
+#[derive(Clone, Copy)]
+pub enum Pmf<'a> {
+    /// As the policy gave them.
+    Policy(&'a [f64]),
+    /// All on one of `actions`.
+    Only {
+        /// The action.
+        index: usize,
+        /// Size of the catalogue.
+        actions: usize,
+    },
+    /// Left out.
+    Omitted,
+}
+
+/// Feature values by name.
+pub trait NamedValues: Sync {
+    /// Calls `visit` with each name and value.
+    fn visit(&self, visit: &mut dyn FnMut(&str, Value<'_>));
+}
+
+/// No feature by name.
+impl NamedValues for () {
+    fn visit(&self, _: &mut dyn FnMut(&str, Value<'_>)) {}
+}
+
+// === impl Pmf ===
+
+impl Pmf<'_> {
+    /// Adds every action's probability to an empty vector: records keep float64, replies carry float32.
+    pub(crate) fn extend<T: Clone>(self, to: &mut Vec<T>, convert: impl Fn(f64) -> T) {
+        match self {
+            Pmf::Policy(pmf) => to.extend(pmf.iter().map(|&p| convert(p))),
+            Pmf::Only { index, actions } => {
+                to.resize(actions, convert(0.0));
+                if let Some(only) = to.get_mut(index) {
+                    *only = convert(1.0);
+                }
+            }
+            Pmf::Omitted => {}
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Warming a candidate up, and measuring how fast it is, before any request meets it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use scorer_core::budget::Unlimited;
+use scorer_core::bundle::{Bundle, EvalScratch, GoldenRow, Kind};
+use serde::Serialize;
+
+/// Rows replayed: the golden ones, over and over.
+const ROWS: usize = 1000;
+/// Rows replayed of a candidate whose forests are the live bundle's own: they are warm, and known to be fast enough.
+const ROWS_OF_SHARED: usize = 200;
+/// A row's time is the least of so many: what else the machine did meanwhile does not count.
+const TIMES: usize = 3;
+/// A bundle that is not through by then has been measured well enough.
+const LONG_ENOUGH: Duration = Duration::from_secs(2);
+/// Fewest rows that say something about the slowest hundredth.
+const FEWEST: usize = 100;
+/// The decision id that warm-up selections are drawn with.
+const ID: &str = "warm-up";
+
+/// How long one evaluation took at warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarmUp {
+    /// Rows replayed.
+    pub rows: usize,
+    /// The median row.
+    pub p50: Duration,
+    /// The row at the 99th percentile.
+    pub p99: Duration,
+}
+
+/// The same in microseconds, for reports.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WarmUpReport {
+    /// Rows replayed.
+    pub rows: usize,
+    /// The median evaluation, microseconds.
+    pub p50_us: f64,
+    /// The 99th percentile, microseconds.
+    pub p99_us: f64,
+}
+
+/// A bundle with the rows to replay on it.
+pub(crate) struct Subject<'a> {
+    bundle: &'a Bundle,
+    rows: &'a [GoldenRow],
+    scratch: EvalScratch,
+    times: Vec<Duration>,
+}
+
+/// Replays the candidate's golden rows, and in turns with it the live bundle's on the live bundle, so that both
+/// meet the same machine at the same time.
+pub(crate) fn warm_up(mut candidate: Subject<'_>, live: Option<Subject<'_>>) -> (WarmUp, Option<WarmUp>) {
+    let mut live = live;
+    let began = Instant::now();
+    let shares = live.as_ref().is_some_and(|live| shares(candidate.bundle, live.bundle));
+    for turn in 0..if shares { ROWS_OF_SHARED } else { ROWS } {
+        candidate.replay(turn);
+        if let Some(live) = &mut live {
+            live.replay(turn);
+        }
+        if turn >= FEWEST && began.elapsed() >= LONG_ENOUGH {
+            break;
+        }
+    }
+    (candidate.result(), live.map(Subject::result))
+}
+
+/// Whether every forest of a bundle is one of the other's.
+fn shares(bundle: &Bundle, other: &Bundle) -> bool {
+    bundle.forests().iter().all(|own| other.forests().iter().any(|theirs| Arc::ptr_eq(own, theirs)))
+}
+
+// === impl Subject ===
+
+impl<'a> Subject<'a> {
+    pub(crate) fn new(bundle: &'a Bundle, rows: &'a [GoldenRow]) -> Subject<'a> {
+        Subject { bundle, rows, scratch: EvalScratch::new(bundle), times: Vec::with_capacity(ROWS) }
+    }
+
+    fn replay(&mut self, turn: usize) {
+        let Some(row) = self.rows.get(turn % self.rows.len().max(1)) else { return };
+        let mut least = Duration::MAX;
+        for _ in 0..TIMES {
+            let began = Instant::now();
+            // The golden rows were all evaluated at verification: none fails here.
+            match (self.bundle.kind(), &row.eligible) {
+                (Kind::Action, Some(eligible)) => {
+                    _ = self.bundle.select(&row.row, eligible, ID, ID, &Unlimited, &mut self.scratch);
+                }
+                _ => _ = self.bundle.score(&row.row, &Unlimited, &mut self.scratch),
+            }
+            least = least.min(began.elapsed());
+        }
+        self.times.push(least);
+    }
+
+    fn result(mut self) -> WarmUp {
+        self.times.sort_unstable();
+        let rows = self.times.len();
+        let at = |share: f64| {
+            let rank = (rows as f64 * share).ceil() as usize;
+            self.times.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+        };
+        WarmUp { rows, p50: at(0.5), p99: at(0.99) }
+    }
+}
+
+// === impl WarmUp ===
+
+impl WarmUp {
+    /// The same in microseconds.
+    #[must_use]
+    pub fn report(&self) -> WarmUpReport {
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        WarmUpReport { rows: self.rows, p50_us: micros(self.p50), p99_us: micros(self.p99) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scorer_core::bundle::Bundle;
+    use scorer_core::bundle::testing::{self, Files};
+
+    use super::*;
+
+    fn loaded(files: &Files) -> (Bundle, Vec<GoldenRow>) {
+        let read = |name: &str| Ok(files[name].clone());
+        Bundle::assemble_in_steps(&files["manifest.json"], &read, &[], &mut |_| ()).unwrap()
+    }
+
+    #[test]
+    fn replays_a_thousand_rows_of_both_kinds() {
+        let (score, score_rows) = loaded(&testing::score_files("fraud", 0.0));
+        let (action, action_rows) = loaded(&testing::action_files("action", 0.0));
+        assert!(score_rows.len() >= 256 && score_rows.iter().all(|row| row.eligible.is_none()));
+        assert!(action_rows.iter().all(|row| row.eligible.is_some()));
+        let (candidate, live) =
+            warm_up(Subject::new(&score, &score_rows), Some(Subject::new(&action, &action_rows)));
+        let live = live.unwrap();
+        assert_eq!((candidate.rows, live.rows), (1000, 1000));
+        let files =
+            testing::action_recipe("action", 0.0, serde_json::json!({"rule": "uniform"})).build().unwrap();
+        let read = |name: &str| Ok(files[name].clone());
+        let (revision, rows) =
+            Bundle::assemble_in_steps(&files["manifest.json"], &read, &[&action], &mut |_| ()).unwrap();
+        let beside = Some(Subject::new(&action, &action_rows));
+        assert_eq!(warm_up(Subject::new(&revision, &rows), beside).0.rows, 200);
+        for it in [candidate, live] {
+            assert!(Duration::ZERO < it.p50 && it.p50 <= it.p99, "{it:?}");
+        }
+    }
+}

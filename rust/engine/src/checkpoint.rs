@@ -1,0 +1,85 @@
+//! The configured checkpoints.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use crate::config::{CheckpointConfig, DurabilityClass, FallbackConfig, Kind};
+use crate::exposure::Exposure;
+use crate::rejection::{Rejection, shortened};
+
+/// A configured checkpoint.
+pub struct Checkpoint {
+    /// Its place among the sorted names.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// What it answers.
+    pub kind: Kind,
+    /// Most rows of one batch.
+    pub max_batch_rows: u32,
+    /// Its settings.
+    pub config: CheckpointConfig,
+    pub(crate) durability: DurabilityClass,
+    pub(crate) fallback: Option<FallbackConfig>,
+    pub(crate) exposure: Option<Exposure>,
+    /// Its SLA.
+    pub sla: Duration,
+}
+
+/// All checkpoints, sorted by name.
+pub struct Checkpoints {
+    all: Box<[Checkpoint]>,
+    by_name: HashMap<String, usize>,
+}
+
+// === impl Checkpoints ===
+
+impl Checkpoints {
+    pub(crate) fn new(config: &BTreeMap<String, CheckpointConfig>) -> Checkpoints {
+        let all: Box<[_]> = config
+            .iter()
+            .enumerate()
+            .map(|(index, (name, config))| Checkpoint {
+                index,
+                name: name.clone(),
+                kind: config.kind,
+                max_batch_rows: config.max_batch_rows,
+                config: config.clone(),
+                durability: config.durability(),
+                fallback: config.fallback.clone(),
+                exposure: config.caps.as_ref().map(Exposure::new),
+                sla: config.sla(),
+            })
+            .collect();
+        let by_name = all.iter().map(|checkpoint| (checkpoint.name.clone(), checkpoint.index)).collect();
+        Checkpoints { all, by_name }
+    }
+
+    /// The checkpoint of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Checkpoint> {
+        self.by_name.get(name).map(|&index| &self.all[index])
+    }
+
+    /// The checkpoint of this name.
+    ///
+    /// # Errors
+    /// No such checkpoint is configured.
+    pub fn get(&self, name: &str) -> Result<&Checkpoint, Rejection> {
+        self.find(name).ok_or_else(|| {
+            let known: Vec<_> = self.iter().map(|checkpoint| checkpoint.name.as_str()).collect();
+            Rejection::UnknownCheckpoint { name: shortened(name), known: known.join(", ") }
+        })
+    }
+
+    /// The checkpoint at a place.
+    #[must_use]
+    pub fn at(&self, index: usize) -> &Checkpoint {
+        &self.all[index]
+    }
+
+    /// Every checkpoint, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Checkpoint> {
+        self.all.iter()
+    }
+}

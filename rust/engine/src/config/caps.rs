@@ -1,0 +1,146 @@
+//! What a checkpoint does when it cannot meet its SLA.
+
+use serde::{Deserialize, Serialize};
+
+use super::{FallbackConfig, Kind};
+
+/// Longest window of exposure caps, seconds: a day.
+const MAX_WINDOW: f64 = 86_400.0;
+
+/// What the limits of a checkpoint do.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Nothing: every request is taken on, only the caller's own deadline counts.
+    Off,
+    /// As off, but what enforcing would have shed is counted.
+    Observe,
+    /// What cannot be on time is shed or answered by the fallback.
+    #[default]
+    Enforce,
+}
+
+/// How much may be decided without the model: an overload must not become a way around it.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct CapsConfig {
+    /// Length of the window, seconds.
+    #[serde(default = "default_window")]
+    pub window_seconds: f64,
+    /// Most fallback answers per window.
+    #[serde(default)]
+    pub max_count: Option<u64>,
+    /// Largest sum of their amounts per window.
+    #[serde(default)]
+    pub max_total_amount: Option<f64>,
+    /// Largest amount of one of them.
+    #[serde(default)]
+    pub max_single_amount: Option<f64>,
+    /// The feature that holds the amount; wherever it is missing, limits on amounts count as reached.
+    #[serde(default)]
+    pub amount_feature: Option<String>,
+    /// What is answered beyond the caps.
+    #[serde(default)]
+    pub on_cap: OnCap,
+}
+
+/// The answer beyond the exposure caps.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(untagged)]
+pub enum OnCap {
+    /// No answer: RESOURCE_EXHAUSTED.
+    Refuse(Refuse),
+    /// A stricter static answer.
+    Answer(FallbackConfig),
+}
+
+/// The word `"refuse"`.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Refuse {
+    /// As it says.
+    #[default]
+    Refuse,
+}
+
+impl Default for OnCap {
+    fn default() -> OnCap {
+        OnCap::Refuse(Refuse::Refuse)
+    }
+}
+
+// === impl CapsConfig ===
+
+impl CapsConfig {
+    /// The answer beyond the caps, unless it is a refusal.
+    #[must_use]
+    pub fn answer(&self) -> Option<&FallbackConfig> {
+        match &self.on_cap {
+            OnCap::Answer(answer) => Some(answer),
+            OnCap::Refuse(Refuse::Refuse) => None,
+        }
+    }
+
+    pub(crate) fn check(&self, name: &str, kind: Kind, has_fallback: bool, wrong: &mut Vec<String>) {
+        let mut say = |text: String| wrong.push(format!("checkpoint {name:?}: {text}"));
+        if !has_fallback {
+            say("\"caps\" limit the fallback, and there is none; add \"fallback\" or remove \"caps\""
+                .to_owned());
+        }
+        if !(self.window_seconds.is_finite() && (1.0..=MAX_WINDOW).contains(&self.window_seconds)) {
+            let given = self.window_seconds;
+            say(format!("caps: \"window_seconds\" is {given}; use 1 to {MAX_WINDOW}"));
+        }
+        let amounts =
+            [("max_total_amount", self.max_total_amount), ("max_single_amount", self.max_single_amount)];
+        for (key, amount) in amounts {
+            if amount.is_some_and(|amount| !(amount.is_finite() && amount >= 0.0)) {
+                say(format!("caps: \"{key}\" is {}; use a number of at least 0", amount.unwrap_or(f64::NAN)));
+            }
+        }
+        let by_amount = amounts.iter().any(|(_, amount)| amount.is_some());
+        if self.max_count.is_none() && !by_amount {
+            say("caps: no limit is set; set \"max_count\", \"max_total_amount\" or \"max_single_amount\""
+                .to_owned());
+        }
+        match (&self.amount_feature, by_amount) {
+            (None, true) => say("caps: limits on amounts need \"amount_feature\"".to_owned()),
+            (Some(_), false) => {
+                say("caps: \"amount_feature\" is set and no limit on amounts is; set one or remove it"
+                    .to_owned());
+            }
+            _ => {}
+        }
+        if let Some(answer) = self.answer() {
+            answer.check("\"on_cap\"", name, kind, wrong);
+        }
+    }
+}
+
+// === impl FallbackConfig ===
+
+impl FallbackConfig {
+    /// Whether it fits a checkpoint of `kind`; `what` names it.
+    pub(crate) fn check(&self, what: &str, name: &str, kind: Kind, wrong: &mut Vec<String>) {
+        match (self, kind) {
+            (FallbackConfig::Action { .. }, Kind::Action) => {}
+            (FallbackConfig::Score { score, decision }, Kind::Score) => {
+                if !(0.0..=1.0).contains(score) || decision.is_empty() {
+                    wrong.push(format!(
+                        "checkpoint {name:?}: {what} needs a \"decision\" and a \"score\" from 0 to 1"
+                    ));
+                }
+            }
+            (_, Kind::Score) => wrong.push(format!(
+                "checkpoint {name:?} is of kind score: {what} is {{\"decision\": .., \"score\": ..}}"
+            )),
+            (_, Kind::Action) => {
+                wrong.push(format!("checkpoint {name:?} is of kind action: {what} is {{\"action\": ..}}"));
+            }
+        }
+    }
+}
+
+fn default_window() -> f64 {
+    60.0
+}

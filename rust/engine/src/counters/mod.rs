@@ -1,0 +1,118 @@
+//! What the engine counts: atomics that requests add to and that the server's metrics page reads.
+
+mod histogram;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use scorer_admission::{CapHit, SHED_REASONS, ShedReason};
+
+use crate::reason::Reason;
+pub use histogram::Histogram;
+
+/// The caps on the exposure of fallbacks, in the order of their counters.
+const CAPS: [CapHit; 4] = [CapHit::Single, CapHit::Count, CapHit::Total, CapHit::Moving];
+
+/// Everything that the engine counts.
+#[derive(Debug)]
+pub struct Counters {
+    /// By the checkpoint's index.
+    checkpoints: Box<[CheckpointCounters]>,
+    /// Panics that were caught.
+    pub panics: AtomicU64,
+    /// Retries answered from memory.
+    pub replays: AtomicU64,
+    /// Decisions that were answered and are not in the log.
+    pub unlogged: AtomicU64,
+}
+
+/// What is counted of one checkpoint.
+#[derive(Debug)]
+pub struct CheckpointCounters {
+    /// How long evaluations took.
+    pub exec: Histogram,
+    /// Decisions made.
+    pub rows: AtomicU64,
+    /// Evaluations that ended after another answer had been given, and were discarded.
+    pub late_results: AtomicU64,
+    fallbacks: [AtomicU64; Reason::COUNT],
+    shed: [AtomicU64; SHED_REASONS.len()],
+    would_shed: [AtomicU64; SHED_REASONS.len()],
+    caps: [AtomicU64; CAPS.len()],
+}
+
+// === impl Counters ===
+
+impl Counters {
+    /// Zeros for checkpoints with these SLAs.
+    pub(crate) fn new(slas: impl Iterator<Item = Duration>) -> Counters {
+        Counters {
+            checkpoints: slas.map(CheckpointCounters::new).collect(),
+            panics: AtomicU64::new(0),
+            replays: AtomicU64::new(0),
+            unlogged: AtomicU64::new(0),
+        }
+    }
+
+    /// The counters of a checkpoint, by its index.
+    #[must_use]
+    pub fn checkpoint(&self, index: usize) -> &CheckpointCounters {
+        &self.checkpoints[index]
+    }
+}
+
+// === impl CheckpointCounters ===
+
+impl CheckpointCounters {
+    fn new(sla: Duration) -> CheckpointCounters {
+        CheckpointCounters {
+            exec: Histogram::new(Some(sla)),
+            rows: AtomicU64::new(0),
+            late_results: AtomicU64::new(0),
+            fallbacks: Default::default(),
+            shed: Default::default(),
+            would_shed: Default::default(),
+            caps: Default::default(),
+        }
+    }
+
+    /// An answer did not come from the model alone.
+    pub(crate) fn fell_back(&self, reason: Reason) {
+        self.fallbacks[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// A request was shed.
+    pub(crate) fn shed(&self, reason: ShedReason) {
+        self.shed[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// A request would have been shed, had the checkpoint enforced its SLA.
+    pub(crate) fn would_shed(&self, reason: ShedReason) {
+        self.would_shed[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// A fallback was not given because of its exposure.
+    pub(crate) fn capped(&self, cap: CapHit) {
+        let at = CAPS.iter().position(|known| *known == cap).unwrap_or(CAPS.len() - 1);
+        self.caps[at].fetch_add(1, Relaxed);
+    }
+
+    /// Fallbacks by reason.
+    pub fn fallbacks(&self) -> impl Iterator<Item = (Reason, u64)> {
+        Reason::ALL.into_iter().map(|reason| (reason, self.fallbacks[reason as usize].load(Relaxed)))
+    }
+
+    /// Reason, requests that were shed, and requests that would have been.
+    pub fn sheds(&self) -> impl Iterator<Item = (ShedReason, u64, u64)> {
+        SHED_REASONS.into_iter().map(|reason| {
+            let at = reason as usize;
+            (reason, self.shed[at].load(Relaxed), self.would_shed[at].load(Relaxed))
+        })
+    }
+
+    /// Fallbacks that were not given, by cap.
+    pub fn caps(&self) -> impl Iterator<Item = (CapHit, u64)> {
+        CAPS.into_iter().zip(self.caps.iter().map(|count| count.load(Relaxed)))
+    }
+}

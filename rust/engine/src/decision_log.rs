@@ -1,0 +1,207 @@
+//! The decision log as the engine uses it.
+
+use std::future::{Future as _, poll_fn};
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use prost::Message as _;
+use scorer_log::{
+    Durability, Env, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Receipt, Recovery,
+};
+use scorer_proto::v1::{DecisionRecord, LaneTableRecord, LogRecord, OutcomeRecord, log_record};
+use serde_json::json;
+
+use crate::config::{DurabilityClass, LogSettings};
+use crate::events::{Events, Level};
+use crate::pool::{Completion, Expire, Watchdog};
+use crate::reason::Reason;
+
+/// Field number of `LogRecord.decision`.
+const DECISION: u32 = 1;
+
+/// What became of a record that was handed to the log.
+pub(crate) enum Appended {
+    /// It is in the log.
+    Recorded,
+    /// It is not, and will not be.
+    Refused,
+    /// That is known later.
+    Pending(Commit),
+}
+
+/// A record on its way into the log. Dropped, it is withdrawn.
+pub(crate) struct Commit(Receipt);
+
+/// The log with its index of outcomes.
+pub struct DecisionLog {
+    log: Log,
+    index: OutcomeIndex,
+    dir: PathBuf,
+}
+
+// === impl DecisionLog ===
+
+impl DecisionLog {
+    pub(crate) fn open(settings: &LogSettings, env: Env, events: &Events) -> Result<DecisionLog, LogError> {
+        let mut config = LogConfig::new(&settings.dir);
+        config.segment_bytes = settings.segment_bytes;
+        config.sync_ms = settings.sync_ms;
+        config.queue_records = settings.queue;
+        config.on_writer_start = scorer_os::sched::set_short_slice;
+        let (log, recovery) = Log::open(env, config)?;
+        report(&recovery, events);
+        Ok(DecisionLog { log, index: recovery.outcomes, dir: settings.dir.clone() })
+    }
+
+    /// Whether a propensity could be kept now.
+    #[must_use]
+    pub fn available(&self) -> bool {
+        self.log.available()
+    }
+
+    /// Hands a decision to the log; `payload` is scratch. Records that have to be written are refused at once while
+    /// the log is unavailable.
+    pub(crate) fn append(
+        &self,
+        decision: &DecisionRecord,
+        payload: &mut Vec<u8>,
+        durability: DurabilityClass,
+    ) -> Appended {
+        if durability != DurabilityClass::Async && !self.available() {
+            return Appended::Refused;
+        }
+        payload.clear();
+        // As `LogRecord { decision }` would, without building one. `encoding` is not documented API of prost; the
+        // test below holds it to the documented one.
+        prost::encoding::message::encode(DECISION, decision, payload);
+        let durability = match durability {
+            DurabilityClass::Async => Durability::Async,
+            DurabilityClass::Written => Durability::Written,
+            DurabilityClass::Sync => Durability::Sync,
+        };
+        match self.log.submit(payload, durability) {
+            Ok(None) => {
+                self.note(&decision.checkpoint, &decision.decision_id);
+                Appended::Recorded
+            }
+            Ok(Some(receipt)) => Appended::Pending(Commit(receipt)),
+            Err(_) => Appended::Refused,
+        }
+    }
+
+    /// Notes that a decision is in the log, so that reports of its outcome are known to have one.
+    pub(crate) fn note(&self, checkpoint: &str, decision_id: &str) {
+        self.index.note_decision(checkpoint, decision_id);
+    }
+
+    /// Appends an encoded observation, if no decision could miss its place for it.
+    ///
+    /// # Errors
+    /// The record is not in the log.
+    pub fn append_best_effort(&self, payload: &[u8]) -> Result<(), LogError> {
+        self.log.append_spare(payload)
+    }
+
+    /// Records an outcome unless it is known. What is recorded survives a kill of the process.
+    pub(crate) async fn report(&self, outcome: OutcomeRecord) -> Result<(Outcome, bool), LogError> {
+        let known = self.index.decision_known(&outcome.checkpoint, &outcome.decision_id);
+        let record = LogRecord { record: Some(log_record::Record::Outcome(outcome)) };
+        let payload = record.encode_to_vec();
+        let Some(log_record::Record::Outcome(outcome)) = &record.record else { return Err(LogError::Closed) };
+        let key = OutcomeKey {
+            checkpoint: &outcome.checkpoint,
+            decision_id: &outcome.decision_id,
+            kind: &outcome.kind,
+        };
+        let append = || async {
+            match self.log.submit(&payload, Durability::Written)? {
+                Some(receipt) => receipt.await,
+                None => Err(LogError::Closed),
+            }
+        };
+        let found = self.index.record(key, outcome.revision, outcome.value, append).await?;
+        Ok((found, known))
+    }
+
+    /// Records that a lane table is active from here on.
+    ///
+    /// # Errors
+    /// The record is not in the log.
+    pub fn note_table(&self, version: u64, since_us: i64, table: String) -> Result<(), LogError> {
+        let record = log_record::Record::LaneTable(LaneTableRecord { version, since_us, table });
+        let payload = LogRecord { record: Some(record) }.encode_to_vec();
+        self.log.append(&payload, Durability::Written).map(|_| ())
+    }
+
+    /// The log's own status.
+    #[must_use]
+    pub fn status(&self) -> scorer_log::LogStatus {
+        self.log.status()
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes what waits, brings all of it to stable storage, and closes the log.
+    ///
+    /// # Errors
+    /// Some of it may be lost.
+    pub fn seal(&self) -> Result<(), LogError> {
+        self.log.seal()
+    }
+}
+
+// === impl Commit ===
+
+impl Commit {
+    /// Waits for the record, until `at` at most; whether it is in the log.
+    pub(crate) async fn within(self, watchdog: &Watchdog, at: Instant) -> bool {
+        let Commit(mut receipt) = self;
+        let (completion, receiver) = Completion::<()>::new();
+        let expires: Arc<dyn Expire> = Arc::clone(&completion) as _;
+        watchdog.watch(at, Arc::downgrade(&expires));
+        let mut expired = pin!(receiver.wait());
+        poll_fn(|context| match Pin::new(&mut receipt).poll(context) {
+            // A record that might not survive a loss of power is in the log and agrees with the answer; the log's
+            // status and counters show it, and exploration stops from the next request on.
+            Poll::Ready(result) => Poll::Ready(matches!(result, Ok(_) | Err(LogError::NotDurable { .. }))),
+            Poll::Pending => expired.as_mut().poll(context).map(|_| false),
+        })
+        .await
+    }
+}
+
+/// Why nothing can be recorded, as a reason in replies.
+pub(crate) fn unavailable(log: Option<&DecisionLog>) -> Reason {
+    if log.is_some() { Reason::Log } else { Reason::LogOff }
+}
+
+fn report(recovery: &Recovery, events: &Events) {
+    let level = if recovery.findings.is_empty() { Level::Info } else { Level::Warning };
+    events.push(level, "log_opened", json!({"recovery": recovery}));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_is_encoded_as_the_record_it_is() {
+        let decision = DecisionRecord {
+            decision_id: "d".to_owned(),
+            pmf: vec![0.25, 0.75],
+            features: vec![1.0, f32::NAN],
+            ..DecisionRecord::default()
+        };
+        let mut payload = Vec::new();
+        prost::encoding::message::encode(DECISION, &decision, &mut payload);
+        let whole = LogRecord { record: Some(log_record::Record::Decision(decision)) };
+        assert_eq!(payload, whole.encode_to_vec());
+    }
+}

@@ -1,0 +1,255 @@
+//! The engine: everything that an answer needs, and nothing of how requests reach it.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, Guard};
+use scorer_log::{Clock, Env, LogError};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::answers::{Scored, Selected};
+use crate::arrival::Arrival;
+use crate::bundles::{BundleListener, Store};
+use crate::checkpoint::{Checkpoint, Checkpoints};
+use crate::config::{CheckpointConfig, LogSettings};
+use crate::counters::Counters;
+use crate::decision_log::DecisionLog;
+use crate::error::SwapError;
+use crate::events::{Events, Level};
+use crate::gate::Gate;
+use crate::idempotency::IdempotencyCache;
+use crate::lanes::{ActiveLanes, LaneTable};
+use crate::pool::{Pool, Watchdog};
+use crate::rejection::Rejection;
+
+/// Answers remembered per kind, the newest.
+const REMEMBERED: usize = 65_536;
+/// Bytes of probabilities remembered with them; a catalogue of 256 actions takes 1 KiB a time.
+const REMEMBERED_BYTES: usize = 32 << 20;
+
+/// What an engine is made of.
+pub struct EngineConfig {
+    /// The checkpoints by name.
+    pub checkpoints: BTreeMap<String, CheckpointConfig>,
+    /// The decision log; without one nothing is recorded and exploration is off.
+    pub log: Option<LogSettings>,
+    /// Threads that evaluate.
+    pub threads: usize,
+    /// Requests in flight at once.
+    pub max_inflight: usize,
+    /// Bytes that the process may hold when a bundle has been loaded; absent: the system's limit.
+    pub memory_budget_bytes: Option<u64>,
+    /// Answers remembered per kind.
+    pub remembered: usize,
+}
+
+/// Why an engine could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The settings of admission control contradict each other.
+    #[error("{0}")]
+    Config(String),
+    /// The decision log could not be opened.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The reaper's thread could not be started.
+    #[error("the reaper's thread: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Checkpoints, lanes, bundles and the answer path. Shared by all that ask, and by the evaluations under way.
+pub struct Engine {
+    /// The configured checkpoints.
+    pub checkpoints: Checkpoints,
+    /// Loaded once per request.
+    pub(crate) lanes: ArcSwap<ActiveLanes>,
+    /// The bundles in memory.
+    pub bundles: Store,
+    /// Admission control.
+    pub admission: Arc<Gate>,
+    pub(crate) pool: Pool,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) remembered: Remembered,
+    /// The decision log, if one is configured.
+    pub log: Option<DecisionLog>,
+    /// Wall clock of records.
+    pub clock: Arc<dyn Clock>,
+    /// What is counted.
+    pub counters: Counters,
+    /// What an operator should know.
+    pub events: Arc<Events>,
+    /// Faults of evaluations.
+    #[cfg(feature = "fault-injection")]
+    pub faults: crate::fault::Faults,
+}
+
+/// Remembered answers by kind.
+pub(crate) struct Remembered {
+    pub(crate) scores: IdempotencyCache<Scored>,
+    pub(crate) selections: IdempotencyCache<Selected>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> EngineConfig {
+        EngineConfig {
+            checkpoints: BTreeMap::new(),
+            log: None,
+            threads: 1,
+            max_inflight: 2048,
+            memory_budget_bytes: None,
+            remembered: REMEMBERED,
+        }
+    }
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Opens the log and builds the engine; `started` is the origin of its time. No lane answers yet, and nothing
+    /// evaluates on the pool before [`Engine::serve_pool`].
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub fn new(
+        config: &EngineConfig,
+        env: Env,
+        events: Arc<Events>,
+        listener: Arc<dyn BundleListener>,
+        started: Instant,
+    ) -> Result<Arc<Engine>, EngineError> {
+        let clock = Arc::clone(&env.clock);
+        let log = config.log.as_ref().map(|log| DecisionLog::open(log, env, &events)).transpose()?;
+        let admission = Gate::new(&config.checkpoints, config.threads, config.max_inflight, started)
+            .map_err(|error| EngineError::Config(error.to_string()))?;
+        Ok(Arc::new(Engine {
+            checkpoints: Checkpoints::new(&config.checkpoints),
+            lanes: ArcSwap::from_pointee(ActiveLanes::none(config.checkpoints.len())),
+            bundles: Store::start(config.memory_budget_bytes, listener).map_err(EngineError::Thread)?,
+            admission,
+            pool: Pool::default(),
+            watchdog: Watchdog::default(),
+            remembered: Remembered {
+                scores: IdempotencyCache::new(config.remembered, REMEMBERED_BYTES),
+                selections: IdempotencyCache::new(config.remembered, REMEMBERED_BYTES),
+            },
+            log,
+            clock,
+            counters: Counters::new(config.checkpoints.values().map(CheckpointConfig::sla)),
+            events,
+            #[cfg(feature = "fault-injection")]
+            faults: crate::fault::Faults::default(),
+        }))
+    }
+
+    /// The active lanes.
+    pub fn lanes(&self) -> Guard<Arc<ActiveLanes>> {
+        self.lanes.load()
+    }
+
+    /// Checks a lane table against the checkpoints and the loaded bundles.
+    ///
+    /// # Errors
+    /// [`SwapError`].
+    pub fn compile(&self, table: &LaneTable) -> Result<ActiveLanes, SwapError> {
+        ActiveLanes::compile(table, &self.checkpoints, &self.bundles)
+    }
+
+    /// Activates lanes: every request that begins after this returns is answered by them. The lanes before are freed
+    /// once the last request that uses them has ended.
+    pub fn publish(&self, lanes: ActiveLanes) {
+        let lanes = Arc::new(lanes);
+        for (checkpoint, lane) in lanes.all() {
+            self.admission.expect(checkpoint, &lane.loaded);
+        }
+        for checkpoint in self.checkpoints.iter() {
+            if let Some(previous) = lanes.previous(checkpoint.index) {
+                self.admission.expect(checkpoint.index, &previous.loaded);
+            }
+        }
+        let before = self.lanes.swap(Arc::clone(&lanes));
+        for (checkpoint, lane) in before.all() {
+            let previous = lanes.previous(checkpoint);
+            let kept = previous.is_some_and(|previous| previous.loaded.serial == lane.loaded.serial);
+            if !kept && !lanes.has(checkpoint, &lane.loaded.digest) {
+                self.admission.forget(checkpoint, &lane.loaded);
+            }
+        }
+        self.bundles.retire(before);
+    }
+
+    /// The checkpoint that a request is for; noted for the counters.
+    ///
+    /// # Errors
+    /// No such checkpoint is configured.
+    pub fn checkpoint_of(&self, arrival: &Arrival, name: &str) -> Result<&Checkpoint, Rejection> {
+        let checkpoint = self.checkpoints.get(name)?;
+        arrival.set_checkpoint(checkpoint.index);
+        Ok(checkpoint)
+    }
+
+    /// The log, if it could keep a record now.
+    pub(crate) fn available_log(&self) -> Option<&DecisionLog> {
+        self.log.as_ref().filter(|log| log.available())
+    }
+
+    /// Counts a panic that stopped `what` and reports it to the operator; the caller gets the id of the report.
+    pub fn panicked(&self, what: &str, panic: &(dyn Any + Send)) -> Rejection {
+        self.counters.panics.fetch_add(1, Relaxed);
+        Rejection::Internal { id: self.events.defect(what, panic) }
+    }
+
+    /// Reports a state that the code rules out.
+    pub(crate) fn defect(&self, what: &str, details: &str) -> Rejection {
+        let id = Uuid::now_v7().to_string();
+        self.events.push(Level::Error, "internal_error", json!({"id": id, "in": what, "error": details}));
+        Rejection::Internal { id }
+    }
+
+    /// Evaluates on the calling thread until [`Engine::close`].
+    pub fn serve_pool(&self) {
+        self.pool.serve();
+    }
+
+    /// Ends work whose deadline has passed, until [`Engine::close`]; calls `tick` every `period`.
+    pub fn watch_deadlines(&self, period: Duration, tick: impl FnMut()) {
+        self.watchdog.run(period, tick);
+    }
+
+    /// Lets the pool's threads and the watchdog's end. What is evaluated ends at its deadline; what waits is rejected.
+    pub fn close(&self) {
+        self.pool.close();
+        self.watchdog.close();
+    }
+}
+
+/// For tests: what threads would do, step by step.
+#[cfg(feature = "fault-injection")]
+impl Engine {
+    /// Runs one part of what waits for the pool, on this thread; false if nothing waits.
+    pub fn run_pool_once(&self) -> bool {
+        self.pool.run_one()
+    }
+
+    /// Lets admission control assume that one row takes this long at a checkpoint.
+    pub fn assume_cost(&self, checkpoint: &str, row: Duration) {
+        if let Some(checkpoint) = self.checkpoints.find(checkpoint) {
+            for lane in self.lanes.load().of(checkpoint.index) {
+                self.admission.assume(checkpoint.index, &lane.loaded, row);
+            }
+        }
+    }
+
+    /// Deadlines that are watched, those of ended work included.
+    pub fn watched(&self) -> usize {
+        self.watchdog.len()
+    }
+
+    /// Answers remembered now: scores and selections.
+    pub fn remembered(&self) -> (usize, usize) {
+        (self.remembered.scores.len(), self.remembered.selections.len())
+    }
+}

@@ -1,0 +1,260 @@
+//! Admission control with the server's clock and threads: whether a request is worked on, where, and until when.
+//!
+//! A request meets it twice: when it arrives, by what is in flight and what waits unread; and as soon as checkpoint,
+//! bundle and rows are known, by its cost, its predicted wait and its tier. The rules are those of
+//! [`scorer_admission`].
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::time::{Duration, Instant};
+
+use scorer_admission::{
+    Admission, Ask, CheckpointSettings, Mode as CoreMode, Nanos, Permit as CorePermit, Pressure, Settings,
+    SettingsError, Shed, Snapshot, Verdict,
+};
+
+use crate::arrival::Arrival;
+use crate::bundles::Loaded;
+use crate::config::{CheckpointConfig, Mode};
+use crate::rejection::Rejection;
+
+/// What a batch may take where its caller sets no deadline: the SLA is for single rows.
+pub(crate) const BATCH_WITHIN: Duration = Duration::from_secs(5);
+/// This part of the tightest SLA is kept for the reply, or [`Settings::reply_margin`] if that is less.
+const MARGIN: f64 = 0.25;
+/// Entities are hashed anew each hour, so that no entity is shed first for ever.
+const COHORT: Duration = Duration::from_secs(3600);
+
+/// Right to evaluate: holds the request's cost until it is finished or dropped.
+pub(crate) type AdmissionPermit = CorePermit<Arc<Admission>>;
+
+/// The admission controller.
+pub struct Gate {
+    core: Arc<Admission>,
+    started: Instant,
+    inflight: AtomicUsize,
+    limit: usize,
+    /// Every checkpoint enforces its SLA, so a request may be shed before its checkpoint is known.
+    unread: bool,
+    keys: RandomState,
+}
+
+/// One request in flight; gives its place back when dropped, however the request ends.
+pub struct InflightGuard(Arc<Gate>);
+
+// === impl Gate ===
+
+impl Gate {
+    /// For these checkpoints, evaluated by `threads` threads, with at most `limit` requests in flight.
+    pub(crate) fn new(
+        checkpoints: &BTreeMap<String, CheckpointConfig>,
+        threads: usize,
+        limit: usize,
+        started: Instant,
+    ) -> Result<Arc<Gate>, SettingsError> {
+        let keys = RandomState::new();
+        let settings: Vec<_> = checkpoints
+            .values()
+            .map(|config| CheckpointSettings {
+                batch_p99: Some(config.sla().max(BATCH_WITHIN).into()),
+                tier: config.tier,
+                mode: match config.mode {
+                    Mode::Off => CoreMode::Off,
+                    Mode::Observe => CoreMode::Observe,
+                    Mode::Enforce => CoreMode::Enforce,
+                },
+                fallback: config.fallback.is_some(),
+                ..CheckpointSettings::new(config.sla().into())
+            })
+            .collect();
+        let unread = checkpoints.values().all(|config| config.mode == Mode::Enforce);
+        let mut settings = Settings::new(threads, settings);
+        let tightest = checkpoints.values().map(|config| config.sla().mul_f64(MARGIN)).min();
+        settings.reply_margin =
+            tightest.map_or(settings.reply_margin, Nanos::from).min(settings.reply_margin);
+        settings.seed = keys.hash_one(0_u8);
+        let core = Arc::new(Admission::new(settings)?);
+        Ok(Arc::new(Gate { core, started, inflight: AtomicUsize::new(0), limit, unread, keys }))
+    }
+
+    /// Takes the request on, unread. `infers`: it asks for an answer of a bundle, and counts as waiting until
+    /// [`Gate::left`], which asking for an evaluation includes.
+    ///
+    /// # Errors
+    /// Too many are in flight, or so many wait unread that this one could not be on time.
+    pub fn enter(self: &Arc<Gate>, arrival: &Arrival, infers: bool) -> Result<InflightGuard, Rejection> {
+        // The guard exists before the check, so that a rejection gives its place back as well.
+        let before = self.inflight.fetch_add(1, AcqRel);
+        let guard = InflightGuard(Arc::clone(self));
+        if before >= self.limit {
+            return Err(Rejection::Overloaded { limit: self.limit });
+        }
+        if infers {
+            match self.core.enter() {
+                Ok(()) => _ = arrival.set_waiting(true),
+                Err(shed) if self.unread => return Err(Rejection::shed(&shed)),
+                Err(_) => {}
+            }
+        }
+        Ok(guard)
+    }
+
+    /// Notes that the request does not wait unread any more.
+    pub fn left(&self, arrival: &Arrival) {
+        if arrival.set_waiting(false) {
+            self.core.left();
+        }
+    }
+
+    /// Asks for the evaluation of `rows` rows; `about` is whom the decision is about.
+    pub(crate) fn ask(
+        &self,
+        now: Instant,
+        arrival: &Arrival,
+        checkpoint: usize,
+        about: &str,
+        loaded: &Loaded,
+        rows: u32,
+    ) -> Result<AdmissionPermit, Shed> {
+        self.left(arrival);
+        let hour = self.nanos(now).0 / Nanos::from(COHORT).0;
+        let ask = Ask {
+            checkpoint,
+            bundle: serial(loaded),
+            rows,
+            arrived: self.nanos(arrival.at),
+            timeout: arrival.timeout().map(Nanos::from),
+            caller: arrival.caller,
+            cohort: self.keys.hash_one((about, hour)),
+        };
+        match self.core.ask(self.nanos(now), &ask) {
+            Verdict::Admit(ticket) => Ok(AdmissionPermit::new(Arc::clone(&self.core), ticket)),
+            Verdict::Shed(shed) => Err(shed),
+        }
+    }
+
+    /// A permit for one row at the first checkpoint.
+    #[cfg(test)]
+    pub(crate) fn permit(&self, now: Instant) -> Option<AdmissionPermit> {
+        self.core.expect(0, 1, Nanos(1));
+        let ask = Ask {
+            checkpoint: 0,
+            bundle: 1,
+            rows: 1,
+            arrived: self.nanos(now),
+            timeout: None,
+            caller: 0,
+            cohort: 0,
+        };
+        match self.core.ask(self.nanos(now), &ask) {
+            Verdict::Admit(ticket) => Some(AdmissionPermit::new(Arc::clone(&self.core), ticket)),
+            Verdict::Shed(_) => None,
+        }
+    }
+
+    /// A caller's key, from its name.
+    #[must_use]
+    pub fn caller(&self, name: &[u8]) -> u64 {
+        self.keys.hash_one(name)
+    }
+
+    /// The key of a caller among those of a peer.
+    #[must_use]
+    pub fn caller_at(&self, peer: u64, name: u64) -> u64 {
+        self.keys.hash_one((peer, name))
+    }
+
+    /// Notes that a bundle is about to answer at a checkpoint.
+    pub(crate) fn expect(&self, checkpoint: usize, loaded: &Loaded) {
+        self.core.expect(checkpoint, serial(loaded), loaded.warmup.p50.into());
+    }
+
+    /// The same with a given cost of one row, whatever the warm-up measured.
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn assume(&self, checkpoint: usize, loaded: &Loaded, row: Duration) {
+        self.core.forget(checkpoint, serial(loaded));
+        self.core.expect(checkpoint, serial(loaded), row.into());
+    }
+
+    /// Notes that a bundle does not answer at a checkpoint any more.
+    pub(crate) fn forget(&self, checkpoint: usize, loaded: &Loaded) {
+        self.core.forget(checkpoint, serial(loaded));
+    }
+
+    /// Notes that the reply is handed over.
+    pub fn replied(&self, arrival: &Arrival) {
+        if let Some(after) = arrival.ready_for() {
+            self.core.replied(after.into());
+        }
+    }
+
+    /// The current step of the pressure ladder.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        self.core.pressure()
+    }
+
+    /// Ends a window of measurement.
+    pub fn tick(&self) {
+        self.core.tick(self.nanos(Instant::now()));
+    }
+
+    /// A point in time as admission counts it.
+    #[must_use]
+    pub fn nanos(&self, at: Instant) -> Nanos {
+        at.saturating_duration_since(self.started).into()
+    }
+
+    /// The reverse of [`Gate::nanos`]; `None` for "never".
+    pub(crate) fn instant(&self, at: Nanos) -> Option<Instant> {
+        if at == Nanos::MAX { None } else { self.started.checked_add(at.duration()) }
+    }
+
+    /// Requests in flight.
+    #[must_use]
+    pub fn inflight(&self) -> usize {
+        self.inflight.load(Relaxed)
+    }
+
+    /// What admission control holds now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.core.snapshot()
+    }
+}
+
+/// Admission's name of a bundle, never 0.
+fn serial(loaded: &Loaded) -> u64 {
+    loaded.serial + 1
+}
+
+impl Drop for InflightGuard {
+    fn drop(&mut self) {
+        self.0.inflight.fetch_sub(1, AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_exact_and_every_place_comes_back() {
+        let checkpoints = serde_json::from_str(r#"{"c":{"kind":"score"}}"#).unwrap();
+        let gate = Gate::new(&checkpoints, 1, 2, Instant::now()).unwrap();
+        let arrivals: Vec<_> = (0..3).map(|_| Arrival::new(Instant::now(), None, 0)).collect();
+        let first = gate.enter(&arrivals[0], true).unwrap();
+        let _second = gate.enter(&arrivals[1], true).unwrap();
+        assert_eq!(gate.enter(&arrivals[2], true).err(), Some(Rejection::Overloaded { limit: 2 }));
+        assert_eq!(gate.inflight(), 2);
+        assert_eq!(gate.snapshot().waiting, 2);
+        drop(first);
+        gate.left(&arrivals[0]);
+        gate.left(&arrivals[0]);
+        assert_eq!((gate.inflight(), gate.snapshot().waiting), (1, 1), "leaving twice is leaving once");
+        assert!(gate.enter(&arrivals[2], true).is_ok());
+    }
+}

@@ -1,0 +1,65 @@
+//! The answer path without a wire: bundles, lanes and what is decided with them.
+//!
+//! An [`Engine`] takes a query ([`Query`], [`SelectQuery`], [`BatchQuery`]) and gives an answer. It knows no protocol,
+//! no socket and no configuration file; a server puts adapters around it. Its stages are in [`mod@answer`].
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod answered;
+mod answers;
+mod arrival;
+pub mod bundle_dir;
+mod bundles;
+mod checkpoint;
+mod config;
+mod content;
+mod counters;
+mod deadline;
+mod decision_log;
+mod engine;
+mod error;
+mod events;
+mod exposure;
+#[cfg(feature = "fault-injection")]
+mod fault;
+mod gate;
+mod idempotency;
+mod lanes;
+mod pool;
+mod query;
+mod reason;
+mod rejection;
+mod timings;
+
+pub use answer::{
+    OutcomeReport, Reported, check_decision_id, check_dense, check_entity, check_fingerprint, fill_record,
+};
+pub use answered::{Answered, NamedValues, Outcome, Pmf};
+pub use answers::{Answer, Band, BatchRow, Score, Scored, ScoredBatch, Selected};
+pub use arrival::Arrival;
+pub use bundle_dir::Stages;
+pub use bundles::{
+    ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, Shape, Store, WarmUp, WarmUpReport,
+    resident,
+};
+pub use checkpoint::{Checkpoint, Checkpoints};
+pub use config::{
+    CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap, Refuse,
+};
+pub use content::Content;
+pub use counters::{CheckpointCounters, Counters, Histogram};
+pub use decision_log::DecisionLog;
+pub use engine::{Engine, EngineConfig, EngineError};
+pub use error::{LoadError, LoadErrorKind, SwapError, UnloadError};
+pub use events::{Events, Level};
+#[cfg(feature = "fault-injection")]
+pub use fault::{Fault, Faults, Slowness};
+pub use gate::{Gate, InflightGuard};
+pub use lanes::{
+    ActiveLane, ActiveLanes, AnswerSink, Condition, Lane, LaneTable, ObserveLane, Op, Source, check_name,
+};
+pub use query::{BatchQuery, Eligible, Features, Query, Rows, SelectQuery};
+pub use reason::Reason;
+pub use rejection::{Rejection, shortened};
+pub use timings::{Timings, micros};

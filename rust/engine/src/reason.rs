@@ -1,0 +1,79 @@
+//! Why the model and its policy did not decide alone.
+
+/// Why an answer is a fallback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The evaluation panicked.
+    Panic,
+    /// A score was NaN or infinite.
+    NonFinite,
+    /// The evaluation rejected what earlier stages should have rejected.
+    Error,
+    /// The decision log cannot keep the propensity.
+    Log,
+    /// No decision log is configured.
+    LogOff,
+    /// The evaluation could not be done in time.
+    Late,
+    /// The request was shed.
+    Overload,
+    /// The bundle's breaker is open, and no other bundle can answer.
+    Breaker,
+    /// The bundle's breaker is open, and the bundle before it answered.
+    Previous,
+    /// The fallback has reached its exposure cap.
+    Cap,
+}
+
+// === impl Reason ===
+
+impl Reason {
+    /// How many reasons there are.
+    pub const COUNT: usize = 10;
+    /// Every reason.
+    pub const ALL: [Reason; Reason::COUNT] = [
+        Reason::Panic,
+        Reason::NonFinite,
+        Reason::Error,
+        Reason::Log,
+        Reason::LogOff,
+        Reason::Late,
+        Reason::Overload,
+        Reason::Breaker,
+        Reason::Previous,
+        Reason::Cap,
+    ];
+
+    /// The source of the answer: the model's best action where only exploration is stopped, the previous bundle, or
+    /// a static answer of the checkpoint.
+    #[must_use]
+    pub fn source(self) -> &'static str {
+        match self {
+            Reason::Panic
+            | Reason::NonFinite
+            | Reason::Error
+            | Reason::Late
+            | Reason::Overload
+            | Reason::Breaker => "static",
+            Reason::Previous => "previous",
+            Reason::Cap => "on_cap",
+            Reason::Log | Reason::LogOff => "greedy",
+        }
+    }
+
+    /// The reason as replies, records and metrics name it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Panic => "panic",
+            Reason::NonFinite => "non_finite",
+            Reason::Error => "error",
+            Reason::Log => "log_unavailable",
+            Reason::LogOff => "log_off",
+            Reason::Late => "late",
+            Reason::Overload => "overload",
+            Reason::Breaker | Reason::Previous => "breaker_open",
+            Reason::Cap => "exposure_cap",
+        }
+    }
+}

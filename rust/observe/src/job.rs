@@ -1,0 +1,97 @@
+//! One answered request on its way to an observe lane.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use scorer_engine::{Answered, Outcome, Shape, Timings};
+use scorer_proto::v1::Feature;
+
+use crate::named::feature;
+
+/// An answered request, and when it was answered, by both clocks.
+#[derive(Clone, Copy)]
+pub struct Observed<'a> {
+    /// What was answered.
+    pub answered: &'a Answered<'a>,
+    /// Microseconds since the Unix epoch.
+    pub answered_at_us: i64,
+    /// The same by the clock of this process.
+    pub at: Instant,
+}
+
+/// The same in a lane's queue, in buffers that are used again.
+#[derive(Default)]
+pub(crate) struct Job {
+    pub(crate) id: String,
+    pub(crate) entity: String,
+    pub(crate) row: Vec<f32>,
+    pub(crate) shape: Option<Arc<Shape>>,
+    /// A bit for each action, if not all of them are eligible.
+    pub(crate) eligible: Vec<u64>,
+    pub(crate) restricted: bool,
+    pub(crate) others: Vec<Feature>,
+    pub(crate) lane: String,
+    pub(crate) lane_table: u64,
+    pub(crate) bundle: [u8; 32],
+    pub(crate) margin: f64,
+    pub(crate) score: f64,
+    pub(crate) decision: String,
+    pub(crate) action: String,
+    pub(crate) expected_reward: f64,
+    pub(crate) propensity: f64,
+    pub(crate) fallback_reason: String,
+    pub(crate) timings: Timings,
+    pub(crate) answered_at_us: i64,
+    pub(crate) at: Option<Instant>,
+}
+
+// === impl Job ===
+
+impl Job {
+    /// Writes every field. `reads` tells which of the features that the request names are kept.
+    pub(crate) fn fill(&mut self, observed: &Observed<'_>, reads: impl Fn(&str) -> bool) {
+        let &Observed { answered, answered_at_us, at } = observed;
+        let set = |to: &mut String, text: &str| {
+            to.clear();
+            to.push_str(text);
+        };
+        set(&mut self.id, answered.id);
+        set(&mut self.entity, answered.entity);
+        self.row.clear();
+        self.row.extend_from_slice(answered.row);
+        self.shape = Some(Arc::clone(answered.shape));
+        self.others.clear();
+        answered.named.visit(&mut |name, value| {
+            if reads(name) {
+                self.others.push(feature(name, value));
+            }
+        });
+        set(&mut self.lane, answered.lane);
+        self.lane_table = answered.lane_table;
+        self.bundle = *answered.bundle;
+        self.eligible.clear();
+        self.restricted = false;
+        (self.margin, self.score) = (0.0, 0.0);
+        self.decision.clear();
+        self.action.clear();
+        (self.expected_reward, self.propensity) = (0.0, 0.0);
+        match answered.outcome {
+            Outcome::Score { margin, score, label } => {
+                (self.margin, self.score) = (margin, score);
+                self.decision.push_str(label);
+            }
+            Outcome::Action { eligible, action, propensity, expected_reward, .. } => {
+                if let Some(mask) = eligible {
+                    self.restricted = true;
+                    self.eligible.extend_from_slice(mask.words());
+                }
+                self.action.push_str(action);
+                (self.expected_reward, self.propensity) = (expected_reward, propensity);
+            }
+        }
+        set(&mut self.fallback_reason, answered.fallback_reason);
+        self.timings = answered.timings;
+        self.answered_at_us = answered_at_us;
+        self.at = Some(at);
+    }
+}

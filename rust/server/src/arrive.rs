@@ -1,0 +1,103 @@
+//! Stage `arrive`: when a request came, and until when its caller waits.
+
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+use scorer_engine::{Arrival, Rejection, shortened};
+
+/// Why a request is not begun.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum ArriveError {
+    /// `grpc-timeout` is not written as the protocol says.
+    #[error("grpc-timeout {value:?} is malformed; write 1 to 8 digits and one of H, M, S, m, u, n")]
+    Timeout {
+        /// What was sent, shortened.
+        value: String,
+    },
+    /// As the engine has it.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+}
+
+/// Stamps a request of `caller` that arrived at `at`.
+///
+/// # Errors
+/// A malformed `grpc-timeout` (tonic would take it for none), or one that is over already.
+pub(crate) fn stamp(headers: &HeaderMap, at: Instant, caller: u64) -> (Arrival, Result<(), ArriveError>) {
+    let (timeout, verdict) = match timeout(headers) {
+        Ok(Some(timeout)) if timeout.is_zero() => (Some(timeout), Err(Rejection::Deadline.into())),
+        Ok(timeout) => (timeout, Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    (Arrival::new(at, timeout, caller), verdict)
+}
+
+/// Reads `grpc-timeout`: 1 to 8 digits and a unit, once.
+fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, ArriveError> {
+    let mut values = headers.get_all("grpc-timeout").iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let malformed = || ArriveError::Timeout { value: shortened(&String::from_utf8_lossy(value.as_bytes())) };
+    if values.next().is_some() {
+        return Err(ArriveError::Timeout { value: "given twice".to_owned() });
+    }
+    let Some((&unit, digits)) = value.as_bytes().split_last() else { return Err(malformed()) };
+    if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(malformed());
+    }
+    let number = digits.iter().fold(0, |number: u64, digit| number * 10 + u64::from(digit - b'0'));
+    Ok(Some(match unit {
+        b'H' => Duration::from_secs(number * 3600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return Err(malformed()),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(values: &[&str]) -> Result<Option<Duration>, ArriveError> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append("grpc-timeout", value.parse().unwrap());
+        }
+        timeout(&headers)
+    }
+
+    #[test]
+    fn reads_every_unit() {
+        for (text, expected) in [
+            ("1H", Duration::from_secs(3600)),
+            ("2M", Duration::from_secs(120)),
+            ("3S", Duration::from_secs(3)),
+            ("10m", Duration::from_millis(10)),
+            ("250u", Duration::from_micros(250)),
+            ("0n", Duration::ZERO),
+            ("99999999H", Duration::from_secs(99_999_999 * 3600)),
+        ] {
+            assert_eq!(read(&[text]), Ok(Some(expected)), "{text}");
+        }
+        assert_eq!(read(&[]), Ok(None));
+    }
+
+    #[test]
+    fn refuses_what_the_protocol_does_not_allow() {
+        for text in ["", "5x", "S", "-1S", "+1S", "123456789S", "1.5S", "1 S", "5", "١S"] {
+            assert!(matches!(read(&[text]), Err(ArriveError::Timeout { .. })), "{text:?}");
+        }
+        assert!(matches!(read(&["1S", "1S"]), Err(ArriveError::Timeout { .. })));
+    }
+
+    #[test]
+    fn an_expired_deadline_is_rejected_on_arrival() {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-timeout", "0m".parse().unwrap());
+        let (arrival, verdict) = stamp(&headers, Instant::now(), 0);
+        assert!(matches!(verdict, Err(ArriveError::Rejected(Rejection::Deadline))));
+        assert_eq!(arrival.check_deadline(), Err(Rejection::Deadline));
+    }
+}

@@ -1,0 +1,141 @@
+//! One request on its way through the server: who calls, whether it is taken on, and its place in the counters.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::HeaderMap;
+use scorer_engine::{Arrival, Gate, InflightGuard};
+use tonic::{Code, Status};
+
+use crate::arrive;
+use crate::method::Method;
+use crate::services::Services;
+
+/// Names a caller, where one connection carries requests of several; see [`Peer`].
+const CALLER: &str = "x-caller";
+/// Callers that one network address can have: names are not authenticated, so a client must not be able to become a new
+/// caller with each request.
+const CALLERS_PER_ADDRESS: u64 = 16;
+
+/// The other end of a connection: whose share of the capacity its requests take.
+///
+/// A request may name its caller in `x-caller`. On the Unix socket, whose users the operating system authenticates, each
+/// name is a caller. On TCP a name is one of 16 callers of its address.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Peer {
+    key: u64,
+    /// It is a user of this machine.
+    local: bool,
+}
+
+/// Counts one request exactly once, however it ends.
+pub(crate) struct Probe {
+    services: Arc<Services>,
+    method: Method,
+    pub(crate) arrival: Arc<Arrival>,
+    code: Code,
+    _guard: Option<InflightGuard>,
+}
+
+// === impl Peer ===
+
+impl Peer {
+    /// The peer of a connection: an IP address without the port, or `uid N`.
+    pub(crate) fn of(gate: &Gate, peer: &str) -> Peer {
+        Peer { key: gate.caller(peer.as_bytes()), local: !peer.contains(['.', ':']) }
+    }
+
+    /// The caller of a request with these headers.
+    pub(crate) fn caller(self, gate: &Gate, headers: &HeaderMap) -> u64 {
+        let Some(name) = headers.get(CALLER) else { return self.key };
+        let name = gate.caller(name.as_bytes());
+        gate.caller_at(self.key, if self.local { name } else { name % CALLERS_PER_ADDRESS })
+    }
+}
+
+// === impl Probe ===
+
+impl Probe {
+    /// Stamps a request of `method` and asks whether the server takes it on.
+    pub(crate) fn begin(
+        services: &Arc<Services>,
+        method: Method,
+        headers: &HeaderMap,
+        peer: Peer,
+        arrived: Instant,
+    ) -> (Probe, Result<(), Status>) {
+        services.counters.arrived();
+        let gate = &services.engine.admission;
+        let (arrival, verdict) = arrive::stamp(headers, arrived, peer.caller(gate, headers));
+        let mut probe = Probe {
+            services: Arc::clone(services),
+            method,
+            arrival: Arc::new(arrival),
+            code: Code::Cancelled,
+            _guard: None,
+        };
+        let verdict = verdict.and_then(|()| Ok(gate.enter(&probe.arrival, method.infers())?));
+        let verdict = verdict.map(|guard| probe._guard = Some(guard)).map_err(Status::from);
+        (probe, verdict)
+    }
+
+    pub(crate) fn services(&self) -> &Arc<Services> {
+        &self.services
+    }
+
+    pub(crate) fn set_code(&mut self, code: Code) {
+        self.code = code;
+    }
+
+    /// The reply is handed over.
+    pub(crate) fn replied(&self) {
+        self.services.engine.admission.replied(&self.arrival);
+    }
+
+    /// The request has been answered with `code`.
+    pub(crate) fn end(mut self, code: Code) {
+        self.code = code;
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.services.engine.admission.left(&self.arrival);
+        self.services.counters.finished(self.method, &self.arrival, self.code);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use scorer_engine::{Engine, EngineConfig, Events};
+    use scorer_log::{Env, RealClock};
+
+    use super::*;
+
+    #[test]
+    fn an_address_has_few_callers_whatever_its_clients_call_themselves() {
+        let config = EngineConfig {
+            checkpoints: serde_json::from_str(r#"{"c":{"kind":"score"}}"#).unwrap(),
+            ..EngineConfig::default()
+        };
+        let events = Arc::new(Events::new(Arc::new(RealClock::default())));
+        let engine = Engine::new(&config, Env::real(), events, Arc::new(()), Instant::now()).unwrap();
+        let gate = &engine.admission;
+        let callers = |peer: &str| -> HashSet<u64> {
+            let peer = Peer::of(gate, peer);
+            let headers = |number: u32| {
+                let name = format!("caller-{number}").parse().unwrap();
+                HeaderMap::from_iter([(http::HeaderName::from_static(CALLER), name)])
+            };
+            (0..1000).map(|number| peer.caller(gate, &headers(number))).collect()
+        };
+        let (first, second, ipv6) = (callers("10.0.0.1"), callers("10.0.0.2"), callers("::1"));
+        assert!(first.len() <= 16 && ipv6.len() <= 16, "{} {}", first.len(), ipv6.len());
+        assert!(first.is_disjoint(&second), "another address is another caller");
+        assert_eq!(callers("uid 1000").len(), 1000, "the operating system knows who this is");
+        let unnamed = |peer: &str| Peer::of(gate, peer).caller(gate, &HeaderMap::new());
+        assert_ne!(unnamed("10.0.0.1"), unnamed("10.0.0.2"));
+    }
+}

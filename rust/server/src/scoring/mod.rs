@@ -1,0 +1,87 @@
+//! `scorer.v1.ScoringService`: each method makes a query of its request and a reply of the answer.
+
+mod describe;
+mod features;
+mod reply;
+
+use std::sync::Arc;
+
+use scorer_engine::{Arrival, BatchQuery, Eligible, Engine, OutcomeReport, Query, Rejection, SelectQuery};
+use scorer_proto::v1::score_request::Features as ScoreFeatures;
+use scorer_proto::v1::select_action_request::Features as SelectFeatures;
+use scorer_proto::v1::{
+    ReportOutcomeRequest, ReportOutcomeResponse, ScoreBatchRequest, ScoreBatchResponse, ScoreRequest,
+    ScoreResponse, SelectActionRequest, SelectActionResponse,
+};
+
+pub(crate) use describe::describe;
+use features::{DenseRows, Row};
+
+/// Scores one row.
+pub(crate) async fn score(
+    engine: &Arc<Engine>,
+    arrival: &Arrival,
+    mut request: ScoreRequest,
+) -> Result<ScoreResponse, Rejection> {
+    let query = Query {
+        checkpoint: &request.checkpoint,
+        request_id: std::mem::take(&mut request.request_id),
+        entity: &request.entity,
+        features: match &request.features {
+            None => Row::Absent,
+            Some(ScoreFeatures::Named(named)) => Row::named(named),
+            Some(ScoreFeatures::Dense(dense)) => Row::Dense(dense),
+        },
+    };
+    Ok(reply::score(engine.score(arrival, query).await?))
+}
+
+/// Scores many rows.
+pub(crate) async fn score_batch(
+    engine: &Arc<Engine>,
+    arrival: &Arrival,
+    request: ScoreBatchRequest,
+) -> Result<ScoreBatchResponse, Rejection> {
+    let ScoreBatchRequest { checkpoint, request_id, schema_fingerprint, values, rows, entity } = request;
+    let rows = DenseRows { schema_fingerprint, values, rows };
+    let query = BatchQuery { checkpoint: &checkpoint, request_id, entity: &entity, rows };
+    Ok(reply::batch(engine.score_batch(arrival, query).await?))
+}
+
+/// Selects one action.
+pub(crate) async fn select_action(
+    engine: &Arc<Engine>,
+    arrival: &Arrival,
+    mut request: SelectActionRequest,
+) -> Result<SelectActionResponse, Rejection> {
+    let query = Query {
+        checkpoint: &request.checkpoint,
+        request_id: std::mem::take(&mut request.request_id),
+        entity: &request.entity,
+        features: match &request.features {
+            None => Row::Absent,
+            Some(SelectFeatures::Named(named)) => Row::named(named),
+            Some(SelectFeatures::Dense(dense)) => Row::Dense(dense),
+        },
+    };
+    let eligible = request.eligible.as_ref();
+    let eligible = eligible.map(|given| Eligible { ids: &given.ids, mask: &given.mask });
+    let query = SelectQuery { query, eligible, include_pmf: request.include_pmf };
+    Ok(reply::selection(engine.select(arrival, query).await?))
+}
+
+/// Records one outcome.
+pub(crate) async fn report_outcome(
+    engine: &Engine,
+    arrival: &Arrival,
+    request: ReportOutcomeRequest,
+) -> Result<ReportOutcomeResponse, Rejection> {
+    let ReportOutcomeRequest { checkpoint, decision_id, kind, value, revision, occurred_at_ms } = request;
+    let report = OutcomeReport { checkpoint, decision_id, kind, value, revision, occurred_at_ms };
+    let reported = engine.report_outcome(arrival, report).await?;
+    Ok(ReportOutcomeResponse {
+        duplicate: reported.duplicate,
+        decision_known: reported.decision_known,
+        superseded: reported.superseded,
+    })
+}

@@ -1,0 +1,58 @@
+//! Answers on the wire.
+
+use scorer_engine::{Answer, Reason, Scored, ScoredBatch, Selected, Source, Timings};
+use scorer_proto::v1::{ScoreBatchResponse, ScoreResponse, SelectActionResponse, Served};
+
+fn served(source: &Source, fallback: Option<Reason>, timings: Timings) -> Served {
+    Served {
+        bundle: source.bundle.to_string(),
+        lane: source.lane.clone(),
+        lane_table: source.lane_table,
+        fallback_source: fallback.map_or_else(String::new, |reason| reason.source().to_owned()),
+        fallback_reason: fallback.map_or_else(String::new, |reason| reason.as_str().to_owned()),
+        data_load_us: timings.data_load_us,
+        exec_us: timings.exec_us,
+    }
+}
+
+pub(crate) fn score(answer: Answer<Scored>) -> ScoreResponse {
+    let Answer { id, value: scored, .. } = answer;
+    ScoreResponse {
+        decision_id: id,
+        score: scored.score,
+        margin: scored.margin,
+        decision: scored.label.to_string(),
+        served: Some(served(&scored.source, scored.fallback, scored.timings)),
+    }
+}
+
+/// `served` names a fallback if at least one row has one; the records tell which.
+pub(crate) fn batch(answer: Answer<ScoredBatch>) -> ScoreBatchResponse {
+    let Answer { id, value: ScoredBatch { source, rows, labels, timings }, .. } = answer;
+    let fallback = rows.iter().find_map(|row| row.fallback);
+    ScoreBatchResponse {
+        request_id: id,
+        scores: rows.iter().map(|row| row.score).collect(),
+        margins: rows.iter().map(|row| row.margin).collect(),
+        decisions: rows.iter().map(|row| row.label as u32).collect(),
+        labels: labels.iter().map(|label| label.to_string()).collect(),
+        served: Some(served(&source, fallback, timings)),
+    }
+}
+
+pub(crate) fn selection(answer: Answer<Selected>) -> SelectActionResponse {
+    let Answer { id, value: selected, replayed } = answer;
+    let action = selected.source.actions.get(selected.index as usize);
+    SelectActionResponse {
+        decision_id: id,
+        action: action.map_or_else(String::new, |action| action.id.clone()),
+        action_index: selected.index,
+        propensity: selected.propensity,
+        expected_reward: selected.expected_reward,
+        factors: action.map_or_else(Default::default, |action| action.factors.clone()),
+        pmf: selected.pmf.as_deref().map_or_else(Vec::new, <[f32]>::to_vec),
+        logged: selected.logged,
+        replayed,
+        served: Some(served(&selected.source, selected.fallback, selected.timings)),
+    }
+}

@@ -1,0 +1,66 @@
+//! What the server's adapters share: the engine and what is built around it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
+
+use scorer_admission::Nanos;
+use scorer_engine::{ActiveLanes, Checkpoint, Engine};
+use scorer_observe::{ObserveLanes, Observers, SchemaCache};
+
+use crate::config::{Role, ServerConfig};
+use crate::counters::Counters;
+use crate::health::Health;
+use crate::rollout::Rollouts;
+use crate::senders::Senders;
+
+/// Shared by the adapters, the listeners and the handle that the control plane holds.
+pub(crate) struct Services {
+    pub(crate) config: ServerConfig,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) observers: Observers,
+    pub(crate) health: Health,
+    /// For a shadow pool: who sends to it, and by which schemas.
+    pub(crate) senders: Senders,
+    pub(crate) schemas: SchemaCache,
+    pub(crate) counters: Counters,
+    pub(crate) rollouts: Arc<Rollouts>,
+    pub(crate) started: Instant,
+    pub(crate) started_at_us: i64,
+    /// Microseconds from start to ready; 0 before.
+    pub(crate) ready_after_us: AtomicU64,
+    pub(crate) draining: AtomicBool,
+}
+
+// === impl Services ===
+
+impl Services {
+    /// Ends a window of everything that is counted over time.
+    pub(crate) fn tick(&self) {
+        self.engine.admission.tick();
+        let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.counters.tick(Nanos(now));
+    }
+
+    /// Activates lanes, and observe lanes if they changed.
+    pub(crate) fn publish(&self, lanes: ActiveLanes, observe: Option<ObserveLanes>) {
+        // A shadow pool needs no lanes that answer.
+        let serves = |checkpoint: &Checkpoint| {
+            self.config.role == Role::Shadow || !lanes.of(checkpoint.index).is_empty()
+        };
+        let checkpoints = self.engine.checkpoints.iter();
+        let serving: Vec<_> =
+            checkpoints.map(|checkpoint| (checkpoint.name.as_str(), serves(checkpoint))).collect();
+        self.engine.publish(lanes);
+        if let Some(observe) = observe {
+            self.observers.publish(observe);
+        }
+        self.health.set(serving.into_iter());
+        if self.health.is_ready() {
+            let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+            // Only the first time counts.
+            let _ = self.ready_after_us.compare_exchange(0, micros, Relaxed, Relaxed);
+        }
+    }
+}
