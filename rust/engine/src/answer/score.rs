@@ -106,17 +106,6 @@ impl<F: Features> Decision for Scoring<'_, F> {
         Ok(Choice { score, label, fallback: fallback.or(instead) })
     }
 
-    /// A score that is not recorded is still worth giving.
-    fn unrecorded(
-        &self,
-        _: RequestContext<'_>,
-        _: &Loaded,
-        _: &mut Workspace,
-        choice: Choice,
-    ) -> Result<Choice, Rejection> {
-        Ok(choice)
-    }
-
     fn fallback(choice: &Choice) -> Option<Reason> {
         choice.fallback
     }

@@ -160,6 +160,10 @@ impl<F: Features> Decision for Selection<'_, F> {
         }
     }
 
+    fn needs_record(choice: &Choice) -> bool {
+        matches!(choice, Choice::Explored { .. })
+    }
+
     /// A draw that is not recorded could not be used for learning: the best action instead.
     fn unrecorded(
         &self,
@@ -168,9 +172,6 @@ impl<F: Features> Decision for Selection<'_, F> {
         workspace: &mut Workspace,
         choice: Choice,
     ) -> Result<Choice, Rejection> {
-        if !matches!(choice, Choice::Explored { .. }) {
-            return Ok(choice);
-        }
         let RequestContext { engine, id, .. } = context;
         let deadline = Deadline::new(None, None);
         let best =

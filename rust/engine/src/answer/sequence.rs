@@ -26,8 +26,10 @@ use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::timings::{Timings, micros};
 
-/// The part of a request's time within which its record has to be in the log.
+/// The part of a request's time within which the record of a draw has to be in the log.
 const FOR_RECORD: f64 = 0.75;
+/// The record of a fallback that is given at the deadline has this long, or a quarter of the SLA if that is less.
+const FOR_LATE_RECORD: Duration = Duration::from_millis(5);
 
 /// What is particular to one kind of decision. Everything else of the sequence is common.
 pub(crate) trait Decision: Sync {
@@ -88,14 +90,21 @@ pub(crate) trait Decision: Sync {
         instead: Option<Reason>,
     ) -> Result<Self::Choice, Rejection>;
 
-    /// Decides again for a choice that depended on its record, where there is none.
+    /// Whether the choice may be answered only if it is recorded.
+    fn needs_record(_: &Self::Choice) -> bool {
+        false
+    }
+
+    /// Decides again for a choice that needs its record, where there is none.
     fn unrecorded(
         &self,
-        context: RequestContext<'_>,
-        loaded: &Loaded,
-        workspace: &mut Workspace,
+        _: RequestContext<'_>,
+        _: &Loaded,
+        _: &mut Workspace,
         choice: Self::Choice,
-    ) -> Result<Self::Choice, Rejection>;
+    ) -> Result<Self::Choice, Rejection> {
+        Ok(choice)
+    }
 
     fn fallback(choice: &Self::Choice) -> Option<Reason>;
 
@@ -303,10 +312,19 @@ async fn committed<D: Decision>(
 ) -> Result<D::Answer, Rejection> {
     let RequestContext { engine, arrival, checkpoint, id, .. } = context;
     let Pending { held, choice, timings, commit } = pending;
-    // What is left has to suffice for the reply, and to find the best action, which takes as long as this evaluation did.
     let allowed = arrival.timeout().map_or(checkpoint.sla, |timeout| timeout.min(checkpoint.sla));
-    let within = allowed.mul_f64(FOR_RECORD).saturating_sub(Duration::from_micros(timings.exec_us.into()));
-    let recorded = commit.within(&engine.watchdog, arrival.at + within).await;
+    let until = if D::needs_record(&choice) {
+        // The rest has to suffice for the reply and for finding the best action, which takes as long as this
+        // evaluation did.
+        let evaluation = Duration::from_micros(timings.exec_us.into());
+        arrival.at + allowed.mul_f64(FOR_RECORD).saturating_sub(evaluation)
+    } else {
+        // A fallback for a late model is decided at its deadline: a record that could not even be begun by then
+        // would never be there.
+        let late = FOR_LATE_RECORD.min(checkpoint.sla / 4);
+        (arrival.at + allowed).max(Instant::now() + late)
+    };
+    let recorded = commit.within(&engine.watchdog, until).await;
     record::committed(engine, &checkpoint.name, id, recorded);
     with_workspace(|workspace| {
         held.install(workspace);
@@ -325,7 +343,7 @@ fn finish<D: Decision>(
     logged: bool,
 ) -> Result<D::Answer, Rejection> {
     let loaded = &*lane.loaded;
-    if !logged {
+    if !logged && D::needs_record(&choice) {
         choice = decision.unrecorded(context, loaded, workspace, choice)?;
     }
     let fallback = D::fallback(&choice);
