@@ -1,0 +1,77 @@
+//! A disk that stops to answer, under a whole server: scores and selections go on.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failure here is a failed test")]
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use prost::Message as _;
+use scorer_log::Reader;
+use scorer_log::sim::SimMachine;
+use scorer_proto::v1::{LogRecord, log_record};
+use serde_json::json;
+use support::*;
+
+/// Far above what an answer takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stalled_disk_stops_exploration_and_nothing_else() {
+    let machine = SimMachine::new(1);
+    let setup = start_in(machine.start(), |config| {
+        config["log"]["dir"] = json!("/log");
+        config["checkpoints"][ACTION]["p99_ms"] = json!(250.0);
+    });
+    let mut client = setup.client().await;
+    let selected = client.select_action(select("before", 250.0)).await.unwrap().into_inner();
+    assert!(selected.logged);
+
+    machine.fs.stall(true);
+    let answering = async {
+        // The first one waits for its record within its SLA, then plays the best action.
+        let late = client.select_action(select("late", 250.0)).await.unwrap().into_inner();
+        assert!(!late.logged);
+        assert_eq!(late.propensity, 1.0);
+        // More of both than the runtime has threads.
+        for number in 0..20 {
+            client.score(score(&format!("score-{number}"), 120.0)).await.unwrap();
+            let number = format!("select-{number}");
+            let selected = client.select_action(select(&number, 250.0)).await.unwrap().into_inner();
+            assert!(!selected.logged);
+            assert_eq!(selected.propensity, 1.0);
+        }
+        assert!(setup.metrics().await.contains("scorer_unlogged_decisions_total 21"));
+    };
+    tokio::time::timeout(LIMIT, answering).await.expect("every call is answered");
+
+    machine.fs.stall(false);
+    let recovering = async {
+        for number in 0.. {
+            let id = format!("after-{number}");
+            let selected = client.select_action(select(&id, 250.0)).await.unwrap().into_inner();
+            if selected.logged {
+                return id;
+            }
+        }
+        unreachable!()
+    };
+    let after = tokio::time::timeout(LIMIT, recovering).await.expect("the log takes records again");
+
+    setup.server.drain(LIMIT);
+    let mut reader = Reader::open(machine.start().fs, Path::new("/log")).unwrap();
+    let (mut decisions, mut withdrawn) = (Vec::new(), Vec::new());
+    while let Some(record) = reader.next_record().unwrap() {
+        match LogRecord::decode(record.payload).unwrap().record.unwrap() {
+            log_record::Record::Decision(decision) if decision.checkpoint == ACTION => {
+                decisions.push((record.sequence, decision.decision_id));
+            }
+            log_record::Record::Withdrawn(record) => withdrawn.push(record.sequence),
+            _ => {}
+        }
+    }
+    decisions.retain(|(sequence, _)| !withdrawn.contains(sequence));
+    let ids: Vec<&str> = decisions.iter().map(|(_, id)| id.as_str()).collect();
+    assert_eq!(ids, ["before", after.as_str()], "what was answered as unlogged is not read from the log");
+}
