@@ -31,9 +31,10 @@ def blocks(page: Path, *languages: str) -> list[str]:
 def commands(page: Path) -> Iterator[list[str]]:
     """Commands that the page tells people to type: lines of shell blocks, and inline code."""
     for block in blocks(page, "sh", "bash", "console"):
-        prompted = re.findall(r"^\$ (.*)", block, re.MULTILINE)
+        joined = block.replace("\\\n", " ")
+        prompted = re.findall(r"^\$ (.*)", joined, re.MULTILINE)
         # A block with prompts is a transcript: what has none is output.
-        for line in prompted or block.replace("\\\n", " ").splitlines():
+        for line in prompted or joined.splitlines():
             yield from _words(line)
     for code in re.findall(r"`((?:make|scorer) [^`\n]+)`", _FENCE.sub("", page.read_text())):
         yield from _words(code)
