@@ -7,7 +7,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -69,8 +69,10 @@ class Program:
 
     def _asked(self, command: str) -> list[float]:
         assert self._process.stdin is not None
-        self._process.stdin.write(command + "\n")
-        self._process.stdin.flush()
+        # A program that has ended is reported by the missing reply, with its exit code.
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(command + "\n")
+            self._process.stdin.flush()
         found: list[float] = self._line()
         return found
 
@@ -100,7 +102,8 @@ def running(command: Sequence[str | Path], calls: int) -> Iterator[Program]:
         process.wait(10)
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # closing writes what a program that has ended did not read
+                    stream.close()
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,10 @@ def test_what_is_answered_here_is_observed_there(world: World) -> None:
             lambda: sum(lane.evaluated for lane in status(pool).observers) == 80 or None, "all evaluated"
         )
         # What is asked of the pool, it refuses.
-        with Client(pool.address) as client, pytest.raises(Exception, match=r"shadow pool.* answers no requests"):
+        with (
+            Client(pool.address) as client,
+            pytest.raises(Exception, match=r"shadow pool.* answers no requests"),
+        ):
             client.score(FRAUD, asked[0])
         assert 'scorer_shadow_pool_requests_total{outcome="accepted"} 80' in metrics(live)
         assert 'outcome="accepted"} 80' in metrics(pool).partition("scorer_shadow_received_total{")[2]
