@@ -170,7 +170,7 @@ impl<F: Features> Decision for Selection<'_, F> {
         context: RequestContext<'_>,
         loaded: &Loaded,
         workspace: &mut Workspace,
-        choice: Choice,
+        _: Choice,
     ) -> Result<Choice, Rejection> {
         let RequestContext { engine, id, .. } = context;
         let deadline = Deadline::new(None, None);
