@@ -96,7 +96,9 @@ def scan(
     start_sequence: int = 0,
     advance: Advance | None = None,
 ) -> LogScan:
-    """Read a log once, from its first record or from a sequence on.
+    """Return the records of a log, from its first one or from a sequence on, without withdrawn ones.
+
+    The log is read twice: a record can be withdrawn by a later one.
 
     Args:
         directory: The log; a server may be writing it meanwhile.
