@@ -140,6 +140,7 @@ lint-python: build
 	@'$(BIN)/lint-imports' --no-cache
 	$(call say,'Generated code')
 	@'$(RUN)' scripts/gen_protos.py --check
+	@'$(RUN)' scripts/gen_sdk.py --check
 
 .PHONY: format
 format: $(VENV)/.packages | cargo ## Format Rust and Python in place
@@ -199,8 +200,9 @@ screenshots: build ## docs/screenshots from a real platform in a real browser (D
 	@'$(RUN)' scripts/screenshots.py
 
 .PHONY: proto
-proto: $(VENV)/.packages ## Regenerate python/scorer/v1 from protos
+proto: $(VENV)/.packages ## Regenerate python/scorer/v1 from protos, and the SDK's operations from REST
 	@'$(RUN)' scripts/gen_protos.py
+	@'$(RUN)' scripts/gen_sdk.py
 
 # Hashes only: which index the files come from is the business of whoever installs them.
 LOCK := '$(BIN)/uv' pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header

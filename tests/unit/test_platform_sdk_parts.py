@@ -163,7 +163,7 @@ def test_a_draft_sent_again_carries_the_same_key() -> None:
 
     transport, asked = _transport(answer)
     platform = PlatformClient("http://platform", "secret", client=transport._client)
-    with pytest.raises(PlatformError, match="does not know"):
+    with pytest.raises(PlatformError, match="cannot read"):
         platform.draft(project="fraud", checkpoint="c", bundle="abcd", title="t")
     keys = [request.headers["idempotency-key"] for request in asked]
     assert len(keys) == 2 and len(set(keys)) == 1

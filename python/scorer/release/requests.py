@@ -75,19 +75,20 @@ class Submit(Request):
     """When the shadow slot begins."""
 
     start: Moment | None = None
-    """Null: the next free slot."""
+    """Aware time; null: the next free slot."""
     slot: SlotNumber | None = None
-    """Null: any."""
+    """Number of the slot; null: any."""
 
 
 class Rebook(Request):
     """When the shadow slot begins instead."""
 
     start: Moment
+    """Aware time."""
     minutes: Minutes | None = None
-    """Null: as before."""
+    """Null: unchanged."""
     slot: SlotNumber | None = None
-    """Null: as before."""
+    """Null: unchanged."""
 
 
 class Finish(Request):
@@ -113,6 +114,7 @@ class Waive(WithReason):
     """The waiver of a gate for one change request."""
 
     metric: Line = Field(min_length=1, examples=["covered_hours_of_week"])
+    """Metric of the gate."""
 
 
 OPERATIONS: Mapping[str, type[Request]] = {
@@ -135,26 +137,30 @@ class Sampling(Request):
     """Which requests the shadow receives."""
 
     sample: Share
-    """Share of the checkpoint's requests."""
+    """Share of requests, above 0, at most 1."""
     filter: Annotated[str, Field(max_length=10_000), AfterValidator(check_filter)] = ""
     """JSON list of conditions on features, all of which must hold; empty: every request."""
     pool: Flag | None = None
-    """In the shadow pool rather than in the live servers; null: unchanged."""
+    """Whether the shadow pool evaluates; null: unchanged."""
 
 
 class NewFreeze(Request):
     """When changes are forbidden (`deny`), or the only times when they are allowed (`allow`); deny wins."""
 
     name: Line = Field(min_length=1, examples=["weekend"])
-    kind: Literal["deny", "allow"]
+    """Shown on pages."""
+    kind: Literal["deny", "allow"] = "deny"
+    """`deny` forbids changes in the windows, `allow` allows them only then; deny wins."""
     cron: Line = Field(min_length=9, examples=["0 18 * * 5"])
-    """Five fields: when a window begins."""
+    """Start of each window: minute, hour, day, month, weekday (0 and 7: Sunday)."""
     timezone: Line = Field(default="UTC", min_length=1, examples=["Europe/Stockholm"])
+    """Of the cron fields."""
     minutes: Annotated[Whole, Field(ge=1, le=527_040)]
-    """Length of a window."""
+    """Length of each window, in minutes."""
     checkpoints: Patterns = Field(default=["*"])
     """Shell patterns of checkpoint names."""
     reason: Line = ""
+    """Shown to users."""
 
 
 # --- standing permissions ---
@@ -164,13 +170,15 @@ class NewPermission(WithReason):
     """What a user may submit at a checkpoint without a person, for a time and within bounds."""
 
     kind: ChangeKind
+    """`overlay`, `test` or `release`."""
     checkpoint: Name = Field(examples=["action.authorise"])
+    """Name of the checkpoint."""
     user: UserName
     """A modeler of the project, usually a learning loop's own user."""
     days: Annotated[Number, Field(gt=0, le=366)]
-    """Days until it expires."""
+    """Days until it expires; above 0, at most 366."""
     per_hour: Annotated[Whole, Field(ge=1, le=60)] = 12
-    """Changes that may be submitted within an hour."""
+    """Changes that may be submitted within an hour; 1 to 60."""
     max_shift: Annotated[Number, Field(gt=0, le=10)] = 1.0
     """Largest offset that an overlay may give an action, in log-odds."""
 
@@ -194,7 +202,7 @@ class NewChannel(Request):
     severity: Severity = Severity.INFO
     """Events below this severity are not sent."""
     checkpoints: Names = Field(default=[])
-    """Empty: all."""
+    """Names; empty: all."""
     secret: Annotated[str, Field(min_length=8, max_length=500, pattern=r"^[\x20-~]+$")] | None = None
     """Signs a webhook's deliveries (HMAC-SHA256)."""
 
@@ -218,30 +226,38 @@ class NewProject(Request):
     """Request to create a project."""
 
     name: Annotated[str, Field(pattern=PROJECT)] = Field(examples=["fraud"])
+    """Up to 40 lower-case letters, digits and hyphens."""
     title: Line = Field(min_length=1, examples=["Fraud at the checkout"])
+    """Shown on pages."""
     quotas: QuotaChange | None = None
+    """Any of open_changes, slot_minutes_per_week, bundles; others have their default."""
     checkpoints: Names = Field(default=[])
-    """Checkpoints that it may bring models to; empty: all."""
+    """Names of the checkpoints that it may bring models to; empty: all."""
 
 
 class ProjectChange(Request):
     """Fields of a project to change."""
 
     title: Annotated[Line, Field(min_length=1)] | None = None
+    """Null: unchanged."""
     quotas: QuotaChange | None = None
+    """Limits to change; those left out stay."""
     checkpoints: Names | None = None
+    """Null: unchanged; empty: all."""
 
 
 class NewRole(Request):
     """Request to set the role of a member."""
 
     role: Role
+    """viewer, modeler, approver or owner."""
 
 
 class NewToken(Request):
     """A token to create, with at most the rights of the user who creates it."""
 
     label: Line = Field(min_length=1, examples=["laptop"])
+    """Where the token is used."""
     role: Role
     """The highest role that the token grants."""
     user: UserName | None = None
@@ -249,17 +265,20 @@ class NewToken(Request):
     project: Name | None = None
     """Null: every project of its user."""
     expires_at: Moment | None = None
-    """Null: never."""
+    """Aware time; null: never."""
 
 
 class NewUser(Request):
     """A user to add, or to restore after removal."""
 
     name: UserName
+    """Letters, digits and . _ @ + -."""
     admin: Flag = False
+    """Whether the user administers the platform."""
 
 
 class AdminChange(Request):
     """Whether a user is an admin."""
 
     admin: Flag
+    """The new state."""

@@ -1,4 +1,4 @@
-"""One request and what came of it: typed answers, refusals as errors, another try only where that is safe."""
+"""Sends a request: typed results, rejections as errors, retries only where they are safe."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -23,13 +24,13 @@ _AGAIN = (502, 503, 504)
 
 
 class Transport:
-    """Speaks to one platform as one user.
+    """Connections to one platform, as one user.
 
     Args:
-        url: Without a last slash.
+        url: Address without a trailing slash.
         token: Sent with every request.
-        timeout: Seconds for one answer; a long-poll has its own.
-        client: In place of one's own connections, for tests.
+        timeout: Seconds for one response; a long poll has its own.
+        client: Replaces the connections, for tests.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Transport:
         self._client.close()
 
     def call(self, kind: type[T], method: str, path: str, **options: Any) -> T:
-        """Sends, and reads the answer as a type. Options as of `send`."""
+        """Send a request and return its response as a type. Options are those of `send`."""
         return self._read(kind, self.send(method, path, **options))
 
     def send(
@@ -60,37 +61,37 @@ class Transport:
         repeatable: bool | None = None,
         timeout: float | None = None,
     ) -> httpx.Response:
-        """Sends a request, again where that changes nothing more than once.
+        """Send a request, again where a repetition changes nothing.
 
         Args:
-            method: Of HTTP.
-            path: Below /api/v1.
-            json: The body.
-            query: None values are left out.
-            headers: Besides the token's.
-            content: Makes the body's bytes, anew for every try.
-            repeatable: Whether it may be sent twice; default: GET, PUT and DELETE.
-            timeout: Seconds, in place of the usual ones.
+            method: Method of HTTP.
+            path: Path below /api/v1.
+            json: Fields of the body.
+            query: Fields of the query; None values are left out.
+            headers: Added to the token's.
+            content: Returns the bytes of the body, anew for every try.
+            repeatable: Whether the request may be sent twice; default: GET, PUT and DELETE.
+            timeout: Seconds for the response, in place of the client's.
 
         Raises:
-            PlatformError: Or the class that the platform named.
+            PlatformError: The request was rejected; the class is the one that the platform named.
         """
         again = method in ("GET", "PUT", "DELETE") if repeatable is None else repeatable
-        parameters = {key: _text(value) for key, value in (query or {}).items() if value is not None}
+        parameters = {key: value for key, value in _plain(query or {}).items() if value is not None}
         for attempt in range(1, _TRIES + 1):
             last = attempt == _TRIES
             try:
                 response = self._client.request(
                     method,
                     f"{PREFIX}{path}",
-                    json=json,
+                    json=_plain(json),
                     params=parameters,
                     headers={**self._headers, **(headers or {})},
                     content=None if content is None else content(),
                     timeout=self._timeout if timeout is None else timeout,
                 )
             except httpx.TransportError as error:
-                # What could not even connect was not sent.
+                # A request without a connection was not sent.
                 if last or not (again or isinstance(error, httpx.ConnectError)):
                     raise self._away(error, again=again) from error
             else:
@@ -103,7 +104,7 @@ class Transport:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[httpx.Response]:
-        """An answer to be read as it comes."""
+        """Open a response that is read as it arrives."""
         with self._client.stream("GET", f"{PREFIX}{path}", headers=self._headers) as response:
             if not response.is_success:
                 response.read()
@@ -124,9 +125,8 @@ class Transport:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise PlatformError(
-                f"{self.url} answers what this version does not know ({where}: {first['msg']}); "
-                f"use the version "
-                "of scorer that the platform has"
+                f"{self.url} sent a response that this version cannot read ({where}: {first['msg']}); "
+                "use the version of scorer that the platform has"
             ) from error
         return found
 
@@ -136,14 +136,15 @@ def _adapter(kind: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(cast("Any", kind))
 
 
-def _text(value: Any) -> Any:
-    from datetime import datetime
-
-    return value.isoformat() if isinstance(value, datetime) else value
+def _plain(fields: Any) -> Any:
+    """Write the moments among the fields as text."""
+    if not isinstance(fields, Mapping):
+        return fields
+    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in fields.items()}
 
 
 def _refusal(response: httpx.Response) -> PlatformError:
-    """The problem as the error that it was."""
+    """Return the error that a problem document stands for."""
     try:
         problem = response.json()
         type_, detail = str(problem["type"]), str(problem["detail"])

@@ -11,18 +11,43 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scorer.release import answers, model
-from scorer.web.api import audit as audit_api
-from scorer.web.api import bundles as bundles_api
-from scorer.web.api import calendar as calendar_api
-from scorer.web.api import changes as changes_api
-from scorer.web.api import checkpoints as checkpoints_api
-from scorer.web.api import docs, events, health, notifications, problems, projects, readouts, words
-from scorer.web.api import permissions as permissions_api
+from scorer.web.api import (
+    audit,
+    bundles,
+    calendar,
+    changes,
+    checkpoints,
+    docs,
+    events,
+    health,
+    notifications,
+    permissions,
+    problems,
+    projects,
+    readouts,
+    words,
+)
 
 if TYPE_CHECKING:
     from scorer.release.open import PlatformServices
     from scorer.web.api.security import Sessions
 
+ROUTERS = tuple(
+    module.router
+    for module in (
+        health,
+        projects,
+        bundles,
+        checkpoints,
+        calendar,
+        changes,
+        permissions,
+        events,
+        readouts,
+        notifications,
+        audit,
+    )
+)
 _MAX_BODY = 1 << 20
 _ALWAYS = {
     401: "Unauthenticated: the token is missing, wrong, expired or revoked.",
@@ -54,20 +79,8 @@ def create(platform: PlatformServices, *, sessions: Sessions | None) -> FastAPI:
     )
     app.state.platform = platform
     app.state.sessions = sessions
-    for part in (
-        health,
-        projects,
-        bundles_api,
-        checkpoints_api,
-        calendar_api,
-        changes_api,
-        permissions_api,
-        events,
-        readouts,
-        notifications,
-        audit_api,
-    ):
-        app.include_router(part.router)
+    for router in ROUTERS:
+        app.include_router(router)
 
     @app.get("/docs", include_in_schema=False)
     def page() -> HTMLResponse:
@@ -107,7 +120,9 @@ def _described(app: FastAPI) -> dict[str, Any]:
             for status, said in _ALWAYS.items():
                 if path == "/health" and status in (401, 403, 404, 422, 413):
                     continue
-                responses[str(status)] = {"description": said}
+                if status == 422 and responses.get("422", {}).get("description") == "Validation Error":
+                    del responses["422"]  # FastAPI's words
+                responses.setdefault(str(status), {}).setdefault("description", said)
             for status, response in responses.items():
                 if int(status) >= 400:
                     response["content"] = problem

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 
 from scorer.release.answers import Verified
 from scorer.release.errors import InvalidError, NotAllowedError
-from scorer.release.fields import Line, Name
+from scorer.release.fields import Line
 from scorer.release.model import AuditEntry
 from scorer.web.api.security import By
-from scorer.web.api.values import Limit, PageOut
+from scorer.web.api.values import ByUser, InProject, Limit, PageOut
 
 router = APIRouter(tags=["audit"])
 
@@ -19,14 +19,16 @@ router = APIRouter(tags=["audit"])
 @router.get("/audit")
 def list_audit(
     by: By,
-    project: Annotated[Name | None, Query()] = None,
-    action: Annotated[Line | None, Query()] = None,
-    user: Annotated[Line | None, Query()] = None,
-    object: Annotated[Line | None, Query()] = None,  # noqa: A002 - as the entry has it
+    project: InProject = None,
+    action: Annotated[Line | None, Query(description="For example change.approve; null: all.")] = None,
+    user: ByUser = None,
+    object: Annotated[  # noqa: A002 - as the entry has it
+        Line | None, Query(description="For example cr-000017; null: all.")
+    ] = None,
     cursor: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     limit: Limit = 100,
 ) -> PageOut[AuditEntry]:
-    """Newest first: the entries of the projects that one may see."""
+    """Iterate over the audit log of the user's projects, newest first."""
     found = by.service.audit.entries(
         by.actor,
         project=project,
@@ -46,7 +48,7 @@ def verify_audit(
     sequence: Annotated[int | None, Query(ge=0, le=2**53)] = None,
     hash: Annotated[str | None, Query(pattern=r"^[0-9a-f]{64}$")] = None,  # noqa: A002 - as the entry has it
 ) -> Verified:
-    """Admins: checks every hash, and that the log still holds a sequence and hash written down elsewhere."""
+    """Verify every hash, and that the log still has a sequence and hash stored elsewhere. For admins."""
     if not by.actor.admin:
         raise NotAllowedError("the whole audit log is checked by admins; ask one")
     if (sequence is None) != (hash is None):

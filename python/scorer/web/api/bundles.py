@@ -10,12 +10,11 @@ from fastapi.concurrency import run_in_threadpool
 
 from scorer.release.answers import BundleDetail, BundleInfo
 from scorer.release.errors import InvalidError
-from scorer.release.fields import Name
 from scorer.release.model import Role
 from scorer.release.requests import Adopt
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import BundlePath, Cursor, Limit, PageOut, ProjectPath
+from scorer.web.api.values import BundlePath, Cursor, InProject, Limit, PageOut, ProjectPath
 
 router = APIRouter(tags=["bundles"])
 
@@ -38,9 +37,9 @@ _ARCHIVE: dict[str, Any] = {
     responses=refusals(409, 429),
 )
 async def upload_bundle(by: By, project: ProjectPath, request: Request) -> BundleInfo:
-    """Modelers: verified whole, then stored. The same bundle again changes nothing, so a retry is safe."""
+    """Verify a bundle and store it. Uploading it again changes nothing. For modelers."""
     bundles = by.service.bundles
-    # Whoever may not is told so before his bytes are taken.
+    # Permission is checked before the body is read.
     await run_in_threadpool(by.service.access.require, by.actor, Role.MODELER, project)
     limit = bundles.upload_bytes
     with tempfile.TemporaryFile(prefix="upload-", dir=bundles.uploads()) as file:
@@ -60,15 +59,15 @@ async def upload_bundle(by: By, project: ProjectPath, request: Request) -> Bundl
 
 @router.post("/projects/{project}/bundles/adopt", status_code=201, responses=refusals(429))
 def adopt_bundle(by: By, project: ProjectPath, body: Adopt) -> BundleInfo:
-    """Modelers: takes in a bundle that is in the registry already."""
+    """Add a bundle of the registry to a project. For modelers."""
     return by.service.bundles.adopt(by.actor, project, body.bundle)
 
 
 @router.get("/bundles")
 def list_bundles(
-    by: By, project: Name | None = None, limit: Limit = 100, cursor: Cursor = None
+    by: By, project: InProject = None, limit: Limit = 100, cursor: Cursor = None
 ) -> PageOut[BundleInfo]:
-    """Newest first: those of one's projects, or of one of them."""
+    """Iterate over bundles, newest first."""
     found = by.service.bundles.list(by.actor, project=project, limit=limit + 1, before=cursor)
     more = len(found) > limit
     items = list(found[:limit])
@@ -78,5 +77,5 @@ def list_bundles(
 
 @router.get("/bundles/{bundle}")
 def get_bundle(by: By, bundle: BundlePath) -> BundleDetail:
-    """What is in it, where it came from, and where it is now."""
+    """Return a bundle's manifest, lineage, reference statistics, features and lanes."""
     return by.service.bundles.detail(by.actor, bundle)

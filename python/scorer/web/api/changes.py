@@ -8,12 +8,22 @@ from fastapi import APIRouter, Header, Query, Response
 
 from scorer.release.answers import ChangeDetail, Draft
 from scorer.release.errors import ConflictError, InvalidError
-from scorer.release.fields import Line, Name
 from scorer.release.model import ChangeRequest, ChangeState
 from scorer.release.requests import Approve, Edit, Finish, Rebook, Request, Submit, Waive, WithReason
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By, RestCaller
-from scorer.web.api.values import ChangePath, Cursor, IfMatch, Limit, PageOut, etag, version_of
+from scorer.web.api.values import (
+    AtCheckpoint,
+    ByUser,
+    ChangePath,
+    Cursor,
+    IfMatch,
+    InProject,
+    Limit,
+    PageOut,
+    etag,
+    version_of,
+)
 
 router = APIRouter(tags=["changes"])
 
@@ -35,14 +45,14 @@ IdempotencyKey = Annotated[
 @router.get("/changes")
 def list_changes(
     by: By,
-    project: Annotated[Name | None, Query()] = None,
-    checkpoint: Annotated[Name | None, Query()] = None,
-    state: ChangeState | None = None,
-    user: Annotated[Line | None, Query()] = None,
+    project: InProject = None,
+    checkpoint: AtCheckpoint = None,
+    state: Annotated[ChangeState | None, Query(description="State; null: all.")] = None,
+    user: ByUser = None,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> PageOut[ChangeRequest]:
-    """Newest first: those of one's projects."""
+    """Iterate over change requests, newest first."""
     found = by.service.changes.list(
         by.actor,
         project=project,
@@ -58,7 +68,7 @@ def list_changes(
 
 @router.post("/changes", status_code=201, responses=_MOVES)
 def draft_change(by: By, body: Draft, response: Response, key: IdempotencyKey = None) -> ChangeRequest:
-    """Modelers: a draft. Nothing is checked yet but that it makes sense."""
+    """Create a draft of a change request. For modelers."""
     change = by.service.changes.draft(by.actor, body, key=key)
     response.headers["Location"] = f"/api/v1/changes/{change.id}"
     return _tagged(response, change)
@@ -66,7 +76,7 @@ def draft_change(by: By, body: Draft, response: Response, key: IdempotencyKey = 
 
 @router.get("/changes/{change}", responses=_ETAG)
 def get_change(by: By, change: ChangePath, response: Response) -> ChangeDetail:
-    """Everything about one: steps, events, gates, booking, and what one may do now."""
+    """Return a change request with its steps, events, gates, booking and allowed operations."""
     detail = by.service.changes.get(by.actor, change)
     response.headers["ETag"] = etag(detail.change.version)
     return detail
@@ -76,7 +86,7 @@ def get_change(by: By, change: ChangePath, response: Response) -> ChangeDetail:
 def edit_change(
     by: By, change: ChangePath, body: Edit, response: Response, if_match: IfMatch = None
 ) -> ChangeRequest:
-    """A draft of one's own, based on a version: as If-Match or in the body."""
+    """Replace a draft, based on a version of it: in If-Match or in the body."""
     version = _one_version(body.version, if_match)
     if version is None:
         raise InvalidError(
@@ -88,59 +98,73 @@ def edit_change(
 
 @router.delete("/changes/{change}", status_code=204, responses=refusals(409))
 def delete_change(by: By, change: ChangePath) -> Response:
-    """Its authors and owners: remove a draft for good."""
+    """Delete a draft for good. For its authors and owners."""
     by.service.changes.delete(by.actor, change)
     return Response(status_code=204)
 
 
-@router.post("/changes/{change}/submit", responses=_MOVES)
+@router.post(
+    "/changes/{change}/submit",
+    responses=refusals(
+        423,
+        conflict="The slot is taken; the message names the next free one.",
+        invalid="The start is past, or a RELEASE has no passed TEST.",
+        quota="The project's slot time of the week is used up.",
+    ),
+)
 def submit_change(by: By, change: ChangePath, body: Submit, response: Response) -> ChangeRequest:
-    """Modelers: books the shadow slot and starts the checks."""
+    """Submit a draft: book its shadow slot and start the checks. For modelers."""
     return _operate(by, response, "submit", change, body)
 
 
 @router.post("/changes/{change}/rebook", responses=_MOVES)
 def rebook_change(by: By, change: ChangePath, body: Rebook, response: Response) -> ChangeRequest:
-    """Moves the booking before the change is deployed."""
+    """Move the booking of a change request that is not deployed yet."""
     return _operate(by, response, "rebook", change, body)
 
 
 @router.post("/changes/{change}/finish", responses=_MOVES)
 def finish_change(by: By, change: ChangePath, response: Response) -> ChangeRequest:
-    """Ends the observation now instead of at the end of its booking."""
+    """End the observation now instead of at the end of its booking."""
     return _operate(by, response, "finish", change, Finish())
 
 
-@router.post("/changes/{change}/approve", responses=_MOVES)
+@router.post(
+    "/changes/{change}/approve",
+    responses=refusals(409, 423, 429, not_allowed="The caller is no approver, or submitted the change."),
+)
 def approve_change(
     by: By, change: ChangePath, body: Approve, response: Response, if_match: IfMatch = None
 ) -> ChangeRequest:
-    """Approvers, never the submitter: releases a RELEASE whose gates passed."""
+    """Approve a RELEASE whose gates passed. For approvers other than the submitter."""
     reviewed = body.model_copy(update={"version": _one_version(body.version, if_match)})
     return _operate(by, response, "approve", change, reviewed)
 
 
 @router.post("/changes/{change}/reject", responses=_MOVES)
 def reject_change(by: By, change: ChangePath, body: WithReason, response: Response) -> ChangeRequest:
-    """Approvers: ends the change request."""
+    """Reject a change request. For approvers."""
     return _operate(by, response, "reject", change, body)
 
 
 @router.post("/changes/{change}/waive", responses=_MOVES)
 def waive_gate(by: By, change: ChangePath, body: Waive, response: Response) -> ChangeRequest:
-    """Approvers, never the submitter: waives one failed gate for this change; audited."""
+    """Waive a failed gate of a change request. For approvers other than the submitter."""
     return _operate(by, response, "waive", change, body)
 
 
-@router.post("/changes/{change}/withdraw", responses=_MOVES)
+@router.post(
+    "/changes/{change}/withdraw",
+    responses=refusals(409, 423, 429, not_allowed="The caller is neither the submitter nor an owner."),
+)
 def withdraw_change(by: By, change: ChangePath, body: WithReason, response: Response) -> ChangeRequest:
-    """The submitter or an owner: removes its lanes and frees its slot."""
+    """Withdraw a change request: its lanes are removed and its slot is freed."""
     return _operate(by, response, "withdraw", change, body)
 
 
 @router.post("/changes/{change}/rollback", responses=_MOVES)
 def rollback_change(by: By, change: ChangePath, body: WithReason, response: Response) -> ChangeRequest:
-    """Restores the lanes before this change in one call."""
+    """Restore the lanes before a release in one call, also during a freeze."""
     return _operate(by, response, "rollback", change, body)
 
 

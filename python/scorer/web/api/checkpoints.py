@@ -11,16 +11,28 @@ from pydantic import BaseModel
 
 from scorer.release.answers import CheckpointView
 from scorer.release.calendar import Free
-from scorer.release.fields import Moment, Name
+from scorer.release.fields import Moment
 from scorer.release.model import FreezeWindow, RecordedTable
 from scorer.release.requests import Sampling, WithReason
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import CheckpointPath, Limit
+from scorer.web.api.values import AtCheckpoint, CheckpointPath, Limit
 
 router = APIRouter(tags=["checkpoints"])
 
-DecisionPath = Annotated[str, Path(alias="decision", min_length=1, max_length=200, pattern=r"^[!-.0-~]+$")]
+_FULL = refusals(conflict="There is none within a year.")
+_FIRST = refusals(conflict="There are no lanes before these.")
+
+DecisionPath = Annotated[
+    str,
+    Path(
+        alias="decision",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[!-.0-~]+$",
+        description="Id of the decision.",
+    ),
+]
 
 
 class RolledBackOut(BaseModel):
@@ -32,73 +44,77 @@ class RolledBackOut(BaseModel):
 
 @router.get("/checkpoints")
 def list_checkpoints(by: By) -> list[CheckpointView]:
-    """Every one that one may see, with its lanes as recorded and as every server says."""
+    """List the checkpoints that the user may see, with recorded lanes and those of every server."""
     return list(by.service.checkpoints.list(by.actor))
 
 
 @router.get("/checkpoints/{checkpoint}")
 def get_checkpoint(by: By, checkpoint: CheckpointPath) -> CheckpointView:
-    """Return one checkpoint with its lanes and servers."""
+    """Return a checkpoint with its recorded lanes and those of every server."""
     return by.service.checkpoints.view(by.actor, checkpoint)
 
 
 @router.get("/checkpoints/{checkpoint}/tables")
 def list_tables(by: By, checkpoint: CheckpointPath, limit: Limit = 100) -> list[RecordedTable]:
-    """Its recorded lane tables, newest first."""
+    """List the recorded lane tables of a checkpoint, newest first."""
     return list(by.service.checkpoints.history(by.actor, checkpoint, limit=limit))
 
 
 @router.put("/checkpoints/{checkpoint}/sampling", responses=refusals(409, 423))
 def set_sampling(by: By, checkpoint: CheckpointPath, body: Sampling) -> CheckpointView:
-    """Owners: what the shadow is fed with from now on, running lanes included."""
+    """Set which requests the observe lanes receive, running ones included. For owners."""
     return by.service.checkpoints.set_sampling(by.actor, checkpoint, **dict(body))
 
 
-@router.post("/checkpoints/{checkpoint}/rollback", responses=refusals(409))
+@router.post("/checkpoints/{checkpoint}/rollback", responses=_FIRST)
 def rollback_checkpoint(by: By, checkpoint: CheckpointPath, body: WithReason) -> RecordedTable:
-    """One call, always: the answer lanes before these; a release under way ends rolled back."""
+    """Restore the previous answer lanes of a checkpoint; a release in progress ends rolled back."""
     return by.service.checkpoints.rollback(by.actor, checkpoint, reason=body.reason)
 
 
 @router.get("/checkpoints/{checkpoint}/rollback")
 def last_rollback(by: By, checkpoint: CheckpointPath) -> RolledBackOut:
-    """When that was done last."""
+    """Return when the checkpoint was rolled back last."""
     by.service.checkpoints.view(by.actor, checkpoint)
     return RolledBackOut(checkpoint=checkpoint, at=by.service.checkpoints.rolled_back_at(checkpoint))
 
 
-@router.get("/checkpoints/{checkpoint}/next-free", tags=["calendar"], responses=refusals(409))
+@router.get("/checkpoints/{checkpoint}/next-free", tags=["calendar"], responses=_FULL)
 def next_free(
     by: By,
     checkpoint: CheckpointPath,
-    minutes: Annotated[float, Query(gt=0, le=100_000, allow_inf_nan=False)] = 60.0,
-    after: Annotated[Moment | None, Query()] = None,
+    minutes: Annotated[
+        float, Query(gt=0, le=100_000, allow_inf_nan=False, description="Length of the booking.")
+    ] = 60.0,
+    after: Annotated[Moment | None, Query(description="Aware time; null: now.")] = None,
 ) -> Free:
-    """The earliest shadow slot that is free for so long, outside freezes."""
+    """Return the earliest free shadow slot, outside freezes."""
     by.service.checkpoints.view(by.actor, checkpoint)
     return by.service.calendar.next_free(by.actor, checkpoint, timedelta(minutes=minutes), after=after)
 
 
 @router.get("/checkpoints/{checkpoint}/frozen", tags=["calendar"])
 def frozen(
-    by: By, checkpoint: CheckpointPath, at: Annotated[Moment | None, Query()] = None
+    by: By,
+    checkpoint: CheckpointPath,
+    at: Annotated[Moment | None, Query(description="Aware time; null: now.")] = None,
 ) -> FreezeWindow | None:
-    """The window that forbids a change of what answers at that moment (now); null: allowed."""
+    """Return the freeze window that forbids changes; null: changes are allowed."""
     by.service.checkpoints.view(by.actor, checkpoint)
     return by.service.calendar.frozen(checkpoint, at)
 
 
 @router.get("/checkpoints/{checkpoint}/decisions", tags=["decisions"])
 def recent_decisions(
-    by: By, checkpoint: CheckpointPath, limit: Annotated[int, Query(ge=1, le=500)] = 50
+    by: By,
+    checkpoint: CheckpointPath,
+    limit: Annotated[int, Query(ge=1, le=500, description="Largest number of decisions, up to 500.")] = 50,
 ) -> list[Mapping[str, Any]]:
-    """List the newest decisions of a checkpoint."""
+    """Return the newest decisions of a checkpoint."""
     return list(by.service.decisions.recent(by.actor, checkpoint, limit=limit))
 
 
 @router.get("/decisions/{decision}", tags=["decisions"])
-def get_decision(
-    by: By, decision: DecisionPath, checkpoint: Annotated[Name | None, Query()] = None
-) -> Mapping[str, Any]:
-    """One decision: features, what every shadow said, what became of it."""
+def get_decision(by: By, decision: DecisionPath, checkpoint: AtCheckpoint = None) -> Mapping[str, Any]:
+    """Return a decision with its features, observations, outcomes and eligible actions."""
     return by.service.decisions.find(by.actor, decision, checkpoint=checkpoint)

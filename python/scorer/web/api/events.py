@@ -23,7 +23,9 @@ _MOST = 500
 _BEAT_SECONDS = 15.0
 _EVENT = TypeAdapter(ChangeEvent)
 
-After = Annotated[int, Query(ge=0, le=2**53, description="Id of the last event that is known already.")]
+After = Annotated[
+    int, Query(ge=0, le=2**53, description="Id of the last known event; 0: from the beginning.")
+]
 
 
 class EventsOut(BaseModel):
@@ -54,10 +56,10 @@ async def list_events(
     request: Request,
     after: After = 0,
     wait: Annotated[
-        float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the first one.")
+        float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait, at most 60.")
     ] = 0.0,
 ) -> EventsOut:
-    """What happened after an event; waits for the next one where there is none and `wait` allows it."""
+    """Return the events after a known one, and wait for the next where there are none."""
     end = asyncio.get_running_loop().time() + wait
     while True:
         found = await _since(by, change, after)
@@ -84,7 +86,7 @@ async def stream_events(
     after: After = 0,
     last: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,15}$")] = None,
 ) -> StreamingResponse:
-    """The same as a stream, until nothing follows. A browser that connects again goes on where it was."""
+    """Stream the same events until the change request is final. A client resumes by `Last-Event-ID`."""
     begin = max(after, int(last or 0))
     first = await _since(by, change, begin)
 

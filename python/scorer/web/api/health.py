@@ -1,4 +1,4 @@
-"""Whether the platform answers; asked without a token, by probes."""
+"""Health and metrics of the platform, without a token, for probes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ router = APIRouter(tags=["health"])
 
 
 class HealthOut(BaseModel):
-    """It answers, and its database does."""
+    """The platform and its database respond."""
 
     status: Literal["ok"] = "ok"
     version: str
@@ -23,7 +23,7 @@ class HealthOut(BaseModel):
 
 @router.get("/health", responses=refusals(503))
 def health(request: Request) -> HealthOut:
-    """503 where the database does not answer."""
+    """Return the version of the platform, and whether this process is the leader."""
     from sqlalchemy import text
 
     from scorer import bridge

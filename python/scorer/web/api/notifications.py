@@ -1,4 +1,4 @@
-"""Where a project is told, and what was sent."""
+"""Notification channels of a project, and the messages that were sent."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ from scorer.web.api.values import Identity, Limit, ProjectPath
 
 router = APIRouter(tags=["notifications"])
 
+_NEW = refusals(409, invalid="The address cannot be used.")
+
 
 @router.get("/projects/{project}/channels")
 def list_channels(by: By, project: ProjectPath) -> list[Channel]:
-    """Where a project is told; secrets blanked."""
+    """List the notification channels of a project, secrets blanked."""
     return list(by.service.notifications.channels(by.actor, project))
 
 
-@router.post("/projects/{project}/channels", status_code=201, responses=refusals(409))
+@router.post("/projects/{project}/channels", status_code=201, responses=_NEW)
 def add_channel(by: By, project: ProjectPath, body: NewChannel) -> Channel:
-    """Add a notification channel; for owners only."""
+    """Add a notification channel. For owners."""
     return by.service.notifications.add_channel(by.actor, project, **dict(body))
 
 
 @router.delete("/channels/{id}", status_code=204)
 def remove_channel(by: By, channel: Identity) -> Response:
-    """Remove a notification channel; for owners only."""
+    """Remove a notification channel. For owners."""
     by.service.notifications.remove_channel(by.actor, channel)
     return Response(status_code=204)
 
 
 @router.post("/channels/{id}/test")
 def test_channel(by: By, channel: Identity) -> Delivery:
-    """Sends one message now and says what came of it."""
+    """Send a test message now and return the result of its delivery."""
     return by.service.notifications.test_channel(by.actor, channel)
 
 
 @router.get("/projects/{project}/deliveries")
 def list_deliveries(by: By, project: ProjectPath, limit: Limit = 100) -> list[Delivery]:
-    """What was sent, newest first."""
+    """List the messages of a project, newest first."""
     return list(by.service.notifications.deliveries(by.actor, project, limit=limit))

@@ -16,23 +16,31 @@ router = APIRouter(tags=["permissions"])
 
 PermissionPath = Annotated[
     str,
-    Path(alias="permission", pattern=r"^sp_[0-9a-f]{16}$", description="Its id, for instance sp_2f6b...."),
+    Path(
+        alias="permission",
+        pattern=r"^sp_[0-9a-f]{16}$",
+        description="Id of the permission, for example sp_2f6b0c1d9e8a7b65.",
+    ),
 ]
 
 
 @router.get("/projects/{project}/permissions")
 def list_permissions(by: By, project: ProjectPath) -> list[StandingPermission]:
-    """All standing permissions of a project, newest first, expired and revoked ones too."""
+    """List the standing permissions of a project, newest first, expired and revoked ones too."""
     return list(by.service.permissions.list(by.actor, project))
 
 
-@router.post("/projects/{project}/permissions", status_code=201)
+@router.post(
+    "/projects/{project}/permissions",
+    status_code=201,
+    responses=refusals(invalid="A bound is out of range, or the user is no modeler of the project."),
+)
 def grant_permission(by: By, project: ProjectPath, body: NewPermission) -> StandingPermission:
-    """Owners: let a user submit changes of a kind at a checkpoint, for a time and within bounds; audited."""
+    """Let a user submit changes of one kind at one checkpoint, for a time and within bounds. For owners."""
     return by.service.permissions.grant(by.actor, project, **dict(body))
 
 
-@router.post("/permissions/{permission}/revoke", responses=refusals(409))
+@router.post("/permissions/{permission}/revoke", responses=refusals(conflict="It has been revoked already."))
 def revoke_permission(by: By, permission: PermissionPath, body: WithReason) -> StandingPermission:
-    """Owners: end a standing permission now; audited."""
+    """Revoke a standing permission; changes under it that are not published are rejected. For owners."""
     return by.service.permissions.revoke(by.actor, permission, reason=body.reason)

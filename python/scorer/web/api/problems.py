@@ -19,6 +19,12 @@ from scorer.release.problems import INTERNAL, KINDS, PREFIX, kind_of
 
 MEDIA = "application/problem+json"
 _LOG = logging.getLogger("scorer.web.api")
+_RULES = {
+    409: "The object's state does not allow this, or it has changed since.",
+    423: "A freeze covers the start.",
+    429: "The project's quota is used up.",
+    503: "The platform or its database does not answer.",
+}
 _TITLES = {kind.status: kind for kind in reversed(KINDS)}
 
 
@@ -35,9 +41,18 @@ class ProblemDetails(BaseModel):
     id: str = Field(description="Of the request; what the platform's log has it under.")
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Documents that an operation may answer so, besides what every one may."""
-    return {status: {"description": _TITLES[status].title} for status in statuses}
+def refusals(*statuses: int, **rules: str) -> dict[int | str, dict[str, Any]]:
+    """Document how an operation may be rejected, besides what `application` documents for every one.
+
+    Args:
+        statuses: HTTP statuses of problem types, documented in general terms.
+        rules: By the name of a problem type, `not_allowed` for `not-allowed`: the rule of this operation.
+    """
+    described = {status: _RULES[status] for status in statuses}
+    for kind in KINDS:
+        if rule := rules.get(kind.name.replace("-", "_")):
+            described[kind.status] = rule
+    return {status: {"description": rule} for status, rule in described.items()}
 
 
 def install(app: FastAPI) -> None:

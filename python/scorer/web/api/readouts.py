@@ -15,24 +15,32 @@ from scorer.web.downloads import csv_text
 
 router = APIRouter(tags=["reports"])
 
-FigurePath = Annotated[str, Path(alias="figure", pattern=r"^[a-z0-9-]{1,64}$", examples=["execution"])]
+FigurePath = Annotated[
+    str,
+    Path(
+        alias="figure",
+        pattern=r"^[a-z0-9-]{1,64}$",
+        examples=["execution"],
+        description="Name of the figure, for example execution, scores or flips.",
+    ),
+]
 
 
-@router.get("/changes/{change}/readout", responses=refusals(409))
+@router.get("/changes/{change}/readout", responses=refusals(conflict="Nothing has been observed yet."))
 def get_readout(
     by: By,
     change: ChangePath,
-    start: Annotated[Moment | None, Query()] = None,
-    end: Annotated[Moment | None, Query()] = None,
-    server: Annotated[Line | None, Query()] = None,
+    start: Annotated[Moment | None, Query(description="Aware time; null: from the beginning.")] = None,
+    end: Annotated[Moment | None, Query(description="Aware time; null: to the end.")] = None,
+    server: Annotated[Line | None, Query(description="Name of a server; null: all.")] = None,
 ) -> Readout:
-    """What there is so far, or the final one: gates, summary, figures with their numbers, flips."""
+    """Return the report, final or so far: gates, summary, figures, changed decisions."""
     return by.service.readouts.readout(by.actor, change, start=start, end=end, server=server)
 
 
 @router.get("/changes/{change}/readout/figures/{figure}", responses=refusals(409))
 def get_figure(by: By, change: ChangePath, figure: FigurePath) -> Figure:
-    """One figure: what a page draws, and the numbers behind it."""
+    """Return one figure of a report with its numbers."""
     return by.service.readouts.figure(by.actor, change, figure)
 
 
@@ -45,7 +53,7 @@ def get_figure(by: By, change: ChangePath, figure: FigurePath) -> Figure:
     },
 )
 def get_figure_csv(by: By, change: ChangePath, figure: FigurePath) -> Response:
-    """Its numbers, for a spreadsheet."""
+    """Return the numbers of a figure as CSV."""
     found = by.service.readouts.figure(by.actor, change, figure)
     return Response(
         csv_text(found.columns, found.rows),

@@ -8,13 +8,31 @@ from fastapi import Header, Path, Query
 from pydantic import BaseModel, Field
 
 from scorer.config.model import NAME
-from scorer.release.fields import REFERENCE
+from scorer.release.fields import REFERENCE, Line, Name
 
 T = TypeVar("T")
 
-ProjectPath = Annotated[str, Path(alias="project", pattern=rf"^{NAME}$", examples=["fraud"])]
-CheckpointPath = Annotated[str, Path(alias="checkpoint", pattern=rf"^{NAME}$", examples=["fraud.checkout"])]
-ChangePath = Annotated[str, Path(alias="change", pattern=r"^cr-[0-9]{6,18}$", examples=["cr-000017"])]
+ProjectPath = Annotated[
+    str, Path(alias="project", pattern=rf"^{NAME}$", examples=["fraud"], description="Name of the project.")
+]
+CheckpointPath = Annotated[
+    str,
+    Path(
+        alias="checkpoint",
+        pattern=rf"^{NAME}$",
+        examples=["fraud.checkout"],
+        description="Name of the checkpoint.",
+    ),
+]
+ChangePath = Annotated[
+    str,
+    Path(
+        alias="change",
+        pattern=r"^cr-[0-9]{6,18}$",
+        examples=["cr-000017"],
+        description="Id of the change request, for example cr-000017.",
+    ),
+]
 BundlePath = Annotated[
     str,
     Path(
@@ -23,8 +41,8 @@ BundlePath = Annotated[
         description="A digest, at least four digits of one, or name@alias.",
     ),
 ]
-Identity = Annotated[int, Path(alias="id", ge=1, le=2**53)]
-Limit = Annotated[int, Query(ge=1, le=1000, description="Most items of one answer.")]
+Identity = Annotated[int, Path(alias="id", ge=1, le=2**53, description="Its id.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Largest number of items, up to 1000.")]
 Cursor = Annotated[
     str | None,
     Query(max_length=100, pattern=r"^[A-Za-z0-9:._-]+$", description="`next` of the page before."),
@@ -37,6 +55,11 @@ IfMatch = Annotated[
         description="The version that this is based on (the ETag of what was read); another one is refused.",
     ),
 ]
+
+
+InProject = Annotated[Name | None, Query(description="Name of the project; null: all of the user's.")]
+AtCheckpoint = Annotated[Name | None, Query(description="Name of the checkpoint; null: all.")]
+ByUser = Annotated[Line | None, Query(description="Name of the user; null: all.")]
 
 
 class PageOut(BaseModel, Generic[T]):

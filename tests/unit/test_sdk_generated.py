@@ -1,0 +1,19 @@
+"""The SDK's generated operations are what REST declares."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_the_generated_operations_are_what_rest_declares() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/gen_sdk.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
