@@ -21,7 +21,7 @@ from scorer.learn.join import columns
 from scorer.learn.join.joining import join
 from scorer.learn.join.settings import JoinSettings
 from scorer.log import BundleShelf, scanning
-from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord
+from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord, WithdrawnRecord
 
 POINT = "action.authorise"
 START = 1_767_571_200_000
@@ -74,12 +74,16 @@ decisions = st.tuples(st.just("decision"), ids, minutes, st.sampled_from(sorted(
 outcomes = st.tuples(
     st.just("outcome"), ids, minutes, st.sampled_from([0.0, 1.0, math.nan]), st.integers(0, 2), st.booleans()
 )
-events = st.lists(st.one_of(decisions, decisions, outcomes, st.just(("unknown",))), min_size=1, max_size=30)
+others = st.sampled_from([("unknown",), ("withdrawn",)])
+events = st.lists(st.one_of(decisions, decisions, outcomes, others), min_size=1, max_size=30)
 
 
-def record(event: tuple[Any, ...], base: dict[str, Any]) -> bytes:
+def record(event: tuple[Any, ...], base: dict[str, Any], sequence: int = 0) -> bytes:
     if event[0] == "unknown":
         return b""
+    if event[0] == "withdrawn":
+        before = WithdrawnRecord(sequence=max(sequence - 1, 0), checkpoint=POINT)
+        return LogRecord(withdrawn=before).SerializeToString()
     kind, name, minute, *rest = event
     at_us = (START + minute * 60_000) * 1000
     if kind == "decision":
@@ -125,12 +129,13 @@ def test_reading_on_gives_what_reading_all_gives(
     stretches: list[tuple[list[Any], int, float | None, bool]],
     removed: int,
 ) -> None:
-    """The log grows, seals a segment now and then, and loses its oldest ones; moments and windows differ."""
+    """The log grows, withdraws records, seals segments, loses its oldest ones; moments and windows differ."""
     folder = tmp_path_factory.mktemp("cache")
     log, cache = folder / "log", folder / "work" / "join"
     number, first, waiting = 1, 1, []
     for at, (added, moment, days, seals) in enumerate(stretches):
-        waiting += [record(event, base) for event in added]
+        begin = first + len(waiting)
+        waiting += [record(event, base, begin + place) for place, event in enumerate(added)]
         write_segment(log, number, first, waiting, sealed=seals)
         if seals:
             number, first, waiting = number + 1, first + len(waiting), []
@@ -153,14 +158,14 @@ def write_log(log: Path, base: dict[str, Any], number: int, first: int, rows: in
 
 
 @pytest.fixture
-def delivered(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """Sequences that joins have read from the log, in one pass for withdrawn records and one for the rest."""
-    read: set[int] = set()
+def delivered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sequences that joins have read from the log, each as often as it was read."""
+    read: list[int] = []
 
     class Counting(scanning.LogReader):
         def payloads(self, advance: Any = None) -> Iterator[tuple[int, bytes]]:
             for sequence, payload in super().payloads(advance):
-                read.add(sequence)
+                read.append(sequence)
                 yield sequence, payload
 
     monkeypatch.setattr(scanning, "LogReader", Counting)
@@ -171,7 +176,7 @@ def test_only_what_is_new_is_read(
     tmp_path: Path,
     shelf: BundleShelf,
     base: dict[str, Any],
-    delivered: set[int],
+    delivered: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = delivered
@@ -179,14 +184,14 @@ def test_only_what_is_new_is_read(
     question = {"as_of_ms": START + 10_000 * 60_000, "checkpoint": POINT, "cache": cache}
     write_log(log, base, 1, 1, 50)
     assert len(join(log, shelf, **question).experience) == 50
-    assert read == set(range(1, 101))
+    assert read == list(range(1, 101))
     read.clear()
     write_log(log, base, 2, 101, 3)
     assert len(join(log, shelf, **question).experience) == 53
-    assert read == set(range(101, 107))
+    assert read == list(range(101, 107))
     read.clear()
     assert len(join(log, shelf, **question).experience) == 53
-    assert read == set()
+    assert read == []
     # A cache of another log, or one that lost a file, is not used.
     (next(cache.glob("decisions-*.parquet"))).unlink()
     assert len(join(log, shelf, **question).experience) == 53
@@ -196,6 +201,30 @@ def test_only_what_is_new_is_read(
     write_log(tmp_path / "other", base, 1, 1, 2)
     assert len(join(tmp_path / "other", shelf, **question).experience) == 2
     assert len(read) == 4
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["in the next segment", "in the same segment"])
+def test_a_record_that_is_withdrawn_after_it_was_read_is_left_out(
+    tmp_path: Path, shelf: BundleShelf, base: dict[str, Any], sealed: bool
+) -> None:
+    log, cache = tmp_path / "log", tmp_path / "join"
+    question = {"as_of_ms": START + 10_000 * 60_000, "checkpoint": POINT}
+    first = [record(("decision", f"decision-{at}", at, "good"), base) for at in (1, 2)]
+    first.append(record(("outcome", "decision-1", 3, 0.0, 0, True), base))
+    write_segment(log, 1, 1, first, sealed=sealed)
+    before = join(log, shelf, **question, cache=cache).experience
+    assert (before.decision_id.tolist(), before.reward.tolist()[0]) == (["decision-1", "decision-2"], 0.0)
+    since = [record(("withdrawn",), base, sequence + 1) for sequence in (2, 3)]
+    since += [record(("outcome", "decision-1", 4, 1.0, 0, True), base)]
+    if sealed:
+        write_segment(log, 2, 4, since)
+    else:
+        write_segment(log, 1, 1, first + since)
+    for _ in range(2):
+        kept = join(log, shelf, **question, cache=cache)
+        assert kept.experience.decision_id.tolist() == ["decision-1"]
+        assert kept.experience.reward.tolist() == [1.0], "a withdrawn outcome may be reported again"
+        assert kept.experience.digest() == join(log, shelf, **question).experience.digest()
 
 
 def test_damage_is_reported_again_though_it_is_not_read_again(

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from scorer.cli import app
 from scorer.errors import LogError, ScorerError
 from scorer.log import LogReader, OutcomeJoin, export, scan, summarise
+from scorer.log.tail import Tail
 from scorer.v1.log_pb2 import (
     DecisionRecord,
     LaneTableRecord,
@@ -446,3 +447,29 @@ def test_a_withdrawn_record_is_not_read(tmp_path: Path) -> None:
         f"select decision_id, features from '{tmp_path}/d.parquet' order by sequence"
     ).fetchall()
     assert rows == [("a", [1.0]), ("late", [2.0])]
+
+
+def withdrawal(sequence: int, decision_id: str = "late") -> bytes:
+    record = WithdrawnRecord(sequence=sequence, checkpoint="fraud.checkout", decision_id=decision_id)
+    return LogRecord(withdrawn=record).SerializeToString()
+
+
+@pytest.mark.parametrize(("between", "is_read"), [(2, False), (3, True)])
+def test_a_withdrawal_is_found_within_the_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: int, is_read: bool
+) -> None:
+    monkeypatch.setattr("scorer.log.scanning.REACH", 3)
+    at = datetime(2026, 5, 1, tzinfo=UTC)
+    others = [score(f"other-{n}", at, [1.0]) for n in range(between)]
+    write_segment(tmp_path, 1, 1, [score("late", at, [1.0]), *others, withdrawal(1)])
+    assert any(entry.decision_id == "late" for entry in scan(tmp_path, kinds={"decision"})) is is_read
+
+
+def test_the_newest_decisions_lose_one_that_is_withdrawn_after_they_were_read(tmp_path: Path) -> None:
+    at = datetime(2026, 5, 1, tzinfo=UTC)
+    payloads = [score("a", at, [1.0]), score("late", at, [1.0])]
+    write_segment(tmp_path, 1, 1, payloads, sealed=False)
+    tail = Tail(tmp_path)
+    assert [one.decision_id for one in tail.newest("fraud.checkout", 9)] == ["late", "a"]
+    write_segment(tmp_path, 1, 1, [*payloads, withdrawal(2), score("b", at, [1.0])], sealed=False)
+    assert [one.decision_id for one in tail.newest("fraud.checkout", 9)] == ["b", "a"]

@@ -18,6 +18,7 @@ from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.model import GateSpec, LaneSpec, Outcome
 from scorer.release.readout import keep, load, parts
 from scorer.release.store import tables as t
+from scorer.v1.log_pb2 import LogRecord, OutcomeRecord, WithdrawnRecord
 
 
 @pytest.fixture
@@ -381,3 +382,30 @@ def _another_log(path: Path) -> None:
         data[16:32] = b"\x09" * 16
         data[92:96] = struct.pack("<I", crc32c(bytes(data[:92])))
         segment.write_bytes(data)
+
+
+def test_a_record_that_is_withdrawn_after_it_was_read_leaves_its_part(world: World) -> None:
+    world.release()
+    log = world.logs["live-1"]
+    report = OutcomeRecord(checkpoint=world.checkpoint, decision_id="payment-000000", kind="fraud", value=1.0)
+    log.append([*world.records(2), LogRecord(outcome=report)])
+    world.readouts.collect()
+    folders = {name: parts.folders(world.readouts._parts, world.checkpoint, name) for name in _KEPT}
+    found = {name: next(folder)[1] for name, folder in folders.items()}
+
+    def sequences(name: str) -> list[int]:
+        return [one for part in parts.parts(found[name]) for one in parts.read(part)["sequence"].to_pylist()]
+
+    answers, reports = (sequences(name) for name in _KEPT)
+    assert (len(answers), len(reports)) == (2, 1)
+    log.append(
+        [
+            LogRecord(withdrawn=WithdrawnRecord(sequence=at, checkpoint=world.checkpoint, kind=kind))
+            for at, kind in ((answers[0], ""), (reports[0], "fraud"))
+        ]
+    )
+    world.readouts.collect()
+    assert [sequences(name) for name in _KEPT] == [answers[1:], []]
+
+
+_KEPT = (parts.ANSWERS, parts.OUTCOMES)

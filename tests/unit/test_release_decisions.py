@@ -23,7 +23,14 @@ from scorer.release.decisions.shapes import features_shape
 from scorer.release.errors import NotFoundError, UnreachableError
 from scorer.release.fleet import Fleet, Member
 from scorer.release.model import Actor, Project, Role
-from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord, OutcomeRecord, RecoveryRecord
+from scorer.v1.log_pb2 import (
+    DecisionRecord,
+    LogRecord,
+    ObservationRecord,
+    OutcomeRecord,
+    RecoveryRecord,
+    WithdrawnRecord,
+)
 
 FRAUD, ACTION = "fraud.checkout", "action.authorise"
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -374,6 +381,25 @@ def test_an_index_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     assert index.update(log, seconds=60)
     assert started == [52], "the finished segment is not read again"
     assert (places(index, "a49"), places(index, "b"), places(index, "c")) == ([50], [51], [])
+    index.close()
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["in the next segment", "in the same segment"])
+def test_a_decision_that_is_withdrawn_after_it_was_indexed_is_not_found(tmp_path: Path, sealed: bool) -> None:
+    log = tmp_path / "log"
+    index = DecisionIndex(tmp_path / "index.sqlite")
+    written = [decision("a"), decision("late")]
+    write_segment(log, 1, 1, written, sealed=sealed)
+    assert index.update(log, seconds=60)
+    assert [entry.sequence for entry in entries_at(log, places(index, "late"))] == [2]
+    record = WithdrawnRecord(sequence=2, checkpoint=FRAUD, decision_id="late")
+    since = [LogRecord(withdrawn=record).SerializeToString(), decision("late", 1)]
+    if sealed:
+        write_segment(log, 2, 3, since)
+    else:
+        write_segment(log, 1, 1, written + since)
+    assert index.update(log, seconds=60)
+    assert [entry.sequence for entry in entries_at(log, places(index, "late"))] == [4]
     index.close()
 
 

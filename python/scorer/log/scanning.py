@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from os import PathLike
 from typing import Any, NamedTuple
@@ -10,7 +11,12 @@ from scorer.log.reading import Advance, LogFinding, LogReader, LogSegment, decod
 
 UNKNOWN = "unknown"
 """Kind of a record that this version has no message for."""
-_WITHDRAWN = b"\x32"
+WITHDRAWN = "withdrawn"
+"""Kind of a record that takes back an earlier one."""
+REACH = 8_192
+"""Records within which a withdrawal follows its record: the writer appends both in one turn, at most 4,096
+records and as many withdrawals. With durability `sync`, a slow fdatasync can put more between them."""
+_WITHDRAWN_TAG = b"\x32"
 """First byte of a `LogRecord` that holds `withdrawn`: field 6, length-delimited."""
 
 
@@ -43,7 +49,7 @@ class Entry(NamedTuple):
     def _about(self) -> Any:
         if self.kind == "observation":
             return self.record.decision
-        return self.record if self.kind in {"decision", "outcome"} else None
+        return self.record if self.kind in {"decision", "outcome", WITHDRAWN} else None
 
 
 class LogScan:
@@ -57,18 +63,14 @@ class LogScan:
         start_sequence: int,
         advance: Advance | None,
     ) -> None:
-        self._directory = directory
         self._reader = LogReader(directory, start_sequence)
         self._kinds, self._checkpoint = kinds, checkpoint
         self._start, self._advance = start_sequence, advance
 
     def __iter__(self) -> Iterator[Entry]:
-        withdrawn = _withdrawn(self._directory, self._start)
-        for sequence, payload in self._reader.payloads(self._advance):
+        for sequence, payload in self._kept():
             if sequence < self._start:
                 # The reader starts at the beginning of a segment.
-                continue
-            if sequence in withdrawn:
                 continue
             entry = entry_of(sequence, payload)
             if self._kinds and entry.kind not in self._kinds:
@@ -76,6 +78,17 @@ class LogScan:
             if self._checkpoint is not None and entry.checkpoint not in {None, self._checkpoint}:
                 continue
             yield entry
+
+    def _kept(self) -> Iterator[tuple[int, bytes]]:
+        """Yield each record once the next `REACH` ones, or all that there are, do not withdraw it."""
+        held: OrderedDict[int, bytes] = OrderedDict()
+        for sequence, payload in self._reader.payloads(self._advance):
+            if payload[:1] == _WITHDRAWN_TAG:
+                held.pop(entry_of(sequence, payload).record.sequence, None)
+            held[sequence] = payload
+            if len(held) > REACH:
+                yield held.popitem(last=False)
+        yield from held.items()
 
     @property
     def findings(self) -> list[LogFinding]:
@@ -98,7 +111,10 @@ def scan(
 ) -> LogScan:
     """Return the records of a log, from its first one or from a sequence on, without withdrawn ones.
 
-    The log is read twice: a record can be withdrawn by a later one.
+    A reply does not wait for a write beyond its deadline. If the record reaches the log nevertheless, the
+    server appends a record of kind `withdrawn`: the reply has reported that nothing was logged. One pass is
+    enough, since a withdrawal follows within `REACH` records. A reader that keeps what it has read and reads
+    on later applies the `withdrawn` entries itself: the log may have ended between the two.
 
     Args:
         directory: The log; a server may be writing it meanwhile.
@@ -114,17 +130,6 @@ def scan(
         LogError: The directory is no log, cannot be read, or holds another program's records.
     """
     return LogScan(directory, kinds, checkpoint, start_sequence, advance)
-
-
-def _withdrawn(directory: str | PathLike[str], start_sequence: int) -> set[int]:
-    """Return the sequences of records that a later record takes back.
-
-    A reply does not wait for a write beyond its deadline. If the record reaches the log nevertheless, the
-    server appends a record of kind ``withdrawn``: the reply has reported that nothing was logged.
-    """
-    payloads = LogReader(directory, start_sequence).payloads()
-    records = (decode(sequence, payload) for sequence, payload in payloads if payload[:1] == _WITHDRAWN)
-    return {record.withdrawn.sequence for record in records}
 
 
 def entry_of(sequence: int, payload: bytes) -> Entry:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scorer.log.reading import LogReader
-from scorer.log.scanning import Entry, entry_of
+from scorer.log.scanning import WITHDRAWN, Entry, entry_of
 
 # Passing over so many records costs less than opening a reader, which begins at a segment's start.
 _NEAR = 20_000
@@ -50,11 +50,19 @@ def log_identity(directory: Path) -> str | None:
     return segments[-1].log.hex() if segments else None
 
 
-def entries_at(directory: Path, sequences: Iterable[int]) -> Iterator[Entry]:
-    """Yield the entries of some sequences, in order; those that are gone are left out.
+def entries_at(directory: Path, sequences: Iterable[int]) -> list[Entry]:
+    """Return the entries of some sequences, in order, without those that are gone or withdrawn.
+
+    A withdrawal counts if its own sequence is among those that are given.
 
     Costs at most one segment's bytes for each stretch of sequences that are near one another.
     """
+    found = list(_read_at(directory, sequences))
+    withdrawn = {entry.record.sequence for entry in found if entry.kind == WITHDRAWN}
+    return [entry for entry in found if entry.kind != WITHDRAWN and entry.sequence not in withdrawn]
+
+
+def _read_at(directory: Path, sequences: Iterable[int]) -> Iterator[Entry]:
     payloads: Iterator[tuple[int, bytes]] = iter(())
     at, payload = -_NEAR - 1, b""
     for wanted in sorted(set(sequences)):

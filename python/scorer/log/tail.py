@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from scorer.log.reading import LogReader
-from scorer.log.scanning import entry_of
+from scorer.log.scanning import WITHDRAWN, entry_of
 from scorer.log.segments import segment_files
 from scorer.v1.log_pb2 import DecisionRecord
 
@@ -24,7 +24,7 @@ class Tail:
         self._log = log
         self._next: int | None = None
         self._identity = b""
-        self._newest: dict[str, deque[DecisionRecord]] = {}
+        self._newest: dict[str, deque[tuple[int, DecisionRecord]]] = {}
         self._lock = Lock()
 
     def newest(self, checkpoint: str, limit: int) -> list[DecisionRecord]:
@@ -36,7 +36,7 @@ class Tail:
         with self._lock:
             self._look()
             kept = self._newest.get(checkpoint, ())
-            return list(reversed(kept))[:limit]
+            return [record for _, record in reversed(kept)][:limit]
 
     def _look(self) -> None:
         segments = segment_files(self._log)
@@ -48,6 +48,9 @@ class Tail:
         for sequence, payload in payloads:
             _, kind, record = entry_of(sequence, payload)
             if kind == "decision":
-                self._newest.setdefault(record.checkpoint, deque(maxlen=KEPT)).append(record)
+                self._newest.setdefault(record.checkpoint, deque(maxlen=KEPT)).append((sequence, record))
+            elif kind == WITHDRAWN and record.checkpoint in self._newest:
+                kept = (one for one in self._newest[record.checkpoint] if one[0] != record.sequence)
+                self._newest[record.checkpoint] = deque(kept, maxlen=KEPT)
         if payloads:
             self._next = payloads[-1][0] + 1

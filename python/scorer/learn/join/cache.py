@@ -23,7 +23,7 @@ from scorer.log.reading import LogFinding
 from scorer.log.scanning import LogScan
 
 CURSOR = "cursor.json"
-_FORMAT = 1
+_FORMAT = 2
 _PART_ROWS = 65_536
 """Decisions of a part: what is in memory at once of the columns that stay on disk."""
 _SMALL_PARTS = 16
@@ -41,6 +41,7 @@ class Cursor:
         segment: file of the log that holds the last one; "": none was read.
         parts: names of the files by kind, in order, with the rows of each.
         damage: what was wrong with the bytes of sealed segments, which are not read again.
+        withdrawn: sequences of records that later ones took back.
     """
 
     about: Mapping[str, Any]
@@ -48,6 +49,7 @@ class Cursor:
     segment: str = ""
     parts: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: {kind: [] for kind in _SCHEMAS})
     damage: list[dict[str, Any]] = field(default_factory=list)
+    withdrawn: list[int] = field(default_factory=list)
 
 
 class LogColumns:
@@ -83,6 +85,10 @@ class LogColumns:
         if self._directory is not None and self._waiting[kind] >= _PART_ROWS:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._write(kind)
+
+    def withdraw(self, sequence: int) -> None:
+        """Leaves out a record that may have been read by an earlier run."""
+        self._cursor.withdrawn.append(sequence)
 
     def finish(self, entries: LogScan) -> list[LogFinding]:
         """Keeps what was read.
@@ -138,7 +144,10 @@ class LogColumns:
             yield self._still_there(table.select(names))
 
     def _still_there(self, table: pa.Table) -> pa.Table:
-        """Without records whose segment the log's retention has removed."""
+        """Without records that were withdrawn or whose segment the log's retention has removed."""
+        withdrawn = pa.array(self._cursor.withdrawn, pa.int64())
+        if len(withdrawn):
+            table = table.filter(pc.invert(pc.is_in(table["sequence"], value_set=withdrawn)))
         if not len(table) or table["sequence"][0].as_py() >= self._first_sequence:
             return table
         return table.filter(pc.greater_equal(table["sequence"], self._first_sequence))
@@ -159,6 +168,7 @@ class LogColumns:
         if self._directory is None:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
+        self._cursor.withdrawn = [at for at in self._cursor.withdrawn if at >= self._first_sequence]
         for kind, parts in self._cursor.parts.items():
             if self._waiting[kind]:
                 self._write(kind)

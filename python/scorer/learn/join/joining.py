@@ -27,7 +27,7 @@ from scorer.learn.join.outcomes import JoinedOutcomes, resolve
 from scorer.learn.join.rates import Dependence, Rate, dependence, rates, windows_passed
 from scorer.learn.join.settings import JoinSettings
 from scorer.log import scan
-from scorer.log.scanning import UNKNOWN
+from scorer.log.scanning import UNKNOWN, WITHDRAWN
 from scorer.log.segments import log_identity
 
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ def join(
             findings.add("unknown record", f"sequence {sequence}")
         elif kind == UNKNOWN:
             points[str(checkpoint)].reading.note(sequence, "unknown record", f"sequence {sequence}")
+        elif kind == WITHDRAWN and record.checkpoint in points:
+            points[record.checkpoint].columns.withdraw(record.sequence)
         elif kind in {"decision", "outcome"}:
             if record.checkpoint not in points:
                 points[record.checkpoint] = _Point(settings.outcome, None, {})

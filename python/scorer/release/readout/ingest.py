@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from scorer.errors import LogError
 from scorer.log import Entry, scan
+from scorer.log.scanning import WITHDRAWN
 from scorer.log.segments import log_identity
 from scorer.release.fleet import Fleet, Member, Statuses
 from scorer.release.model import ChangeState
@@ -182,6 +183,9 @@ class Collector:
                 place = record.checkpoint, parts.OUTCOMES
                 kept[place].append(rows.outcome_row(sequence, record))
                 schemas[place] = parts.OUTCOME
+            elif kind == WITHDRAWN and record.sequence < first:
+                lane = parts.OUTCOMES if record.kind else parts.ANSWERS
+                parts.withdraw(folder / record.checkpoint / lane, record.sequence)
         for (checkpoint, lane), own in kept.items():
             target = folder / checkpoint / lane
             parts.write(target, own, schemas[checkpoint, lane])

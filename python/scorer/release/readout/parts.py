@@ -116,6 +116,15 @@ def write(folder: Path, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> No
     _put(folder, table, rows[0]["sequence"], rows[-1]["sequence"])
 
 
+def withdraw(folder: Path, sequence: int) -> None:
+    """Removes the row of a record that was withdrawn after its part was written."""
+    for part in parts(folder):
+        if part.first <= sequence <= part.last:
+            table = read(part)
+            left = table.filter(pa.array(table["sequence"].to_numpy() != sequence))
+            _put(folder, left, part.first, part.last)
+
+
 def drop_from(folder: Path, sequence: int) -> None:
     """Removes parts that begin at a record or after it: a pass that was not finished wrote them."""
     for path in folder.rglob("*.parquet"):
