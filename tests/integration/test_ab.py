@@ -1,8 +1,9 @@
-"""A comparison on a real server: lanes set, shoppers stay in them, harm sets them back."""
+"""Lanes of a real server compared by the outcomes that their clients report."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,10 @@ from bundles import FEATURES, rows
 from servers import ACTION, RunningServer, scorer_here, settings, start_server
 
 from scorer import Client
-from scorer.learn.ab.plan import AbPlan
 from scorer.registry import Registry
 
 World = tuple[Path, str, str]
 ACTION_POINT = "action.authorise"
-START = ("start", "--checkpoint", ACTION_POINT, "--control")
 LEARN = "[ab]\nshoppers = 100\ntuned_decisions = 1000\n[join]\nfamilies = []\n"
 
 
@@ -30,17 +29,14 @@ def world(tmp_path: Path, built_bundles: dict[str, Path]) -> World:
     return tmp_path, control, variant
 
 
-def lanes(server: RunningServer) -> dict[str, tuple[str, float]]:
-    (point,) = server.status()["checkpoints"]
-    return {lane["name"]: (lane["bundle"], lane["share"]) for lane in point["lanes"]}
-
-
-def ab(server: RunningServer, world: World, *arguments: str, to: bool = True) -> Any:
-    address = ["--address", server.control] if to else []
-    directory = str(world[0] / "comparison")
-    done = scorer_here("learn", "ab", arguments[0], directory, *arguments[1:], *address, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def ab(world: World, since: str, *arguments: str) -> tuple[int, Any]:
+    directory, control, variant = world
+    done = scorer_here(
+        "learn", "ab", "--checkpoint", ACTION_POINT, "--since", since,
+        "--control", f"control={control}:0.5", "--variant", f"new={variant.removeprefix('sha256:')[:12]}:0.5",
+        "--bundles", str(directory / "registry"), "--config", str(directory / "learn.toml"), *arguments,
+    )  # fmt: skip
+    return done.returncode, done.stdout or done.stderr
 
 
 def shop(server: RunningServer, count: int, *, declined: str) -> dict[str, set[str]]:
@@ -59,80 +55,36 @@ def shop(server: RunningServer, count: int, *, declined: str) -> dict[str, set[s
     return seen
 
 
-def test_harm_sets_the_lanes_back(world: World) -> None:
+@pytest.mark.parametrize("harm", [True, False], ids=["harm", "no harm"])
+def test_harm_is_an_exit_code_of_its_own(world: World, harm: bool) -> None:
     directory, control, variant = world
     with start_server(directory, settings(ACTION)) as server:
-        sources = ["--log", str(directory / "decisions"), "--bundles", str(directory / "registry")]
-        sources += ["--config", str(directory / "learn.toml")]
-        ab(
-            server, world, *START, "action-authorise@live", "--variant", f"new={variant}:0.5",
-            "--config", str(directory / "learn.toml"), "--reason", "try it",
-        )  # fmt: skip
-        assert lanes(server) == {"control": (control, 0.5), "new": (variant, 0.5)}
-        assert server.event("swapped", cause="set lanes")["reason"] == "A/B: try it"
-
-        seen = shop(server, 600, declined=variant)
+        set_lanes = server.cli("lanes", ACTION_POINT, f"control={control}:0.5", f"new={variant}:0.5")
+        assert set_lanes.returncode == 0, set_lanes.stderr
+        since = datetime.now(UTC).isoformat()
+        seen = shop(server, 600, declined=variant if harm else "no bundle")
         assert not seen[control] & seen[variant], "a shopper stays in one lane"
-        read = ab(server, world, "read", *sources, to=False)
-        (difference,) = read["differences"]
-        assert difference["verdict"] == "harm"
-        assert difference["high"] < -0.5
-        assert read["ratio"]["mismatch"] is False
-        assert [lane["decisions"] for lane in read["lanes"]] == [
+        sources = ("--log", str(directory / "decisions"))
+        code, text = ab(world, since, *sources, "--json")
+        assert code == (3 if harm else 0), text
+        found = json.loads(text)
+        (difference,) = found["differences"]
+        if harm:
+            assert difference["verdict"] == "harm"
+            assert difference["high"] < -0.5
+        else:
+            assert difference["verdict"] in ("undecided", "not worse", "better")
+        assert found["ratio"]["mismatch"] is False
+        assert [lane["decisions"] for lane in found["lanes"]] == [
             2 * len(seen[control]),
             2 * len(seen[variant]),
         ]
-
-        ended = ab(server, world, "watch", "--once", *sources)
-        assert ended["how"] == "set back"
-        assert "harm: lane new" in ended["why"]
-        assert lanes(server) == {"live": (control, 1.0)}
-        assert "harm: lane new" in server.event("swapped", cause="set lanes")["reason"]
-        table = server.status()["lane_table"]
-        assert ab(server, world, "watch", "--once", *sources) == ended, "it ends once"
-        assert server.status()["lane_table"] == table
-        assert AbPlan.read(directory / "comparison").control.bundle == control
+        code, text = ab(world, since, *sources)
+        assert "new - control: " in text
+        assert "sample ratio: as planned" in text
 
 
-def test_no_harm_goes_on_until_it_is_stopped(world: World) -> None:
-    directory, _, variant = world
-    with start_server(directory, settings(ACTION)) as server:
-        sources = ["--log", str(directory / "decisions"), "--bundles", str(directory / "registry")]
-        sources += ["--config", str(directory / "learn.toml")]
-        start = [*START, "action-authorise@live"]
-        ab(
-            server,
-            world,
-            *start,
-            "--variant",
-            f"new={variant}:0.5",
-            "--config",
-            str(directory / "learn.toml"),
-        )
-        shop(server, 500, declined="nobody")
-        assert ab(server, world, "watch", "--once", *sources) is None
-        readings = (directory / "comparison/readings.jsonl").read_text().splitlines()
-        assert len(readings) == 1
-        assert json.loads(readings[0])["differences"][0]["verdict"] in ("undecided", "not worse", "better")
-        ended = ab(server, world, "stop", "--keep", "new", "--reason", "it is better")
-        assert lanes(server) == {"live": (variant, 1.0)}
-        assert ended["why"] == "it is better"
-
-
-def test_lanes_that_somebody_changed_are_left_alone(world: World) -> None:
-    directory, control, variant = world
-    with start_server(directory, settings(ACTION)) as server:
-        start = [
-            "start",
-            "--checkpoint",
-            ACTION_POINT,
-            "--control",
-            control,
-            "--variant",
-            f"new={variant}:0.2",
-        ]
-        ab(server, world, *start)
-        assert server.cli("lanes", ACTION_POINT, f"a={control}:0.4", f"b={variant}:0.6").returncode == 0
-        ended = ab(server, world, "stop")
-        assert "left as they are" in ended["how"]
-        assert lanes(server) == {"a": (control, 0.4), "b": (variant, 0.6)}
+def test_an_error_is_not_taken_for_harm(world: World) -> None:
+    code, text = ab(world, "2026-11-01", "--log", str(world[0] / "nothing"))
+    assert code not in (0, 3)
+    assert "nothing" in text

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from scorer.learn.ab.plan import AbPlan, Arm
-from scorer.learn.ab.readout import read
+from scorer.learn.ab.readout import AbPlan, Arm, read
 from scorer.learn.ab.scores import differences
 from scorer.learn.ab.settings import AbSettings
 from scorer.learn.errors import DataError
@@ -227,17 +225,27 @@ def test_nothing_of_the_comparison(sample: Experience) -> None:
 
 
 def replace_start(made: AbPlan, started_ms: int) -> AbPlan:
-    return made.model_copy(update={"started_ms": started_ms})
+    return replace(made, started_ms=started_ms)
 
 
-def test_a_plan_is_written_once(tmp_path: Path) -> None:
-    made = plan()
-    made.write(tmp_path)
-    assert AbPlan.read(tmp_path) == made
-    with pytest.raises(DataError, match="planned once"):
-        made.write(tmp_path)
-    (tmp_path / "plan.json").write_text(made.model_dump_json().replace('"new"', '"control"'))
-    with pytest.raises(DataError, match="two arms have the same lane"):
-        AbPlan.read(tmp_path)
-    with pytest.raises(DataError, match="ab start"):
-        AbPlan.read(tmp_path / "none")
+@pytest.mark.parametrize(
+    ("lanes", "message"),
+    [
+        ((("a", 0.5), ("a", 0.5)), "a lane of its own"),
+        ((("a", 1.0),), "a control and a variant"),
+        ((("a", 0.5), ("b", 0.4)), "add up to 0.9"),
+        ((("a", 1.0), ("b", 0.0)), "each must be above 0"),
+    ],
+)
+def test_what_is_no_comparison_is_refused(lanes: tuple[tuple[str, float], ...], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        AbPlan(
+            "action.authorise", tuple(Arm(name, CONTROL, share) for name, share in lanes), START, AbSettings()
+        )
+
+
+def test_bundles_are_named_by_the_first_digits_of_their_digest(sample: Experience) -> None:
+    arms = (Arm("control", "sha256:aa", 0.5), Arm("new", "bb", 0.5))
+    assert read(replace(plan(), arms=arms), sample) == read(plan(), sample)
+    with pytest.raises(DataError, match='"sha256:" fits 2 bundles'):
+        read(replace(plan(), arms=(Arm("control", "sha256:", 0.5), arms[1])), sample)

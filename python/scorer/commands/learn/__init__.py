@@ -18,7 +18,7 @@ STEPS: dict[str, str] = {
     "overlay": "Fit what moved since the live oracle was trained.",
     "run": "Run the steps of a generation, each once: join, train, evaluate, gate, publish.",
     "schedule": "Run the steps at their times.",
-    "ab": "Compare bundles on live traffic: start, read, watch, stop.",
+    "ab": "Compare lanes by the outcomes of their decisions.",
     "config": "Print a commented learn.toml, or check one.",
     "guardrails": "Check logged decisions against the guardrails; solve and control the prices of caps.",
     "gate": "Judge a candidate against the live bundle: promote, mix or wait.",

@@ -1,4 +1,4 @@
-"""Reads a comparison: at any time, as often as one likes."""
+"""Compares lanes on their outcomes; the intervals hold at all readings together."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from scorer.learn.ab.plan import AbPlan, Arm
 from scorer.learn.ab.scores import Floats, Ints, differences, expectations
+from scorer.learn.ab.settings import AbSettings
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
 from scorer.stats.sample_ratio import RatioCheck, check_ratio
@@ -22,6 +22,55 @@ if TYPE_CHECKING:
 Verdict = Literal["too early", "undecided", "harm", "not worse", "better"]
 _PLANNED_VARIANCE = 0.09
 """Of a reward, for tuning alone: an authorisation rate of 0.9. Validity does not depend on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One lane of the comparison.
+
+    Attributes:
+        lane: Name of the lane.
+        bundle: Digest of its bundle, or a prefix that one bundle of the experience has.
+        share: Share of the shoppers, above 0 and below 1.
+    """
+
+    lane: str
+    bundle: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class AbPlan:
+    """What is compared; the same in all readings of a comparison.
+
+    Attributes:
+        checkpoint: Where the lanes are.
+        arms: The control first.
+        started_ms: Unix time from which on these lanes have been active.
+        settings: `[ab]`.
+
+    Raises:
+        DataError: There is no variant, two arms have one lane, or the shares do not add up to 1.
+    """
+
+    checkpoint: str
+    arms: tuple[Arm, ...]
+    started_ms: int
+    settings: AbSettings
+
+    def __post_init__(self) -> None:
+        if len({arm.lane for arm in self.arms}) < max(len(self.arms), 2):
+            raise DataError("a comparison needs a control and a variant, each with a lane of its own")
+        total = sum(arm.share for arm in self.arms)
+        if abs(total - 1) > 1e-6 or min(arm.share for arm in self.arms) <= 0:
+            raise DataError(
+                f"the shares of the arms add up to {total:g}; each must be above 0, all together 1"
+            )
+
+    @property
+    def variants(self) -> tuple[Arm, ...]:
+        """The arms that are compared with the control."""
+        return self.arms[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +119,9 @@ class AbReport:
     left_out: Mapping[str, int]
 
     @property
-    def harm(self) -> tuple[Difference, ...]:
-        """The variants that do harm."""
-        return tuple(one for one in self.differences if one.verdict == "harm")
+    def harm(self) -> bool:
+        """Whether a variant does harm."""
+        return any(one.verdict == "harm" for one in self.differences)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; what is not known is None."""
@@ -83,13 +132,15 @@ def read(plan: AbPlan, experience: Experience, shelf: Shelf | None = None) -> Ab
     """Compares the arms on the decisions since the start.
 
     Args:
-        plan: what was planned.
+        plan: what is compared.
         experience: joined decisions, in order of time.
-        shelf: bundles by digest; None: no oracle is asked, intervals are wider.
+        shelf: bundles by digest; None: no oracle is evaluated, intervals are wider.
 
     Raises:
-        DataError: nothing of the comparison is in the experience.
+        DataError: nothing of the comparison is in the experience, or a prefix fits several bundles.
     """
+    arms = (replace(one, bundle=_digest(one.bundle, experience.bundles)) for one in plan.arms)
+    plan = replace(plan, arms=tuple(arms))
     arm, left_out = _arms(plan, experience)
     if not (arm >= 0).any():
         raise DataError(
@@ -156,6 +207,13 @@ def _verdict(found: AnytimeMean, plan: AbPlan) -> Verdict:
     if found.low > 0:
         return "better"
     return "not worse" if found.low > -plan.settings.margin else "undecided"
+
+
+def _digest(prefix: str, digests: tuple[str, ...]) -> str:
+    found = [one for one in digests if one.startswith((prefix, f"sha256:{prefix}"))]
+    if len(found) > 1:
+        raise DataError(f'"{prefix}" fits {len(found)} bundles of the experience; write more digits')
+    return found[0] if found else prefix
 
 
 def _arms(plan: AbPlan, experience: Experience) -> tuple[Ints, dict[str, int]]:

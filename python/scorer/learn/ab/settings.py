@@ -1,4 +1,4 @@
-"""`[ab]`: how sure a comparison must be, and when it is broken off."""
+"""`[ab]`: the confidence of a comparison, and what counts as harm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scorer.learn.section import LearnSection
 
 
 class AbSettings(LearnSection):
-    """Comparing bundles on live traffic."""
+    """Comparing lanes by the outcomes of their decisions."""
 
     alpha: float = Field(
         default=0.05,
@@ -26,7 +26,7 @@ class AbSettings(LearnSection):
         default=0.0,
         ge=0,
         lt=1,
-        description="Harm means: the difference is below minus this. The lanes are then set back.",
+        description="Harm means: the difference is below minus this. The command then ends with exit code 3.",
     )
     hours: float | None = Field(
         default=None,
