@@ -200,8 +200,9 @@ screenshots: build ## docs/screenshots from a real platform in a real browser (D
 	@'$(RUN)' scripts/screenshots.py
 
 .PHONY: proto
-proto: $(VENV)/.packages ## Regenerate python/scorer/v1 from protos, and the SDK's operations from REST
+proto: $(VENV)/.packages | cargo ## Regenerate what is generated from protos (Python, Rust), and the SDK's operations from REST
 	@'$(RUN)' scripts/gen_protos.py
+	@cargo run --locked --quiet --package scorer-proto --example generate
 	@'$(RUN)' scripts/gen_sdk.py
 
 # Hashes only: which index the files come from is the business of whoever installs them.

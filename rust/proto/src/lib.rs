@@ -1,4 +1,6 @@
 //! Generated protobuf messages and gRPC stubs, and the names of gRPC's codes.
+//!
+//! `make proto` regenerates `generated/` from `protos/`; `tests/generated.rs` fails where they differ.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +12,7 @@
     reason = "generated code; the documentation stands in the .proto files"
 )]
 pub mod v1 {
-    tonic::include_proto!("scorer.v1");
+    include!("generated/scorer.v1.rs");
 }
 
 /// `inference`: the Open Inference Protocol.
@@ -21,11 +23,11 @@ pub mod v1 {
     reason = "generated code; the documentation stands in the .proto files"
 )]
 pub mod inference {
-    tonic::include_proto!("inference");
+    include!("generated/inference.rs");
 }
 
 /// The encoded `FileDescriptorSet` of `protos/`, for reflection and the contract test.
-pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
 
 /// The names of gRPC's status codes, in order of their numbers.
 pub const CODE_NAMES: [&str; 17] = [
