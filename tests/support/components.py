@@ -63,12 +63,18 @@ def _can_mount() -> bool:
     return can_mount()
 
 
+def _can_attach() -> bool:
+    from stalled_disk import can_attach
+
+    return can_attach()
+
+
 COMPONENTS: Final[dict[str, Component]] = {
     "PostgreSQL": Component("apt-get install postgresql", _postgresql),
     "Chromium": Component("apt-get install chromium", _program("chromium")),
     "Playwright": Component("make build", lambda: importlib.util.find_spec("playwright") is not None),
     "openssl": Component("apt-get install openssl", _program("openssl")),
-    "strace": Component("apt-get install strace", _program("strace")),
+    "strace": Component("apt-get install strace; sysctl kernel.yama.ptrace_scope=0", _can_attach),
     "systemd-analyze": Component("apt-get install systemd", _program("systemd-analyze")),
     "promtool": Component("apt-get install prometheus", _program("promtool")),
     "grpcurl": Component(
