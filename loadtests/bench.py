@@ -43,13 +43,22 @@ def main() -> int:
     parser.add_argument("--decisions", type=int, default=Options.decisions, help="for the policies")
     parser.add_argument("--seconds", type=float, default=Options.seconds, help="length of each load case")
     parser.add_argument("--demo", type=Path, default=Options.demo, help="output folder of the demo to serve")
+    parser.add_argument(
+        "--thorough", action="store_true", help="finer rate searches with more and longer windows: hours"
+    )
     add_run_options(parser)
     asked = parser.parse_args()
     names = list(known) if not asked.groups or "all" in asked.groups else list(dict.fromkeys(asked.groups))
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"no such group: {', '.join(unknown)}; there are: {', '.join(known)}, all")
 
-    options = Options(decisions=asked.decisions, seconds=asked.seconds, demo=asked.demo, smoke=asked.smoke)
+    options = Options(
+        decisions=asked.decisions,
+        seconds=asked.seconds,
+        demo=asked.demo,
+        smoke=asked.smoke,
+        thorough=asked.thorough,
+    )
     figures = open_run(asked)
     started = time.monotonic()
     failed = [

@@ -45,7 +45,7 @@ def run(figures: Figures, options: Options) -> None:
         with servers.rust(
             model, config=config, features=["fault-injection"], SCORER_FAULTS="faults.json"
         ) as serving:
-            bench = _Bench(figures, serving, model, smoke=options.smoke)
+            bench = _Bench(figures, serving, model, options)
             bench.measure_capacity()
             for sample in SAMPLES:
                 bench.measure(sample, seconds / len(SAMPLES))
@@ -59,15 +59,15 @@ class _Round:
 
 
 class _Bench:
-    def __init__(self, figures: Figures, serving: Serving, model: Subject, *, smoke: bool) -> None:
-        self.figures, self.serving, self.model, self.smoke = figures, serving, model, smoke
+    def __init__(self, figures: Figures, serving: Serving, model: Subject, options: Options) -> None:
+        self.figures, self.serving, self.model, self.options = figures, serving, model, options
         self.load = Load(target=serving.load.target, methods=serving.load.methods, connections=8)
         self.version = 1
         self.rate = 0.0
 
     def measure_capacity(self) -> None:
         """Search for the highest rate without observe lanes."""
-        rate, _ = median_rate(capacity(self.load, SLA_MS, start=4000.0, smoke=self.smoke))
+        rate, _ = median_rate(capacity(self.load, SLA_MS, start=4000.0, options=self.options))
         if rate <= 0:
             raise servers.ServerError(f"no rate keeps p99 within {SLA_MS:g} ms")
         self.rate = rate / 2
@@ -75,7 +75,7 @@ class _Bench:
 
     def measure(self, sample: float, seconds: float) -> None:
         """Measure rounds in turns: no lanes, three, no lanes, three of which one is stuck."""
-        turns = 1 if self.smoke else max(2, round(seconds / (4 * (ROUND_SECONDS + 1.0))))
+        turns = 1 if self.options.smoke else max(3, round(seconds / (4 * (ROUND_SECONDS + 1.0))))
         kinds = ("none", "three", "none", "stuck") * turns
         rounds = [self._round(kind, sample) for kind in (*kinds, "none")]
         for kind, words in (("three", "three observe lanes"), ("stuck", "one of three observe lanes stuck")):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from loadtests.options import Options
 from loadtests.ratesearch import Found, RateSearch, Window
 from scorer import bridge
 from scorer.loadtest.report import LoadProgress, Report
@@ -161,33 +162,53 @@ class LoadedServer:
                 return
 
 
-def capacity(load: Load, threshold_ms: float, *, start: float, smoke: bool = False) -> list[Found]:
+def capacity(load: Load, threshold_ms: float, *, start: float, options: Options) -> list[Found]:
     """Search three times for the highest rate whose p99 is within a threshold.
 
     Args:
         load: The load on the server.
         threshold_ms: The bound of p99, milliseconds.
         start: The first rate to try, requests per second.
-        smoke: One search of a few short windows, whose result means nothing.
+        options: How thoroughly; a smoke run searches once, and its result means nothing.
 
     Returns:
         The result of each search; the figure is their median.
     """
-    if smoke:
+    if options.smoke:
         # A few windows may find none: what follows needs some rate.
-        rate = new_search(load, start=start, smoke=True).highest(threshold_ms).rate
+        rate = new_search(load, start=start, options=options).highest(threshold_ms).rate
         return [Found(rate or start / 4, generator_bound=False)]
     found: list[Found] = []
     for _ in range(SEARCHES):
-        search = new_search(load, start=start)
+        search = new_search(load, start=start, options=options)
         found.append(search.highest(threshold_ms, near=found[-1].rate or None if found else None))
     return found
 
 
-def new_search(load: Load, *, start: float, smoke: bool = False) -> RateSearch:
+# A search of half a minute for three thresholds: coarser, with fewer and shorter windows.
+SHORT: Final[dict[str, Any]] = {
+    "seconds": 0.5,
+    "requests": 300,
+    "longest": 3.0,
+    "step": 0.04,
+    "repeats": 3,
+    "most_seconds": 12.0,
+    "saturating_windows": 2,
+    "saturating_seconds": 1.0,
+}
+_SMOKE: Final[dict[str, Any]] = {
+    "seconds": 0.3,
+    "repeats": 1,
+    "most_windows": 4,
+    "saturating_windows": 1,
+    "saturating_seconds": 0.3,
+}
+
+
+def new_search(load: Load, *, start: float, options: Options) -> RateSearch:
     """Return a search without any window yet."""
-    if smoke:
-        return RateSearch(
-            LoadedServer(load, warmup_seconds=0.1), start, seconds=0.3, repeats=1, most_windows=4
-        )
-    return RateSearch(LoadedServer(load), start)
+    if options.smoke:
+        return RateSearch(LoadedServer(load, warmup_seconds=0.1), start, **_SMOKE)
+    if options.thorough:
+        return RateSearch(LoadedServer(load), start)
+    return RateSearch(LoadedServer(load, warmup_seconds=0.2), start, **SHORT)

@@ -21,6 +21,7 @@ class Options:
     Attributes:
         quick: Measure what `make bench-quick` judges, in a few minutes.
         smoke: Run every part for a moment only; the figures mean nothing.
+        thorough: Search rates with longer and more windows at a finer resolution, and take more rounds.
         only: Keys of the figures wanted; empty: all.
         decisions: How many decisions the policies draw.
         seconds: Length of each load case; None: the case's own.
@@ -29,6 +30,7 @@ class Options:
 
     quick: bool = False
     smoke: bool = False
+    thorough: bool = False
     only: frozenset[str] = field(default_factory=frozenset)
     decisions: int = 10_000_000
     seconds: float | None = 12.0

@@ -8,6 +8,7 @@ either side of the result are measured twice as often as the others before the r
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -71,10 +72,12 @@ class Found:
     Attributes:
         rate: The highest rate that held, requests per second; 0 where none did.
         generator_bound: Whether the next higher rate was beyond the generator rather than the server.
+        unfinished: Whether the search reached a limit of its own first; the rate is then a lower bound.
     """
 
     rate: float
     generator_bound: bool
+    unfinished: bool = False
 
 
 @dataclass
@@ -84,24 +87,37 @@ class RateSearch:
     Attributes:
         server: What is measured.
         start: The first rate to try, requests per second.
-        seconds: Length of a window; longer where the rate gives fewer than 500 requests.
+        least: The lowest rate to try, requests per second.
+        seconds: Length of a window; longer where the rate gives fewer requests than `requests`.
+        requests: Requests of a window, as far as `longest` allows.
+        longest: Bound of a window's length in seconds.
         step: Ratio of neighbouring rates, less one: the resolution of the result.
         repeats: The most windows per rate before its verdict; a majority ends it earlier.
         retries: How often a window is measured again in which the generator was late.
         most_windows: Bound of the whole search.
+        most_seconds: Bound of the search for one threshold.
+        saturating_windows: Windows at each of the rates that `saturation` offers.
+        saturating_seconds: Length of such a window.
     """
 
     server: Server
     start: float
+    least: float = 20.0
     seconds: float = 1.0
+    requests: int = 500
+    longest: float = 6.0
     step: float = 0.015
     repeats: int = 7
     retries: int = 3
     most_windows: int = 400
+    most_seconds: float = math.inf
+    saturating_windows: int = 3
+    saturating_seconds: float = 2.0
     told: Callable[[Window], None] = lambda _: None
     windows: dict[int, list[Window]] = field(default_factory=dict)
     generator_limit: int | None = None
     measured: int = 0
+    _end: float = math.inf
 
     def rate(self, place: int) -> float:
         """Return the rate at a place of the grid."""
@@ -115,7 +131,8 @@ class RateSearch:
             near: A rate close to the result, where one is known.
         """
         place = 0 if near is None else round(math.log(near / self.start) / math.log(1 + self.step))
-        lowest = math.floor(math.log(1 / self.start) / math.log(1 + self.step))
+        lowest = math.floor(math.log(self.least / self.start) / math.log(1 + self.step))
+        self._end = time.monotonic() + self.most_seconds
         good, bad = self._bracket(place, threshold_ms, lowest)
         while True:
             while bad - good > 1:
@@ -124,6 +141,8 @@ class RateSearch:
                     good = middle
                 else:
                     bad = middle
+            if self._is_over():
+                return self._lower_bound(threshold_ms)
             if good < lowest:
                 return Found(0.0, generator_bound=False)
             # Both ends again: a verdict that more windows overturn continues the search from there.
@@ -133,8 +152,6 @@ class RateSearch:
                 good, bad = self._bracket(bad, threshold_ms, lowest)
             else:
                 return Found(self.rate(good), generator_bound=self._is_generators(bad))
-            if self.measured >= self.most_windows:
-                return Found(self.rate(good), generator_bound=self._is_generators(bad))
 
     def saturation(self, above: float) -> float:
         """Return the answers per second that the server gives while more is offered than it can answer.
@@ -143,13 +160,13 @@ class RateSearch:
             above: A rate that the server no longer sustains.
 
         Returns:
-            The largest of the medians over the offered rates, three windows each.
+            The largest of the medians over the offered rates.
         """
         medians = []
         for factor in (1.0, 1.25, 1.6):
             answered = []
-            for _ in range(3):
-                answered.append(self.server.window(above * factor, max(self.seconds, 2.0)).answered)
+            for _ in range(self.saturating_windows):
+                answered.append(self.server.window(above * factor, self.saturating_seconds).answered)
                 self.server.settle()
             medians.append(median(answered))
         return max(medians)
@@ -179,10 +196,26 @@ class RateSearch:
             held = sum(window.holds(threshold_ms) for window in judged)
             # Whatever the missing windows would be, the majority stands.
             decided = max(held, len(judged) - held) > max(wanted, len(judged)) // 2
-            if decided or len(judged) >= wanted or self.measured >= self.most_windows:
+            if decided or len(judged) >= wanted or self._is_over():
                 return held * 2 > len(judged)
             self._measure(place, kept, threshold_ms)
         return False
+
+    def _is_over(self) -> bool:
+        return self.measured >= self.most_windows or time.monotonic() >= self._end
+
+    def _lower_bound(self, threshold_ms: float) -> Found:
+        """Return the highest rate that held so far, below every rate that did not where there is one."""
+        verdicts = {
+            place: sum(window.holds(threshold_ms) for window in windows) * 2 > len(windows)
+            for place, windows in self.windows.items()
+            if windows
+        }
+        held = [place for place, holds in verdicts.items() if holds]
+        failed = min((place for place, holds in verdicts.items() if not holds), default=None)
+        below = [place for place in held if failed is None or place < failed]
+        best = max(below or held, default=None)
+        return Found(0.0 if best is None else self.rate(best), generator_bound=False, unfinished=True)
 
     def _is_generators(self, place: int) -> bool:
         return self.generator_limit is not None and place >= self.generator_limit
@@ -190,7 +223,7 @@ class RateSearch:
     def _measure(self, place: int, kept: list[Window], threshold_ms: float) -> None:
         """Add a window in which the generator kept its schedule, or find that it cannot at this rate."""
         rate = self.rate(place)
-        seconds = min(max(self.seconds, 500 / rate), 6.0)
+        seconds = min(max(self.seconds, self.requests / rate), self.longest)
         tries: list[Window] = []
         while len(tries) <= self.retries:
             self.measured += 1

@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from loadtests import provenance
+from loadtests import provenance, reasons
 from loadtests.figures import ROOT, Figure, Run, UnpublishableError, amount, newest, publishable, read, write
 
 README: Final = ROOT / "README.md"
@@ -179,6 +179,7 @@ def page_of_all(run: Run) -> str:
         parts.append(f"## {title}\n\n{_measured(figures, stale)}\n\n{table_markdown(figures, stale=stale)}")
         if not stale:
             parts[-1] += f"\n\n{summary(figures)}"
+    parts.append(reasons.section([f for f in tables if _is_current([f])], reasons.load()))
     parts.append("## Plots")
     parts += [f"![{words}](figures/{name}.png)" for name, words in PICTURES.items() if name in drawn]
     return "\n\n".join(parts) + "\n"
@@ -196,7 +197,12 @@ how each group is measured.
 * **interval**: the 95 % interval of the judged value's median (with fewer than six rounds, the range).
 * **result**: *met* or *missed* where the figure has a target; *not settled* where the interval is wider
   than the distance to the target (without a target: than a quarter of the figure); *worse* where the peer is
-  better and there is no target; *stale* where the measured code has changed since the group's commit."""
+  better and there is no target; *stale* where the measured code has changed since the group's commit.
+
+A command without `--thorough` searches each server's rates three times for some seconds, at a resolution of
+4 %. `make bench ARGS=--thorough` takes hours. It searches at 1.5 % with longer windows, which narrows the
+intervals and can settle figures that are shown as not settled. On a simulated server the short search finds a
+rate that is 1 to 2 % lower than the thorough one's, for scorer and its peers alike."""
 
 
 def machine_words(run: Run) -> str:
@@ -299,6 +305,10 @@ def publish(paths: list[Path]) -> None:
     for path in draw(run, with_ratio(run), KEPT):
         sys.stderr.write(f"{path}\n")
     PAGE.write_text(page_of_all(run))
+    known = reasons.load()
+    for figure in reasons.misses(run.figures):
+        if _is_current([figure]) and not any(reason.explains(figure) for reason in known):
+            sys.stderr.write(f"no reason in {reasons.FILE.name}: {figure.key} ({figure.result})\n")
     README.write_text(with_table(README.read_text(), table_of_ten(run)))
 
 

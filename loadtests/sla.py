@@ -153,13 +153,13 @@ class Bench:
     def _measure_capacity(self, serving: Serving) -> None:
         """Find the most that the model answers per second: at a kept p99, or while more is offered."""
         load = Load(target=serving.load.target, methods=_scored(serving.load), connections=8)
-        found = capacity(load, SLA_MS, start=1000.0, smoke=self.options.smoke)
+        found = capacity(load, SLA_MS, start=1000.0, options=self.options)
         sustained, bound = median_rate(found)
         if sustained <= 0:
             raise servers.ServerError(f"{self.words}: no rate keeps p99 within {SLA_MS:g} ms")
         # The rate at which p99 is still kept lies below what an overloaded server answers; multiples of the
         # lower one would be smaller multiples of what the server can do.
-        saturated = new_search(load, start=sustained, smoke=self.options.smoke).saturation(sustained)
+        saturated = new_search(load, start=sustained, options=self.options).saturation(sustained)
         self.capacity = max(sustained, saturated)
         self._add("capacity: most answers by the model", self.capacity, "req/s", higher_is_better=True)
         self._add(

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import median
@@ -32,7 +32,8 @@ COMMAND: Final = "make bench ARGS=wire"
 # Rates are searched for at each of these bounds of p99, milliseconds.
 THRESHOLDS_MS: Final = (25.0, 10.0, 5.0)
 # p99 is measured at these rates, requests per second, for so many seconds a round.
-STEADY: Final = {100.0: 6.0, 500.0: 4.0, 2000.0: 3.0}
+STEADY: Final = {100.0: 4.0, 500.0: 3.0, 2000.0: 2.0}
+STEADY_THOROUGH: Final = {100.0: 6.0, 500.0: 4.0, 2000.0: 3.0}
 HELD_SECONDS: Final = 5.0
 WORK: Final = "500×6"
 
@@ -57,13 +58,17 @@ PEERS: Final[dict[str, Starts]] = {
 # The least ratio of the rates at p99 ≤ 5 ms, and the least ratio of p99 at 500 requests/s.
 LEAST_RATE: Final = {RUST: 0.9, MLSERVER: 25.0}
 LEAST_STEADY: Final = {MLSERVER: 4.0, FOREST: 1.0}
+# Of these only the rate at p99 ≤ 5 ms is a figure.
+RATE_ALONE: Final = frozenset({SOCKET, NOOP})
 
 
 def run(figures: Figures, options: Options) -> None:
     """Measure every figure of the wire.
 
+    A peer that does not start, or ends, is a line of the table and ends nothing.
+
     Raises:
-        ServerError: A peer could not be measured; everything else was.
+        ServerError: A server of ours could not be measured; everything else was.
     """
     model = subject()
     if options.quick:
@@ -71,13 +76,13 @@ def run(figures: Figures, options: Options) -> None:
             quick(figures, model)
         return
     with on_generators_core():
-        bench = Bench(figures, model, smoke=options.smoke)
+        bench = Bench(figures, model, options)
         bench.measure_rounds(1 if options.smoke else SEARCHES)
         bench.add_figures()
         bench.wire_alone()
         bench.held_lock()
-    if bench.failed:
-        raise ServerError("; ".join(bench.failed))
+    if ours := [name for name in (OURS, RUST) if name in bench.failures]:
+        raise ServerError("; ".join(f"{name}: {bench.failures[name][0]}" for name in ours))
 
 
 QUICK_ROUNDS: Final = 9
@@ -114,58 +119,68 @@ def quick(figures: Figures, model: Subject) -> None:
 
 @dataclass
 class Rounds:
-    """What the rounds measured of one load on one server.
+    """What was measured of one load on one server, each by the number of its round.
 
     Attributes:
-        found: The searches by bound of p99, one per round.
-        saturation: Answers per second under more load than can be answered, one per round.
-        steady_ms: p99 by rate, one per round.
+        found: The searches, by bound of p99.
+        saturation: Answers per second under more load than can be answered.
+        steady_ms: p99, by rate.
         points: All p99 by rate, for the plot.
     """
 
-    found: dict[float, list[Found]] = field(default_factory=lambda: defaultdict(list))
-    saturation: list[float] = field(default_factory=list)
-    steady_ms: dict[float, list[float]] = field(default_factory=lambda: defaultdict(list))
+    found: dict[float, dict[int, Found]] = field(default_factory=lambda: defaultdict(dict))
+    saturation: dict[int, float] = field(default_factory=dict)
+    steady_ms: dict[float, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     points: dict[float, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def rates(self, threshold_ms: float) -> list[float]:
+    def rates(self, threshold_ms: float) -> dict[int, float]:
         """Return the rate of each round."""
-        return [one.rate for one in self.found[threshold_ms]]
+        return {number: one.rate for number, one in self.found[threshold_ms].items()}
+
+    def last_rate(self, threshold_ms: float) -> float | None:
+        """Return the rate of the latest round that found one."""
+        rates = [rate for rate in self.rates(threshold_ms).values() if rate]
+        return rates[-1] if rates else None
 
 
 class Bench:
     """One run of the group."""
 
-    def __init__(self, figures: Figures, model: Subject, *, smoke: bool = False) -> None:
+    def __init__(self, figures: Figures, model: Subject, options: Options) -> None:
         self.figures = figures
         self.model = model
-        self.smoke = smoke
-        self.failed: list[str] = []
+        self.options = options
+        self.command = f"{COMMAND[:-4]}'wire --thorough'" if options.thorough else COMMAND
+        self.count = 0
+        # By server, why it was not measured in a round.
+        self.failures: dict[str, list[str]] = defaultdict(list)
         self.rounds: dict[str, Rounds] = defaultdict(Rounds)
 
     # --- rounds ---
 
     def measure_rounds(self, count: int) -> None:
         """Start and search every server once per round."""
+        self.count = count
         starts: dict[str, Starts] = {OURS: servers.hosted, RUST: servers.rust, **PEERS}
         for number in range(1, count + 1):
             for name, start in starts.items():
                 _say(f"round {number} of {count}: {name}")
-                if not self._measure(name, start):
-                    self.failed.append(f"{name} was not measured in round {number}")
+                self._measure(number, name, start)
 
-    def _measure(self, name: str, start: Starts) -> bool:
+    def _measure(self, number: int, name: str, start: Starts) -> None:
         """Start and search one server; start it once more if that fails, as some do not always come up."""
+        reason = ""
         for _ in range(2):
             try:
                 with start(self.model) as serving:
                     for variant, load in self._loads(name, serving).items():
-                        self._search(variant, load)
+                        self._search(number, variant, load)
             except (ServerError, grpc.RpcError, subprocess.CalledProcessError, OSError) as error:
                 _say(f"{name} failed: {error}")
+                reason = _first_line(error)
             else:
-                return True
-        return False
+                return
+        self.failures[name].append(reason)
 
     def _loads(self, name: str, serving: Serving) -> Mapping[str, Load]:
         if name != OURS:
@@ -177,38 +192,39 @@ class Bench:
             INFER: servers.inference(serving.load, self.model),
         }
 
-    def _search(self, name: str, load: Load) -> None:
+    def _search(self, number: int, name: str, load: Load) -> None:
         rounds = self.rounds[name]
-        before = [found.rate for found in rounds.found[THRESHOLDS_MS[0]] if found.rate]
-        start = before[-1] if before else (8000.0 if name.startswith(OURS) else 400.0)
-        search = new_search(load, start=start, smoke=self.smoke)
+        start = rounds.last_rate(THRESHOLDS_MS[0]) or (8000.0 if name.startswith(OURS) else 400.0)
+        search = new_search(load, start=start, options=self.options)
         search.told = lambda window: _say(
             f"{name}: {window.rate:,.0f}/s p99 {window.p99_ms:.2f} ms"
             + (f", generator {window.lag_us / 1000:.1f} ms late" if window.is_late else "")
         )
         near: float | None = None
-        for threshold in THRESHOLDS_MS:
-            found = search.highest(threshold, near=near)
-            rounds.found[threshold].append(found)
+        for threshold in (5.0,) if name in RATE_ALONE else THRESHOLDS_MS:
+            found = search.highest(threshold, near=rounds.last_rate(threshold) or near)
+            rounds.found[threshold][number] = found
             near = found.rate or None
-            _say(f"{name}: {found.rate:,.0f}/s with p99 ≤ {threshold:g} ms")
-        self._saturate(rounds, search)
-        server = LoadedServer(load)
-        server.settle()
-        for rate, seconds in STEADY.items():
-            rounds.steady_ms[rate].append(_steady_ms(server, rate, 0.5 if self.smoke else seconds))
+            _say(f"{name}: {found.rate:,.0f}/s with p99 ≤ {threshold:g} ms{_limits([found])}")
+        if name not in RATE_ALONE:
+            self._saturate(number, rounds, search)
+            server = LoadedServer(load)
+            server.settle()
+            for rate, seconds in (STEADY_THOROUGH if self.options.thorough else STEADY).items():
+                length = 0.5 if self.options.smoke else seconds
+                rounds.steady_ms[rate][number] = _steady_ms(server, rate, length)
         for windows in search.windows.values():
             for window in windows:
                 if window.p99_ms < 1000:
                     rounds.points[window.rate].append(window.p99_ms)
 
-    def _saturate(self, rounds: Rounds, search: RateSearch) -> None:
+    def _saturate(self, number: int, rounds: Rounds, search: RateSearch) -> None:
         highest = max(
             (search.rate(place) for place, windows in search.windows.items() if windows), default=0.0
         )
-        if self.smoke or search.generator_limit is not None:
+        if search.generator_limit is not None or not highest:
             return
-        rounds.saturation.append(search.saturation(highest))
+        rounds.saturation[number] = search.saturation(highest)
 
     # --- figures ---
 
@@ -220,83 +236,108 @@ class Bench:
         for name in (MLSERVER, MLSERVER_PARALLEL):
             self._add_rates("ModelInfer", INFER, name)
         for name in (SOCKET, NOOP):
-            rates = self.rounds[name].rates(5.0)
-            if rates and median(rates):
+            found = list(self.rounds[name].found[5.0].values())
+            if found and median_rate(found)[0]:
                 self.figures.add(
                     name=f"highest rate with p99 ≤ 5 ms, {name.partition(', ')[2]}, {WORK}",
-                    ours=rates,
+                    ours=[one.rate for one in found],
                     unit="req/s",
-                    command=COMMAND,
+                    command=self.command,
                     higher_is_better=True,
-                    note=_bound(self.rounds[name].found[5.0]),
+                    note=_limits(found).removeprefix("; ") or None,
                 )
+        for name, reasons in self.failures.items():
+            self.figures.add(
+                name=f"rounds in which {name} could not be measured, of {self.count}",
+                ours=len(reasons),
+                unit="rounds",
+                command=self.command,
+                note="; ".join(dict.fromkeys(reasons)),
+            )
         for name in (OURS, RUST, *PEERS):
             for rate, values in sorted(self.rounds[name].points.items()):
                 self.figures.add(
-                    name=name, ours=median(values), unit="ms", command=COMMAND, plot="rate", x=round(rate, 1)
+                    name=name,
+                    ours=median(values),
+                    unit="ms",
+                    command=self.command,
+                    plot="rate",
+                    x=round(rate, 1),
                 )
 
     def _add_rates(self, what: str, ours: str, peer: str) -> None:
         own, theirs = self.rounds[ours], self.rounds[peer]
         for threshold in sorted(THRESHOLDS_MS):
-            values = (own.rates(threshold), theirs.rates(threshold))
-            name = f"highest rate with p99 ≤ {threshold:g} ms, {what}, {WORK}"
-            note = _bound(own.found[threshold])
-            self._add_pair(name, values, peer, note, LEAST_RATE.get(peer) if threshold == 5.0 else None)
-        self._add_pair(
-            f"answers/s at saturation, {what}, {WORK}", (own.saturation, theirs.saturation), peer, None, None
-        )
+            limits = [
+                f"{name}{words}"
+                for name, rounds in (("scorer", own), (peer, theirs))
+                if (words := _limits(list(rounds.found[threshold].values())))
+            ]
+            self._add_pair(
+                f"highest rate with p99 ≤ {threshold:g} ms, {what}, {WORK}",
+                own.rates(threshold),
+                peer,
+                theirs.rates(threshold),
+                target=LEAST_RATE.get(peer) if threshold == 5.0 else None,
+                note=", ".join(limits).replace("; ", ": ") or None,
+            )
+        name = f"answers/s at saturation, {what}, {WORK}"
+        self._add_pair(name, own.saturation, peer, theirs.saturation)
 
     def _add_pair(
         self,
         name: str,
-        values: tuple[list[float], list[float]],
+        ours: Mapping[int, float],
         peer: str,
-        note: str | None,
-        target: float | None,
+        theirs: Mapping[int, float],
+        *,
+        target: float | None = None,
+        note: str | None = None,
     ) -> None:
-        """Add the rounds of two servers; a server without a rate in one of them has no ratio."""
-        ours, theirs = values
-        if not ours or not theirs or len(ours) != len(theirs):
+        """Add the rounds in which both servers were measured; one without a rate in any has no ratio."""
+        both = [number for number in ours if number in theirs]
+        if not both:
             return
-        if all(ours) and all(theirs):
+        own, other = [ours[number] for number in both], [theirs[number] for number in both]
+        if all(own) and all(other):
             self.figures.add(
                 name=name,
-                ours=ours,
+                ours=own,
                 unit="req/s",
                 peer=peer,
-                theirs=theirs,
+                theirs=other,
                 target=target,
                 higher_is_better=True,
-                command=COMMAND,
+                command=self.command,
                 note=note,
             )
         else:
             self.figures.add(
                 name=f"{name}; no ratio to {peer}",
-                ours=ours,
+                ours=own,
                 unit="req/s",
-                command=COMMAND,
+                command=self.command,
                 higher_is_better=True,
-                note=f"{peer} by round: {', '.join(f'{rate:,.0f}' for rate in theirs)}",
+                note=f"{peer} by round: {', '.join(f'{rate:,.0f}' for rate in other)}",
             )
 
     def _add_steady(self, peer: str) -> None:
+        held = list(self.rounds[peer].found[THRESHOLDS_MS[0]].values())
+        highest = median_rate(held)[0] if held else 0.0
         for rate in STEADY:
-            theirs = self.rounds[peer].steady_ms[rate]
-            ours = self.rounds[OURS].steady_ms[rate]
-            highest = median_rate(self.rounds[peer].found[THRESHOLDS_MS[0]])[0] if theirs else 0.0
+            ours, theirs = self.rounds[OURS].steady_ms[rate], self.rounds[peer].steady_ms[rate]
+            both = [number for number in ours if number in theirs]
             # A rate that the peer does not sustain would compare a queue with an answer.
-            if len(ours) != len(theirs) or not theirs or highest < rate:
+            if not both or highest < rate:
                 continue
             self.figures.add(
                 name=f"p99 at {rate:,g} req/s, {WORK}",
-                ours=ours,
+                ours=[ours[number] for number in both],
                 unit="ms",
                 peer=peer,
-                theirs=theirs,
+                theirs=[theirs[number] for number in both],
                 target=LEAST_STEADY.get(peer) if rate == 500.0 else None,
-                command=COMMAND,
+                command=self.command,
             )
 
     # --- the wire alone, and a held lock ---
@@ -306,18 +347,18 @@ class Bench:
         with servers.hosted(self.model) as serving:
             socket = servers.over_unix_socket(serving)
             for words, load in (("TCP", serving.load), ("Unix socket", socket)):
-                seconds = 0.3 if self.smoke else 2.0
+                seconds = 0.3 if self.options.smoke else 2.0 if self.options.thorough else 1.0
                 noop = servers.noop(load)
                 pairs = [
                     (_p50(load.run(2000.0, seconds)), _p50(noop.run(2000.0, seconds)))
-                    for _ in range(2 if self.smoke else 9)
+                    for _ in range(2 if self.options.smoke else 9)
                 ]
                 self.figures.add(
                     name=f"Score minus no-op at p50, {WORK}, {words}",
                     ours=[score - empty for score, empty in pairs],
                     unit="µs",
                     target=25.0,
-                    command=COMMAND,
+                    command=self.command,
                     note=f"p50 {median(s for s, _ in pairs):.0f} and {median(n for _, n in pairs):.0f} µs",
                 )
 
@@ -328,15 +369,15 @@ class Bench:
             ("burn", None, "GIL held by a thread that also burns the server's core"),
         ):
             with servers.embedded(self.model) as serving:
-                seconds = 0.8 if self.smoke else HELD_SECONDS
-                pairs = _in_turns(serving, what, seconds, 2 if self.smoke else 6)
+                seconds = 0.8 if self.options.smoke else HELD_SECONDS
+                pairs = _in_turns(serving, what, seconds, 2 if self.options.smoke else 6)
             free, held = (median(column) for column in zip(*pairs, strict=True))
             self.figures.add(
                 name=f"p99 at 2,000 req/s, {words}, {WORK}",
                 ours=[(with_lock / without - 1) * 100 for without, with_lock in pairs],
                 unit="% more",
                 target=target,
-                command=COMMAND,
+                command=self.command,
                 note=f"p99 {free / 1000:.3f} ms free, {held / 1000:.3f} ms held, for {HELD_SECONDS:g} s each",
             )
 
@@ -398,8 +439,23 @@ def _saturating_rate(server: LoadedServer, rate: float) -> float:
     return rate * 1.2
 
 
-def _bound(found: list[Found]) -> str | None:
-    return "bound by the generator: the server's rate is higher" if median_rate(found)[1] else None
+def _limits(found: Sequence[Found]) -> str:
+    """Return what bounded searches other than the server; empty where nothing did."""
+    words = []
+    if sum(one.generator_bound for one in found) * 2 > len(found):
+        words.append("bound by the generator: the server's rate is higher")
+    if unfinished := sum(one.unfinished for one in found):
+        words.append(
+            f"a lower bound in {unfinished} of {len(found)} searches, which reached their time limit"
+        )
+    return "".join(f"; {text}" for text in words)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error that says something, at most 120 characters long."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    details = [line for line in lines if line.startswith("details")]
+    return (details or lines or [type(error).__name__])[0][:120]
 
 
 def _say(text: str) -> None:

@@ -100,8 +100,18 @@ def process(
     directory: Path,
     more: Mapping[str, str] | None = None,
     end: signal.Signals = signal.SIGTERM,
+    prints: bool = False,
 ) -> Iterator[Process]:
-    """Runs a command, pinned; its whole process group is ended at the end."""
+    """Run a command on the server's core; end its whole process group with the context.
+
+    Args:
+        command: The program and its arguments.
+        directory: Where it runs and where its log is written.
+        more: Environment variables besides the inherited ones.
+        end: The signal that asks it to end.
+        prints: Whether `Process.line` reads its standard output. Otherwise that goes to the log as well: a
+            server whose output nobody reads stops at its first write once the pipe is full.
+    """
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("SCORER_", "RAY_"))
     }
@@ -115,7 +125,7 @@ def process(
             cwd=directory,
             env=environment,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.PIPE if prints else sink,
             stderr=sink,
             text=True,
             start_new_session=True,
@@ -234,7 +244,7 @@ def embedded(subject: Subject) -> Iterator[Serving]:
             subject.bundle,
             subject.digest,
         ]
-        with process(command, directory=directory) as running:
+        with process(command, directory=directory, prints=True) as running:
             load = Load(target=running.line(), methods=[_score(subject)])
             verify(load, subject)
             yield Serving(load, running)
@@ -270,7 +280,7 @@ def grpc_aio(subject: Subject, engine: str) -> Iterator[Serving]:
     python = python_of("grpcaio") if engine == "xgboost" else Path(sys.executable)
     with scratch() as directory:
         command: list[str | Path] = [python, PROGRAMS / "grpc_aio.py", engine, subject.model]
-        with process(command, directory=directory) as running:
+        with process(command, directory=directory, prints=True) as running:
             load = Load(target=running.line(), methods=[_score(subject)])
             verify(load, subject)
             yield Serving(load, running)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from loadtests.openloop import SHORT
 from loadtests.ratesearch import Found, RateSearch, Window, median_rate
 
 BASE_MS = 0.8
@@ -121,3 +122,32 @@ def test_a_search_has_an_end() -> None:
     server = FakeServer(20_000.0, noise=2.0, stalls=0.5)
     RateSearch(server, 1_000.0, most_windows=60).highest(5.0)
     assert server.windows <= 60 + 3
+
+
+def test_a_search_that_ends_at_its_limit_gives_a_lower_bound() -> None:
+    for seed in range(20):
+        server = FakeServer(20_000.0, seed)
+        found = RateSearch(server, 8_000.0, most_windows=8).highest(5.0)
+        assert found.unfinished
+        assert 0 < found.rate <= 1.2 * server.capacity(5.0)
+    assert not RateSearch(FakeServer(20_000.0), 8_000.0).highest(5.0).unfinished
+
+
+def test_a_search_for_one_threshold_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FakeServer(20_000.0)
+    monkeypatch.setattr("loadtests.ratesearch.time.monotonic", lambda: float(server.windows))
+    search = RateSearch(server, 1_000.0, most_seconds=10.0)
+    for number, threshold in enumerate((25.0, 10.0, 5.0), start=1):
+        search.highest(threshold)
+        assert server.windows <= number * (10 + 3)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_short_search_is_within_a_tenth(seed: int) -> None:
+    saturated = float(np.random.default_rng(seed + 100).uniform(300, 60_000))
+    server = FakeServer(saturated, seed, stalls=0.15, late=0.1)
+    found: list[Found] = []
+    for _ in range(3):
+        search = RateSearch(server, found[-1].rate if found else 1_000.0, **(SHORT | {"most_seconds": 1e9}))
+        found.append(search.highest(10.0))
+    assert median_rate(found)[0] == pytest.approx(server.capacity(10.0), rel=0.1)

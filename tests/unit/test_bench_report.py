@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loadtests import provenance, report
+from loadtests import provenance, reasons, report
 from loadtests.figures import Figures, Run, publishable, read
 from loadtests.learning.options import parts
 from loadtests.options import groups
@@ -130,3 +131,26 @@ def test_plots_are_drawn_from_the_lines(run: Run, tmp_path: Path) -> None:
     drawn = list(draw(run, report.with_ratio(run), tmp_path / "plots"))
     assert [path.name for path in drawn] == ["ratios.png", "trees.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+
+
+def test_each_miss_stands_below_its_reason(tmp_path: Path) -> None:
+    figures = Figures(tmp_path, group="engine", machine=MACHINE)
+    for name, peer, theirs in (
+        ("slow", "A", 1.0),
+        ("slow", "B", 1.2),
+        ("other", "A", 1.0),
+        ("good", "A", 9.0),
+    ):
+        figures.add(name=name, ours=[2.0] * 3, unit="µs", peer=peer, theirs=[theirs] * 3, command="c")
+    lines = read(figures.path).figures
+    text = reasons.section(lines, [reasons.Reason(r"slow \| .*", "The work is doubled.")])
+    known, unknown = text.split(reasons.NONE)
+    assert known.index("The work is doubled.") < known.index("slow beside A") < known.index("slow beside B")
+    assert "other beside A" in unknown
+    assert "good" not in text
+
+
+def test_every_reason_can_be_read() -> None:
+    for reason in reasons.load():
+        re.compile(reason.figures)
+        assert reason.why.strip().endswith("."), reason.figures
