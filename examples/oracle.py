@@ -8,8 +8,9 @@ the model can express the truth and cost variance everywhere (docs/simulators.md
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,8 @@ from scorer.bundle import PolicySpec, build_action_bundle
 from scorer.bundle.lineage import describe_lineage
 from scorer.learn.bundles import Built
 from scorer.learn.errors import DataError
-from scorer.learn.oracle import Oracle, OraclePlan, OracleTask
-from scorer.learn.training.preview import actions_of, schema_of
+from scorer.learn.oracle import Oracle, OracleTask
+from scorer.learn.training.preview import schema_of
 
 Rows32 = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -56,9 +57,50 @@ class LoggedChoices:
         return LoggedChoices(self.context[rows], self.action[rows], self.reward[rows])
 
 
+@dataclass(frozen=True)
+class OraclePlan:
+    """How to train an oracle.
+
+    Attributes:
+        trees: boosting rounds.
+        depth: of each tree.
+        learning_rate: of each round.
+        held_out: share of the rows, at the end of the log, that measure the oracle.
+        threads: of XGBoost.
+        seed: of row and column sampling.
+    """
+
+    trees: int = 500
+    depth: int = 6
+    learning_rate: float = 0.03
+    held_out: float = 0.1
+    threads: int = 2
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class SimpleOracle(Oracle):
+    """An oracle with the plan that it was trained by."""
+
+    plan: OraclePlan
+
+    def predict(self, context: Rows32) -> Rows32:
+        """`[n, actions]` P(reward) for every action of every context."""
+        per_action = self.task.action_rows()
+        exploded = np.concatenate(
+            [np.repeat(context, len(per_action), axis=0), np.tile(per_action, (len(context), 1))], axis=1
+        )
+        flat = self.booster.predict(self.task.matrix(exploded))
+        return np.asarray(flat, dtype=np.float32).reshape(len(context), len(per_action))
+
+    def lineage(self) -> dict[str, Any]:
+        """For the bundle: what it was made from, and how good it is."""
+        return {"plan": asdict(self.plan), "test": dict(self.metrics)}
+
+
 def train_oracle(
     task: OracleTask, choices: LoggedChoices, data_digest: str, plan: OraclePlan | None = None
-) -> Oracle:
+) -> SimpleOracle:
     """Trains on the choices in order of time; the last part is held out and judges.
 
     Raises:
@@ -88,7 +130,7 @@ def train_oracle(
     )
     predicted = np.asarray(booster.predict(task.matrix(rows[cut:])), dtype=np.float64)
     reward = choices.reward[cut:]
-    return Oracle(
+    return SimpleOracle(
         task=task,
         booster=booster,
         metrics={
@@ -105,7 +147,7 @@ def train_oracle(
     )
 
 
-def build_oracle(oracle: Oracle, policy: PolicySpec, output: Path, run_id: str) -> Built:
+def build_oracle(oracle: SimpleOracle, policy: PolicySpec, output: Path, run_id: str) -> Built:
     """Builds the bundle of an action oracle with a policy on top.
 
     Args:
@@ -120,7 +162,7 @@ def build_oracle(oracle: Oracle, policy: PolicySpec, output: Path, run_id: str) 
         name=task.name,
         model=oracle.booster,
         schema=schema_of(task),
-        actions=actions_of(task),
+        actions=task.actions,
         policy=policy,
         training=oracle.training_contexts,
         validation=oracle.reference_contexts,

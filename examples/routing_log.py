@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from examples.columns import column
 from examples.oracle import LoggedChoices
-from scorer.learn.columns import Column
+from scorer.bundle import Action, Feature
 from scorer.learn.errors import DataError
-from scorer.learn.oracle import OracleAction, OracleTask
+from scorer.learn.oracle import OracleTask
 
 COLUMNS = ("tmsp", "country", "amount", "success", "PSP", "3D_secured", "card")
 # An attempt that repeats country, amount, card and 3DS within this long is a retry.
@@ -50,7 +51,7 @@ class RoutingLog:
     success: Ints
     is_retry: Ints
     purchase: Ints
-    columns: tuple[Column, ...]
+    columns: tuple[Feature, ...]
     providers: tuple[str, ...]
     digest: str
 
@@ -66,9 +67,9 @@ class RoutingLog:
         return OracleTask(
             name=name,
             context=self.columns,
-            action=(Column("action_provider", "category", self.providers),),
+            action=(column("action_provider", "category", self.providers),),
             actions=tuple(
-                OracleAction(f"provider={provider}", {"provider": provider}, (float(code),), {})
+                Action(id=f"provider={provider}", factors={"provider": provider}, features=[float(code)])
                 for code, provider in enumerate(self.providers)
             ),
         )
@@ -120,10 +121,10 @@ def _from_rows(rows: list[dict[str, str]], path: Path) -> RoutingLog:
             raise fail(line, "amount", "a number") from None
         if not 0 <= amounts[line] < 1e7:
             raise fail(line, "amount", "between 0 and 10000000")
-        for name, column in flags.items():
+        for name, flag in flags.items():
             if row[name] not in {"0", "1"}:
                 raise fail(line, name, "0 or 1")
-            column[line] = int(row[name])
+            flag[line] = int(row[name])
         for name in ("country", "PSP", "card"):
             if not row[name]:
                 raise fail(line, name, "a name")
@@ -140,13 +141,13 @@ def _from_rows(rows: list[dict[str, str]], path: Path) -> RoutingLog:
     if len(providers) < 2:
         raise DataError(f"routing {path}: one provider only; there is nothing to choose")
     columns = (
-        Column("amount", minimum=0.0, maximum=1e7),
-        Column("hour", minimum=0.0, maximum=23.0),
-        Column("weekday", minimum=0.0, maximum=6.0),
-        Column("country", "category", countries),
-        Column("card", "category", cards),
-        Column("three_d_secured", "flag"),
-        Column("is_retry", "flag"),
+        column("amount", minimum=0.0, maximum=1e7),
+        column("hour", minimum=0.0, maximum=23.0),
+        column("weekday", minimum=0.0, maximum=6.0),
+        column("country", "category", countries),
+        column("card", "category", cards),
+        column("three_d_secured", "flag"),
+        column("is_retry", "flag"),
     )
     context = np.column_stack(
         [amounts, hours[order], weekdays[order], codes["country"], codes["card"], secured, is_retry]

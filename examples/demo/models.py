@@ -13,13 +13,12 @@ from examples.demo.plan import DemoPlan
 from examples.fraud.split import Days, SplitPlan
 from examples.fraud.training import FraudModel, FraudPlan, train_fraud
 from examples.fraud.transactions import Transactions
-from examples.oracle import train_oracle
+from examples.oracle import OraclePlan, SimpleOracle, train_oracle
 from examples.routing_log import RoutingLog
 from examples.simulators.actions import catalogue
 from examples.simulators.payments import Logged, Payments, baseline_pmf, contexts, log_baseline
 from examples.simulators.task import authorise_task, choices, context_rows
 from scorer.learn.experience import Experience, State
-from scorer.learn.oracle import Oracle, OraclePlan
 
 # How much older the first version's data is, where the data is long enough.
 DAYS_BETWEEN = 14
@@ -40,10 +39,10 @@ class Trained:
     """
 
     fraud: tuple[FraudModel, FraudModel]
-    oracle: tuple[Oracle, Oracle]
+    oracle: tuple[SimpleOracle, SimpleOracle]
     logged: Logged
     logged_ms: npt.NDArray[np.int64]
-    routing: Oracle | None
+    routing: SimpleOracle | None
 
     def experience(self, until_ms: int) -> Experience:
         """Return the baseline's log as experience, shifted so that it ends at `until_ms`.
@@ -130,7 +129,9 @@ def log_payments(
     return log_baseline(world, given, seed), payments.time_ms
 
 
-def train_oracles(output: Output, logged: Logged, plan: DemoPlan, seed: int) -> tuple[Oracle, Oracle]:
+def train_oracles(
+    output: Output, logged: Logged, plan: DemoPlan, seed: int
+) -> tuple[SimpleOracle, SimpleOracle]:
     """Train the action oracle on the log's beginning (version 1) and on all of it (version 2)."""
     task = authorise_task()
     every = choices(logged)
@@ -143,7 +144,7 @@ def train_oracles(output: Output, logged: Logged, plan: DemoPlan, seed: int) -> 
     return oracles[0], oracles[1]
 
 
-def _print_oracle(output: Output, name: str, oracle: Oracle, rows: int, what: str) -> None:
+def _print_oracle(output: Output, name: str, oracle: SimpleOracle, rows: int, what: str) -> None:
     measured = oracle.metrics
     output.line(
         f"{name}: {oracle.plan.trees} trees of depth {oracle.plan.depth} on {rows:,} {what};"
@@ -152,7 +153,7 @@ def _print_oracle(output: Output, name: str, oracle: Oracle, rows: int, what: st
     )
 
 
-def train_routing(output: Output, log: RoutingLog, plan: DemoPlan, seed: int) -> Oracle:
+def train_routing(output: Output, log: RoutingLog, plan: DemoPlan, seed: int) -> SimpleOracle:
     """Train the provider oracle on the log's beginning. It is small: there are few rows and four actions."""
     training = log.choices(slice(0, int(len(log) * ROUTING_TRAINING)))
     with output.busy("training the provider oracle"):

@@ -12,10 +12,9 @@ from examples.demo.process import Addresses
 from examples.demo.replay import ROUTE
 from examples.demo.traffic import AUTHORISE, FRAUD
 from examples.fraud.bundles import build_fraud
-from examples.oracle import build_oracle, near_greedy
+from examples.oracle import SimpleOracle, build_oracle, near_greedy
 from scorer.bundle import PolicySpec
 from scorer.learn.bundles import Built
-from scorer.learn.oracle import Oracle
 from scorer.learn.training.policies import policy_spec
 from scorer.learn.training.settings import PolicySettings
 from scorer.registry import Registry
@@ -53,7 +52,7 @@ def publish(trained: Trained, registry: Registry, paths: Paths, run_id: str, out
         DemoError: the registry computes another digest than the builder.
     """
 
-    def action(oracle: Oracle, policy: PolicySpec, name: str) -> Built:
+    def action(oracle: SimpleOracle, policy: PolicySpec, name: str) -> Built:
         return build_oracle(oracle, policy, paths.bundles / name, f"{run_id}-{name}")
 
     def loss_ratio(exponent: float, name: str) -> PolicySpec:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from examples.columns import named_row
 from examples.demo.errors import DemoError
 from examples.demo.process import ServerProcess
 from examples.demo.traffic import FRAUD, TIMEOUT_S, Traffic
@@ -168,10 +169,7 @@ def replay_routing(
     def ask(part: Sequence[int]) -> None:
         for at in part:
             row = int(rows[at])
-            features = {
-                column.name: column.named(float(value))
-                for column, value in zip(log.columns, log.context[row], strict=True)
-            }
+            features = named_row(log.columns, log.context[row])
             answer = client.select_action(
                 ROUTE, features, include_pmf=True, request_id=f"{run}-r-{row}", timeout=TIMEOUT_S
             )

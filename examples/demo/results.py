@@ -17,13 +17,13 @@ from examples.fraud.metrics import Ranking, ranking
 from examples.fraud.transactions import Transactions
 from examples.loop.baselines import Baseline, FixedRanking, Greedy, IssuerLinear, Policy, Uniform
 from examples.loop.rules import IssuerRules
+from examples.oracle import SimpleOracle
 from examples.routing_log import RoutingLog
 from examples.simulators.payments import Contexts, Floats, Payments
 from examples.simulators.weeks import blocks
 from scorer.learn import ope
 from scorer.learn.experience import Experience
 from scorer.learn.ope import Estimate, paired_difference, share
-from scorer.learn.oracle import Oracle
 from scorer.v1 import control_pb2 as pb
 
 Rows = npt.NDArray[np.intp]
@@ -127,7 +127,7 @@ def authorisation(
     contexts: Contexts,
     world: Payments,
     log: Experience,
-    oracle: Oracle,
+    oracle: SimpleOracle,
     first: Rows,
     second: Rows,
 ) -> Authorisation:

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from examples.columns import named_row
 from examples.demo.errors import DemoError
 from examples.fraud.transactions import Transactions
 from examples.simulators.payments import Contexts, Payments
 from examples.simulators.task import CONTEXT, context_rows, mask_bytes
+from scorer.bundle import Feature
 from scorer.client import Client
 from scorer.client.results import Served
 from scorer.errors import ScorerError
-from scorer.learn.columns import Column, named_row
 
 FRAUD = "fraud.checkout"
 AUTHORISE = "action.authorise"
@@ -135,7 +136,7 @@ class Traffic:
     def __init__(
         self,
         client: Client,
-        columns: Sequence[Column],
+        columns: Sequence[Feature],
         payments: Transactions,
         rows: npt.NDArray[np.float32],
         contexts: Contexts,

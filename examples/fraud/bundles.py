@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from examples.fraud.training import FraudModel, fraud_columns
-from scorer.bundle import Band, Feature, IsotonicMap, SchemaFile, build_score_bundle
+from scorer.bundle import Band, IsotonicMap, SchemaFile, build_score_bundle
 from scorer.bundle.lineage import describe_lineage
 from scorer.learn.bundles import Built
 
@@ -23,9 +23,7 @@ def build_fraud(model: FraudModel, output: Path, run_id: str, name: str = "fraud
         output,
         name=name,
         model=model.booster,
-        schema=SchemaFile(
-            features=[Feature.model_validate(column.as_feature()) for column in fraud_columns()]
-        ),
+        schema=SchemaFile(features=list(fraud_columns())),
         bands=[Band.model_validate({"from": start, "label": label}) for start, label in model.thresholds],
         training=model.training_rows,
         validation=model.reference_rows,

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
+from examples.columns import column
 from examples.fraud.calibration import Calibration, fit_calibration
 from examples.fraud.features import FEATURES
 from examples.fraud.metrics import Ranking, ranking
 from examples.fraud.split import Days, Split, without_known
 from examples.fraud.transactions import Transactions
-from scorer.learn.columns import Column
+from scorer.bundle import Feature
 from scorer.learn.errors import DataError
 
 Rows = npt.NDArray[np.intp]
@@ -82,12 +83,12 @@ class FraudModel:
         return {"plan": asdict(self.plan), "split": asdict(self.split), "test": self.metrics.as_dict()}
 
 
-def fraud_columns() -> tuple[Column, ...]:
+def fraud_columns() -> tuple[Feature, ...]:
     """The request schema of the fraud model, in the order of `FEATURES`."""
     return tuple(
-        Column(name, "flag")
+        column(name, "flag")
         if name in {"weekend", "night"}
-        else Column(name, "number", minimum=0.0, maximum=1.0 if "_risk_" in name else 1e7)
+        else column(name, "number", minimum=0.0, maximum=1.0 if "_risk_" in name else 1e7)
         for name in FEATURES
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from examples.oracle import SimpleOracle
 from examples.simulators.actions import FACTORS, codes
 from examples.simulators.payments import (
     DECLINES,
@@ -25,7 +26,6 @@ from examples.simulators.payments import (
 )
 from examples.simulators.task import context_rows
 from scorer.learn.experience import Experience
-from scorer.learn.oracle import Oracle
 
 # Columns of `examples.simulators.task.CONTEXT`.
 AMOUNT, HOUR, ISSUER, SCHEME, DEVICE, DECLINE, ATTEMPTS, TOKEN, LOW_VALUE, RISK = (
@@ -78,7 +78,7 @@ class Greedy:
         oracle: that the bandit's policy uses.
     """
 
-    def __init__(self, oracle: Oracle) -> None:
+    def __init__(self, oracle: SimpleOracle) -> None:
         self._oracle = oracle
 
     def pmf(self, given: Contexts) -> Floats:

@@ -27,7 +27,6 @@ from scorer.learn.overlay import (
     catch_up,
 )
 from scorer.learn.training import Trained, fit
-from scorer.learn.training.preview import actions_of
 from scorer.learn.training.settings import PolicySettings, TrainSettings
 
 Floats = npt.NDArray[np.float64]
@@ -95,7 +94,7 @@ class Learner:
         self.lane = lane
         self.market, self.task, self.plan = market, task, plan
         self._log = [log]
-        self._catalogue = actions_of(task)
+        self._catalogue = task.actions
         self._trained: Trained | None = None
         self._policy: Policy | None = None
         self._stream: OutcomeStream | None = None

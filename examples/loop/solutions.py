@@ -22,7 +22,6 @@ from examples.simulators.weeks import WEEK_MS, Arrivals, Market, blocks
 from scorer.bundle import Policy
 from scorer.learn.experience import Experience, concatenate
 from scorer.learn.training.policies import policy_spec
-from scorer.learn.training.preview import actions_of
 from scorer.learn.training.settings import PolicySettings
 
 PmfFunction = Callable[[Arrivals], Floats]
@@ -95,7 +94,7 @@ def rules(market: Market, log: Experience) -> Weekly:
 def linear(market: Market, log: Experience) -> Weekly:
     """A linear model per issuer, retrained weekly, with the exploration rule of `scorer learn`."""
     task = authorise_task()
-    policy = Policy(policy_spec(PolicySettings(), 0.0, 0, "linear"), actions_of(task))
+    policy = Policy(policy_spec(PolicySettings(), 0.0, 0, "linear"), task.actions)
 
     def derive(known: Experience) -> PmfFunction:
         model = IssuerLinear(known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from examples.columns import column
 from examples.oracle import LoggedChoices
 from examples.simulators import actions
 from examples.simulators.payments import (
@@ -16,22 +17,22 @@ from examples.simulators.payments import (
     Contexts,
     Logged,
 )
-from scorer.learn.columns import Column
-from scorer.learn.oracle import OracleAction, OracleTask, one_column_per_factor
+from scorer.bundle import Action, Feature
+from scorer.learn.oracle import OracleTask
 
-CONTEXT: tuple[Column, ...] = (
-    Column("amount", minimum=0.0, maximum=1e7),
-    Column("hour", minimum=0.0, maximum=23.0),
-    Column("issuer", "category", ISSUER_NAMES),
-    Column("country", "category", COUNTRIES),
-    Column("scheme", "category", SCHEMES),
-    Column("device", "category", DEVICES),
-    Column("last_decline", "category", DECLINES),
-    Column("is_retry", "flag"),
-    Column("earlier_attempts", minimum=0.0, maximum=100.0),
-    Column("has_token", "flag"),
-    Column("low_value_count", minimum=0.0, maximum=100.0),
-    Column("risk", minimum=0.0, maximum=1.0),
+CONTEXT: tuple[Feature, ...] = (
+    column("amount", minimum=0.0, maximum=1e7),
+    column("hour", minimum=0.0, maximum=23.0),
+    column("issuer", "category", ISSUER_NAMES),
+    column("country", "category", COUNTRIES),
+    column("scheme", "category", SCHEMES),
+    column("device", "category", DEVICES),
+    column("last_decline", "category", DECLINES),
+    column("is_retry", "flag"),
+    column("earlier_attempts", minimum=0.0, maximum=100.0),
+    column("has_token", "flag"),
+    column("low_value_count", minimum=0.0, maximum=100.0),
+    column("risk", minimum=0.0, maximum=1.0),
 )
 
 
@@ -40,12 +41,14 @@ def authorise_task(name: str = "action-authorise") -> OracleTask:
     return OracleTask(
         name=name,
         context=CONTEXT,
-        action=one_column_per_factor(actions.FACTORS),
+        action=tuple(
+            column(f"action_{name}", "category", levels) for name, levels in actions.FACTORS.items()
+        ),
         actions=tuple(
-            OracleAction(
+            Action(
                 id=action.id,
-                factors=action.factors,
-                features=tuple(float(code) for code in action.codes),
+                factors=dict(action.factors),
+                features=[float(code) for code in action.codes],
                 attributes={"challenge": float(action.factors["three_ds"] == "challenge")},
             )
             for action in actions.catalogue()

@@ -17,11 +17,10 @@ from examples.fraud.bundles import build_fraud
 from examples.fraud.features import features
 from examples.fraud.split import SplitPlan
 from examples.fraud.training import FraudPlan, train_fraud
-from examples.oracle import build_oracle, near_greedy, train_oracle
+from examples.oracle import OraclePlan, build_oracle, near_greedy, train_oracle
 from examples.simulators.payments import Payments, contexts, log_baseline
 from examples.simulators.task import authorise_task, choices
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
-from scorer.learn.oracle import OraclePlan
 from scorer.registry import Registry
 
 README = Path(__file__).resolve().parents[2] / "README.md"

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from scorer.learn.columns import Column
+from examples.columns import column
+from scorer.bundle import Action
 from scorer.learn.experience import Experience, State
-from scorer.learn.oracle import OracleAction, OracleTask
+from scorer.learn.oracle import OracleTask
 
 DAY_MS = 86_400_000
 START_MS = 1_767_225_600_000
@@ -21,12 +22,17 @@ def small_task(actions: int = 3, factor: str = "route") -> OracleTask:
     return OracleTask(
         name="small",
         context=(
-            Column("amount", minimum=-10.0, maximum=10.0),
-            Column("country", "category", ("NL", "DE")),
+            column("amount", minimum=-10.0, maximum=10.0),
+            column("country", "category", ("NL", "DE")),
         ),
-        action=(Column(f"action_{factor}", "category", names),),
+        action=(column(f"action_{factor}", "category", names),),
         actions=tuple(
-            OracleAction(f"{factor}={name}", {factor: name}, (float(code),), {"fee": float(code)})
+            Action(
+                id=f"{factor}={name}",
+                factors={factor: name},
+                features=[float(code)],
+                attributes={"fee": float(code)},
+            )
             for code, name in enumerate(names)
         ),
     )

@@ -37,8 +37,7 @@ from scorer.bundle import (
     verify,
 )
 from scorer.errors import BundleError
-from scorer.learn.columns import Column
-from scorer.learn.oracle import OracleAction, OracleTask
+from scorer.learn.oracle import OracleTask
 from scorer.learn.overlay.design import adjusted
 from scorer.learn.overlay.design import offsets as overlay_offsets
 from scorer.registry import Registry
@@ -107,9 +106,9 @@ def test_a_revision_moves_every_score_as_its_overlay_says(action_bundle: Trained
 def test_learning_expects_what_the_engine_serves(action_bundle: Trained, tmp_path: Path) -> None:
     task = OracleTask(
         name="authorise",
-        context=tuple(Column(feature.name, feature.type, tuple(feature.categories)) for feature in CONTEXT),
+        context=tuple(CONTEXT),
         action=(),
-        actions=tuple(OracleAction(a.id, a.factors, (), a.attributes) for a in ACTIONS),
+        actions=tuple(ACTIONS),
     )
     rows = contexts(300, seed=8)
     before = action_bundle.bundle.evaluate(rows)[1]

@@ -10,8 +10,7 @@ from examples.simulators.actions import RULES, catalogue
 from examples.simulators.payments import contexts
 from examples.simulators.task import CONTEXT, context_rows
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
-from scorer.bundle import PolicySpec
-from scorer.learn.columns import Column
+from scorer.bundle import Feature, PolicySpec
 from scorer.learn.errors import DataError
 from scorer.learn.guardrails.audit import audit_masks, audit_pmf, floor_of
 from scorer.learn.guardrails.rules import Rule, RuleSet, named_columns, read_rules
@@ -80,7 +79,9 @@ def test_a_missing_number_meets_nothing(need):
 
 @pytest.mark.parametrize("need", [("x", "in", ("a",)), ("x", "not in", ("a",)), ("x", "!=", "a")])
 def test_a_missing_category_meets_nothing(need):
-    columns = named_columns((Column("x", "category", ("a", "b")),), np.array([[np.nan]], dtype=np.float32))
+    columns = named_columns(
+        (Feature(name="x", type="category", categories=["a", "b"]),), np.array([[np.nan]], dtype=np.float32)
+    )
     said = two_actions((need,)).evaluate(columns)
     assert not said.mask[0, 1]
     assert "is missing" in str(said.reasons(0, 1)[0])

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from examples.oracle import train_oracle
+from examples.oracle import OraclePlan, train_oracle
 from examples.routing_log import read_routing
 from scorer.learn.errors import DataError
 from scorer.learn.ope import Logged, Target, estimated_pmf, share, snipw
-from scorer.learn.oracle import OraclePlan
 
 LOG = Path(__file__).parents[3] / "shared" / "data" / "psp_routing_2019-01.csv"
 HEAD = "ID,tmsp,country,amount,success,PSP,3D_secured,card"

@@ -9,18 +9,17 @@ import pytest
 import xgboost
 from sklearn.metrics import roc_auc_score
 
+from examples.columns import named_row
 from examples.fraud.bundles import build_fraud
 from examples.fraud.features import FEATURES, features
 from examples.fraud.split import SplitPlan
 from examples.fraud.training import FraudPlan, fraud_columns, test_rows, train_fraud
-from examples.oracle import LoggedChoices, build_oracle, near_greedy, train_oracle
+from examples.oracle import LoggedChoices, OraclePlan, build_oracle, near_greedy, train_oracle
 from examples.simulators.payments import Payments, contexts, log_baseline
 from examples.simulators.task import CONTEXT, authorise_task, choices, context_rows, mask_bytes
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
 from scorer.bundle import Bundle
-from scorer.learn.columns import named_row
 from scorer.learn.errors import DataError
-from scorer.learn.oracle import OraclePlan
 
 # pytest would take the name for a test.
 rows_that_judge = test_rows

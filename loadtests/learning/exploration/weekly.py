@@ -20,10 +20,9 @@ from examples.simulators.weeks import WEEK_MS, Arrivals, Market, WeeksPlan
 from loadtests.learning.exploration.oracle import Recipe, Trained
 from loadtests.learning.exploration.play import beyond_noise
 from loadtests.learning.exploration.view import Floats, Rule, View
-from scorer.learn.columns import xgboost_types
 from scorer.learn.experience import Experience, State, concatenate
 from scorer.learn.logistic import sigmoid
-from scorer.learn.oracle import OracleTask
+from scorer.learn.oracle import OracleTask, xgboost_types
 from scorer.learn.overlay import (
     Delays,
     Design,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scorer.bundle import build_action_bundle
 from scorer.bundle.lineage import describe_lineage
 from scorer.learn.training.generation import KEY
-from scorer.learn.training.preview import actions_of, schema_of
+from scorer.learn.training.preview import schema_of
 
 if TYPE_CHECKING:
     from scorer.learn.training.trained import Trained
@@ -42,7 +42,7 @@ def build_candidate(
         name=task.name,
         model=oracle.booster,
         schema=schema_of(task),
-        actions=actions_of(task),
+        actions=task.actions,
         policy=trained.policy,
         training=oracle.training_contexts,
         validation=oracle.reference_contexts,

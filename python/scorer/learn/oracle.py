@@ -12,34 +12,17 @@ per action.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from scorer.learn.columns import Column, xgboost_types
+from scorer.bundle import Action, Feature
 
 Rows32 = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class OracleAction:
-    """One action as the oracle sees it.
-
-    Attributes:
-        id: unique.
-        factors: name to value, for people.
-        features: the action's own columns.
-        attributes: quantities that a policy may cap.
-    """
-
-    id: str
-    factors: Mapping[str, str]
-    features: tuple[float, ...]
-    attributes: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -54,18 +37,21 @@ class OracleTask:
     """
 
     name: str
-    context: tuple[Column, ...]
-    action: tuple[Column, ...]
-    actions: tuple[OracleAction, ...]
+    context: tuple[Feature, ...]
+    action: tuple[Feature, ...]
+    actions: tuple[Action, ...]
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[Feature, ...]:
         """The forest's input: context, then action."""
         return self.context + self.action
 
     def action_rows(self) -> Rows32:
         """Return the features of the actions, `[actions, action columns]`."""
-        return np.array([action.features for action in self.actions], dtype=np.float32)
+        # A missing value (None) becomes NaN.
+        return np.array([action.features for action in self.actions], dtype=np.float32).reshape(
+            len(self.actions), -1
+        )
 
     def matrix(
         self, rows: Rows32, rewards: npt.NDArray[Any] | None = None, weights: Floats | None = None
@@ -81,27 +67,6 @@ class OracleTask:
 
 
 @dataclass(frozen=True)
-class OraclePlan:
-    """How to train an oracle.
-
-    Attributes:
-        trees: boosting rounds.
-        depth: of each tree.
-        learning_rate: of each round.
-        held_out: share of the rows, at the end of the log, that measure the oracle.
-        threads: of XGBoost.
-        seed: of row and column sampling.
-    """
-
-    trees: int = 500
-    depth: int = 6
-    learning_rate: float = 0.03
-    held_out: float = 0.1
-    threads: int = 2
-    seed: int = 0
-
-
-@dataclass(frozen=True)
 class Oracle:
     """A trained oracle.
 
@@ -111,7 +76,6 @@ class Oracle:
         metrics: on the last part of the log, which did not train.
         training_contexts: `[n, context columns]` that taught it.
         reference_contexts: `[n, context columns]` that judged it.
-        plan: how it was trained.
         data_digest: of the choices.
     """
 
@@ -120,29 +84,9 @@ class Oracle:
     metrics: Mapping[str, float]
     training_contexts: Rows32
     reference_contexts: Rows32
-    plan: OraclePlan
     data_digest: str
 
-    def predict(self, context: Rows32) -> Rows32:
-        """`[n, actions]` P(reward) for every action of every context."""
-        per_action = self.task.action_rows()
-        exploded = np.concatenate(
-            [
-                np.repeat(context, len(per_action), axis=0),
-                np.tile(per_action, (len(context), 1)),
-            ],
-            axis=1,
-        )
-        flat = self.booster.predict(self.task.matrix(exploded))
-        return np.asarray(flat, dtype=np.float32).reshape(len(context), len(per_action))
 
-    def lineage(self) -> dict[str, Any]:
-        """For the bundle: what it was made from, and how good it is."""
-        return {"plan": asdict(self.plan), "test": dict(self.metrics)}
-
-
-def one_column_per_factor(
-    factors: Mapping[str, Sequence[str]],
-) -> tuple[Column, ...]:
-    """Action columns for a catalogue made of factors: a category each, with a prefix of their own."""
-    return tuple(Column(f"action_{name}", "category", tuple(values)) for name, values in factors.items())
+def xgboost_types(columns: Sequence[Feature]) -> list[str]:
+    """XGBoost's `feature_types` for these columns."""
+    return ["c" if column.type == "category" else "q" for column in columns]

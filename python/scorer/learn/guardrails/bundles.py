@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from scorer.bundle import inspect
-from scorer.learn.columns import Column
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience
 from scorer.learn.guardrails.audit import GuardrailFinding, audit_masks, audit_pmf
@@ -28,9 +27,7 @@ def audit(experience: Experience, bundle: Path, rules: Path | None) -> tuple[Gua
     spec = policy_of(inspection)
     if tuple(action.id for action in inspection.actions) != experience.actions:
         raise DataError(f'"{bundle}" has another catalogue than the log; give one that made it')
-    columns = [
-        Column(feature.name, feature.type, tuple(feature.categories)) for feature in inspection.data.features
-    ]
+    columns = inspection.data.features
     if len(columns) != experience.context.shape[1]:
         raise DataError(
             f'"{bundle}" takes {len(columns)} features, the log has {experience.context.shape[1]}; '

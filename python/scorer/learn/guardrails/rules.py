@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scorer.learn.columns import Column
+from scorer.bundle import Feature
 from scorer.learn.errors import DataError
 
 Bools = npt.NDArray[np.bool_]
@@ -252,7 +252,7 @@ def read_rules(path: Path, factors: Sequence[Mapping[str, str]]) -> RuleSet:
     return RuleSet.of(rules, factors, facts)
 
 
-def named_columns(columns: Sequence[Column], rows: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
+def named_columns(columns: Sequence[Feature], rows: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
     """Dense rows as rules see them: categories as text, None where missing; the rest as it is."""
     named: dict[str, npt.NDArray[Any]] = {}
     for at, column in enumerate(columns):

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from scorer.bundle import Bundle, inspect
 from scorer.bundle.check import Inspection
-from scorer.learn.columns import Column, xgboost_types
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience
 from scorer.learn.ope import estimators
@@ -25,6 +24,7 @@ from scorer.learn.ope.paired import paired
 from scorer.learn.ope.slope import slope
 from scorer.learn.ope.value_bounds import value_bounds
 from scorer.learn.ope.weighting import additive, balanced, marginal
+from scorer.learn.oracle import xgboost_types
 from scorer.stats.sequences import asymptotic
 
 Floats = npt.NDArray[np.float64]
@@ -167,9 +167,6 @@ def _target(found: Inspection, rows: Experience, logged: Logged, model: Floats, 
 
 
 def _model(found: Inspection, rows: Experience, folds: int, threads: int) -> Floats:
-    columns = [
-        Column(feature.name, feature.type, tuple(feature.categories)) for feature in found.data.columns
-    ]
     actions = np.array(
         [[math.nan if value is None else value for value in action.features] for action in found.actions],
         dtype=np.float32,
@@ -181,7 +178,7 @@ def _model(found: Inspection, rows: Experience, folds: int, threads: int) -> Flo
         rows.reward,
         actions,
         fold=folds_by_name(names, folds),
-        learner=Trees(types=tuple(xgboost_types(columns)), threads=threads),
+        learner=Trees(types=tuple(xgboost_types(found.data.columns)), threads=threads),
     )
 
 

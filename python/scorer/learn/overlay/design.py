@@ -54,7 +54,7 @@ class Design:
     @cached_property
     def segments(self) -> tuple[str, ...]:
         """Return the names of the segments by code."""
-        return self.task.context[self.column].categories
+        return tuple(self.task.context[self.column].categories)
 
     @cached_property
     def levels(self) -> tuple[tuple[str, str], ...]:

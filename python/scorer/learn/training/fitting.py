@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from scorer.bundle import Cap
 from scorer.learn.experience import Experience, State
 from scorer.learn.logistic import sigmoid
-from scorer.learn.oracle import Oracle, OraclePlan, OracleTask
+from scorer.learn.oracle import Oracle, OracleTask
 from scorer.learn.training.bagging import train_members
 from scorer.learn.training.boosting import boost, exploded
 from scorer.learn.training.checks import check
@@ -91,7 +91,6 @@ def fit(
         metrics=metrics,
         training_contexts=settled.context,
         reference_contexts=rest if len(rest) >= _REFERENCE else settled.context[-max(1, len(settled) // 5) :],
-        plan=OraclePlan(plan.trees, plan.depth, plan.learning_rate, 0.0, plan.threads, plan.seed),
         data_digest=digest,
     )
     lineage: dict[str, Any] = {

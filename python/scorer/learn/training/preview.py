@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scorer.bundle import Action, Bundle, PolicySpec, SchemaFile, SigmoidMap, preview_action_bundle
-from scorer.bundle.models import Feature
-from scorer.learn.columns import Column
+from scorer.bundle import Bundle, PolicySpec, SchemaFile, SigmoidMap, preview_action_bundle
 from scorer.learn.oracle import OracleTask
 
 
@@ -27,7 +25,7 @@ def preview(
     return preview_action_bundle(
         model=booster,
         schema=schema_of(task),
-        actions=actions_of(task),
+        actions=task.actions,
         policy=policy,
         voters=voters,
         calibration=calibration,
@@ -36,21 +34,4 @@ def preview(
 
 def schema_of(task: OracleTask) -> SchemaFile:
     """The task's columns as a bundle's schema."""
-    return SchemaFile(features=_features(task.context), action_features=_features(task.action))
-
-
-def actions_of(task: OracleTask) -> list[Action]:
-    """The task's catalogue as a bundle's."""
-    return [
-        Action(
-            id=action.id,
-            factors=dict(action.factors),
-            features=[None if value != value else value for value in action.features],  # noqa: PLR0124 (NaN)
-            attributes=dict(action.attributes),
-        )
-        for action in task.actions
-    ]
-
-
-def _features(columns: tuple[Column, ...]) -> list[Feature]:
-    return [Feature.model_validate(column.as_feature()) for column in columns]
+    return SchemaFile(features=list(task.context), action_features=list(task.action))

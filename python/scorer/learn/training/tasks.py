@@ -8,13 +8,12 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from scorer.bundle import Action, Feature, SchemaFile, read_manifest
+from scorer.bundle import Action, SchemaFile, read_manifest
 from scorer.bundle.check import MANIFEST
 from scorer.bundle.models import to_json
-from scorer.learn.columns import Column
 from scorer.learn.errors import DataError
-from scorer.learn.oracle import OracleAction, OracleTask
-from scorer.learn.training.preview import actions_of, schema_of
+from scorer.learn.oracle import OracleTask
+from scorer.learn.training.preview import schema_of
 
 
 def read_task(path: Path) -> OracleTask:
@@ -48,7 +47,7 @@ def read_task(path: Path) -> OracleTask:
 
 def write_task(task: OracleTask, path: Path) -> None:
     """Writes a directory that `read_task` reads: what a first generation, which has no bundle, learns for."""
-    actions = [action.model_dump(mode="json") for action in actions_of(task)]
+    actions = [action.model_dump(mode="json") for action in task.actions]
     try:
         path.mkdir(parents=True, exist_ok=True)
         (path / "schema.json").write_bytes(to_json(schema_of(task)))
@@ -67,27 +66,7 @@ def task_of(name: str, schema: SchemaFile, actions: Sequence[Action]) -> OracleT
             )
     return OracleTask(
         name=name,
-        context=tuple(map(_column, schema.features)),
-        action=tuple(map(_column, schema.action_features)),
-        actions=tuple(
-            OracleAction(
-                id=action.id,
-                factors=action.factors,
-                features=tuple(float("nan") if value is None else value for value in action.features),
-                attributes=action.attributes,
-            )
-            for action in actions
-        ),
-    )
-
-
-def _column(feature: Feature) -> Column:
-    return Column(
-        name=feature.name,
-        type=feature.type,
-        categories=tuple(feature.categories),
-        minimum=feature.minimum,
-        maximum=feature.maximum,
-        missing=feature.missing,
-        unknown_category=feature.unknown_category,
+        context=tuple(schema.features),
+        action=tuple(schema.action_features),
+        actions=tuple(actions),
     )
