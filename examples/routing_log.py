@@ -1,9 +1,9 @@
-"""A log of card payment attempts over several payment service providers: reading and judging.
+"""A log of card payment attempts over several payment service providers: reading and evaluation.
 
-The provider is the action. The log holds no propensities; which provider was
-chosen looks random given whether the attempt is a retry, so the shares given
-that serve as propensities. What comes out is therefore an off-policy estimate
-and is labelled so.
+The provider is the action. The log holds no propensities. The choice of the provider
+is consistent with a random one given whether the attempt is a retry, so the shares
+given that are used as propensities. The result is therefore an off-policy estimate
+and is labelled as one.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class RoutingLog:
         context: `[n, 7]` in the order of `columns`.
         provider: `[n]` position in `providers`.
         success: `[n]` 1 where the attempt succeeded.
-        is_retry: `[n]` 1 where it repeats one like it within a minute.
+        is_retry: `[n]` 1 where the attempt repeats an equal one within a minute.
         purchase: `[n]` attempts with the same number belong to one purchase.
-        columns: the context's.
-        providers: their names, sorted.
+        columns: Columns of the context.
+        providers: Names of the providers, sorted.
         digest: `sha256:<hex>` of the file.
     """
 
@@ -59,11 +59,11 @@ class RoutingLog:
         return len(self.provider)
 
     def choices(self, rows: slice) -> LoggedChoices:
-        """The attempts at `rows` as logged choices."""
+        """Return the attempts at `rows` as logged choices."""
         return LoggedChoices(self.context[rows], self.provider[rows], self.success[rows])
 
     def task(self, name: str) -> OracleTask:
-        """Choosing a provider."""
+        """Return the task of choosing a provider."""
         return OracleTask(
             name=name,
             context=self.columns,
@@ -76,7 +76,7 @@ class RoutingLog:
 
 
 def read_routing(path: Path) -> RoutingLog:
-    """Reads a CSV file of payment attempts.
+    """Read a CSV file of payment attempts.
 
     Raises:
         DataError: the file cannot be read, lacks a column, or holds a value

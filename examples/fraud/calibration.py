@@ -46,13 +46,13 @@ def fit_calibration(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.in
     order = np.argsort(outputs, kind="stable")
     values, first, count = np.unique(steps[order], return_index=True, return_counts=True)
     centres = np.add.reduceat(outputs[order], first) / count
-    # A step of exactly 0 says "none seen", not "impossible": one more fraud might come. Likewise 1.
+    # A step of exactly 0 means "none seen", not "impossible": one more fraud is assumed. Likewise for 1.
     if values[0] == 0:
         values[0] = min(0.5 / (count[0] + 1), values[1] / 2)
     if values[-1] == 1:
         values[-1] = max(1 - 0.5 / (count[-1] + 1), (1 + values[-2]) / 2)
-    # The ranking is kept beyond the outer centres as well: the map goes on, to half the lowest
-    # step at 0 and half way to 1 at 1.
+    # The ranking is kept beyond the outer centres as well: the map continues to half the lowest
+    # step at 0 and to half way to 1 at 1.
     knots = np.concatenate([[0.0], centres, [1.0]])
     heights = np.concatenate([[values[0] / 2], values, [(1 + values[-1]) / 2]])
     rising = np.concatenate([[True], (np.diff(knots) > 0) & (np.diff(heights) > 0)])

@@ -34,12 +34,12 @@ class Ranking:
     frauds: int
 
     def as_dict(self) -> dict[str, float]:
-        """For lineage and summaries."""
+        """Return the measures as a dictionary, for lineage and summaries."""
         return asdict(self)
 
 
 def ranking(scores: Array, fraud: Array, customer: Array, day: Array) -> Ranking:
-    """Judges `[n]` scores against the labels.
+    """Measure `[n]` scores against the labels.
 
     Raises:
         DataError: only one class is present, so nothing can be ranked.

@@ -1,4 +1,4 @@
-"""Which transactions train a fraud model and which judge it.
+"""The transactions that train a fraud model and those that evaluate it.
 
 The protocol is the book's: a block of days trains, a delay passes in which
 nobody knows yet what was fraud, a block of days tests. Customers already
@@ -46,7 +46,7 @@ class Split:
     test: Days
 
     def describe(self, transactions: Transactions) -> str:
-        """For people: the blocks as dates, last day included."""
+        """Return the blocks as dates for display, last day included."""
         blocks = [("train", self.training), ("calibrate", self.calibration), ("test", self.test)]
         return " · ".join(
             f"{name} {transactions.date(block.first)}..{transactions.date(block.end - 1)}"
@@ -56,7 +56,7 @@ class Split:
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """How many days each block has.
+    """Number of days of each block.
 
     Attributes:
         training: at most this many days.
@@ -76,7 +76,7 @@ class SplitPlan:
 
     @property
     def least(self) -> int:
-        """Days that a split needs."""
+        """Return the number of days that a split needs."""
         return self.least_training + self.least_calibration + self.delay + self.test
 
     def last(self, transactions: Transactions) -> Split:
@@ -84,7 +84,7 @@ class SplitPlan:
         return self.earlier(transactions, 0)
 
     def earlier(self, transactions: Transactions, days: int) -> Split:
-        """The split as it would have been made `days` earlier, judged on the same last days.
+        """The split as it would have been made `days` earlier, evaluated on the same last days.
 
         Raises:
             DataError: the data is too short.

@@ -21,13 +21,13 @@ from scorer.learn.errors import DataError
 Rows = npt.NDArray[np.intp]
 
 
-# Distributions of more rows than this look the same.
+# More rows than this do not change the distributions visibly.
 REFERENCE_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class FraudPlan:
-    """How to train.
+    """Settings of the training.
 
     Attributes:
         trees: boosting rounds.
@@ -50,7 +50,7 @@ class FraudPlan:
 
 @dataclass(frozen=True)
 class FraudModel:
-    """A trained fraud model and what was found out about it.
+    """A trained fraud model and its measures.
 
     Attributes:
         booster: the trees.
@@ -79,7 +79,7 @@ class FraudModel:
         return self.calibration(self.booster.predict(xgboost.DMatrix(rows)))
 
     def lineage(self) -> dict[str, Any]:
-        """For the bundle: what it was made from, and how good it is."""
+        """Return the lineage for the bundle: data, settings and measures."""
         return {"plan": asdict(self.plan), "split": asdict(self.split), "test": self.metrics.as_dict()}
 
 
@@ -101,7 +101,7 @@ def train_fraud(
     delay_days: int = 7,
     data_digest: str | None = None,
 ) -> FraudModel:
-    """Trains on the split's days, calibrates on the days after, judges on its test days.
+    """Trains on the split's days, calibrates on the days after, evaluates on its test days.
 
     Args:
         transactions: all of them.
@@ -165,7 +165,7 @@ def _some(rows: Rows) -> Rows:
 
 
 def test_rows(transactions: Transactions, split: Split, delay_days: int = 7) -> Rows:
-    """The transactions that judge a model: the test days without customers known to be compromised.
+    """Return the transactions that evaluate a model: the test days without customers known to be compromised.
 
     Known are, as in the book, those of the last week of which the frauds are known when the test begins.
     """

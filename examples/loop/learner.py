@@ -1,7 +1,7 @@
-"""One solution that learns: a generation a week, an overlay every few minutes in between.
+"""A solution that learns: one generation per week, an overlay every few minutes in between.
 
-It sees what a real one sees: its own decisions, and outcomes once they are
-there. The market decides what becomes of a decision, and judges.
+It has the data of a deployed system only: its own decisions, and their outcomes
+once they are reported. The market simulates the outcomes and evaluates the policy.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ QUICK = TrainSettings(
     policy=PolicySettings(rule="epsilon_greedy", epsilon=0.02, floor=0.0),
 )
 
-# Ten thousand payments a week bring little news in an hour.
+# At ten thousand payments a week an hour has few outcomes.
 SELDOM = OverlaySettings(every_minutes=120)
 
 
 @dataclass(frozen=True)
 class LoopPlan:
-    """How a solution learns.
+    """Settings of a solution that learns.
 
     Attributes:
-        train: a generation.
-        overlay: between generations; None for nothing.
-        window_weeks: how many weeks a generation learns from.
-        carries: a new generation's overlay starts from all that generation was taught by, on
-            out-of-fold predictions; otherwise it starts with nothing.
+        train: Settings of the training of a generation.
+        overlay: Settings of the overlay between generations; None: there is no overlay.
+        window_weeks: Weeks of decisions that a generation is trained on.
+        carries: Whether the overlay of a new generation starts from the training decisions of that
+            generation, with out-of-fold predictions; otherwise it starts from zero.
     """
 
     train: TrainSettings = QUICK
@@ -69,8 +69,8 @@ class Served:
     """Payments that were decided.
 
     Attributes:
-        experience: the decisions, with outcomes that may lie in the future.
-        value: `[n]` P(authorised) under what was served, by truth.
+        experience: The decisions, with outcomes that may lie in the future.
+        value: `[n]` true P(authorised) under the served policy.
     """
 
     experience: Experience
@@ -81,11 +81,11 @@ class Learner:
     """Learns from its own payments alone.
 
     Args:
-        market: says what becomes of decisions; never asked for the truth but to judge.
-        task: what is chosen, given what.
-        plan: how.
-        log: what there is before it begins, such as a week of the baseline.
-        lane: what it is called in its log.
+        market: Simulates the outcomes of decisions; its true probabilities are used for evaluation only.
+        task: The actions and the context of the choice.
+        plan: Settings.
+        log: Decisions from before the start, such as a week of the baseline.
+        lane: Name of the lane in the log.
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class Learner:
 
     @property
     def trained(self) -> Trained:
-        """The generation that serves."""
+        """The serving generation."""
         if self._trained is None:
             raise RuntimeError("retrain first")
         return self._trained
 
     def retrain(self, now_ms: int) -> None:
-        """A new generation from what is known, and a new overlay for it."""
+        """Train a new generation on the outcomes known at `now_ms`, and start its overlay."""
         since = now_ms - self.plan.window_weeks * WEEK_MS
-        # Weeks that no generation will look at again are let go.
+        # Weeks that no later generation will read are dropped.
         self._log = [part for part in self._log if len(part) and part.time_ms[-1] >= since - WEEK_MS]
         whole = concatenate(self._log)
         whole = whole.take(whole.time_ms >= since)
@@ -123,7 +123,7 @@ class Learner:
             self._renew_overlay(self.plan.overlay, whole, known, now_ms)
 
     def serve(self, arrivals: Arrivals, truth: Floats) -> Served:
-        """Decides payments in the order of time, fitting the overlay as it goes.
+        """Decide payments in order of time and fit the overlay in between.
 
         Args:
             arrivals: `n` payments.
@@ -144,11 +144,11 @@ class Learner:
         return Served(experience, (pmf * truth).sum(axis=1))
 
     def pmf(self, arrivals: Arrivals) -> Floats:
-        """`[n, K]` what is served at this moment, overlay included; nothing is decided."""
+        """Return the `[n, K]` current probabilities, overlay included, without a decision."""
         return self.snapshot()(arrivals)
 
     def snapshot(self) -> Callable[[Arrivals], Floats]:
-        """What is served at this moment, to be asked later when this has learned more."""
+        """Return the current policy as a function, unaffected by later learning."""
         trained, policy = self.trained, Policy(self.trained.policy, self._catalogue)
         offsets = None if self.overlay is None else (self.overlay.design, self.overlay.table)
 
@@ -178,22 +178,22 @@ class Learner:
             catch_up(self._stream, self.overlay, now_ms)
 
     def _unlearned(self, known: Experience) -> Floats:
-        """`[n]` P(reward) of what was chosen, by trees that did not learn from that decision.
+        """Return `[n]` P(reward) of the chosen actions, by trees that were not trained on that decision.
 
-        Of what taught the generation, its out-of-fold predictions; of what was in flight, its own. So
-        what the last overlay knew carries over as far as the new trees have not taken it in, and no
-        outcome counts twice.
+        Settled decisions have the out-of-fold predictions of the generation, those in flight its
+        predictions. The new overlay therefore keeps what the new trees have not learned, and no outcome
+        counts twice.
         """
         scores = np.empty(len(known))
         settled = known.state == State.SETTLED
         scores[settled] = self.trained.out_of_fold.probability()
         waiting = np.flatnonzero(~settled)
-        said = self.trained.evaluate(known.context[waiting])[1]
-        scores[waiting] = said[np.arange(len(waiting)), known.action[waiting]]
+        predicted = self.trained.evaluate(known.context[waiting])[1]
+        scores[waiting] = predicted[np.arange(len(waiting)), known.action[waiting]]
         return scores
 
     def _pieces(self, arrivals: Arrivals) -> Iterator[slice]:
-        """The payments between two fits; the overlay has been fitted before a piece is handed out."""
+        """Yield the payments between two fits; the overlay is fitted before each piece."""
         if self.overlay is None or self._stream is None:
             yield slice(0, len(arrivals))
             return
