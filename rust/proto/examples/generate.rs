@@ -19,7 +19,7 @@ const FILES: [&str; 6] = [
 ];
 
 /// Writes the generated sources and the encoded descriptors into the directory `out`.
-pub fn generate(out: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn generate(out: &Path) -> Result<(), Box<dyn Error>> {
     let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../protos");
     let descriptors = protox::compile(FILES, [&protos])?;
     fs::create_dir_all(out)?;
