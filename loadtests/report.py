@@ -65,14 +65,19 @@ class Shown:
     peer: str | None = None
 
     def find(self, figures: Iterable[Figure]) -> Figure | None:
-        """Return the first figure that matches."""
+        """Return the first figure that matches, or else ours of a pair that has no ratio."""
+        alone = None
         for figure in figures:
-            if figure.plot is None and re.fullmatch(self.name, figure.name):
+            if figure.plot is not None:
+                continue
+            if re.fullmatch(self.name, figure.name):
                 if self.peer is None and figure.peer is None:
                     return figure
                 if self.peer is not None and re.fullmatch(self.peer, figure.peer or ""):
                     return figure
-        return None
+            elif self.peer is not None and re.fullmatch(f"{self.name}; no ratio to {self.peer}", figure.name):
+                alone = alone or figure
+        return alone
 
 
 # Like for like first; then the figures that are unfavourable to scorer.
@@ -255,6 +260,8 @@ def table_of_ten(run: Run) -> str:
             lines.append(f"| {shown.words} | | {_peer_of(shown)} | | | not measured |")
             continue
         _, ours, peer, theirs, ratio, _, _, result = row(figure, stale=not _is_current([figure]))
+        if shown.peer is not None and figure.peer is None:
+            peer, theirs, ratio = _peer_of(shown), "no rate in every round", "none"
         lines.append(f"| {shown.words} | {ours} | {_escaped(peer)} | {theirs} | {ratio} | {result} |")
     found = [figure for shown in TEN if (figure := shown.find(run.figures))]
     dates = sorted({figure.at[:10] for figure in found})

@@ -125,7 +125,7 @@ class IssuerLinear:
     def __init__(self, log: Experience, spread: float = 0.25, within: float = 0.5, steps: int = 8) -> None:
         known = log.settled()
         rows, reward = known.context, known.reward
-        x = sparse.hstack([_context_effects(rows), _action_effects(rows, known.action)], format="csr")
+        x = sparse.hstack([context_effects(rows), action_effects(rows, known.action)], format="csr")
         deviation = np.full(x.shape[1], spread)
         deviation[-len(ISSUER_NAMES) * LEVELS :] = within
         # The intercept is free.
@@ -139,7 +139,7 @@ class IssuerLinear:
             beta = beta + step
             if float(np.abs(step).max()) < 1e-3:
                 break
-        split = _CONTEXT_EFFECTS
+        split = CONTEXT_EFFECTS
         self._context = beta[:split]
         levels = beta[split : split + LEVELS]
         own = beta[split + LEVELS :].reshape(len(ISSUER_NAMES), LEVELS)
@@ -153,7 +153,7 @@ class IssuerLinear:
         Args:
             rows: `[n, 12]` contexts in the order of `examples.simulators.task.CONTEXT`.
         """
-        odds = (_context_effects(rows) @ self._context)[:, None] + self._table[
+        odds = (context_effects(rows) @ self._context)[:, None] + self._table[
             rows[:, ISSUER].astype(np.int64)
         ]
         return np.asarray(1 / (1 + np.exp(-odds)))
@@ -171,7 +171,7 @@ def greedy(value: Floats, eligible: Bools) -> Floats:
     return pmf
 
 
-def _context_effects(rows: npt.NDArray[np.floating[Any]]) -> Floats:
+def context_effects(rows: npt.NDArray[np.floating[Any]]) -> Floats:
     """`[n, effects]`: intercept, numbers in comparable units, categories one-hot."""
     one_hot = [
         np.eye(len(names))[rows[:, column].astype(np.int64)]
@@ -194,10 +194,11 @@ def _context_effects(rows: npt.NDArray[np.floating[Any]]) -> Floats:
     return np.asarray(np.column_stack([*numbers, *one_hot]), dtype=np.float64)
 
 
-_CONTEXT_EFFECTS = 7 + len(ISSUER_NAMES) + len(SCHEMES) + len(DEVICES) + len(DECLINES)
+CONTEXT_EFFECTS = 7 + len(ISSUER_NAMES) + len(SCHEMES) + len(DEVICES) + len(DECLINES)
+"""Columns of `context_effects`."""
 
 
-def _action_effects(rows: npt.NDArray[np.floating[Any]], action: npt.NDArray[np.int64]) -> sparse.csr_matrix:
+def action_effects(rows: npt.NDArray[np.floating[Any]], action: npt.NDArray[np.int64]) -> sparse.csr_matrix:
     """`[n, LEVELS + issuers * LEVELS]`: the chosen action's levels, alone and within the issuer."""
     level = (codes() + _FIRST_LEVEL)[action]
     within = LEVELS + rows[:, ISSUER].astype(np.int64)[:, None] * LEVELS + level

@@ -13,6 +13,7 @@ import numpy as np
 
 from examples.loop import solutions, vowpal
 from examples.loop.learner import Learner, LoopPlan
+from examples.loop.linucb import LinUcb
 from examples.loop.solutions import Solution
 from examples.simulators.outcomes import decide
 from examples.simulators.payments import Floats
@@ -23,11 +24,12 @@ from scorer.learn.experience import Experience
 from scorer.learn.overlay import OverlaySettings
 from scorer.learn.training.settings import TrainSettings
 
-OURS, PLAIN, LINEAR, RULES, VW = (
+OURS, PLAIN, LINEAR, RULES, LINUCB, VW = (
     "scorer",
     "scorer without overlay",
     "linear model per issuer, weekly",
     "rules per issuer, weekly",
+    "LinUCB, online",
     "Vowpal Wabbit, online",
 )
 # Small forests and two folds: a world takes minutes of one core.
@@ -104,6 +106,7 @@ def makers(*, with_vw: bool) -> dict[str, Callable[[Market, Experience], Solutio
         PLAIN: plain,
         LINEAR: solutions.linear,
         RULES: solutions.rules,
+        LINUCB: LinUcb,
     }
     return made | ({VW: vowpal.VowpalWabbit} if with_vw else {})
 

@@ -1,7 +1,8 @@
 """Regret beside learners that learn as fast as ours, in simulated worlds that nothing was tuned on.
 
-The real Vowpal Wabbit learns online, a linear model per issuer is retrained weekly as our forest is, and ours
-is shown with and without its overlay, which learns between two trainings. A world is a round of the figure.
+The real Vowpal Wabbit and LinUCB learn online, a linear model per issuer is retrained weekly as our forest
+is, and ours is shown with and without its overlay, which learns between two trainings. A world is a round of
+the figure. The regret by world and week is written beside the lines.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from examples.loop import vowpal
-from examples.loop.worlds import LINEAR, OURS, PLAIN, RULES, VW, Measured, measure_all
+from examples.loop import vowpal, worlds
+from examples.loop.worlds import LINEAR, LINUCB, OURS, PLAIN, RULES, VW, Measured, measure_all
 from examples.simulators.worlds import standard
 
 if TYPE_CHECKING:
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from loadtests.learning.options import Options
 
 COMMAND: Final = "make bench-learning ARGS=worlds"
-WEEKS: Final = 8
+WEEKS: Final = 9
 A_WEEK: Final = 5000
 SEED: Final = 1
 # Ours with its overlay beside the online learner, ours without it beside those that are retrained weekly.
 PAIRS: Final = (
     (OURS, VW, 1.0),
+    (OURS, LINUCB, 1.0),
     (PLAIN, LINEAR, 1.0),
     (PLAIN, RULES, 1.0),
     (OURS, LINEAR, None),
@@ -41,15 +43,25 @@ def run(figures: Figures, options: Options) -> None:
         raise RuntimeError("Vowpal Wabbit is not installed; `make learning-peers` installs it")
     specs = standard(2 if options.quick else 11)
     weeks, a_week = (3, 1200) if options.quick else (WEEKS, A_WEEK)
-    add_figures(figures, measure_all(specs, weeks, a_week, SEED, os.cpu_count() or 1))
+    measured = measure_all(specs, weeks, a_week, SEED, os.cpu_count() or 1)
+    settings = {"weeks": weeks, "payments": a_week, "seed": SEED, "first_world": 1}
+    worlds.write(figures.path.with_suffix(".worlds.json"), worlds.as_dict(specs, measured, settings))
+    add_figures(figures, measured, [spec.name for spec in specs if spec.drift == "none"])
 
 
-def add_figures(figures: Figures, measured: list[Measured]) -> None:
-    """Add a figure for each pair; its rounds are the worlds."""
+def add_figures(figures: Figures, measured: list[Measured], calm: list[str]) -> None:
+    """Add a figure for each pair; its rounds are the worlds.
+
+    Args:
+        figures: Where the figures go.
+        measured: Every solution in each of several worlds.
+        calm: The worlds in which nothing drifts.
+    """
     regret: dict[str, list[float]] = {}
     for one in measured:
         regret.setdefault(one.solution, []).append(one.mean)
     for ours, peer, target in PAIRS:
+        (of_means,) = (one for one in worlds.ratios(measured, ours) if one.peer == peer)
         figures.add(
             name=f"regret per payment over {len(regret[ours])} worlds, {ours}",
             ours=regret[ours],
@@ -58,5 +70,18 @@ def add_figures(figures: Figures, measured: list[Measured]) -> None:
             theirs=regret[peer],
             target=target,
             command=COMMAND,
-            note="a round is a world; nothing was tuned on these worlds",
+            note="a round is a world; nothing was tuned on these worlds; regret over the peer's, by means:"
+            f" {of_means.value:.2f} [{of_means.low:.2f}, {of_means.high:.2f}], less in {of_means.less_in} of"
+            f" {of_means.worlds}",
+        )
+    for world in calm:
+        found = {one.solution: one.mean for one in measured if one.world == world}
+        figures.add(
+            name=f"regret per payment where nothing drifts ({world}), {OURS}",
+            ours=found[OURS],
+            unit="",
+            peer=LINEAR,
+            theirs=found[LINEAR],
+            command=COMMAND,
+            note=f"one world; regret over the peer's: {found[OURS] / found[LINEAR]:.2f}",
         )

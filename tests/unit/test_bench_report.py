@@ -154,3 +154,11 @@ def test_every_reason_can_be_read() -> None:
     for reason in reasons.load():
         re.compile(reason.figures)
         assert reason.why.strip().endswith("."), reason.figures
+
+
+def test_a_pair_without_a_ratio_is_not_called_unmeasured(tmp_path: Path) -> None:
+    figures = Figures(tmp_path, group="wire", machine=MACHINE)
+    name = "highest rate with p99 ≤ 10 ms, ModelInfer, 500×6; no ratio to MLServer"
+    figures.add(name=name, ours=[9000.0] * 3, unit="req/s", command="c", note="MLServer by round: 0, 300, 0")
+    (line,) = (line for line in report.table_of_ten(read(figures.path)).splitlines() if "ModelInfer" in line)
+    assert line.split(" | ")[1:] == ["9,000 req/s", "MLServer", "no rate in every round", "none", " |"]

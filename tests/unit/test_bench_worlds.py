@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from examples.loop.worlds import LINEAR, OURS, PLAIN, RULES, VW, Measured
+from examples.loop.worlds import LINEAR, LINUCB, OURS, PLAIN, RULES, VW, Measured
 from loadtests.figures import Figures
 from loadtests.learning import worlds
 
@@ -12,17 +12,21 @@ MACHINE = {"cpu": "one", "isa": "avx2", "build_profile": "release", "caches": {}
 
 
 def test_like_learners_are_compared_over_the_same_worlds(tmp_path: Path) -> None:
-    regret = {OURS: 0.02, PLAIN: 0.04, LINEAR: 0.03, RULES: 0.05, VW: 0.025}
+    regret = {OURS: 0.02, PLAIN: 0.04, LINEAR: 0.03, RULES: 0.05, LINUCB: 0.03, VW: 0.025}
     measured = [
         Measured(f"world-{world}", name, (value + world / 1000,) * 3)
         for world in range(3)
         for name, value in regret.items()
     ]
     figures = Figures(tmp_path, group="learning.worlds", machine=MACHINE)
-    worlds.add_figures(figures, measured)
+    worlds.add_figures(figures, measured, ["world-1"])
     from loadtests.figures import read
 
     found = {(one.name.partition(", ")[2], one.peer): one for one in read(figures.path).figures}
     assert found[OURS, VW].met and found[OURS, VW].rounds == 3
     assert found[PLAIN, LINEAR].met is False, "the weekly linear model is better, and that is shown"
     assert found[PLAIN, VW].result == "worse"
+    ratio = found[OURS, VW].note or ""
+    assert "0.81 [" in ratio, "21 + 22 + 20 over 26 + 27 + 25 thousandths"
+    calm = found["scorer", LINEAR]
+    assert calm.name.startswith("regret")
