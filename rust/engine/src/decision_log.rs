@@ -1,26 +1,26 @@
 //! The decision log as the engine uses it.
 
-use std::future::{Future as _, poll_fn};
 use std::path::{Path, PathBuf};
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::Poll;
-use std::time::Instant;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use scorer_log::{
-    Durability, Env, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Receipt, Recovery,
+    Durability, Env, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Receipt, Recovery, Slot,
 };
 use scorer_proto::v1::{DecisionRecord, LaneTableRecord, LogRecord, OutcomeRecord, log_record};
 use serde_json::json;
 
 use crate::config::{DurabilityClass, LogSettings};
 use crate::events::{Events, Level};
-use crate::pool::{Completion, Expire, Watchdog};
+use crate::pool::{Expire, Watchdog};
 use crate::reason::Reason;
 
 /// Field number of `LogRecord.decision`.
 const DECISION: u32 = 1;
+
+/// The longest wait for the record of a lane table.
+const FOR_TABLE_RECORD: Duration = Duration::from_secs(1);
 
 /// What became of a record that was handed to the log.
 pub(crate) enum Appended {
@@ -126,14 +126,18 @@ impl DecisionLog {
         Ok((found, known))
     }
 
-    /// Records that a lane table is active from here on.
+    /// Records that a lane table is active from here on. Blocks for a second at most: a stalled disk must not hold up
+    /// a change of lanes, least of all a rollback.
     ///
     /// # Errors
     /// The record is not in the log.
     pub fn note_table(&self, version: u64, since_us: i64, table: String) -> Result<(), LogError> {
         let record = log_record::Record::LaneTable(LaneTableRecord { version, since_us, table });
         let payload = LogRecord { record: Some(record) }.encode_to_vec();
-        self.log.append(&payload, Durability::Written).map(|_| ())
+        match self.log.submit(&payload, Durability::Written)? {
+            Some(receipt) => receipt.wait_for(FOR_TABLE_RECORD).map(|_| ()),
+            None => Err(LogError::Closed),
+        }
     }
 
     /// The log's own status.
@@ -162,18 +166,18 @@ impl DecisionLog {
 impl Commit {
     /// Waits for the record, until `at` at most; whether it is in the log.
     pub(crate) async fn within(self, watchdog: &Watchdog, at: Instant) -> bool {
-        let Commit(mut receipt) = self;
-        let (completion, receiver) = Completion::<()>::new();
-        let expires: Arc<dyn Expire> = Arc::clone(&completion) as _;
-        watchdog.watch(at, Arc::downgrade(&expires));
-        let mut expired = pin!(receiver.wait());
-        poll_fn(|context| match Pin::new(&mut receipt).poll(context) {
-            // A record that might not survive a loss of power is in the log and agrees with the answer; the log's
-            // status and counters show it, and exploration stops from the next request on.
-            Poll::Ready(result) => Poll::Ready(matches!(result, Ok(_) | Err(LogError::NotDurable { .. }))),
-            Poll::Pending => expired.as_mut().poll(context).map(|_| false),
-        })
-        .await
+        let Commit(receipt) = self;
+        let slot: Weak<dyn Expire> = receipt.slot();
+        watchdog.watch(at, slot);
+        // A record that might not survive a loss of power is in the log and agrees with the answer; the log's status
+        // and counters show it, and exploration stops from the next request on.
+        matches!(receipt.await, Ok(_) | Err(LogError::NotDurable { .. }))
+    }
+}
+
+impl Expire for Slot {
+    fn expire(&self) {
+        self.withdraw();
     }
 }
 

@@ -86,6 +86,9 @@ pub enum LogError {
         /// Why.
         reason: Arc<str>,
     },
+    /// The record was withdrawn before it was in the log.
+    #[error("decision log: the record was not written by its deadline and is withdrawn; check the disk")]
+    Withdrawn,
     /// The log was sealed.
     #[error("decision log is closed; open it again to append")]
     Closed,

@@ -34,5 +34,5 @@ pub use fs::{DirLock, Entry, Env, File, Fs, RealFs};
 pub use log::{Log, LogState, LogStatus};
 pub use outcomes::{Outcome, OutcomeIndex, OutcomeKey};
 pub use reader::{Reader, Record, SegmentSummary};
-pub use receipt::Receipt;
+pub use receipt::{Receipt, Slot};
 pub use recovery::Recovery;

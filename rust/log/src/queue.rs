@@ -61,6 +61,8 @@ struct Waiting {
     closed: bool,
     awaited: Vec<Ticket>,
     awaited_bytes: usize,
+    /// The writer thread sleeps, or is about to: waking it up is a system call, which a busy writer does not need.
+    sleeps: bool,
 }
 
 /// Most records of one lane, and most bytes of their payloads.
@@ -102,13 +104,13 @@ impl Queue {
             waiting.dropped += u64::from(counts);
             return Err(LogError::QueueFull { records: waiting.records });
         }
-        let first = waiting.batch.left() == 0;
+        let wake = waiting.sleeps && waiting.batch.left() == 0;
         waiting.batch.bytes.extend_from_slice(payload);
         waiting.batch.lens.push(payload.len() as u32);
         waiting.records += 1;
         waiting.bytes += payload.len();
         drop(waiting);
-        if first {
+        if wake {
             self.arrived.notify_one();
         }
         Ok(())
@@ -129,11 +131,11 @@ impl Queue {
         if waiting.awaited.len() >= self.awaited.records || bytes > self.awaited.bytes {
             return Err(LogError::QueueFull { records: waiting.awaited.len() });
         }
-        let first = waiting.awaited.is_empty();
+        let wake = waiting.sleeps && waiting.awaited.is_empty();
         waiting.awaited.push(ticket);
         waiting.awaited_bytes = bytes;
         drop(waiting);
-        if first {
+        if wake {
             self.arrived.notify_one();
         }
         Ok(())
@@ -167,7 +169,8 @@ impl Queue {
     /// Waits until there is something to write; false once closed. `Async` records that come alone are gathered for
     /// `gather`, so that many go into one write; a record whose caller waits ends that.
     pub(crate) fn wait(&self, gather: Duration) -> bool {
-        let waiting = self.lock();
+        let mut waiting = self.lock();
+        waiting.sleeps = true;
         let empty = |waiting: &mut Waiting| {
             !waiting.closed && waiting.batch.left() == 0 && waiting.awaited.is_empty()
         };
@@ -182,9 +185,11 @@ impl Queue {
         self.pause_locked(self.lock(), pause);
     }
 
-    fn pause_locked(&self, waiting: MutexGuard<'_, Waiting>, pause: Duration) {
+    fn pause_locked(&self, mut waiting: MutexGuard<'_, Waiting>, pause: Duration) {
+        waiting.sleeps = true;
         let idle = |waiting: &mut Waiting| !waiting.closed && waiting.awaited.is_empty();
-        drop(self.arrived.wait_timeout_while(waiting, pause, idle));
+        let waited = self.arrived.wait_timeout_while(waiting, pause, idle);
+        waited.unwrap_or_else(PoisonError::into_inner).0.sleeps = false;
     }
 
     /// Records waiting, and records dropped so far.

@@ -6,14 +6,17 @@
 //!    └─ dropped ──▶ WITHDRAWN            └─ dropped ──▶ LATE ── write(2) returns ──▶ DONE, and withdrawn on record
 //! ```
 //!
-//! A caller that no longer waits drops its [`Receipt`]. A record that is still queued is then never written. One whose
-//! write is under way may reach the log although its caller reports that it did not: the writer thread then appends a
-//! `WithdrawnRecord` before any other record, so that readers know.
+//! A caller that no longer waits drops its [`Receipt`], or something else withdraws the record at the caller's deadline.
+//! A record that is still queued is then never written. One whose write is under way may reach the log although its
+//! caller reports that it did not: the writer thread then appends a `WithdrawnRecord` before any other record, so that
+//! readers know.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use crate::error::LogError;
 
@@ -25,12 +28,11 @@ pub struct Receipt(Arc<Slot>);
 
 /// A record and its fate, shared by its caller and the writer thread.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     pub(crate) payload: Vec<u8>,
     /// The record is done once it is on stable storage.
     pub(crate) sync: bool,
     state: Mutex<State>,
-    done: Condvar,
 }
 
 #[derive(Debug)]
@@ -43,9 +45,9 @@ struct State {
 enum Phase {
     Waiting,
     Writing,
-    /// The receipt was dropped while the record waited.
+    /// The record was withdrawn while it waited.
     Withdrawn,
-    /// The receipt was dropped while the record was being written.
+    /// The record was withdrawn while it was being written.
     Late,
     /// Empty once the result was taken.
     Done(Option<Result<u64, LogError>>),
@@ -66,13 +68,28 @@ pub(crate) enum Caller {
 
 pub(crate) fn slot(payload: Vec<u8>, sync: bool) -> (Ticket, Receipt) {
     let state = Mutex::new(State { phase: Phase::Waiting, waker: None });
-    let slot = Arc::new(Slot { payload, sync, state, done: Condvar::new() });
+    let slot = Arc::new(Slot { payload, sync, state });
     (Ticket(Arc::clone(&slot)), Receipt(slot))
 }
 
 // === impl Slot ===
 
 impl Slot {
+    /// Withdraws the record if it is not yet in the log. Its receipt resolves to [`LogError::Withdrawn`].
+    pub fn withdraw(&self) {
+        let mut state = self.lock();
+        state.phase = match state.phase {
+            Phase::Waiting => Phase::Withdrawn,
+            Phase::Writing => Phase::Late,
+            Phase::Withdrawn | Phase::Late | Phase::Done(_) => return,
+        };
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,7 +119,6 @@ impl Ticket {
                 state.phase = Phase::Done(Some(result));
                 let waker = state.waker.take();
                 drop(state);
-                self.0.done.notify_all();
                 if let Some(waker) = waker {
                     waker.wake();
                 }
@@ -126,15 +142,53 @@ impl Drop for Ticket {
 // === impl Receipt ===
 
 impl Receipt {
+    /// What withdraws the record when the caller's time is over. It does not keep the record alive.
+    #[must_use]
+    pub fn slot(&self) -> Weak<Slot> {
+        Arc::downgrade(&self.0)
+    }
+
     /// Blocks until the record is in the log. Not for threads of an asynchronous runtime: await the receipt there.
     ///
     /// # Errors
     /// The record is not in the log, except for `NotDurable`, where it is but may not outlive a power loss.
     pub fn wait(self) -> Result<u64, LogError> {
-        let state = self.0.lock();
-        let pending = |state: &mut State| !matches!(state.phase, Phase::Done(_));
-        let mut state = self.0.done.wait_while(state, pending).unwrap_or_else(PoisonError::into_inner);
-        state.take()
+        self.block(None)
+    }
+
+    /// The same for `limit` at most; the record is withdrawn then.
+    ///
+    /// # Errors
+    /// Those of [`Receipt::wait`], and `Withdrawn` after `limit`.
+    pub fn wait_for(self, limit: Duration) -> Result<u64, LogError> {
+        self.block(Some(Instant::now() + limit))
+    }
+
+    fn block(mut self, until: Option<Instant>) -> Result<u64, LogError> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(result) = Pin::new(&mut self).poll(&mut context) {
+                return result;
+            }
+            let Some(until) = until else {
+                std::thread::park();
+                continue;
+            };
+            match until.checked_duration_since(Instant::now()) {
+                Some(left) if !left.is_zero() => std::thread::park_timeout(left),
+                _ => self.0.withdraw(),
+            }
+        }
+    }
+}
+
+/// Wakes a thread that blocks on a receipt.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -143,8 +197,10 @@ impl Future for Receipt {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.0.lock();
-        if matches!(state.phase, Phase::Done(_)) {
-            return Poll::Ready(state.take());
+        match &mut state.phase {
+            Phase::Done(result) => return Poll::Ready(result.take().unwrap_or(Err(LogError::Closed))),
+            Phase::Withdrawn | Phase::Late => return Poll::Ready(Err(LogError::Withdrawn)),
+            Phase::Waiting | Phase::Writing => {}
         }
         if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
             state.waker = Some(context.waker().clone());
@@ -155,24 +211,9 @@ impl Future for Receipt {
 
 impl Drop for Receipt {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.waker = None;
-        match state.phase {
-            Phase::Waiting => state.phase = Phase::Withdrawn,
-            Phase::Writing => state.phase = Phase::Late,
-            Phase::Withdrawn | Phase::Late | Phase::Done(_) => {}
-        }
-    }
-}
-
-// === impl State ===
-
-impl State {
-    fn take(&mut self) -> Result<u64, LogError> {
-        match &mut self.phase {
-            Phase::Done(result) => result.take().unwrap_or(Err(LogError::Closed)),
-            Phase::Waiting | Phase::Writing | Phase::Withdrawn | Phase::Late => Err(LogError::Closed),
-        }
+        // No task is left to wake.
+        self.0.lock().waker = None;
+        self.0.withdraw();
     }
 }
 
@@ -208,6 +249,41 @@ mod tests {
         assert!(ticket.begin());
         drop(receipt);
         assert_eq!(ticket.finish(Ok(1)), Caller::Gone);
+    }
+
+    #[test]
+    fn a_withdrawn_record_wakes_its_caller() {
+        for (write_began, finished) in [(false, Caller::Informed), (true, Caller::Gone)] {
+            let (ticket, receipt) = slot(Vec::new(), false);
+            if write_began {
+                assert!(ticket.begin());
+            }
+            let slot = receipt.slot().upgrade().unwrap();
+            let waiting = std::thread::spawn(move || receipt.wait());
+            slot.withdraw();
+            assert!(matches!(waiting.join().unwrap(), Err(LogError::Withdrawn)));
+            assert!(!ticket.begin());
+            assert_eq!(ticket.finish(Ok(1)), finished);
+        }
+    }
+
+    #[test]
+    fn a_bounded_wait_withdraws_the_record() {
+        let (ticket, receipt) = slot(Vec::new(), false);
+        assert!(matches!(receipt.wait_for(Duration::ZERO), Err(LogError::Withdrawn)));
+        assert!(!ticket.begin());
+        let (ticket, receipt) = slot(Vec::new(), false);
+        ticket.finish(Ok(3));
+        assert!(matches!(receipt.wait_for(Duration::ZERO), Ok(3)));
+    }
+
+    #[test]
+    fn a_withdrawal_after_the_write_changes_nothing() {
+        let (ticket, mut receipt) = slot(Vec::new(), false);
+        let slot = receipt.slot().upgrade().unwrap();
+        assert_eq!(ticket.finish(Ok(1)), Caller::Informed);
+        slot.withdraw();
+        assert!(matches!(poll(&mut receipt), Poll::Ready(Ok(1))));
     }
 
     #[test]

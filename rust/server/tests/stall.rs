@@ -43,6 +43,12 @@ async fn a_stalled_disk_stops_exploration_and_nothing_else() {
             assert_eq!(selected.propensity, 1.0);
         }
         assert!(setup.metrics().await.contains("scorer_unlogged_decisions_total 21"));
+        // A rollback does not wait for the disk either; that its record is missing is an event.
+        let lanes = table(2, &setup.fraud, &setup.action);
+        tokio::task::block_in_place(|| setup.server.swap(&lanes)).unwrap();
+        let events = setup.events();
+        let unrecorded = events.iter().find(|event| event["event"] == "lanes_not_logged").unwrap();
+        assert_eq!(unrecorded["version"], 2);
     };
     tokio::time::timeout(LIMIT, answering).await.expect("every call is answered");
 
