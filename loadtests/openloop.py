@@ -149,7 +149,8 @@ class LoadedServer:
             rate=rate,
             p99_ms=report.latency_us.p99 / 1000,
             failed=1 - by_model / max(report.requests, 1),
-            answered=by_model / seconds,
+            # A queue that grew is answered after the window: count the time that it took as well.
+            answered=by_model / (seconds + max(report.latency_us.p99 - report.latency_us.min, 0.0) / 1e6),
             lag_us=float(report.send_lag_us.p99),
             busy=busy,
         )

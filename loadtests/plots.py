@@ -146,6 +146,7 @@ def _ratios(figures: list[Figure]) -> Any:
 
 def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     peers = {point.peer for point in points if point.peer}
     picture, axes = plt.subplots(figsize=(7.2, max(4.2, 0.25 * len(peers))), layout="constrained")
@@ -176,7 +177,10 @@ def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
     for axis, logarithmic in zip((axes.xaxis, axes.yaxis), curve.logarithmic, strict=True):
         if logarithmic:
             (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
+            # Some plots span less than a decade.
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter(_plain)
+            axis.set_minor_formatter(NullFormatter())
     if not curve.logarithmic[1] and curve.from_zero:
         axes.set_ylim(bottom=0)
     _cache_ends(axes, memory, caches)
