@@ -19,10 +19,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from scorer.bundle import PolicySpec, build_action_bundle
 from scorer.bundle.lineage import describe_lineage
-from scorer.learn.bundles import Built
 from scorer.learn.errors import DataError
 from scorer.learn.oracle import Oracle, OracleTask
 from scorer.learn.training.preview import schema_of
+from scorer.learn.training.trained import Built
 
 Rows32 = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

@@ -14,9 +14,9 @@ from examples.demo.traffic import AUTHORISE, FRAUD
 from examples.fraud.bundles import build_fraud
 from examples.oracle import SimpleOracle, build_oracle, near_greedy
 from scorer.bundle import PolicySpec
-from scorer.learn.bundles import Built
 from scorer.learn.training.policies import policy_spec
 from scorer.learn.training.settings import PolicySettings
+from scorer.learn.training.trained import Built
 from scorer.registry import Registry
 
 # Exponent of the loss-ratio policy by version: version 1 has seen little data and explores more. The default

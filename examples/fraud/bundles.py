@@ -7,7 +7,7 @@ from pathlib import Path
 from examples.fraud.training import FraudModel, fraud_columns
 from scorer.bundle import Band, IsotonicMap, SchemaFile, build_score_bundle
 from scorer.bundle.lineage import describe_lineage
-from scorer.learn.bundles import Built
+from scorer.learn.training.trained import Built
 
 
 def build_fraud(model: FraudModel, output: Path, run_id: str, name: str = "fraud-checkout") -> Built:

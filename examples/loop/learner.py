@@ -17,17 +17,14 @@ from examples.simulators.weeks import WEEK_MS, Arrivals, Market
 from scorer.bundle import Policy
 from scorer.learn.experience import Experience, State, concatenate
 from scorer.learn.oracle import OracleTask
-from scorer.learn.overlay import (
-    Delays,
-    Design,
-    OutcomeStream,
-    OverlayLearner,
-    OverlaySettings,
-    adjusted,
-    catch_up,
-)
-from scorer.learn.training import Trained, fit
+from scorer.learn.overlay.delays import Delays
+from scorer.learn.overlay.design import Design, adjusted
+from scorer.learn.overlay.learner import OverlayLearner
+from scorer.learn.overlay.settings import OverlaySettings
+from scorer.learn.overlay.stream import OutcomeStream, catch_up
+from scorer.learn.training.fitting import fit
 from scorer.learn.training.settings import PolicySettings, TrainSettings
+from scorer.learn.training.trained import Trained
 
 Floats = npt.NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from examples.simulators.task import authorise_task
 from examples.simulators.weeks import Market, WeeksPlan
 from examples.simulators.worlds import WorldSpec
 from scorer.learn.experience import Experience
-from scorer.learn.overlay import OverlaySettings
+from scorer.learn.overlay.settings import OverlaySettings
 from scorer.learn.training.settings import TrainSettings
 
 OURS, PLAIN, LINEAR, RULES, LINUCB, VW = (

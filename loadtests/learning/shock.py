@@ -21,7 +21,7 @@ from examples.simulators.task import authorise_task
 from examples.simulators.weeks import HOUR_MS, Arrivals, Market, Shock, WeeksPlan
 from loadtests.figures import Figures
 from loadtests.learning.options import Options
-from scorer.learn.overlay import OverlaySettings
+from scorer.learn.overlay.settings import OverlaySettings
 
 Floats = npt.NDArray[np.float64]
 COMMAND = "make bench-learning ARGS=shock"

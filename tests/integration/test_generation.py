@@ -17,7 +17,7 @@ from scorer.bundle import Bundle, revise
 from scorer.bundle.models import OverlaySpec
 from scorer.learn import settings as learn_settings
 from scorer.learn.errors import DataError
-from scorer.learn.schedule.running import STEPS, run_generation
+from scorer.learn.schedule.generation import STEPS, run_generation
 from scorer.learn.schedule.workspace import Workspace
 from scorer.registry import Registry
 

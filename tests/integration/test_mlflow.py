@@ -250,8 +250,8 @@ def test_nothing_but_the_bundle_is_taken(
 def test_training_is_tracked_and_a_server_that_is_away_costs_a_warning(
     mlflow: MlflowServer, tmp_path: Path
 ) -> None:
+    from scorer.learn.schedule.generation import RunReport
     from scorer.learn.schedule.runner import Done
-    from scorer.learn.schedule.running import RunReport
     from scorer.learn.tracking import Tracking, TrackingSettings
 
     (tmp_path / "evaluation.json").write_text('{"rows": 7}')
@@ -283,7 +283,7 @@ def test_the_loop_publishes_to_mlflow_and_the_server_follows(mlflow: MlflowServe
     from loops import AS_OF, make_loop
 
     from scorer.learn import settings as learn_settings
-    from scorer.learn.schedule.running import run_generation
+    from scorer.learn.schedule.generation import run_generation
     from scorer.learn.schedule.workspace import Workspace
 
     base = make_loop(tmp_path / "base")

@@ -16,8 +16,8 @@ from loops import AS_OF, DAY, POINT, START, make_loop, write_log
 
 from scorer.commands.learn.requests import PlatformRequests
 from scorer.learn import settings as learn_settings
+from scorer.learn.schedule.generation import run_generation
 from scorer.learn.schedule.overlay import run_overlay
-from scorer.learn.schedule.running import run_generation
 from scorer.learn.schedule.workspace import Workspace
 from scorer.registry import Registry
 from scorer.release.fleet import Member

@@ -10,8 +10,8 @@ from logs import write_segment
 
 from scorer.bundle import inspect
 from scorer.learn import settings as learn_settings
-from scorer.learn.bundles import build_candidate
-from scorer.learn.training import fit
+from scorer.learn.training.fitting import fit
+from scorer.learn.training.trained import build_candidate
 from scorer.registry import Registry
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord
 

@@ -13,10 +13,9 @@ from scorer.bundle import Bundle, Cap, inspect
 from scorer.cli import app
 from scorer.learn.errors import DataError
 from scorer.learn.experience_files import write
-from scorer.learn.guardrails.bundles import audit
+from scorer.learn.guardrails.audit import audit
 from scorer.learn.guardrails.caps import drafted, solve_bundle
-from scorer.learn.guardrails.controller import ControllerSettings
-from scorer.learn.guardrails.state import ControllerState
+from scorer.learn.guardrails.controller import ControllerSettings, ControllerState
 
 TRUTH = np.full((len(COUNTRIES), K), 0.7)
 CAPS = [{"attribute": "challenge", "lambda": 0.0, "limit": 0.4}]

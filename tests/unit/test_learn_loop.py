@@ -21,11 +21,11 @@ from scorer.bundle import revise
 from scorer.bundle.models import OverlaySpec
 from scorer.commands.learn import app
 from scorer.learn import experience_files
-from scorer.learn.bundles import build_candidate
 from scorer.learn.experience import State, concatenate
-from scorer.learn.overlay import OverlaySettings
 from scorer.learn.overlay.live import oracle_scores, untaught_since
-from scorer.learn.training import fit as train
+from scorer.learn.overlay.settings import OverlaySettings
+from scorer.learn.training.fitting import fit as train
+from scorer.learn.training.trained import build_candidate
 
 TASK = authorise_task()
 TINY = LoopPlan(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scorer.learn import ope
 from scorer.learn.errors import DataError
-from scorer.learn.ope.moments import moments
+from scorer.learn.ope.intervals import moments
 
 
 def every_log(logging, truth, n):
@@ -97,7 +97,9 @@ def test_pseudo_inverse_is_exact_for_additive_rewards(seed, product):
     weights = ope.additive(made, FACTORS).other_weights
     assert float((logging * weights * truth).sum()) == pytest.approx(float((pmf * truth).sum()))
     if product:
-        closed = ope.additive(made, FACTORS, product=True).other_weights
+        members = [np.eye(int(codes.max()) + 1)[codes] for codes in FACTORS.T]
+        shares = [(pmf @ one, logging @ one, one) for one in members]
+        closed = -1 + sum((ours / theirs) @ one.T for ours, theirs, one in shares)
         np.testing.assert_allclose(closed, weights, atol=1e-9)
     # Not so for a reward with an interaction, else the estimator would be plain weighting.
     odd = truth + np.where((FACTORS == [1, 2]).all(axis=1), 1.0, 0.0)
@@ -268,9 +270,8 @@ def test_trees_learn_what_depends_on_context_and_action():
 
 def test_estimated_propensities_are_shares_within_their_cell():
     chosen, cell = np.array([0, 0, 1, 1, 1, 1]), np.array([0, 0, 0, 1, 1, 1])
-    assert ope.estimated_propensities(chosen, cell, 3).tolist() == pytest.approx(
-        [2 / 3, 2 / 3, 1 / 3, 1, 1, 1]
-    )
+    taken = ope.estimated_pmf(chosen, cell, 3)[np.arange(6), chosen]
+    assert taken.tolist() == pytest.approx([2 / 3, 2 / 3, 1 / 3, 1, 1, 1])
     assert ope.estimated_pmf(chosen, cell, 3)[0].tolist() == pytest.approx([2 / 3, 1 / 3, 0])
 
 

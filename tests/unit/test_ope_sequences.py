@@ -10,24 +10,23 @@ from scipy import stats
 
 from loadtests.learning.designs import design, sample
 from scorer.learn import ope
-from scorer.learn.ope.moments import PseudoOutcomeDesign, moments
+from scorer.learn.ope.intervals import PseudoOutcomeDesign, moments
 from scorer.stats.means import student
 
 
 @pytest.mark.parametrize("model", [True, False])
-@pytest.mark.parametrize("method", ["betting", "bernstein"])
-def test_value_bounds_hold_and_close_in(model, method):
+def test_value_bounds_hold_and_close_in(model):
     made = design(0.9, "usual")
     wrong, widths = 0, []
     for seed in range(12):
         target = sample(made, 3_000, np.random.default_rng(seed), forward=True)
         if not model:
             target = ope.Target(target.logged, target.pmf)
-        found = ope.value_bounds(target, method=method, alpha=0.1)
+        found = ope.value_bounds(target, alpha=0.1)
         wrong += bool(((found.low > made.value) | (found.high < made.value)).any())
         widths.append(found.high[-1] - found.low[-1])
     assert wrong <= 3
-    assert np.mean(widths) < (0.4 if method == "betting" else 0.6)
+    assert np.mean(widths) < 0.4
 
 
 def test_mass_outside_the_support_widens_the_bounds_on_both_sides():

@@ -17,20 +17,13 @@ from scorer.bundle.models import OverlaySpec
 from scorer.learn.errors import DataError
 from scorer.learn.experience import State
 from scorer.learn.logistic import sigmoid
-from scorer.learn.overlay import (
-    Delays,
-    Design,
-    Guard,
-    Outcomes,
-    OverlayLearner,
-    OverlaySettings,
-    Posterior,
-    adjusted,
-    fit,
-    logit,
-    offsets,
-)
-from scorer.learn.overlay.guard import cusum
+from scorer.learn.overlay.delays import Delays
+from scorer.learn.overlay.design import Design, adjusted, logit, offsets
+from scorer.learn.overlay.guard import Guard, cusum
+from scorer.learn.overlay.learner import OverlayLearner
+from scorer.learn.overlay.posterior import Outcomes, Posterior
+from scorer.learn.overlay.settings import OverlaySettings
+from scorer.learn.overlay.stream import fit
 
 TASK = authorise_task()
 DESIGN = Design(TASK, "issuer")

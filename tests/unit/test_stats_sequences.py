@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from scorer.stats import sequences
-from scorer.stats.means import effective_sample_size, empirical_bernstein, student
+from scorer.stats.means import effective_sample_size, student
 from scorer.stats.sample_ratio import check_ratio
 from scorer.stats.sequences import clustered_mean, tuned_rho2
 
@@ -122,13 +122,10 @@ def test_asymptotic_sequence_is_seldom_wrong_and_a_repeated_interval_often():
     assert (found.high - found.low)[:, -1].mean() < 3 * 2 * half[-1]
 
 
-def test_student_and_bernstein_are_their_formulas():
+def test_student_is_its_formula():
     x = np.random.default_rng(6).random(50)
     half = stats.t.ppf(0.975, 49) * x.std(ddof=1) / math.sqrt(50)
     assert student(x, confidence=0.975) == pytest.approx((x.mean() - half, x.mean() + half))
-    level = math.log(80)
-    half = math.sqrt(2 * x.var(ddof=1) * level / 50) + 7 * level / (3 * 49)
-    assert empirical_bernstein(x, 0, 1, confidence=0.975) == pytest.approx((x.mean() - half, x.mean() + half))
     twice = student(np.repeat(x, 2), confidence=0.975, clusters=np.repeat(np.arange(50), 2))
     assert twice == pytest.approx(student(x, confidence=0.975))
 

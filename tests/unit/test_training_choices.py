@@ -11,16 +11,13 @@ from learning import DAY_MS, START_MS, contexts, crossing, even, logged, small_t
 
 from scorer.bundle import PolicySpec
 from scorer.learn.experience import State
-from scorer.learn.training import fit
-from scorer.learn.training.bagging import repetitions
-from scorer.learn.training.boosting import boost, exploded, margins
-from scorer.learn.training.gamma import choose_gamma, excess_error
+from scorer.learn.training.boosting import boost, exploded, margins, repetitions
+from scorer.learn.training.fitting import fit
 from scorer.learn.training.out_of_fold import folds, out_of_fold
-from scorer.learn.training.policies import judging_spec, policy_spec
-from scorer.learn.training.progressive import choose_weights
+from scorer.learn.training.policies import choose_gamma, excess_error, judging_spec, policy_spec
+from scorer.learn.training.progressive import choose_weights, sample_weights
 from scorer.learn.training.settings import PolicySettings, TrainSettings
 from scorer.learn.training.steps import steps
-from scorer.learn.training.weights import sample_weights
 from scorer.stats.means import effective_sample_size
 
 PLAN = TrainSettings(

@@ -10,11 +10,12 @@ import pytest
 from learning import contexts, crossing, logged, small_task
 
 from scorer.bundle import inspect
-from scorer.learn.bundles import build_candidate
 from scorer.learn.errors import DataError
 from scorer.learn.experience import State
-from scorer.learn.training import Generation, fit
+from scorer.learn.training.fitting import fit
+from scorer.learn.training.generation import Generation
 from scorer.learn.training.settings import PolicySettings, TrainSettings
+from scorer.learn.training.trained import build_candidate
 
 PLAN = TrainSettings(
     trees=40,

@@ -126,7 +126,7 @@ def _view(
 
 def beyond_noise(q: Floats, reward: Floats) -> float:
     """Out-of-fold Brier score beyond what isotonic recalibration leaves, as the product measures it."""
-    from scorer.learn.training.gamma import excess_error
+    from scorer.learn.training.policies import excess_error
 
     brier, floor = excess_error(q, reward)
     return max(brier - floor, 1 / len(reward))

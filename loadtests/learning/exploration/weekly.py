@@ -23,15 +23,11 @@ from loadtests.learning.exploration.view import Floats, Rule, View
 from scorer.learn.experience import Experience, State, concatenate
 from scorer.learn.logistic import sigmoid
 from scorer.learn.oracle import OracleTask, xgboost_types
-from scorer.learn.overlay import (
-    Delays,
-    Design,
-    OutcomeStream,
-    OverlayLearner,
-    OverlaySettings,
-    catch_up,
-    logit,
-)
+from scorer.learn.overlay.delays import Delays
+from scorer.learn.overlay.design import Design, logit
+from scorer.learn.overlay.learner import OverlayLearner
+from scorer.learn.overlay.settings import OverlaySettings
+from scorer.learn.overlay.stream import OutcomeStream, catch_up
 
 WINDOW_WEEKS = 8
 # At 30 payments an hour there is nothing new more often.

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from scorer.stats.arrays import Bools, Floats, Ints, Rows32
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Rows32 = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
 Texts = npt.NDArray[Any]
 """Of NumPy's text of variable width (`StringDType`), or of fixed width."""
 

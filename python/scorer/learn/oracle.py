@@ -20,9 +20,7 @@ import numpy.typing as npt
 import xgboost
 
 from scorer.bundle import Action, Feature
-
-Rows32 = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.float64]
+from scorer.stats.arrays import Floats, Rows32
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from scorer.errors import ScorerError
 from scorer.learn.section import LearnSection
 
 if TYPE_CHECKING:
-    from scorer.learn.schedule.running import RunReport
+    from scorer.learn.schedule.generation import RunReport
 
 ARTIFACTS = ("evaluation.json", "published.json", "verdict/verdict.json", "verdict/report.html")
 _OF_STEP = {"evaluate": ARTIFACTS[:1], "publish": ARTIFACTS[1:2], "gate": ARTIFACTS[2:]}

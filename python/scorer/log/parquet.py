@@ -17,11 +17,17 @@ import pyarrow.parquet as pq
 from scorer.errors import LogError
 from scorer.ids import record_key
 from scorer.log.bundles import BundleShelf
-from scorer.log.observations import observations_batch, observations_schema
 from scorer.log.outcomes import Conflict, OutcomeJoin
 from scorer.log.reading import Advance, LogFinding
 from scorer.log.scanning import LogScan, scan
-from scorer.log.tables import OUTCOMES, ExportLayout, decisions_batch, outcomes_batch
+from scorer.log.tables import (
+    OUTCOMES,
+    ExportLayout,
+    decisions_batch,
+    observations_batch,
+    observations_schema,
+    outcomes_batch,
+)
 
 if TYPE_CHECKING:
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord

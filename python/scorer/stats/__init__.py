@@ -4,7 +4,7 @@ The package imports nothing else of ours and does no input or output. Its functi
 arguments that have no answer; the callers check what users can give and name it in their own errors.
 
     proportions    shares of rows: Wilson, and Newcombe for differences
-    means          Student's and empirical Bernstein intervals, effective sample size
+    means          Student's intervals, effective sample size
     quantiles      quantiles and their distribution-free bounds
     roc            areas under ROC curves with DeLong's covariance
     distances      PSI, Kullback-Leibler and Jensen-Shannon over common bins

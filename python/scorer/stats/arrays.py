@@ -1,4 +1,4 @@
-"""Array types of the package."""
+"""Names of the array types that statistics and learning take and return."""
 
 from __future__ import annotations
 
@@ -8,3 +8,5 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Rows32 = npt.NDArray[np.float32]
+"""Rows of features as the engine sees them."""

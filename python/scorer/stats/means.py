@@ -51,20 +51,3 @@ def student(
     free = n - 1 if degrees is None else degrees
     half = float(stats.t.ppf(confidence, max(free, 1.0))) * error
     return Interval(value - half, value + half)
-
-
-def empirical_bernstein(values: Floats, low: float, high: float, *, confidence: float) -> Interval:
-    """Return Maurer and Pontil's empirical Bernstein bounds of a mean (2009), which hold for every n.
-
-    Args:
-        values: `[n]`, all within `low` and `high` by construction, not only in this sample.
-        low: Least possible value.
-        high: Greatest possible value.
-        confidence: One-sided confidence of each bound.
-    """
-    n = len(values)
-    if n < 2:
-        return Interval(-math.inf, math.inf)
-    value, level = float(values.mean()), math.log(2.0 / (1 - confidence))
-    half = math.sqrt(2 * float(values.var(ddof=1)) * level / n) + 7 * (high - low) * level / (3 * (n - 1))
-    return Interval(value - half, value + half)

@@ -45,7 +45,7 @@ def check(
 
     from scorer.learn import settings
     from scorer.learn.experience_files import read
-    from scorer.learn.guardrails.bundles import audit
+    from scorer.learn.guardrails.audit import audit
 
     chosen = settings.load(config).guardrails
     logged = read(experience)
@@ -82,7 +82,7 @@ def solve(
     from scorer.learn import settings
     from scorer.learn.experience_files import read
     from scorer.learn.guardrails.caps import solve_bundle
-    from scorer.learn.guardrails.state import ControllerState
+    from scorer.learn.guardrails.controller import ControllerState
 
     limits = _limits(cap, settings.load(config).guardrails)
     logged = read(experience)
@@ -115,7 +115,7 @@ def control(
 
     from scorer.learn import settings
     from scorer.learn.experience_files import read
-    from scorer.learn.guardrails.state import ControllerState
+    from scorer.learn.guardrails.controller import ControllerState
 
     chosen = settings.load(config).guardrails.controller
     before = ControllerState.read(state)

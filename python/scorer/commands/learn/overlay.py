@@ -11,7 +11,7 @@ import typer
 from scorer.commands.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from scorer.learn.overlay import Fitted
+    from scorer.learn.overlay.stream import Fitted
 
 _SHOWN = 8
 
@@ -48,8 +48,8 @@ def overlay(
     from scorer.bundle.models import to_json
     from scorer.learn import experience_files, settings
     from scorer.learn.errors import DataError
-    from scorer.learn.overlay import fit
     from scorer.learn.overlay.live import oracle_scores, untaught_since
+    from scorer.learn.overlay.stream import fit
     from scorer.learn.training.tasks import read_task
 
     plan, task, log = settings.load(config).overlay, read_task(bundle), experience_files.read(experience)

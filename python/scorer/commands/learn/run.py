@@ -45,8 +45,8 @@ def run(
     """
     from scorer.commands.learn.requests import requests_of
     from scorer.learn import settings
+    from scorer.learn.schedule.generation import run_generation
     from scorer.learn.schedule.overlay import run_overlay
-    from scorer.learn.schedule.running import run_generation
     from scorer.learn.schedule.workspace import Workspace
     from scorer.learn.tracking import Tracking
 

@@ -11,8 +11,7 @@ from scorer.commands.output import print_json, print_table, size
 from scorer.commands.progress import steps_bar
 
 if TYPE_CHECKING:
-    from scorer.learn.bundles import Built
-    from scorer.learn.training import Trained
+    from scorer.learn.training.trained import Built, Trained
 
 
 def train(
@@ -51,11 +50,11 @@ def train(
     from scorer.bundle.check import MANIFEST
     from scorer.bundle.lineage import digest_of
     from scorer.learn import experience_files, settings
-    from scorer.learn.bundles import build_candidate
     from scorer.learn.errors import DataError
-    from scorer.learn.training import Generation, fit
-    from scorer.learn.training.fitting import trainings
+    from scorer.learn.training.fitting import fit, trainings
+    from scorer.learn.training.generation import Generation
     from scorer.learn.training.tasks import read_task
+    from scorer.learn.training.trained import build_candidate
 
     plan = settings.load(config).train
     if output.exists():

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from scorer.learn.ab.scores import Floats, Ints, differences, expectations
+from scorer.learn.ab.scores import differences, expectations
 from scorer.learn.ab.settings import AbSettings
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
+from scorer.stats.arrays import Floats, Ints
 from scorer.stats.sample_ratio import RatioCheck, check_ratio
 from scorer.stats.sequences import AnytimeMean, clustered_mean, tuned_rho2
 

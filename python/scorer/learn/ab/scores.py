@@ -12,17 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.learn.experience import Experience
+from scorer.stats.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from scorer.bundle import Bundle
 
     Shelf = Callable[[str], Bundle | None]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 def expectations(shelf: Shelf, wanted: Sequence[str], experience: Experience) -> Floats | None:

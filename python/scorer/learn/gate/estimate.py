@@ -22,14 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.bundle import Bundle, read_manifest
 from scorer.learn.experience import Experience, State
 from scorer.learn.ope.estimators import dr_scores
 from scorer.learn.ope.logged import Logged, Target
-
-Floats = npt.NDArray[np.float64]
+from scorer.stats.arrays import Floats
 
 
 @dataclass(frozen=True)

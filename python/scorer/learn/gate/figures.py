@@ -11,8 +11,8 @@ import numpy.typing as npt
 from scorer.bundle import Action
 from scorer.learn.experience import State
 from scorer.learn.gate.estimate import PolicyComparison
+from scorer.stats.arrays import Floats
 
-Floats = npt.NDArray[np.float64]
 _ARMS = 15
 
 

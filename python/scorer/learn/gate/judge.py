@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.bundle import Action, Feature, inspect
 from scorer.learn.errors import DataError
@@ -30,14 +29,12 @@ from scorer.learn.gate.verdict import (
     Window,
     content_digest,
 )
-from scorer.learn.guardrails.audit import GuardrailFinding
-from scorer.learn.guardrails.bundles import audit
+from scorer.learn.guardrails.audit import GuardrailFinding, audit
 from scorer.learn.guardrails.caps import attribute_table
 from scorer.learn.guardrails.settings import GuardrailSettings
+from scorer.stats.arrays import Floats
 from scorer.stats.means import effective_sample_size
 from scorer.stats.sequences import anytime_mean
-
-Floats = npt.NDArray[np.float64]
 
 
 def judge(

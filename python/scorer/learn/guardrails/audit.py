@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from scorer.bundle import inspect
 from scorer.bundle.models import PolicySpec
+from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience
-from scorer.learn.guardrails.rules import Eligibility
-
-Floats = npt.NDArray[np.float64]
+from scorer.learn.guardrails.caps import policy_of
+from scorer.learn.guardrails.rules import Eligibility, named_columns, read_rules
+from scorer.stats.arrays import Floats
 
 # pmfs are logged as float32; a sum over a few hundred of them is exact to about this.
 SUM_TOLERANCE = 1e-5
@@ -109,3 +112,31 @@ def _finding(
 ) -> GuardrailFinding:
     counted = {name: count for name, count in (detail or {}).items() if count}
     return GuardrailFinding(what, int(bad.sum()), str(ids[int(bad.argmax())]), counted)
+
+
+def audit(experience: Experience, bundle: Path, rules: Path | None) -> tuple[GuardrailFinding, ...]:
+    """Every violation in a log.
+
+    Args:
+        experience: the decisions.
+        bundle: gives schema, catalogue and, for its own decisions, floors.
+        rules: the rule file; None: masks are not checked.
+
+    Raises:
+        DataError: the log is over another catalogue or schema.
+    """
+    inspection = inspect(bundle)
+    spec = policy_of(inspection)
+    if tuple(action.id for action in inspection.actions) != experience.actions:
+        raise DataError(f'"{bundle}" has another catalogue than the log; give one that made it')
+    columns = inspection.data.features
+    if len(columns) != experience.context.shape[1]:
+        raise DataError(
+            f'"{bundle}" takes {len(columns)} features, the log has {experience.context.shape[1]}; '
+            "give one that made it"
+        )
+    findings = audit_pmf(experience, {inspection.digest: spec})
+    if rules is None:
+        return findings
+    said = read_rules(rules, [action.factors for action in inspection.actions])
+    return findings + audit_masks(experience, said.evaluate(named_columns(columns, experience.context)))

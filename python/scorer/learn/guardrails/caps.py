@@ -21,12 +21,11 @@ import numpy.typing as npt
 
 from scorer.bundle.models import Action, Cap, PolicySpec
 from scorer.learn.errors import DataError
+from scorer.stats.arrays import Bools, Floats
 
 if TYPE_CHECKING:
     from scorer.bundle import Bundle, Inspection
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 # More contexts do not make prices better: the mean of an attribute is known to a fraction of a point.
 SOLVER_ROWS = 5_000

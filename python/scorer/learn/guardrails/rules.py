@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 from scorer.bundle import Feature
 from scorer.learn.errors import DataError
+from scorer.stats.arrays import Bools
 
-Bools = npt.NDArray[np.bool_]
 Columns = Mapping[str, npt.NDArray[Any]]
 Condition = tuple[str, str, Any]
 

@@ -9,10 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scorer.bundle import Action, Feature
-
-Ints = npt.NDArray[np.int64]
-Rows32 = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
+from scorer.stats.arrays import Bools, Ints, Rows32
 
 
 @dataclass(frozen=True)

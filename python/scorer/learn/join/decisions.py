@@ -16,13 +16,11 @@ from scorer.learn.join.cache import LogColumns
 from scorer.learn.join.catalogue import CatalogueLayout
 from scorer.learn.join.columns import FAULTS
 from scorer.learn.join.findings import LATER, Findings
+from scorer.stats.arrays import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     from scorer.log import BundleShelf
 
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[Any]
 
 USED, UNSEEN = 0, -1

@@ -19,11 +19,9 @@ import numpy.typing as npt
 from scorer.bundle import Action
 from scorer.learn.experience import State
 from scorer.learn.join.settings import DEFAULT_FAMILY, Family, JoinSettings
+from scorer.stats.arrays import Bools, Ints
 
 HOUR_MS = 3_600_000
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

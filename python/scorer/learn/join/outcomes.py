@@ -13,9 +13,7 @@ import pyarrow.compute as pc
 from scorer.learn.join.cache import LogColumns
 from scorer.learn.join.findings import LATER, Findings
 from scorer.log import Conflict, Reported
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from scorer.stats.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from scorer.learn.experience import Experience, State
 from scorer.learn.join.maturity import Windows
+from scorer.stats.arrays import Ints
 
 # Where fewer misses than this are expected, actions are taken together: the test's approximation needs it.
 _EXPECTED = 5.0
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ what the propensities were computed from.
 docs/off-policy.md says which to use when, with formulas and sources.
 """
 
-from scorer.learn.ope.crossfit import Trees, cross_fit, folds_by_name, folds_by_time
+from scorer.learn.ope.crossfit import Trees, cross_fit, estimated_pmf, folds_by_name, folds_by_time
 from scorer.learn.ope.diagnostics import Diagnostics, diagnose
-from scorer.learn.ope.estimate import Estimate, share
+from scorer.learn.ope.estimate import Choice, Estimate, paired, paired_difference, share, slope
 from scorer.learn.ope.estimators import (
     dm,
     dr,
@@ -26,9 +26,6 @@ from scorer.learn.ope.estimators import (
     switch_dr,
 )
 from scorer.learn.ope.logged import Logged, Target
-from scorer.learn.ope.paired import paired, paired_difference
-from scorer.learn.ope.propensities import estimated_pmf, estimated_propensities
-from scorer.learn.ope.slope import Choice, slope
 from scorer.learn.ope.value_bounds import value_bounds
 from scorer.learn.ope.weighting import additive, balanced, marginal
 
@@ -47,7 +44,6 @@ __all__ = [
     "dr",
     "dr_os",
     "estimated_pmf",
-    "estimated_propensities",
     "folds_by_name",
     "folds_by_time",
     "ipw",

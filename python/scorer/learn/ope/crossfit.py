@@ -11,10 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scorer.learn.errors import DataError
+from scorer.stats.arrays import Floats, Ints, Rows32
 
-Floats = npt.NDArray[np.float64]
-Rows32 = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 Predict = Callable[[Rows32], Floats]
 
 _BLOCK_CELLS = 1 << 20
@@ -129,6 +127,21 @@ def folds_by_time(time_ms: Ints, folds: int) -> Ints:
     """`[n]` consecutive blocks of equal size."""
     rank = np.argsort(np.argsort(time_ms, kind="stable"), kind="stable")
     return np.asarray(rank * folds // max(len(time_ms), 1), dtype=np.int64)
+
+
+def estimated_pmf(chosen: Ints, cell: Ints, actions: int) -> Floats:
+    """Return how often each action was taken in a row's cell, `[n, actions]`, for logs without propensities.
+
+    Valid if, within a cell, the choice depended on nothing that also moves the reward.
+
+    Args:
+        chosen: `[n]` position of the action taken.
+        cell: `[n]` codes from 0.
+        actions: size of the catalogue.
+    """
+    counts = np.zeros((int(cell.max()) + 1, actions))
+    np.add.at(counts, (cell, chosen), 1)
+    return np.asarray((counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))[cell])
 
 
 def _every_action(predict: Predict, context: Rows32, action_rows: Rows32) -> Floats:

@@ -20,16 +20,15 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.learn.errors import DataError
 from scorer.learn.ope import intervals
 from scorer.learn.ope.estimate import Estimate
+from scorer.learn.ope.intervals import PseudoOutcomeDesign
 from scorer.learn.ope.logged import Target
-from scorer.learn.ope.moments import PseudoOutcomeDesign
+from scorer.stats.arrays import Floats
 from scorer.stats.means import effective_sample_size
 
-Floats = npt.NDArray[np.float64]
 Shape = Callable[[Floats], Floats]
 
 

@@ -18,16 +18,13 @@ from scorer.learn.experience import Experience
 from scorer.learn.ope import estimators
 from scorer.learn.ope.crossfit import Trees, cross_fit, folds_by_name
 from scorer.learn.ope.diagnostics import Diagnostics, diagnose
-from scorer.learn.ope.estimate import Estimate, share
+from scorer.learn.ope.estimate import Estimate, paired, share, slope
 from scorer.learn.ope.logged import Logged, Target
-from scorer.learn.ope.paired import paired
-from scorer.learn.ope.slope import slope
 from scorer.learn.ope.value_bounds import value_bounds
 from scorer.learn.ope.weighting import additive, balanced, marginal
 from scorer.learn.oracle import xgboost_types
+from scorer.stats.arrays import Floats
 from scorer.stats.sequences import asymptotic
-
-Floats = npt.NDArray[np.float64]
 
 # Settings that SLOPE chooses among, beside DR itself; DM is the last resort.
 LIMITS = (100.0, 30.0, 10.0, 3.0)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from scorer.learn.errors import DataError
 from scorer.learn.ope.logged import Target
 from scorer.stats.arrays import Floats
-from scorer.stats.sequences import ConfidenceSequence, bernstein_lower, betting_lower
+from scorer.stats.sequences import ConfidenceSequence, betting_lower
 
 
-def value_bounds(
-    target: Target,
-    *,
-    alpha: float = 0.05,
-    method: Literal["betting", "bernstein"] = "betting",
-    cut: float = 1.0,
-) -> ConfidenceSequence:
+def value_bounds(target: Target, *, alpha: float = 0.05, cut: float = 1.0) -> ConfidenceSequence:
     """Bounds on a policy's value after each row, valid for every n and whatever the weights.
 
     Rewards are between 0 and 1. Lower: from `w (r - c) + sum pi c`, which with a predictable control
@@ -31,18 +23,12 @@ def value_bounds(
             and propensities alone will do. The model must not have learned from the row or any later
             one: `cross_fit(..., forward=True)`.
         alpha: how often the bounds may ever be wrong, both sides together.
-        method: "bernstein" is faster, "betting" tighter.
         cut: how far a pseudo-outcome may go below 0.
     """
     sides = [_bounded(target, complement, cut) for complement in (False, True)]
     lows = []
     for pseudo, floor in sides:
-        moved = (pseudo + floor) / (1 + floor)
-        found = (
-            betting_lower(moved, alpha=alpha / 2)
-            if method == "betting"
-            else bernstein_lower(moved, alpha=alpha / 2)
-        )
+        found = betting_lower((pseudo + floor) / (1 + floor), alpha=alpha / 2)
         lows.append(found * (1 + floor) - floor)
     n = np.arange(1, len(target.logged) + 1)
     low, high = np.clip(lows[0], 0.0, 1.0), np.clip(1 - lows[1], 0.0, 1.0)

@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.learn.errors import DataError
 from scorer.learn.ope.logged import Target
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from scorer.stats.arrays import Floats, Ints
 
 _BLOCK = 8_192
 # Eigenvalues below this, relative to the largest, are what rounding left of 0.
@@ -43,33 +40,23 @@ def marginal(target: Target, factors: Ints) -> Target:
     return replace(target, other_weights=ratio[:, group], name=f"{target.name}, by factors")
 
 
-def additive(target: Target, factors: Ints, *, product: bool = False) -> Target:
+def additive(target: Target, factors: Ints) -> Target:
     """The pseudo-inverse estimator (Swaminathan et al., 2017): weights for rewards that add up over factors.
 
-    Their variance grows with the sum of the factors' weights, not with the product. The weights
-    can be negative. Unbiased if what the control misses is a sum of one part per factor.
+    The weights are `E_pi[1]' G+ 1(a)` with `G = E_mu[1 1']` of each context. Their variance grows with the
+    sum of the factors' weights, not with the product. The weights can be negative. Unbiased if what the
+    control misses is a sum of one part per factor.
 
     Args:
         target: needs a log with whole pmfs.
         factors: `[K, f]` codes of all factors.
-        product: the log drew every factor by itself; weights have the closed form
-            `1 - f + sum_l pi(a_l) / mu(a_l)`. Else they are `E_pi[1]' G+ 1(a)` with `G = E_mu[1 1']`
-            of each context.
 
     Raises:
         DataError: some context's log cannot tell the target's value even for additive rewards.
     """
     table = _table(target, factors)
     logging = _logging(target, "the pseudo-inverse estimator")
-    blocks = [np.eye(int(codes.max()) + 1)[codes] for codes in table.T]
-    onehot = np.concatenate(blocks, axis=1)
-    if product:
-        weights = np.full_like(target.pmf, 1.0 - table.shape[1])
-        for member in blocks:
-            ours, theirs = target.pmf @ member, logging @ member
-            ratio = np.divide(ours, theirs, out=np.zeros_like(ours), where=theirs > 0)
-            weights += ratio @ member.T
-        return replace(target, other_weights=weights, name=f"{target.name}, additive")
+    onehot = np.concatenate([np.eye(int(codes.max()) + 1)[codes] for codes in table.T], axis=1)
     weights = np.empty_like(target.pmf)
     blind = 0
     for start in range(0, len(weights), _BLOCK):

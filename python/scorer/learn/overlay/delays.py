@@ -18,12 +18,11 @@ import numpy.typing as npt
 
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
+from scorer.stats.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from scorer.learn.oracle import OracleTask
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 HOUR_MS = 3_600_000
 
 # Fewer matured outcomes of one kind say too little about its delay: the family's, then all, are taken.

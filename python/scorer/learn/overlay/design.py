@@ -12,13 +12,11 @@ import numpy.typing as npt
 from scorer.learn.errors import DataError
 from scorer.learn.logistic import sigmoid
 from scorer.learn.oracle import OracleTask
+from scorer.stats.arrays import Floats, Ints, Rows32
 
 if TYPE_CHECKING:
     from scorer.bundle.models import OverlaySpec
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Rows32 = npt.NDArray[np.float32]
 
 # As the engine clips a probability before taking its logit.
 _TINY = 1e-9

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.bundle.models import OverlaySpec
 from scorer.learn.logistic import sigmoid
@@ -14,8 +13,7 @@ from scorer.learn.overlay.design import Design
 from scorer.learn.overlay.guard import Guard, cusum
 from scorer.learn.overlay.posterior import Outcomes, Posterior
 from scorer.learn.overlay.settings import OverlaySettings
-
-Floats = npt.NDArray[np.float64]
+from scorer.stats.arrays import Floats
 
 
 @dataclass

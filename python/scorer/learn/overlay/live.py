@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.bundle import Bundle, read_manifest
 from scorer.bundle.models import OverlaySpec
@@ -14,8 +13,8 @@ from scorer.learn.experience import Experience
 from scorer.learn.logistic import sigmoid
 from scorer.learn.oracle import OracleTask
 from scorer.learn.overlay.design import logit, offsets
+from scorer.stats.arrays import Floats
 
-Floats = npt.NDArray[np.float64]
 FILE = "overlay.json"
 
 

@@ -14,12 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.learn.logistic import sigmoid
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from scorer.stats.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)

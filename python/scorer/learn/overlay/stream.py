@@ -16,9 +16,7 @@ from scorer.learn.overlay.design import Design, logit
 from scorer.learn.overlay.learner import OverlayLearner
 from scorer.learn.overlay.posterior import Outcomes
 from scorer.learn.overlay.settings import OverlaySettings
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from scorer.stats.arrays import Floats
 
 # A log is replayed in steps of so long: evidence is forgotten over days.
 _REPLAY_MS = 6 * 3_600_000

@@ -15,9 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scorer.learn.schedule.generation import EXPERIENCE, LIVE, GenerationPaths, join_step
+from scorer.learn.schedule.generation import (
+    EXPERIENCE,
+    LIVE,
+    GenerationPaths,
+    RunReport,
+    is_under_way,
+    join_step,
+)
 from scorer.learn.schedule.runner import Boundary, Done, JobStep, run
-from scorer.learn.schedule.running import RunReport, is_under_way
 from scorer.learn.schedule.workspace import BusyError, Workspace
 from scorer.learn.settings import LearnSettings
 
@@ -92,8 +98,8 @@ def _fit(settings: LearnSettings, there: Path, out: Path, moment: int) -> Mappin
     from scorer.bundle import revise
     from scorer.durable import write_atomically
     from scorer.learn import experience_files
-    from scorer.learn.overlay import fit
     from scorer.learn.overlay.live import oracle_scores, untaught_since
+    from scorer.learn.overlay.stream import fit
     from scorer.learn.training.tasks import read_task
 
     live = there / LIVE

@@ -18,16 +18,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.bundle import PolicySpec
 from scorer.learn.experience import Experience
 from scorer.learn.oracle import OracleTask
 from scorer.learn.training.boosting import boost, exploded
 from scorer.learn.training.preview import preview
+from scorer.learn.training.progressive import sample_weights
 from scorer.learn.training.settings import TrainSettings
 from scorer.learn.training.steps import steps
-from scorer.learn.training.weights import sample_weights
+from scorer.stats.arrays import Floats, Rows32
 
 if TYPE_CHECKING:
     from scorer.bundle import Bundle
@@ -37,8 +37,6 @@ _CALLS = 15
 _ENGINE_NODES = 20_000_000
 _GREEDY = PolicySpec(rule="epsilon_greedy", epsilon=0.0, salt="0" * 32)
 
-Rows32 = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.float64]
 Predict = Callable[[Rows32], Floats]
 
 

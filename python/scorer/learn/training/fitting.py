@@ -13,19 +13,16 @@ from scorer.bundle import Cap
 from scorer.learn.experience import Experience, State
 from scorer.learn.logistic import sigmoid
 from scorer.learn.oracle import Oracle, OracleTask
-from scorer.learn.training.bagging import train_members
-from scorer.learn.training.boosting import boost, exploded
+from scorer.learn.training.boosting import boost, exploded, train_members
 from scorer.learn.training.checks import check
 from scorer.learn.training.comparison import compare
-from scorer.learn.training.gamma import choose_gamma
 from scorer.learn.training.generation import Generation
 from scorer.learn.training.out_of_fold import OutOfFold, out_of_fold
-from scorer.learn.training.policies import judging_spec, policy_spec
-from scorer.learn.training.progressive import choose_weights
+from scorer.learn.training.policies import choose_gamma, judging_spec, policy_spec
+from scorer.learn.training.progressive import choose_weights, sample_weights
 from scorer.learn.training.settings import TrainSettings
 from scorer.learn.training.steps import ValidationStep, steps
 from scorer.learn.training.trained import Trained
-from scorer.learn.training.weights import sample_weights
 
 # Contexts that were not trained on are the bundle's reference if there are so many.
 _REFERENCE = 256

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.bundle import SigmoidMap, fit_sigmoid
 from scorer.errors import BundleError
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience
 from scorer.learn.logistic import sigmoid
+from scorer.learn.ope.crossfit import folds_by_name, folds_by_time
 from scorer.learn.oracle import OracleTask
 from scorer.learn.training.boosting import boost, exploded, margins
 from scorer.learn.training.settings import TrainSettings
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from scorer.stats.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -57,11 +54,9 @@ def folds(experience: Experience, plan: TrainSettings) -> Ints:
     predicted for the same shopper. By time, folds are consecutive blocks of equal size.
     """
     if plan.fold_by == "time":
-        rank = np.argsort(np.argsort(experience.time_ms, kind="stable"), kind="stable")
-        return np.asarray(rank * plan.folds // len(experience), dtype=np.int64)
+        return folds_by_time(experience.time_ms, plan.folds)
     names = np.where(experience.entity != "", experience.entity, experience.decision_id)
-    salt = f"fold {plan.seed} ".encode()
-    return np.array([zlib.crc32(salt + str(name).encode()) % plan.folds for name in names], dtype=np.int64)
+    return folds_by_name(names, plan.folds, seed=plan.seed)
 
 
 def out_of_fold(

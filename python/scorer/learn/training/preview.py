@@ -1,9 +1,4 @@
-"""An oracle with a policy as the engine runs it, in memory: nothing is written, sealed or golden-tested.
-
-The engine evaluates a context over the whole catalogue in microseconds where
-the training library needs milliseconds, so judging a policy on every decision
-of a week is cheap, and it is the server's own arithmetic that is judged.
-"""
+"""An oracle with a policy as the engine runs it, in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +16,12 @@ def preview(
     calibration: SigmoidMap | None = None,
     voters: Sequence[Any] = (),
 ) -> Bundle:
-    """The bundle that `build_candidate` would build, for evaluation here."""
+    """The bundle that `build_candidate` would build, in memory: nothing is written, sealed or golden-tested.
+
+    The engine evaluates a context over the whole catalogue in microseconds where the training library needs
+    milliseconds, so judging a policy on every decision of a week is cheap, and it is the server's own
+    arithmetic that is judged.
+    """
     return preview_action_bundle(
         model=booster,
         schema=schema_of(task),

@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from scorer.bundle import Bundle, PolicySpec
 from scorer.learn.experience import Experience
@@ -29,10 +28,9 @@ from scorer.learn.training.boosting import boost, exploded
 from scorer.learn.training.preview import preview
 from scorer.learn.training.settings import TrainSettings
 from scorer.learn.training.steps import ValidationStep, steps
-from scorer.learn.training.weights import sample_weights
+from scorer.stats.arrays import Floats
 from scorer.stats.means import effective_sample_size
 
-Floats = npt.NDArray[np.float64]
 _BLOCK = 8192
 # Weights cost variance, so they need evidence: at one standard error, chance alone chose them in a third of
 # simulated logs where none was the truth's choice.
@@ -209,3 +207,19 @@ def _judge_block(candidates: Sequence[Bundle], judged: Experience, clip: float) 
 
 def _columns(judged: _Judged) -> tuple[Floats, ...]:
     return judged.influence, judged.weight, judged.loss, judged.reward
+
+
+def sample_weights(propensity: Floats, tau: float, clip: float) -> Floats:
+    """Return how much each logged decision counts in training: `min(p^-tau, clip)`, scaled to mean 1.
+
+    tau = 0 is plain regression, right where the model can express the truth. tau = 1 is inverse propensity,
+    the fit as if actions had been drawn evenly, at the price of variance. XGBoost's `min_child_weight` and
+    regularisation count in weights, hence the mean of 1.
+
+    Args:
+        propensity: `[n]` probabilities of the actions taken, each above 0.
+        tau: Exponent, from 0 to 1.
+        clip: Largest weight before scaling.
+    """
+    raw = np.minimum(np.asarray(propensity, dtype=np.float64) ** -tau, clip)
+    return np.asarray(raw / raw.mean(), dtype=np.float64)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import xgboost
 
-from scorer.bundle import Bundle, PolicySpec, SigmoidMap
+from scorer.bundle import Bundle, PolicySpec, SigmoidMap, build_action_bundle
+from scorer.bundle.lineage import describe_lineage
 from scorer.learn.oracle import Oracle, OracleTask
 from scorer.learn.training.comparison import Compared
-from scorer.learn.training.gamma import GammaChoice
+from scorer.learn.training.generation import KEY
 from scorer.learn.training.out_of_fold import OutOfFold
-from scorer.learn.training.preview import preview
+from scorer.learn.training.policies import GammaChoice
+from scorer.learn.training.preview import preview, schema_of
 from scorer.learn.training.progressive import WeightChoice
 from scorer.learn.training.settings import TrainSettings
-
-Floats = npt.NDArray[np.float64]
-Rows32 = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
+from scorer.stats.arrays import Bools, Floats, Rows32
 
 
 @dataclass(frozen=True)
@@ -72,3 +71,44 @@ class Trained:
     def evaluate(self, context: Rows32, eligible: Bools | None = None) -> tuple[Floats, Floats]:
         """Probabilities and expected rewards, `[n, actions]` each; rewards are NaN where not eligible."""
         return self.bundle.evaluate(context, eligible=eligible)
+
+
+@dataclass(frozen=True)
+class Built:
+    """Paths and digest of a candidate bundle on disk."""
+
+    name: str
+    path: Path
+    digest: str
+
+
+def build_candidate(
+    trained: Trained, output: Path, run_id: str, *, created_at: datetime | None = None
+) -> Built:
+    """Builds the bundle of a generation: oracle, calibration, policy, members, and all that decided.
+
+    Args:
+        trained: the generation.
+        output: the directory to make.
+        run_id: the training run, for lineage.
+        created_at: default: now. The same generation, run and time give the same digest.
+    """
+    task, oracle = trained.task, trained.oracle
+    built = build_action_bundle(
+        output,
+        name=task.name,
+        model=oracle.booster,
+        schema=schema_of(task),
+        actions=task.actions,
+        policy=trained.policy,
+        training=oracle.training_contexts,
+        validation=oracle.reference_contexts,
+        voters=trained.voters,
+        calibration=trained.calibration,
+        lineage=describe_lineage(
+            data_digest=oracle.data_digest, run_id=run_id, metrics={KEY: dict(trained.lineage)}
+        ),
+        created_at=created_at,
+        seed=trained.plan.seed,
+    )
+    return Built(task.name, built.path, built.digest)
