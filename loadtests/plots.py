@@ -33,6 +33,8 @@ _STYLE: Final[dict[str, Any]] = {
     "lines.linewidth": 1.8,
     "lines.markersize": 4.5,
 }
+# A logarithmic axis that spans more has labels at powers of ten alone.
+_FEW_LABELS: Final = 500
 # Memory of the forest at a point: where it outgrows a cache is drawn, not a curve of its own.
 MEMORY: Final = "memory"
 
@@ -50,6 +52,10 @@ class Curve:
     from_zero: bool = True
     # What stands at 1, 2, ...: things without an order, so nothing is drawn between them.
     places: tuple[str, ...] = ()
+    # Each peer has one point: its name stands on the axis, since there are more than there are colours.
+    named: bool = False
+    # What is drawn; where it is empty, the unit says it.
+    quantity: str = ""
 
 
 _SETS: Final = ("digits", "letter", "satimage", "shuttle", "vehicle", "vowel")
@@ -61,14 +67,24 @@ CURVES: Final = {
     "goodput": Curve("Goodput under overload", "offered load, multiple of capacity", (False, False)),
     "rate": Curve("p99 by rate, open loop (500 trees of depth 6)", "requests per second", servers=True),
     "exploration-sets": Curve(
-        "Regret on six sets, one oracle, tuned peers", "", (False, False), places=_SETS
+        "Regret on six sets, one oracle, tuned peers",
+        "",
+        (False, False),
+        places=_SETS,
+        quantity="regret per decision",
     ),
     "exploration-sets-defaults": Curve(
-        "Regret on six sets, one oracle, peers' defaults", "", (False, False), places=_SETS
+        "Regret on six sets, one oracle, peers' defaults",
+        "",
+        (False, False),
+        places=_SETS,
+        quantity="regret per decision",
     ),
-    "exploration-payments": Curve("Regret per payment, one oracle", "week", (False, False)),
+    "exploration-payments": Curve(
+        "Regret per payment, one oracle", "week", (False, False), quantity="regret per payment"
+    ),
     "exploration-payments-rules": Curve(
-        "Regret per payment, one oracle", "place of the rule", (False, False)
+        "Regret per payment, one oracle", "regret per payment", (False, False), named=True
     ),
     "generations": Curve("Value per generation, by truth", "week", (False, False), from_zero=False),
     "step": Curve("p99 across a step 0.5× → 0 → 5× → 0.5×", "seconds", (False, True)),
@@ -98,7 +114,8 @@ def draw(run: Run, ratios: list[Figure], folder: Path) -> Iterator[Path]:
         for name in dict.fromkeys(figure.plot for figure in run.figures if figure.plot):
             points = [figure for figure in run.figures if figure.plot == name]
             curve = CURVES.get(name, Curve(points[0].name, name))
-            yield _save(_curve(points, curve, run.machine["caches"]), folder / f"{name}.png")
+            picture = _named(points, curve) if curve.named else _curve(points, curve, run.machine["caches"])
+            yield _save(picture, folder / f"{name}.png")
 
 
 def _save(figure: Any, path: Path) -> Path:
@@ -144,6 +161,24 @@ def _ratios(figures: list[Figure]) -> Any:
     return picture
 
 
+def _named(points: list[Figure], curve: Curve) -> Any:
+    """One line per peer in the order of the points, ours beside each."""
+    import matplotlib.pyplot as plt
+
+    ordered = sorted(points, key=lambda point: point.x or 0)
+    places = range(len(ordered))
+    picture, axes = plt.subplots(figsize=(7.2, 1.3 + 0.25 * len(ordered)), layout="constrained")
+    axes.plot([point.ours for point in ordered], places, "o", color=_COLOURS[0], label="scorer")
+    axes.plot([point.theirs or 0.0 for point in ordered], places, "o", color=_COLOURS[1], label="peer")
+    axes.set_yticks(places, [point.peer or "" for point in ordered])
+    axes.invert_yaxis()
+    axes.set_xlim(left=0)
+    axes.set_xlabel(curve.across)
+    axes.set_title(curve.title)
+    axes.legend(loc="upper right")
+    return picture
+
+
 def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullFormatter
@@ -170,22 +205,25 @@ def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
         axes.plot(*zip(*sorted(values.items()), strict=True), f"o{style}", color=colour, label=label)
     for i, (peer, values) in enumerate(theirs.items()):
         colour = _COLOURS[1 + i % (len(_COLOURS) - 1)]
-        style = "_" if curve.places else "o-"
-        axes.plot(*zip(*sorted(values.items()), strict=True), style, color=colour, label=peer)
+        # More peers than colours: the second round of colours has another mark.
+        style = ("_" if i < len(_COLOURS) - 1 else "x") if curve.places else "o-"
+        size = {"_": 12, "x": 5}.get(style)
+        axes.plot(*zip(*sorted(values.items()), strict=True), style, color=colour, label=peer, ms=size)
     if curve.places:
         axes.set_xticks(range(1, len(curve.places) + 1), curve.places)
     for axis, logarithmic in zip((axes.xaxis, axes.yaxis), curve.logarithmic, strict=True):
         if logarithmic:
             (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
+            low, high = axis.get_view_interval()
             # Some plots span less than a decade.
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < _FEW_LABELS else (1,)))
             axis.set_major_formatter(_plain)
             axis.set_minor_formatter(NullFormatter())
     if not curve.logarithmic[1] and curve.from_zero:
         axes.set_ylim(bottom=0)
     _cache_ends(axes, memory, caches)
     axes.set_xlabel(curve.across)
-    axes.set_ylabel(points[0].unit)
+    axes.set_ylabel(curve.quantity or points[0].unit)
     axes.set_title(curve.title)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
     return picture
