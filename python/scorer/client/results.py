@@ -223,7 +223,7 @@ class CheckpointInfo:
         actions: The catalogue in the order of eligibility masks; empty for "score".
         thresholds: The bands of a "score" checkpoint, lowest first.
         policy: How actions are chosen, in words.
-        sla_p99_ms: The checkpoint's promise in milliseconds.
+        sla_p99_ms: The checkpoint's SLA in milliseconds.
         max_batch_rows: Most rows that one `score_batch()` may carry.
     """
 

@@ -129,7 +129,7 @@ class BreakGlass(_message.Message):
     LANE_TABLE_FIELD_NUMBER: _builtins.int
     at_ms: _builtins.int
     by: _builtins.str
-    """As the caller gave them: the control service authenticates nobody."""
+    """As the caller gave them: the control service does not authenticate."""
     reason: _builtins.str
     lane_table: _builtins.int
     """The first lane table with that change."""
@@ -365,7 +365,7 @@ class PoolStatus(_message.Message):
     dropped: _builtins.int
     """The queue was full, or the call failed: never heard of again."""
     accepted: _builtins.int
-    """Accepted there, and dropped there, as the pool says."""
+    """Accepted there, and dropped there, as the pool reports."""
     refused: _builtins.int
     taken: _builtins.int
     """Requests that its lanes took; each is accepted, refused, dropped or waiting."""
@@ -570,7 +570,7 @@ class SetLanesRequest(_message.Message):
     BY_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     reason: _builtins.str
-    """Who asks, and why: kept in the log."""
+    """The caller and the reason: kept in the log."""
     allow_slower: _builtins.bool
     """As in SwapRequest; for callers that have measured its execution under traffic."""
     expected_lane_table: _builtins.int

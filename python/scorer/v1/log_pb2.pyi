@@ -315,7 +315,7 @@ Global___OutcomeRecord: _TypeAlias = OutcomeRecord  # noqa: Y015
 
 @_typing.final
 class LaneTableRecord(_message.Message):
-    """The lane table in force from here on."""
+    """The lane table that is active from here on."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -596,7 +596,7 @@ class CheckpointDescription(_message.Message):
     schema_fingerprint: _builtins.int
     policy: _builtins.str
     sla_p99_ms: _builtins.float
-    """The checkpoint's promise, milliseconds."""
+    """The checkpoint's SLA, milliseconds."""
     max_batch_rows: _builtins.int
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneDescription]: ...

@@ -210,7 +210,7 @@ pub mod infer_parameter {
         Uint64Param(u64),
     }
 }
-/// A tensor's values, row by row; the datatype says which field holds them.
+/// A tensor's values, row by row; the datatype determines which field holds them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct InferTensorContents {
     #[prost(bool, repeated, tag = "1")]

@@ -275,7 +275,7 @@ pub struct CheckpointDescription {
     pub thresholds: ::prost::alloc::vec::Vec<ThresholdDescription>,
     #[prost(string, tag = "11")]
     pub policy: ::prost::alloc::string::String,
-    /// The checkpoint's promise, milliseconds.
+    /// The checkpoint's SLA, milliseconds.
     #[prost(double, tag = "12")]
     pub sla_p99_ms: f64,
     #[prost(uint32, tag = "13")]
@@ -1071,7 +1071,7 @@ pub struct CheckpointLanes {
 pub struct BreakGlass {
     #[prost(int64, tag = "1")]
     pub at_ms: i64,
-    /// As the caller gave them: the control service authenticates nobody.
+    /// As the caller gave them: the control service does not authenticate.
     #[prost(string, tag = "2")]
     pub by: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
@@ -1183,7 +1183,7 @@ pub struct PoolStatus {
     /// The queue was full, or the call failed: never heard of again.
     #[prost(uint64, tag = "5")]
     pub dropped: u64,
-    /// Accepted there, and dropped there, as the pool says.
+    /// Accepted there, and dropped there, as the pool reports.
     #[prost(uint64, tag = "6")]
     pub accepted: u64,
     #[prost(uint64, tag = "7")]
@@ -1263,7 +1263,7 @@ pub struct SetLanesRequest {
     pub checkpoint: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub lanes: ::prost::alloc::vec::Vec<Lane>,
-    /// Who asks, and why: kept in the log.
+    /// The caller and the reason: kept in the log.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
     /// As in SwapRequest; for callers that have measured its execution under traffic.
@@ -2301,7 +2301,7 @@ pub struct OutcomeRecord {
     #[prost(int64, tag = "7")]
     pub received_at_us: i64,
 }
-/// The lane table in force from here on.
+/// The lane table that is active from here on.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LaneTableRecord {
     #[prost(uint64, tag = "1")]
