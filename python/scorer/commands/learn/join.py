@@ -121,7 +121,7 @@ def _summary(joined: Joined, changed: Sequence[Correction] | None) -> dict[str, 
         "families": [rate.as_dict() for rate in joined.families],
         "actions": [rate.as_dict() for rate in joined.actions],
         "dependence": None if joined.dependence is None else asdict(joined.dependence),
-        "findings": [one.as_dict() for one in joined.findings],
+        "findings": [asdict(one) for one in joined.findings],
     }
     if changed is not None:
         said["corrections"] = {"counts": counts(changed), "rows": [asdict(one) for one in changed]}

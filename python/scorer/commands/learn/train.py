@@ -74,7 +74,9 @@ def train(
         )
     built = build_candidate(trained, output, run_id)
     if json:
-        rows = [one.as_dict() for one in trained.comparison]
+        from dataclasses import asdict
+
+        rows = [asdict(one) for one in trained.comparison]
         print_json({"bundle": str(built.path), "digest": built.digest, **trained.lineage, "comparison": rows})
     else:
         _print(trained, built)

@@ -7,9 +7,9 @@ through here. `docs/learning.md` prints the rules.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 Effect: TypeAlias = Literal["excluded", "kept", "told"]
 """Rows are left out; or kept by the rule; or it is no fault. --strict refuses the first two."""
@@ -111,10 +111,6 @@ class JoinFinding:
     count: int
     rule: str
     examples: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the finding as plain JSON."""
-        return asdict(self)
 
 
 class Findings:

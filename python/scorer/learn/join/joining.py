@@ -83,7 +83,7 @@ class Joined:
             "as_of_ms": self.as_of_ms,
             "catalogue": self.catalogue,
             # What came later is no part of what was known then: the file must not change as the log grows.
-            "findings": [one.as_dict() for one in self.findings if one.name != LATER],
+            "findings": [asdict(one) for one in self.findings if one.name != LATER],
             "families": [one.as_dict() for one in self.families],
             "actions": [one.as_dict() for one in self.actions],
             "dependence": None if self.dependence is None else asdict(self.dependence),

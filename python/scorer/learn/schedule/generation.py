@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,33 +73,39 @@ def generation_steps(
     """
     moment, plan = moment_of(folder), places.schedule
 
-    def train(there: Path, out: Path) -> Mapping[str, Any]:
-        return _train(settings, there, out, moment)
-
-    def evaluate(there: Path, out: Path) -> Mapping[str, Any]:
-        return _evaluate(settings, there, out)
-
-    def gate(there: Path, out: Path) -> Mapping[str, Any]:
-        return _gate(settings, there, out)
-
-    def publish(there: Path, out: Path) -> Mapping[str, Any]:
-        return _publish(places, there, out, requests)
-
     gate_set, train_set, guard_set = (
         section.model_dump(mode="json") for section in (settings.gate, settings.train, settings.guardrails)
     )
     return [
         join_step(settings, places, moment, earlier, cache),
-        JobStep("train", (EXPERIENCE, LIVE), (CANDIDATE,), train, {"train": train_set, "gate": gate_set}),
-        JobStep("evaluate", (EXPERIENCE, LIVE, CANDIDATE), (EVALUATION,), evaluate, {"gate": gate_set}),
+        JobStep(
+            "train",
+            (EXPERIENCE, LIVE),
+            (CANDIDATE,),
+            partial(_train, settings, moment),
+            {"train": train_set, "gate": gate_set},
+        ),
+        JobStep(
+            "evaluate",
+            (EXPERIENCE, LIVE, CANDIDATE),
+            (EVALUATION,),
+            partial(_evaluate, settings),
+            {"gate": gate_set},
+        ),
         JobStep(
             "gate",
             (EXPERIENCE, LIVE, CANDIDATE),
             (VERDICT,),
-            gate,
+            partial(_gate, settings),
             {"gate": gate_set, "guardrails": guard_set},
         ),
-        JobStep("publish", (EXPERIENCE, VERDICT), (PUBLISHED,), publish, {"alias": plan.alias}),
+        JobStep(
+            "publish",
+            (EXPERIENCE, VERDICT),
+            (PUBLISHED,),
+            partial(_publish, places, requests),
+            {"alias": plan.alias},
+        ),
     ]
 
 
@@ -110,15 +117,11 @@ def join_step(
     cache: Path | None = None,
 ) -> JobStep:
     """The first step: the log as known at a moment, and the bundle that is live."""
-
-    def join(_: Path, out: Path) -> Mapping[str, Any]:
-        return _join(settings, places, moment, out, earlier, cache)
-
     return JobStep(
         "join",
         (),
         (EXPERIENCE, LIVE),
-        join,
+        partial(_join, settings, places, moment, earlier, cache),
         {
             "as_of_ms": moment,
             "checkpoint": places.schedule.checkpoint,
@@ -132,9 +135,10 @@ def _join(
     settings: LearnSettings,
     places: GenerationPaths,
     moment: int,
-    out: Path,
     earlier: Sequence[Path],
     cache: Path | None,
+    _there: Path,
+    out: Path,
 ) -> Mapping[str, Any]:
     from scorer.learn import experience_files
     from scorer.learn.join.joining import join
@@ -175,7 +179,7 @@ def _bundles(places: GenerationPaths, live: Path, earlier: Sequence[Path]) -> li
     return found
 
 
-def _train(settings: LearnSettings, there: Path, out: Path, moment: int) -> Mapping[str, Any]:
+def _train(settings: LearnSettings, moment: int, there: Path, out: Path) -> Mapping[str, Any]:
     from scorer.bundle.lineage import digest_of
     from scorer.learn import experience_files
     from scorer.learn.gate.estimate import mature_window
@@ -265,7 +269,7 @@ def _gate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, Any]:
 
 
 def _publish(
-    places: GenerationPaths, there: Path, out: Path, requests: ChangeRequests | None
+    places: GenerationPaths, requests: ChangeRequests | None, there: Path, out: Path
 ) -> Mapping[str, Any]:
     from scorer.durable import write_atomically
     from scorer.learn.gate.publish import publish

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,10 +73,8 @@ def run_overlay(
             return RunReport(folder, (Done("overlay", "kept", 0.0, says),))
         steps = [
             join_step(settings, places, moment, known[-2:], workspace.join_cache),
-            JobStep("fit", (EXPERIENCE, LIVE), (FITTED, REVISION), lambda a, b: _fit(settings, a, b, moment)),
-            JobStep(
-                "revise", (LIVE, FITTED, REVISION), (REVISED,), lambda a, b: _publish(places, a, b, requests)
-            ),
+            JobStep("fit", (EXPERIENCE, LIVE), (FITTED, REVISION), partial(_fit, settings, moment)),
+            JobStep("revise", (LIVE, FITTED, REVISION), (REVISED,), partial(_publish, places, requests)),
         ]
         return RunReport(folder, tuple(run(steps, folder, at=at)))
 
@@ -92,7 +91,7 @@ def _lock_or_busy(workspace: Workspace) -> Iterator[str | None]:
             yield None
 
 
-def _fit(settings: LearnSettings, there: Path, out: Path, moment: int) -> Mapping[str, Any]:
+def _fit(settings: LearnSettings, moment: int, there: Path, out: Path) -> Mapping[str, Any]:
     import numpy as np
 
     from scorer.bundle import revise
@@ -128,7 +127,7 @@ def _fit(settings: LearnSettings, there: Path, out: Path, moment: int) -> Mappin
 
 
 def _publish(
-    places: GenerationPaths, there: Path, out: Path, requests: ChangeRequests | None
+    places: GenerationPaths, requests: ChangeRequests | None, there: Path, out: Path
 ) -> Mapping[str, Any]:
     """Publish the revision, unless the alias was moved since it was fitted."""
     from scorer.bundle import read_manifest

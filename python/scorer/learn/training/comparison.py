@@ -69,10 +69,6 @@ class Compared:
     rows: int
     judged: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain JSON for reports."""
-        return asdict(self)
-
     def repeatable(self) -> dict[str, Any]:
         """For lineage: without times, so that the same training gives the same bundle."""
         return {name: value for name, value in asdict(self).items() if not name.endswith("_us")}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from scorer.bundle import Cap, PolicySpec
 from scorer.learn.training.generation import Generation
@@ -85,10 +84,6 @@ class GammaChoice:
     actions: float
     previous: float | None
     limited_by: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the choice as plain JSON for the lineage."""
-        return asdict(self)
 
 
 def choose_gamma(

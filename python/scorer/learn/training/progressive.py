@@ -16,8 +16,7 @@ the actions taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -83,10 +82,6 @@ class WeightChoice:
     reason: str
     judged: int = 0
     candidates: tuple[Candidate, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the choice as plain JSON for the lineage."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
