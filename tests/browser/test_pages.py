@@ -134,10 +134,20 @@ def test_a_short_booking_can_be_seen_and_an_ended_one_stays(site: Any) -> None:
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["mia"])
     visitor.open("/calendar")
+    # cr-000027 lasts a minute and has ended.
+    bar = visitor.page.locator('a[aria-label*="cr-000027"] svg.booking')
+    assert bar.count() == 1
+    box = bar.locator("rect").bounding_box()
+    assert box and box["width"] >= 5
+    assert "ended" in str(bar.get_attribute("class"))
     bars = visitor.page.eval_on_selector_all(
         "svg.booking rect", "all => all.map(one => one.getBoundingClientRect().width)"
     )
-    assert bars and min(bars) >= 5
+    assert min(bars) >= 5
+    visitor.open("/calendar?days=1")
+    box = bar.locator("rect").bounding_box()
+    assert box and box["width"] >= 5
+    visitor.check()
     visitor.close()
 
 
@@ -224,15 +234,40 @@ def test_what_somebody_types_outlives_a_refresh(site: Any) -> None:
     visitor.close()
 
 
-def test_a_page_follows_what_happens(site: Any) -> None:
+def test_a_page_that_waits_is_requested_again_by_an_event_alone(site: Any) -> None:
     browser, address, tokens = site
     mia, otto = Visitor(browser, address), Visitor(browser, address)
     mia.sign_in(tokens["mia"])
     otto.sign_in(tokens["otto"])
-    mia.open("/changes/cr-000020")
+    asked: list[str] = []
+    mia.page.on("request", lambda request: asked.append(request.url.removeprefix(address)))
+    with mia.page.expect_request("**/api/v1/changes/cr-000020/events?*"):
+        mia.open("/changes/cr-000020")
     assert "Awaiting approval" in mia.page.locator("#live-head").inner_text()
     otto.open("/changes/cr-000020")
     otto.press("Approve and release")
     mia.page.locator("#live-head", has_text="Rolling out").wait_for()
+    assert asked.count("/changes/cr-000020") == 2  # opened, and after the event
+    assert "/api/v1/changes/cr-000020/events?after=4&wait=25" in asked
+    mia.check()
     mia.close()
     otto.close()
+
+
+def test_navigation_on_a_phone_shows_every_page_and_the_user(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address, size=PHONE)
+    visitor.sign_in(tokens["mia"])
+    visitor.open("/changes")
+    page = visitor.page
+    assert page.get_by_role("link", name="Audit").is_hidden()
+    page.get_by_role("button", name="Menu").click()
+    for place in page.locator("nav a, .who a, .who button").all():
+        box = place.bounding_box()
+        assert box and box["x"] >= 0 and box["x"] + box["width"] <= PHONE[0]
+        assert box["height"] >= 40, place.inner_text()
+    page.get_by_role("link", name="Audit").click()
+    page.wait_for_url(f"{address}/audit")
+    assert page.get_by_role("link", name="Calendar").is_hidden()
+    visitor.check()
+    visitor.close()

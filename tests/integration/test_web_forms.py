@@ -334,3 +334,42 @@ def test_every_page_opens_on_an_empty_platform(world: World, visit: Visit) -> No
     readout = visit("modeler").get(f"/changes/{draft}/readout")
     assert readout.status_code == 200
     assert "Not evaluated yet" in readout.text
+
+
+def test_a_page_that_the_browser_has_already_is_not_sent_again(world: World, visit: Visit) -> None:
+    owner = visit("owner")
+    first = owner.get("/changes")
+    tag = {"If-None-Match": first.headers["ETag"]}
+    again = owner.get("/changes", headers=tag)
+    assert (again.status_code, again.content) == (304, b"")
+    world.draft()
+    changed = owner.get("/changes", headers=tag)
+    assert changed.status_code == 200
+    assert changed.headers["ETag"] != first.headers["ETag"]
+    assert visit("modeler").get("/changes", headers=tag).status_code == 200
+
+
+def test_a_rejected_booking_is_repeated_for_the_free_slot_with_one_button(world: World, visit: Visit) -> None:
+    modeler = visit("modeler")
+    fields = {
+        "project": "fraud",
+        "kind": "test",
+        "checkpoint": "fraud.checkout",
+        "bundle": world.candidate,
+        "title": "First",
+        "minutes": "60",
+        "start": (utcnow() + timedelta(hours=3)).strftime("%Y-%m-%dT%H:00"),
+        "slot": "1",
+        "then": "submit",
+    }
+    assert _said(_post(modeler, "/changes", **fields)) == "submit"
+    rejected = _post(modeler, "/changes", **{**fields, "title": "Second"})
+    assert rejected.status_code == 409
+    offer = re.search(r'action="([^"]*)" class="offer">(.*?)</form>', rejected.text, re.S)
+    assert offer and "Take slot" in offer[2]
+    taken = dict(re.findall(r'name="(\w+)" value="([^"]*)"', offer[2]))
+    assert _said(modeler.post(offer[1], data=taken)) == "submit"
+    found = {one.title: one.id for one in world.service.changes.list(world.actor("modeler"))}
+    booked = [world.service.changes.get(world.actor("modeler"), one).booking for one in found.values()]
+    assert set(found) == {"First", "Second"}
+    assert len({(one.slot, one.start) for one in booked}) == 2

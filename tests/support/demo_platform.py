@@ -130,6 +130,7 @@ class DemoCalendar(Calendar):
             ("otto", test, 49, 26, fraud, 2),
             ("vera", release, 80, 20, action, 1),
             ("mia", release, 100, 18, fraud, 2),
+            ("otto", test, 1 / 60, 1 / 60, action, 1),
         )
         return [
             Booking(
@@ -142,6 +143,7 @@ class DemoCalendar(Calendar):
                 slot,
                 midnight + timedelta(hours=hours),
                 midnight + timedelta(hours=hours + length),
+                active=number != 27,
             )
             for number, (user, kind, hours, length, checkpoint, slot) in enumerate(planned, 21)
         ]
@@ -252,12 +254,13 @@ class DemoChanges:
             (ChangeState.REPORT, "measure", "Figures and gates over everything seen."),
         )
         order, at = list(ChangeState), list(ChangeState).index(one.state)
+        current = "waiting" if one.state in (ChangeState.BOOKED, ChangeState.REPORT) else "running"
         steps = tuple(
             Step(
                 state,
                 name,
                 words if order.index(state) <= at else "",
-                "done" if order.index(state) < at else "running" if order.index(state) == at else "to come",
+                "done" if order.index(state) < at else current if order.index(state) == at else "to come",
                 begun + timedelta(seconds=41 * place) if order.index(state) <= at else None,
                 begun + timedelta(seconds=41 * place + 12) if order.index(state) < at else None,
             )
@@ -268,6 +271,11 @@ class DemoChanges:
                 place, change, begun + timedelta(minutes=place), "platform", state, name, Severity.INFO, words
             )
             for place, (state, name, words) in enumerate(names[:5])
+        )
+        # One more with every operation.
+        events += tuple(
+            ChangeEvent(moved, change, begun, actor.user, one.state, "", Severity.INFO, "moved on")
+            for moved in range(8, one.version + 1)
         )
         own = actor.user == one.created_by
         allowed = {
@@ -290,6 +298,12 @@ class DemoChanges:
             "lineage": {"run_id": {"before": "a91c20", "after": "b6f2e1"}},
         }
         return ChangeDetail(one, steps, events, gates, self.bookings.get(change), diff, allowed)
+
+    def events(
+        self, actor: Actor, change: str, *, after: int = 0, limit: int = 500
+    ) -> tuple[ChangeState, Sequence[ChangeEvent]]:
+        found = self.get(actor, change)
+        return found.change.state, [one for one in found.events if one.id > after]
 
     def summary(self, actor: Actor, change: str) -> ChangeRequest:
         return self.get(actor, change).change

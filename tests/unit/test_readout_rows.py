@@ -86,6 +86,18 @@ def test_only_the_last_answers_are_remembered() -> None:
     assert remembered.of("other", "d2") is None
 
 
+def test_responses_are_remembered_within_a_number_of_bytes() -> None:
+    remembered = rows.RecentDecisions(most_bytes=100_000)
+    large = [0.5] * 1_000  # 8,000 bytes of probabilities
+    for number in range(50):
+        remembered.add(DecisionRecord(decision_id=f"d{number}", checkpoint="c", pmf=large))
+        remembered.add(DecisionRecord(decision_id=f"d{number}", checkpoint="c", pmf=large))
+    known = [number for number in range(50) if remembered.of("c", f"d{number}") is not None]
+    assert known == list(range(38, 50))
+    last = remembered.of("c", "d49")
+    assert last is not None and last[2].tolist() == large
+
+
 @pytest.fixture(scope="module")
 def bundles(built_bundles: dict[str, Path]) -> dict[str, Path]:
     return {Bundle.load(built_bundles[name]).digest: built_bundles[name] for name in ("action-1", "action-2")}

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from scorer.errors import ScorerError
+
+if TYPE_CHECKING:
+    from scorer.release.answers import Free
 
 
 class PlatformError(ScorerError):
     """Something that was asked of the platform is not done; nothing changed."""
+
+    free: Free | None = None
+    """Where a booking was rejected: the next slot that is free."""
 
 
 class NotFoundError(PlatformError):

@@ -12,7 +12,14 @@ from scorer.cron import check as check_line
 from scorer.release.answers import CalendarPage, Free, Slot
 from scorer.release.calendar import bookings, frozen
 from scorer.release.calendar.free import next_free
-from scorer.release.errors import ConflictError, FrozenError, InvalidError, NotAllowedError, NotFoundError
+from scorer.release.errors import (
+    ConflictError,
+    FrozenError,
+    InvalidError,
+    NotAllowedError,
+    NotFoundError,
+    PlatformError,
+)
 from scorer.release.model import Actor, Booking, ChangeKind, Freeze, FreezeWindow
 from scorer.release.store import Store, utcnow
 from scorer.release.store import tables as t
@@ -271,10 +278,11 @@ class Calendar:
         window = frozen.forbids(bookings.freezes(connection), checkpoint, start)
         if window:
             reason = f" ({window.freeze.reason})" if window.freeze.reason else ""
-            raise FrozenError(
+            frozen_until = (
                 f'checkpoint "{checkpoint}" is frozen at {moment(start)} by "{window.freeze.name}"{reason} '
-                f"until {moment(window.end)}; {self._instead(connection, checkpoint, length, start)}"
+                f"until {moment(window.end)}"
             )
+            raise self._rejected(FrozenError, frozen_until, connection, checkpoint, length, start)
         end = start + length
         clashes = {
             held.slot: held
@@ -287,17 +295,29 @@ class Calendar:
             return free[0]
         held = clashes[numbers[0]]
         what = f"slot {slot}" if slot else "every slot"
-        raise ConflictError(
+        taken = (
             f'{what} of checkpoint "{checkpoint}" is taken then (by {held.change}, {moment(held.start)} to '
-            f"{moment(held.end)}); {self._instead(connection, checkpoint, length, start)}"
+            f"{moment(held.end)})"
         )
+        raise self._rejected(ConflictError, taken, connection, checkpoint, length, start)
 
-    def _instead(self, connection: Connection, checkpoint: str, length: timedelta, after: datetime) -> str:
+    def _rejected(
+        self,
+        kind: type[PlatformError],
+        why: str,
+        connection: Connection,
+        checkpoint: str,
+        length: timedelta,
+        after: datetime,
+    ) -> PlatformError:
+        """Return the error with the next free slot."""
         try:
             free = self._next_free(connection, checkpoint, length, after)
         except ConflictError:
-            return "nothing is free within a year: book less"
-        return f"next free: slot {free.slot} from {moment(free.start)} to {moment(free.end)}"
+            return kind(f"{why}; nothing is free within a year: book less")
+        error = kind(f"{why}; next free: slot {free.slot} from {moment(free.start)} to {moment(free.end)}")
+        error.free = free
+        return error
 
     def _length(self, checkpoint: str, length: timedelta) -> timedelta:
         longest = timedelta(minutes=self.checkpoint(checkpoint).max_minutes)

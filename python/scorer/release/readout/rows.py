@@ -16,28 +16,50 @@ if TYPE_CHECKING:
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord, OutcomeRecord
 
 _REMEMBERED = 50_000
+_REMEMBERED_BYTES = 32 << 20
+_ENTRY_BYTES = 300
+"""Key and table entry of a decision."""
 
 
 class RecentDecisions:
-    """The last answers, for the observations that follow: bounded, the oldest are forgotten."""
+    """The latest responses, for the observations that follow them.
 
-    def __init__(self, most: int = _REMEMBERED) -> None:
-        self._most = most
-        self._by_id: OrderedDict[tuple[str, str], DecisionRecord] = OrderedDict()
+    Decisions are held as they are encoded in the log: a parsed one takes several times the memory, and few
+    are requested. The oldest are dropped.
+
+    Args:
+        most: Largest number of decisions.
+        most_bytes: Largest memory; reached first where decisions carry the probabilities of many actions.
+    """
+
+    def __init__(self, most: int = _REMEMBERED, most_bytes: int = _REMEMBERED_BYTES) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._by_id: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._bytes = 0
 
     def add(self, decision: DecisionRecord) -> None:
-        """Takes in an answer. Most are never asked for, so it is kept as it came."""
-        self._by_id[decision.checkpoint, decision.decision_id] = decision
-        while len(self._by_id) > self._most:
-            self._by_id.popitem(last=False)
+        """Add a response."""
+        key = decision.checkpoint, decision.decision_id
+        self._bytes -= self._size(self._by_id.pop(key, None))
+        encoded = self._by_id[key] = decision.SerializeToString()
+        self._bytes += self._size(encoded)
+        while len(self._by_id) > self._most or self._bytes > self._most_bytes:
+            self._bytes -= self._size(self._by_id.popitem(last=False)[1])
 
     def of(self, checkpoint: str, decision_id: str) -> tuple[str, Any, Any] | None:
-        """Digest, features and pmf of an answer."""
-        found = self._by_id.get((checkpoint, decision_id))
-        if found is None:
+        """Return digest, features and action probabilities of a response; None: it was dropped."""
+        from scorer.v1.log_pb2 import DecisionRecord
+
+        encoded = self._by_id.get((checkpoint, decision_id))
+        if encoded is None:
             return None
+        found = DecisionRecord.FromString(encoded)
         pmf = np.array(found.pmf) if found.pmf else None
         return digest_text(found.bundle), np.array(found.features, dtype=np.float32), pmf
+
+    @staticmethod
+    def _size(encoded: bytes | None) -> int:
+        return 0 if encoded is None else len(encoded) + _ENTRY_BYTES
 
 
 def observation_row(

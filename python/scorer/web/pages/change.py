@@ -39,6 +39,7 @@ def show(
         blocking=[gate for gate in detail.gates if gate.blocks],
         settings=here.settings.checkpoints.get(one.checkpoint),
         observed=_is_observed(detail),
+        running=any(step.status == "running" for step in detail.steps),
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import json
 import math
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+_MADE = re.compile(r"<footer.*?</footer>", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,8 @@ class Visit:
 
     def page(
         self, template: str, *, status: int = 200, error: PlatformError | None = None, **values: Any
-    ) -> HTMLResponse:
-        """Render a page.
+    ) -> Response:
+        """Render a page; where the browser has the same one already, respond with 304 and no body.
 
         Args:
             template: File name below templates/.
@@ -123,6 +127,12 @@ class Visit:
             **values,
         )
         response = HTMLResponse(content, kind_of(error).status if error else status)
+        if error is None and status == 200 and not passed:
+            # Everything but the moment at which the page was made.
+            tag = f'W/"{hashlib.sha256(_MADE.sub("", content).encode()).hexdigest()[:32]}"'
+            if self.request.headers.get("if-none-match") == tag:
+                return Response(status_code=304, headers={"ETag": tag})
+            response.headers["ETag"] = tag
         if passed:
             response.delete_cookie(self._passing, path="/", secure=self.web.identity.secure, httponly=True)
         return response

@@ -1,13 +1,20 @@
-// Keeps a page current while it is visible: requests it again and replaces the marked parts that have changed.
-// A part in which the user types, or has opened something, is left alone.
+// Keeps a page current while it is visible. A page that names its events waits for the next one by a long poll
+// and is then requested again; the others are requested again from time to time, less often while nothing
+// changes. A response that is the same as before has no body (304). Of a response that differs, the marked parts
+// that have changed are replaced; a part in which the user types, or has opened something, is left alone.
 "use strict";
 (() => {
   const every = Number(document.body.dataset.refresh || 0);
+  const events = document.body.dataset.events;
   const patience = 4000; // A platform that has not answered for so long is reported as away.
   const retry = 5000;
+  const slowest = 30000;
+  const wait = 25; // Seconds of a long poll.
   const away = document.getElementById("away");
   let pause = every;
   let since = null;
+  let tag = "";
+  let timer = 0;
 
   const busy = (part) =>
     part.contains(document.activeElement) && document.activeElement !== document.body
@@ -15,16 +22,23 @@
       : part.querySelector("details.action[open], details.confirm[open]") !== null;
 
   const swap = (fresh) => {
+    let left = false;
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.getElementById(part.id);
-      if (!other || part.innerHTML === other.innerHTML || busy(part)) continue;
+      if (!other || part.innerHTML === other.innerHTML) continue;
+      if (busy(part)) {
+        left = true;
+        continue;
+      }
       const held = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
       const open = [...part.querySelectorAll("details[open][id]")].map((one) => one.id);
       part.replaceChildren(...[...other.childNodes].map((node) => document.importNode(node, true)));
       for (const id of open) document.getElementById(id)?.setAttribute("open", "");
       if (held) part.querySelector(`[href="${CSS.escape(held)}"]`)?.focus();
     }
-    if (!fresh.body.dataset.refresh && !document.querySelector("details.action[open]")) pause = 0;
+    // A part that was left alone is compared again, with a whole response.
+    if (left) tag = "";
+    pause = left ? every : Number(fresh.body.dataset.refresh || 0);
   };
 
   const tell = (text, tone) => {
@@ -45,27 +59,73 @@
     setTimeout(() => since || tell("", ""), 15000);
   };
 
-  const look = async () => {
-    if (!pause) return;
-    if (!document.hidden) {
-      try {
-        const answer = await fetch(location.href, {
-          headers: { Accept: "text/html" },
-          signal: AbortSignal.timeout(patience),
-        });
-        if (new URL(answer.url).pathname === "/login") return location.reload();
-        if (answer.status >= 502) throw new Error(answer.statusText);
-        if (answer.ok) swap(new DOMParser().parseFromString(await answer.text(), "text/html"));
-        back();
-        pause = pause && every;
-      } catch {
-        lost();
-        pause = Math.max(every, retry);
+  const refresh = async () => {
+    clearTimeout(timer);
+    try {
+      const answer = await fetch(location.href, {
+        headers: { Accept: "text/html", ...(tag && { "If-None-Match": tag }) },
+        cache: "no-store",
+        signal: AbortSignal.timeout(patience),
+      });
+      if (new URL(answer.url).pathname === "/login") return location.reload();
+      if (answer.status >= 502) throw new Error(answer.statusText);
+      if (answer.status === 304) pause = Math.min(pause * 2, Math.max(every, slowest));
+      else if (answer.ok) {
+        tag = answer.headers.get("ETag") || "";
+        swap(new DOMParser().parseFromString(await answer.text(), "text/html"));
       }
+      back();
+    } catch {
+      lost();
+      pause = Math.min(pause || retry, retry);
     }
-    setTimeout(look, pause);
+    later();
   };
-  if (every) setTimeout(look, every);
+  const later = () => {
+    clearTimeout(timer);
+    if (pause) timer = setTimeout(() => document.hidden || refresh(), pause);
+  };
+
+  const listen = async (after) => {
+    while (events) {
+      if (document.hidden) {
+        await new Promise((shown) => document.addEventListener("visibilitychange", shown, { once: true }));
+        continue;
+      }
+      const hidden = new AbortController();
+      const hide = () => hidden.abort();
+      document.addEventListener("visibilitychange", hide, { once: true });
+      try {
+        const answer = await fetch(`${events}?after=${after}&wait=${wait}`, {
+          cache: "no-store",
+          signal: AbortSignal.any([hidden.signal, AbortSignal.timeout(wait * 1000 + patience)]),
+        });
+        if (answer.status === 401) return location.reload();
+        if (!answer.ok) throw new Error(answer.statusText);
+        const found = await answer.json();
+        if (found.next !== after || since) await refresh();
+        after = found.next;
+        if (found.is_final) return;
+      } catch {
+        if (!hidden.signal.aborted) {
+          lost();
+          await new Promise((done) => setTimeout(done, retry));
+        }
+      }
+      document.removeEventListener("visibilitychange", hide);
+    }
+  };
+
+  // A page that is shown again is brought up to date at once.
+  document.addEventListener("visibilitychange", () => document.hidden || (every && refresh()));
+  later();
+  listen(Number(document.body.dataset.after || 0));
+
+  // On a narrow screen the navigation is behind a button.
+  const menu = document.getElementById("menu");
+  menu?.addEventListener("click", () =>
+    menu.setAttribute("aria-expanded", String(menu.getAttribute("aria-expanded") !== "true")),
+  );
 
   // A choice that shows what belongs to it alone.
   for (const choice of document.querySelectorAll("[data-shows]")) {
