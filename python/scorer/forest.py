@@ -15,8 +15,6 @@ from scorer.errors import ForestError
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["Forest"]
-
 Predictions = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 # Values handed over at a time: the copy on the other side stays small and in the cache.

@@ -18,8 +18,6 @@ from scorer.client.requests import Eligible, Features, Rows
 from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
 from scorer.client.retry import read_pushback
 
-__all__ = ["AsyncClient"]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from scorer.client.errors import ClientError, InvalidRequestError, error_class
 from scorer.client.flow import Failure, Flow, Send, Sleep
 from scorer.client.retry import RetryBudget, RetryPolicy, wait_before_retry
 
-__all__ = ["Call", "CallAttempts", "Failed", "sentence"]
-
 
 @dataclass(frozen=True, slots=True)
 class Call:

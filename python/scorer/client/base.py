@@ -17,8 +17,6 @@ from scorer.client.results import CheckpointInfo
 from scorer.client.retry import RetryPolicy
 from scorer.client.schemas import SchemaInUse
 
-__all__ = ["ClientBase"]
-
 
 class ClientBase:
     """Settings, schemas in use, counters and the guard against wrong use."""

@@ -19,8 +19,6 @@ from scorer.client.requests import Eligible, Features, Rows
 from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
 from scorer.client.retry import RetryPolicy, read_pushback
 
-__all__ = ["Client"]
-
 T = TypeVar("T")
 
 

@@ -6,8 +6,6 @@ import re
 
 from scorer.client.errors import InvalidTargetError
 
-__all__ = ["DEFAULT_MAX_MESSAGE_BYTES", "channel_options", "parse_target"]
-
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 20
 _HOST_PORT = re.compile(r"(?:dns:///)?(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _REMEDY = 'give "host:port" or "unix:///absolute/path"'

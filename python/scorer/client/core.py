@@ -53,8 +53,6 @@ from scorer.client.retry import RetryPolicy
 from scorer.client.schemas import SchemaCache, describe_change
 from scorer.v1 import scoring_pb2 as pb
 
-__all__ = ["DEFAULT_TIMEOUT_S", "ClientSettings", "Core"]
-
 DEFAULT_TIMEOUT_S = 0.25
 SERVICE = "/scorer.v1.ScoringService/"
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"

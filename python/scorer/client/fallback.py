@@ -14,16 +14,6 @@ from scorer.client.errors import ClientError, InvalidRequestError
 from scorer.client.results import Served
 from scorer.client.schemas import SchemaCache
 
-__all__ = [
-    "ActionFallback",
-    "Fallback",
-    "FallbackAnswer",
-    "FallbackRequest",
-    "Fallbacks",
-    "OwnAnswers",
-    "ScoreFallback",
-]
-
 # Where the server could not answer. A caller's own mistake is never covered up.
 _REASONS = {
     grpc.StatusCode.UNAVAILABLE: "unavailable",

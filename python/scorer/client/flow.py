@@ -13,8 +13,6 @@ from typing import TypeAlias, TypeVar
 
 import grpc
 
-__all__ = ["Failure", "Flow", "Outcome", "Send", "Sleep", "Step"]
-
 
 @dataclass(frozen=True, slots=True)
 class Send:

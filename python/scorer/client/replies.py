@@ -18,15 +18,6 @@ from scorer.client.results import (
 )
 from scorer.v1 import scoring_pb2 as pb
 
-__all__ = [
-    "read_action",
-    "read_batch",
-    "read_checkpoints",
-    "read_health",
-    "read_outcome",
-    "read_score",
-]
-
 _HEALTH = (Health.UNKNOWN, Health.SERVING, Health.NOT_SERVING, Health.SERVICE_UNKNOWN)
 
 

@@ -12,24 +12,6 @@ from typing import Any, Protocol, TypeAlias, cast
 from scorer.client.errors import InvalidRequestError
 from scorer.v1 import scoring_pb2 as pb
 
-__all__ = [
-    "Array",
-    "Dense",
-    "Eligible",
-    "FeatureValue",
-    "Features",
-    "Rows",
-    "check_timeout",
-    "dense_row",
-    "eligible_actions",
-    "health_request",
-    "named_features",
-    "normalise_eligible",
-    "packed_rows",
-    "request_identity",
-    "with_packed_values",
-]
-
 
 class Array(Protocol):
     """The used part of a NumPy array; the client works without NumPy installed."""

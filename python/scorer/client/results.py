@@ -6,20 +6,6 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = [
-    "ActionInfo",
-    "BatchScore",
-    "CheckpointInfo",
-    "FeatureInfo",
-    "Health",
-    "LaneInfo",
-    "OutcomeAck",
-    "Score",
-    "SelectedAction",
-    "Served",
-    "ThresholdInfo",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Served:

@@ -12,8 +12,6 @@ import grpc
 
 from scorer.client.flow import Failure
 
-__all__ = ["RetryBudget", "RetryPolicy", "parse_pushback", "read_pushback", "wait_before_retry"]
-
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
 

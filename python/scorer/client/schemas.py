@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from scorer.client.results import CheckpointInfo
 
-__all__ = ["SchemaCache", "SchemaInUse", "describe_change"]
-
 
 @dataclass(frozen=True, slots=True)
 class SchemaInUse:

@@ -24,8 +24,6 @@ from google.protobuf.message import Message
 
 from scorer.v1 import scoring_pb2 as pb
 
-__all__ = ["FakeServer", "Fault"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from scorer.loadtest.plan import LoadPlan
     from scorer.loadtest.settings import LoadSettings
 
-__all__ = ["loadtest"]
-
 
 def loadtest(
     target: Annotated[str | None, typer.Option(help='Server: "host:port" or "unix:///path".')] = None,

@@ -64,7 +64,15 @@ class LaneTable:
 
     def to_dict(self, *, in_pool: bool = False) -> dict[str, Any]:
         """As the data plane has it; the pool's own evaluates what is in the pool for everybody else."""
-        made: dict[str, Any] = {"version": self.version, "checkpoints": lanes_to_dict(self.checkpoints)}
+        made: dict[str, Any] = {
+            "version": self.version,
+            "checkpoints": {
+                checkpoint: [
+                    {"name": lane.name, "bundle": lane.bundle, "share": lane.share} for lane in lanes
+                ]
+                for checkpoint, lanes in self.checkpoints.items()
+            },
+        }
         if self.observe:
             made["observe"] = {
                 checkpoint: [
@@ -90,58 +98,6 @@ class LaneTable:
 def bundles_of(checkpoints: Mapping[str, Lanes]) -> set[str]:
     """The digest of every bundle in some lanes."""
     return {lane.bundle for lanes in checkpoints.values() for lane in lanes}
-
-
-def lanes_to_dict(checkpoints: Mapping[str, Lanes]) -> dict[str, list[dict[str, Any]]]:
-    """Lanes as JSON has them."""
-    return {
-        checkpoint: [{"name": lane.name, "bundle": lane.bundle, "share": lane.share} for lane in lanes]
-        for checkpoint, lanes in checkpoints.items()
-    }
-
-
-def lanes_from_dict(value: Mapping[str, Any]) -> dict[str, Lanes]:
-    """Parse lanes from what `lanes_to_dict` returned."""
-    return {
-        checkpoint: tuple(Lane(str(e["name"]), str(e["bundle"]), float(e["share"])) for e in lanes)
-        for checkpoint, lanes in value.items()
-    }
-
-
-def observers_to_dict(checkpoints: Mapping[str, Lanes]) -> dict[str, list[dict[str, Any]]]:
-    """Observe lanes as the state file has them, filters as they were given."""
-    return {
-        checkpoint: [
-            {
-                "name": lane.name,
-                "bundle": lane.bundle,
-                "sample": lane.sample,
-                "filter": lane.filter,
-                "pool": lane.pool,
-                **({"reads": list(lane.reads)} if lane.reads else {}),
-            }
-            for lane in lanes
-        ]
-        for checkpoint, lanes in checkpoints.items()
-    }
-
-
-def observers_from_dict(value: Mapping[str, Any]) -> dict[str, Lanes]:
-    """Parse observe lanes from what `observers_to_dict` returned."""
-    return {
-        checkpoint: tuple(
-            Lane(
-                str(e["name"]),
-                str(e["bundle"]),
-                sample=float(e["sample"]),
-                filter=str(e["filter"]),
-                pool=bool(e["pool"]),
-                reads=tuple(map(str, e.get("reads", ()))),
-            )
-            for e in lanes
-        )
-        for checkpoint, lanes in value.items()
-    }
 
 
 def check_lanes(checkpoint: str, lanes: Sequence[Lane]) -> None:

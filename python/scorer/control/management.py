@@ -7,9 +7,7 @@ its status and keeps across restarts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from scorer.errors import InvalidLanesError, ManagedCheckpointError
 
@@ -74,19 +72,3 @@ def breaks_glass(checkpoint: str, managed_by: str, caller: Caller, reason: str) 
 def record_of(caller: Caller, reason: str, *, at_ms: int, lane_table: int) -> BreakGlass:
     """What is kept of an exception."""
     return BreakGlass(at_ms, caller.by[:_MOST], reason.strip()[:_MOST], lane_table)
-
-
-def break_glass_to_dict(value: Mapping[str, BreakGlass]) -> dict[str, Any]:
-    """Exceptions by checkpoint as the state file has them."""
-    return {
-        checkpoint: {"at_ms": one.at_ms, "by": one.by, "reason": one.reason, "lane_table": one.lane_table}
-        for checkpoint, one in value.items()
-    }
-
-
-def break_glass_from_dict(value: Mapping[str, Any]) -> dict[str, BreakGlass]:
-    """Parse a break-glass record from what `break_glass_to_dict` returned."""
-    return {
-        checkpoint: BreakGlass(int(e["at_ms"]), str(e["by"]), str(e["reason"]), int(e["lane_table"]))
-        for checkpoint, e in value.items()
-    }

@@ -21,15 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scorer.control.lanes import (
-    Lanes,
-    LaneTable,
-    lanes_from_dict,
-    lanes_to_dict,
-    observers_from_dict,
-    observers_to_dict,
-)
-from scorer.control.management import BreakGlass, break_glass_from_dict, break_glass_to_dict
+from pydantic import TypeAdapter
+
+from scorer.control.lanes import Lanes, LaneTable
+from scorer.control.management import BreakGlass
 from scorer.durable import write_atomically
 from scorer.errors import ScorerError
 from scorer.registry import files
@@ -71,6 +66,10 @@ class SavedState:
     """By checkpoint: the platform that manages it."""
     break_glass: Mapping[str, BreakGlass] = field(default_factory=dict)
     """By checkpoint: the latest change that its platform did not make."""
+
+
+_STATE = TypeAdapter(SavedState)
+"""Reads files of earlier versions too: what they lack has its default."""
 
 
 class StateDirectory:
@@ -128,13 +127,13 @@ class StateDirectory:
             body = document["state"]
             if document["format"] != _FORMAT or document["sha256"] != _digest(body):
                 raise StateError(f'"{path}" is damaged or of another version; it is ignored and written anew')
-            return _from_dict(body)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return _STATE.validate_python(body)
+        except (KeyError, TypeError, ValueError) as error:
             raise StateError(f'"{path}" is damaged ({error!r}); it is ignored and written anew') from error
 
     def write(self, remembered: SavedState) -> None:
         """Replaces what is remembered, on disk when it returns."""
-        body = _to_dict(remembered)
+        body = _STATE.dump_python(remembered, mode="json")
         document = {"format": _FORMAT, "sha256": _digest(body), "state": body}
         write_atomically(self.path / FILE, json.dumps(document, indent=1).encode() + b"\n")
 
@@ -180,46 +179,3 @@ class StateDirectory:
 
 def _digest(body: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _to_dict(remembered: SavedState) -> dict[str, Any]:
-    return {
-        "table": {
-            "version": remembered.table.version,
-            "checkpoints": lanes_to_dict(remembered.table.checkpoints),
-            "observe": observers_to_dict(remembered.table.observe),
-        },
-        "before": lanes_to_dict(remembered.before),
-        "changed_last": list(remembered.changed_last),
-        "following": {
-            checkpoint: {"alias": f.alias, "digest": f.digest, "pinned": f.pinned}
-            for checkpoint, f in remembered.following.items()
-        },
-        "reserved": remembered.reserved,
-        "pending": observers_to_dict(remembered.pending),
-        "managed": dict(remembered.managed),
-        "break_glass": break_glass_to_dict(remembered.break_glass),
-    }
-
-
-def _from_dict(body: Mapping[str, Any]) -> SavedState:
-    table = body["table"]
-    return SavedState(
-        table=LaneTable(
-            int(table["version"]),
-            lanes_from_dict(table["checkpoints"]),
-            # Files from before there were observe lanes have none.
-            observers_from_dict(table.get("observe", {})),
-        ),
-        before=lanes_from_dict(body["before"]),
-        changed_last=tuple(body["changed_last"]),
-        following={
-            checkpoint: Following(f["alias"], f["digest"], bool(f["pinned"]))
-            for checkpoint, f in body["following"].items()
-        },
-        reserved=int(body["reserved"]),
-        pending=observers_from_dict(body.get("pending", {})),
-        # Files from before platforms marked what they manage have neither.
-        managed={str(name): str(platform) for name, platform in body.get("managed", {}).items()},
-        break_glass=break_glass_from_dict(body.get("break_glass", {})),
-    )

@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from scorer.errors import ScorerError
 
-__all__ = ["LoadTestError"]
-
 
 class LoadTestError(ScorerError):
     """A load test that cannot be run, so that there is no verdict."""

@@ -15,8 +15,6 @@ from scorer.loadtest.rows import Row, dense, generate_rows, read_rows
 from scorer.loadtest.settings import LoadSettings, MethodName
 from scorer.v1 import scoring_pb2 as pb
 
-__all__ = ["LoadPlan", "make_plan"]
-
 _GENERATED_ROWS = 1_000
 _KINDS = {MethodName.SCORE: "score", MethodName.BATCH: "score", MethodName.SELECT_ACTION: "action"}
 _PATHS = {

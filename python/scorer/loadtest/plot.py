@@ -8,8 +8,6 @@ from scorer.loadtest.plan import LoadPlan
 from scorer.loadtest.report import Report
 from scorer.loadtest.verdict import LoadVerdict
 
-__all__ = ["save_plot"]
-
 
 def save_plot(path: Path, plan: LoadPlan, report: Report, verdict: LoadVerdict) -> None:
     """Writes the picture; its format is the file's suffix."""

@@ -6,8 +6,6 @@ from scorer.loadtest.plan import LoadPlan
 from scorer.loadtest.report import LatencySummary, LoadProgress, Report
 from scorer.loadtest.verdict import LoadOutcome, LoadVerdict
 
-__all__ = ["progress_line", "result_table", "verdict_lines"]
-
 _COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
 
 

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = [
-    "CallerReport",
-    "LatencySummary",
-    "LoadProgress",
-    "MethodReport",
-    "Report",
-    "StepReport",
-    "WindowReport",
-]
-
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -13,8 +13,6 @@ from scorer.client import CheckpointInfo, FeatureInfo
 from scorer.client.requests import FeatureValue
 from scorer.loadtest.errors import LoadTestError
 
-__all__ = ["Row", "dense", "generate_rows", "read_rows"]
-
 # By name, or in schema order.
 Row: TypeAlias = Mapping[str, FeatureValue] | Sequence[float]
 

@@ -10,8 +10,6 @@ from scorer.loadtest.plan import LoadPlan, make_plan
 from scorer.loadtest.report import LoadProgress, Report
 from scorer.loadtest.settings import LoadSettings
 
-__all__ = ["run_load_test", "run_plan"]
-
 
 def run_load_test(
     settings: LoadSettings, progress: Callable[[LoadProgress], None] | None = None

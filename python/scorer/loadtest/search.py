@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["find_rate"]
-
 
 def find_rate(
     holds: Callable[[float], bool], start: float, *, precision: float = 0.05, most_runs: int = 14

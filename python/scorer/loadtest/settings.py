@@ -19,8 +19,6 @@ from pydantic import (
 
 from scorer.loadtest.errors import LoadTestError
 
-__all__ = ["CaseFile", "LoadCaller", "LoadSettings", "MethodName", "RateStep", "case_file", "make_settings"]
-
 
 class MethodName(StrEnum):
     """Methods that a load test can call."""

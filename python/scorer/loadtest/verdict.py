@@ -8,15 +8,6 @@ from enum import StrEnum
 
 from scorer.loadtest.report import Report, WindowReport
 
-__all__ = [
-    "ALLOWED_MISSES",
-    "WINDOWS_NEEDED",
-    "LoadOutcome",
-    "LoadVerdict",
-    "judge",
-    "most_misses_that_prove",
-]
-
 # A p99: one request in a hundred may miss.
 ALLOWED_MISSES = 0.01
 # Latencies come in bad moments, so the whole alone is not enough: 59 of 60 windows must do.

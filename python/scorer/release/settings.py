@@ -40,8 +40,6 @@ from scorer.release.model import Stage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FleetMember", "ManagedCheckpoint", "PlatformFile", "PlatformSettings", "check_filter"]
-
 FILTER_OPS = ("==", "!=", "<", "<=", ">", ">=", "in", "missing", "present")
 _HOST = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
