@@ -193,7 +193,7 @@ SHORT: Final[dict[str, Any]] = {
     "longest": 3.0,
     "step": 0.04,
     "repeats": 3,
-    "most_seconds": 12.0,
+    "most_seconds": 9.0,
     "saturating_windows": 2,
     "saturating_seconds": 1.0,
 }

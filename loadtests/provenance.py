@@ -12,14 +12,15 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 
 _SERVER: Final = ("rust", "protos", "python/scorer/serve.py", "python/scorer/control", "Cargo.lock")
+_SEARCH: Final = ("loadtests/ratesearch.py", "loadtests/openloop.py")
 _LEARNING: Final = ("python/scorer/learn", "examples/simulators", "examples/loop", "loadtests/learning")
 # Paths whose content a group measures: the code under test and the harness that measures it.
 SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "engine": ("rust", "Cargo.lock", "loadtests/engine"),
-    "wire": (*_SERVER, "loadtests/wire.py", "loadtests/ratesearch.py", "loadtests/peers"),
-    "sla": (*_SERVER, "loadtests/sla.py", "loadtests/ratesearch.py", "loadtests/cases/sla"),
+    "wire": (*_SERVER, "loadtests/wire.py", *_SEARCH, "loadtests/peers"),
+    "sla": (*_SERVER, "loadtests/sla.py", *_SEARCH, "loadtests/cases/sla"),
     "swaps": (*_SERVER, "loadtests/swaps.py"),
-    "observe": (*_SERVER, "loadtests/observe.py", "loadtests/ratesearch.py"),
+    "observe": (*_SERVER, "loadtests/observe.py", *_SEARCH),
     "cases": (*_SERVER, "loadtests/cases.py", "loadtests/cases"),
     "admission": ("rust", "loadtests/admission.py"),
     "policy": ("rust", "loadtests/policy.py"),
