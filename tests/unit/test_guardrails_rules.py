@@ -24,6 +24,20 @@ FACTS = {
 }
 
 
+def simulated(facts=None) -> RuleSet:
+    """The simulator's rules over its catalogue."""
+    rules = tuple(
+        Rule(
+            rule.name,
+            {name: tuple(values) for name, values in rule.actions.items()},
+            tuple(rule.needs),
+            rule.source,
+        )
+        for rule in RULES
+    )
+    return RuleSet(rules, tuple(FACTORS), {name: tuple(needs) for name, needs in (facts or {}).items()})
+
+
 @pytest.fixture(scope="module")
 def given():
     stream = simulate_transactions(TransactionPlan(customers=600, terminals=800, days=4), seed=1)
@@ -32,7 +46,7 @@ def given():
 
 
 def test_agree_with_the_simulator_on_every_payment_and_action(given):
-    said = RuleSet.of(RULES, FACTORS).evaluate(given.columns())
+    said = simulated().evaluate(given.columns())
     expected = given.eligible()
     assert np.array_equal(said.mask, expected)
     assert 0.1 < expected.mean() < 0.9, "a test in which everything is allowed shows nothing"
@@ -41,12 +55,12 @@ def test_agree_with_the_simulator_on_every_payment_and_action(given):
 def test_facts_say_the_same_from_nothing_but_the_request(given):
     columns = named_columns(CONTEXT, context_rows(given))
     assert not set(FACTS) & set(columns)
-    mask = RuleSet.of(RULES, FACTORS, FACTS).evaluate(columns).mask
+    mask = simulated(FACTS).evaluate(columns).mask
     assert np.array_equal(mask, given.eligible())
 
 
 def test_every_refusal_has_its_reasons_and_nothing_else_has(given):
-    said = RuleSet.of(RULES, FACTORS).evaluate(given.columns())
+    said = simulated().evaluate(given.columns())
     rng = np.random.default_rng(3)
     for row, action in zip(
         rng.integers(0, len(given), 2_000), rng.integers(0, len(FACTORS), 2_000), strict=True
@@ -56,7 +70,7 @@ def test_every_refusal_has_its_reasons_and_nothing_else_has(given):
 
 def two_actions(needs, **facts):
     rule = Rule("limit", {"kind": ("b",)}, needs, "a test")
-    return RuleSet.of([rule], [{"kind": "a"}, {"kind": "b"}], facts)
+    return RuleSet((rule,), ({"kind": "a"}, {"kind": "b"}), facts)
 
 
 def test_a_reason_names_the_rule_the_value_and_the_source():

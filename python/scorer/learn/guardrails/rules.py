@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -88,40 +88,16 @@ class RuleSet:
         rules: in the order in which reasons are given.
         factors: of each action, in catalogue order.
         facts: named conjunctions that conditions may refer to, in order of use.
+
+    Raises:
+        DataError: a name is given twice, a rule concerns no action, or a comparison is not known.
     """
 
     rules: tuple[Rule, ...]
     factors: tuple[Mapping[str, str], ...]
-    facts: Mapping[str, tuple[Condition, ...]]
+    facts: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        rules: Sequence[Any],
-        factors: Sequence[Mapping[str, str]],
-        facts: Mapping[str, Sequence[Condition]] | None = None,
-    ) -> RuleSet:
-        """From anything with a rule's attributes, such as the simulator's `RULES`; checked.
-
-        Raises:
-            DataError: a name is given twice, a rule concerns no action, or a comparison is not known.
-        """
-        own = tuple(
-            Rule(
-                str(rule.name),
-                {name: tuple(values) for name, values in rule.actions.items()},
-                tuple((column, comparison, value) for column, comparison, value in rule.needs),
-                str(rule.source),
-            )
-            for rule in rules
-        )
-        made = cls(
-            own, tuple(factors), {name: tuple(map(_triple, needs)) for name, needs in (facts or {}).items()}
-        )
-        made._check()
-        return made
-
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         seen: set[str] = set()
         for rule in self.rules:
             if rule.name in seen:
@@ -224,7 +200,7 @@ def read_rules(path: Path, factors: Sequence[Mapping[str, str]]) -> RuleSet:
         factors: of the catalogue's actions, in order.
 
     Raises:
-        DataError: it cannot be read, or `RuleSet.of` refuses it.
+        DataError: it cannot be read, or `RuleSet` refuses it.
     """
     try:
         content = tomllib.loads(path.read_text("utf-8"))
@@ -249,7 +225,7 @@ def read_rules(path: Path, factors: Sequence[Mapping[str, str]]) -> RuleSet:
         raise DataError(
             f'rules "{path}": a rule needs name, actions, needs and source, a fact `all`; {error} is wrong'
         ) from None
-    return RuleSet.of(rules, factors, facts)
+    return RuleSet(tuple(rules), tuple(factors), facts)
 
 
 def named_columns(columns: Sequence[Feature], rows: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
