@@ -12,13 +12,13 @@ from scorer.commands.output import print_json
 
 def gate(
     experience: Annotated[Path, typer.Argument(metavar="EXPERIENCE", help="What `scorer learn join` wrote.")],
-    candidate: Annotated[
-        Path, typer.Option("--candidate", metavar="DIR", help="The bundle that wants to be live.")
-    ],
-    live: Annotated[Path, typer.Option("--live", metavar="DIR", help="The bundle that is live.")],
+    candidate: Annotated[Path, typer.Option("--candidate", metavar="DIR", help="Bundle to judge.")],
+    live: Annotated[Path, typer.Option("--live", metavar="DIR", help="Live bundle.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="DIR", help="Where verdict and report go; a new directory."),
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="New directory for the verdict, the report and the bundle."
+        ),
     ],
     config: Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="learn.toml")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the evidence as JSON.")] = False,

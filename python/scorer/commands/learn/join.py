@@ -28,7 +28,10 @@ def join(
     log: Annotated[
         Path | None,
         typer.Option(
-            "--log", "-l", metavar="DIR", help="The log; default: $SCORER_LOG__DIR, or that of ./scorer.toml."
+            "--log",
+            "-l",
+            metavar="DIR",
+            help="Decision log; default: $SCORER_LOG__DIR, or that of ./scorer.toml.",
         ),
     ] = None,
     bundles: Annotated[
@@ -42,7 +45,8 @@ def join(
         ),
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(help="Whose decisions; default: the only one that chooses actions.")
+        str | None,
+        typer.Option(help="Checkpoint of the decisions; default: the only one that chooses actions."),
     ] = None,
     config: Annotated[
         Path | None,
@@ -50,7 +54,10 @@ def join(
     ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option(help="The moment: 2026-11-01 or 2026-11-01T09:30+01:00; UTC if not said. Default: now."),
+        typer.Option(
+            help="Time as of which the log is joined, such as 2026-11-01T09:30+01:00; UTC without an offset. "
+            "Default: now."
+        ),
     ] = None,
     since: Annotated[
         Path | None,

@@ -14,10 +14,13 @@ from scorer.commands.output import print_json, short
 def publish(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `scorer learn gate` wrote.")],
     experience: Annotated[
-        Path, typer.Option("--experience", metavar="FILE", help="The decisions that judged, checked again.")
+        Path,
+        typer.Option(
+            "--experience", metavar="FILE", help="Experience of the verdict; its digest is checked."
+        ),
     ],
     registry: Annotated[Path, typer.Option("--registry", "-r", metavar="DIR", help="The registry.")],
-    alias: Annotated[str, typer.Option("--alias", metavar="NAME@live", help="What serves.")],
+    alias: Annotated[str, typer.Option("--alias", metavar="NAME@live", help="Alias of the live bundle.")],
     platform: Annotated[
         str,
         typer.Option(
@@ -31,7 +34,7 @@ def publish(
         str, typer.Option("--checkpoint", help="Checkpoint of the change request.")
     ] = "action.authorise",
     by: Annotated[
-        str | None, typer.Option("--by", help="Who does this; default: this process's user.")
+        str | None, typer.Option("--by", help="Name in the alias's history; default: this process's user.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

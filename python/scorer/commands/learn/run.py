@@ -34,7 +34,7 @@ def run(
     ] = None,
     wait: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", help="Wait so long for another run in the workspace to end."),
+        typer.Option(min=0, metavar="SECONDS", help="Time to wait for another run in the workspace to end."),
     ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

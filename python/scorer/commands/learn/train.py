@@ -39,7 +39,9 @@ def train(
             metavar="DIR", help="Bundle of the generation before; default: --task, if it is a bundle."
         ),
     ] = None,
-    run_id: Annotated[str, typer.Option(help="Of the training run, for lineage; default: a new one.")] = "",
+    run_id: Annotated[
+        str, typer.Option(help="Id of the training run in the lineage; default: a new one.")
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train the next generation and build its bundle.
