@@ -38,7 +38,7 @@ class RecentDecisions:
         self._bytes = 0
 
     def add(self, decision: DecisionRecord) -> None:
-        """Add a response."""
+        """Add a response, and drop the oldest ones beyond either limit."""
         key = decision.checkpoint, decision.decision_id
         self._bytes -= self._size(self._by_id.pop(key, None))
         encoded = self._by_id[key] = decision.SerializeToString()
