@@ -61,7 +61,7 @@ class EventLog:
         self._write("error", event, fields)
 
     def defect(self, event: str, error: BaseException, **fields: Any) -> None:
-        """An exception that nobody expected: with its traceback, still on one line."""
+        """Log an unexpected exception with its traceback, on one line."""
         trace = "".join(traceback.format_exception(error))
         fields = {**fields, "error": f"{type(error).__name__}: {error}", "traceback": trace}
         self._write("error", event, fields)

@@ -40,7 +40,7 @@ def run(
     events: EventLog | None = None,
     start: Callable[[Settings], DataPlane] | None = None,
 ) -> int:
-    """Serves until told to stop; returns the exit code.
+    """Serve until SIGTERM or SIGINT; return the exit code.
 
     Args:
         config: The settings file.

@@ -25,8 +25,10 @@ _SHOWN_ACTIONS = 10
 
 @app.command()
 def build(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="TOML: see docs/bundle-format.md.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The directory to make.")],
+    spec: Annotated[
+        Path, typer.Argument(metavar="SPEC", help="TOML file, described in docs/bundle-format.md.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to create.")],
     json: Json = False,
 ) -> None:
     """Build a bundle from a model file, a schema and data."""
@@ -38,23 +40,26 @@ def build(
 @app.command()
 def revise(
     live: Annotated[
-        Path, typer.Argument(metavar="LIVE", help="The bundle's directory, itself a revision or not.")
+        Path, typer.Argument(metavar="LIVE", help="Directory of the bundle; a revision can be revised again.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The directory to make.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to create.")],
     overlay: Annotated[
-        Path | None, typer.Option(metavar="JSON", help="The new overlay: see docs/bundle-format.md.")
+        Path | None,
+        typer.Option(
+            metavar="JSON", help="JSON file of the new overlay, described in docs/bundle-format.md."
+        ),
     ] = None,
-    remove_overlay: Annotated[bool, typer.Option("--remove-overlay", help="Leave the overlay out.")] = False,
+    remove_overlay: Annotated[bool, typer.Option("--remove-overlay", help="Remove the overlay.")] = False,
     cap: Annotated[
-        list[str] | None, typer.Option(metavar="ATTRIBUTE=LAMBDA", help="A cap's new price; repeatable.")
+        list[str] | None, typer.Option(metavar="ATTRIBUTE=LAMBDA", help="New price of a cap; repeatable.")
     ] = None,
     notes: Annotated[
         Path | None,
-        typer.Option(metavar="JSON", help="An object to keep in the lineage: what it was made from."),
+        typer.Option(metavar="JSON", help="JSON object that is added to the lineage."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make an action bundle's next revision: the same forests, another overlay or other prices of caps."""
+    """Create a revision of an action bundle: the same forests with another overlay or other cap prices."""
     from scorer.bundle.revision import read_notes, read_overlay
     from scorer.bundle.revision import revise as revise_bundle
 
@@ -96,10 +101,10 @@ def _made(built: WrittenBundle, json: bool) -> None:
 @app.command()
 def verify(
     directory: Directory,
-    digest: Annotated[str | None, typer.Option("--digest", help="The digest it must have.")] = None,
+    digest: Annotated[str | None, typer.Option("--digest", help="Digest that the bundle must have.")] = None,
     json: Json = False,
 ) -> None:
-    """Check everything that the server checks: hashes, structure, every golden case bit for bit."""
+    """Run the server's verification: hashes, structure, and every golden case bit for bit."""
     from scorer.bundle import verify as verify_bundle
 
     bundle = verify_bundle(directory, digest)
@@ -111,7 +116,7 @@ def verify(
 
 @app.command()
 def inspect(directory: Directory, json: Json = False) -> None:
-    """Verify a bundle and show what it is."""
+    """Verify a bundle and show its contents."""
     from scorer.bundle import inspect as inspect_bundle
 
     inspection = inspect_bundle(directory)

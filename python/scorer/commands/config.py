@@ -1,4 +1,4 @@
-"""``scorer config``: settings, before anything runs on them."""
+"""``scorer config``: checks settings files and prints examples."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ app = typer.Typer(help="Check settings, or print an example.", no_args_is_help=T
 @app.command()
 def check(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The TOML file; SCORER_ variables are laid over it.")
+        Path, typer.Argument(metavar="FILE", help="TOML file; SCORER_ environment variables override it.")
     ],
 ) -> None:
-    """Check a settings file: exit 0 if it can be used, 64 with every mistake listed if not."""
+    """Check a settings file. Exit codes: 0 valid, 64 invalid, with every mistake listed."""
     from scorer import config
 
     settings = config.load(file)

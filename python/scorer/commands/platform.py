@@ -1,4 +1,4 @@
-"""``scorer platform``: the platform's process, and what its operator does beside its database."""
+"""``scorer platform``: the platform's process, and administration directly on its database."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from scorer.release.model import Actor, Role
 
 app = typer.Typer(
-    help="Run the platform, and look after it beside its database.", no_args_is_help=True, **TYPER_OPTIONS
+    help="Run the platform, and administer its database.", no_args_is_help=True, **TYPER_OPTIONS
 )
-token = typer.Typer(help="Tokens, beside the database.", no_args_is_help=True, **TYPER_OPTIONS)
+token = typer.Typer(help="Tokens, directly on the database.", no_args_is_help=True, **TYPER_OPTIONS)
 project = typer.Typer(
-    help="Projects and members, beside the database.", no_args_is_help=True, **TYPER_OPTIONS
+    help="Projects and members, directly on the database.", no_args_is_help=True, **TYPER_OPTIONS
 )
-user = typer.Typer(help="Users, beside the database.", no_args_is_help=True, **TYPER_OPTIONS)
+user = typer.Typer(help="Users, directly on the database.", no_args_is_help=True, **TYPER_OPTIONS)
 app.add_typer(user, name="user")
 app.add_typer(token, name="token")
 app.add_typer(project, name="project")
@@ -44,7 +44,10 @@ _DEFAULT = Path("platform.toml")
 def serve(
     config: Config = _DEFAULT,
     ready_file: Annotated[
-        Path | None, typer.Option("--ready-file", metavar="FILE", help="Gets the URL once it answers.")
+        Path | None,
+        typer.Option(
+            "--ready-file", metavar="FILE", help="File that receives the URL once the platform answers."
+        ),
     ] = None,
 ) -> None:
     """Serve pages and REST, and move change requests along, until SIGTERM or SIGINT.
@@ -61,24 +64,25 @@ def init(
     config: Config = _DEFAULT,
     user: Annotated[str, typer.Option("--user", "-u", help="The first admin's name.")] = "admin",
     force: Annotated[
-        bool, typer.Option("--force-new-token", help="One more, for an admin who has lost his.")
+        bool, typer.Option("--force-new-token", help="Create another token for an admin whose token is lost.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make the database, the first admin and a token of his; it is shown this once."""
+    """Create the database, the first admin and a token, which is shown only this time."""
     with _access(config) as (access, _):
         made, secret = access.bootstrap(user, force_new_token=force)
     if json:
         print_json({"user": made.user, "token": made.id, "secret": secret})
         return
-    typer.echo(f"admin {made.user}, token (shown this once): {secret}")
+    typer.echo(f"admin {made.user}, token (shown only this time): {secret}")
     typer.echo("next: scorer platform serve; then sign in with it, or `scorer login URL`")
 
 
 @app.command("config")
 def config_(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A file to check; none: print a commented one.")
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="File to check; default: print a commented example."),
     ] = None,
 ) -> None:
     """Print a complete, commented platform.toml, or check one: exit 64 with every mistake listed."""
@@ -100,7 +104,7 @@ def config_(
 
 @app.command()
 def migrate(config: Config = _DEFAULT) -> None:
-    """Bring the database to this version; serving does so by itself. Back it up before."""
+    """Migrate the database to this version; `serve` does so too. Back up the database first."""
     from scorer.release.settings import PlatformFile
     from scorer.release.store import Store
 
@@ -111,7 +115,7 @@ def migrate(config: Config = _DEFAULT) -> None:
 
 @app.command()
 def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; must not be there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create; it must not exist.")],
     config: Config = _DEFAULT,
 ) -> None:
     """Copy the SQLite database while the platform runs; PostgreSQL has pg_dump."""
@@ -138,10 +142,10 @@ def backup(
 @user.command("add")
 def add_user(
     name: str,
-    admin: Annotated[bool, typer.Option("--admin", help="Makes him an admin.")] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="Make the user an admin.")] = False,
     config: Config = _DEFAULT,
 ) -> None:
-    """Add a user; adding him again is fine, and brings back one that was removed."""
+    """Add a user, or restore one that was removed. Adding an existing user changes nothing."""
     with _access(config) as (access, actor):
         made = access.add_user(actor, name, admin=admin)
     typer.echo(f"user {made.name}" + (", admin" if made.admin else ""))
@@ -149,7 +153,7 @@ def add_user(
 
 @user.command("remove")
 def remove_user(name: str, config: Config = _DEFAULT) -> None:
-    """Take a user out: his tokens, sessions and memberships end at once."""
+    """Remove a user; the user's tokens, sessions and memberships end at once."""
     with _access(config) as (access, actor):
         access.remove_user(actor, name)
     typer.echo(f"{name} is removed")
@@ -165,7 +169,7 @@ def list_users(config: Config = _DEFAULT, json: Json = False) -> None:
         return
     rows = [(one.name, "admin" if one.admin else "-", "removed" if one.removed else "-") for one in found]
     print_table(
-        ("user", "admin", "state"), rows, empty="nobody; `scorer platform init` makes the first admin"
+        ("user", "admin", "state"), rows, empty="no users; `scorer platform init` creates the first admin"
     )
 
 
@@ -174,17 +178,19 @@ def list_users(config: Config = _DEFAULT, json: Json = False) -> None:
 
 @token.command("create")
 def create_token(
-    user: Annotated[str, typer.Option("--user", "-u", help="Whose.")],
-    label: Annotated[str, typer.Option("--label", "-l", help="What it is for.")],
-    role: Annotated[str, typer.Option("--role", help="The most that it may do.")] = "modeler",
-    project: Annotated[str | None, typer.Option("--project", "-p", help="Only there; default: all.")] = None,
+    user: Annotated[str, typer.Option("--user", "-u", help="User that the token belongs to.")],
+    label: Annotated[str, typer.Option("--label", "-l", help="Where the token is used.")],
+    role: Annotated[str, typer.Option("--role", help="Highest role that the token grants.")] = "modeler",
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Project that the token is valid for; default: all.")
+    ] = None,
     days: Annotated[
-        float | None, typer.Option("--days", help="How long it is valid; default: for ever.")
+        float | None, typer.Option("--days", help="Days until the token expires; default: never.")
     ] = None,
     config: Config = _DEFAULT,
     json: Json = False,
 ) -> None:
-    """Make a token; its secret is shown this once."""
+    """Create a token; its secret is shown only this time."""
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     with _access(config) as (access, actor):
         made, secret = access.create_token(
@@ -226,7 +232,7 @@ def list_tokens(config: Config = _DEFAULT, json: Json = False) -> None:
 
 @token.command("revoke")
 def revoke_token(identity: Annotated[str, typer.Argument(metavar="ID")], config: Config = _DEFAULT) -> None:
-    """End a token at once, its sessions too."""
+    """Revoke a token; its sessions end at once."""
     with _access(config) as (access, actor):
         access.revoke_token(actor, identity)
     typer.echo(f"{identity} is revoked")
@@ -238,12 +244,16 @@ def revoke_token(identity: Annotated[str, typer.Argument(metavar="ID")], config:
 @project.command("create")
 def create_project(
     name: str,
-    title: Annotated[str, typer.Option("--title", "-t", help="What people call it; default: the name.")] = "",
+    title: Annotated[
+        str, typer.Option("--title", "-t", help="Title shown on pages; default: the name.")
+    ] = "",
     checkpoint: Annotated[
         list[str] | None,
-        typer.Option("--checkpoint", help="It may bring models to; default: all. Repeatable."),
+        typer.Option(
+            "--checkpoint", help="Checkpoint that the project may bring models to, repeatable; default: all."
+        ),
     ] = None,
-    owner: Annotated[str | None, typer.Option("--owner", help="Its first owner.")] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="First owner of the project.")] = None,
     config: Config = _DEFAULT,
 ) -> None:
     """Create a project with its checkpoints."""
@@ -304,10 +314,10 @@ def set_project(
 def set_member(
     name: str,
     user: str,
-    role: Annotated[str, typer.Argument(help="viewer, modeler, approver, owner; none: takes him out.")],
+    role: Annotated[str, typer.Argument(help="viewer, modeler, approver, owner; none: removes the member.")],
     config: Config = _DEFAULT,
 ) -> None:
-    """Add somebody to a project, change what he may do, or take him out."""
+    """Add a member to a project, change the member's role, or remove the member."""
     with _access(config) as (access, actor):
         wanted = None if role == "none" else _role(role)
         if wanted is not None:
@@ -318,18 +328,18 @@ def set_member(
 
 @project.command("members")
 def list_members(name: str, config: Config = _DEFAULT, json: Json = False) -> None:
-    """List who is in a project."""
+    """List the members of a project."""
     with _access(config) as (access, actor):
         found = access.members(actor, name)
     if json:
         print_json([asdict(one) for one in found])
     else:
-        print_table(("user", "role"), [(one.user, one.role) for one in found], empty="nobody")
+        print_table(("user", "role"), [(one.user, one.role) for one in found], empty="no members")
 
 
 @contextmanager
 def _access(config: Path) -> Iterator[tuple[Access, Actor]]:
-    """Access control over the settings' database, and whoever sits beside it."""
+    """Open access control on the settings' database, as the user of this process."""
     from scorer.registry.pushing import user as user_of_process
     from scorer.release.access import Access
     from scorer.release.settings import PlatformFile

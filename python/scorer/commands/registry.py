@@ -1,4 +1,4 @@
-"""``scorer registry``: publish bundles, point aliases to them, take them back."""
+"""``scorer registry``: store bundles, set aliases and restore their previous targets."""
 
 from __future__ import annotations
 
@@ -29,16 +29,20 @@ At = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-By = Annotated[str | None, typer.Option("--by", help="Who does this; default: the user of this process.")]
-Reason = Annotated[str, typer.Option("--reason", "-m", help="Why; kept in the history.")]
+By = Annotated[
+    str | None, typer.Option("--by", help="User recorded in the history; default: the user of this process.")
+]
+Reason = Annotated[str, typer.Option("--reason", "-m", help="Reason, recorded in the history.")]
 Alias = Annotated[str, typer.Argument(metavar="NAME@ALIAS", help='For example "fraud-checkout@live".')]
 
 
 @app.command()
 def push(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `scorer bundle build` wrote.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Directory that `scorer bundle build` wrote.")
+    ],
     alias: Annotated[
-        str | None, typer.Option("--alias", help="Point this alias (live) to it as well.")
+        str | None, typer.Option("--alias", help="Alias that is set to the bundle as well, for example live.")
     ] = None,
     registry: At = None,
     by: By = None,
@@ -63,7 +67,9 @@ def push(
 
 @app.command("list")
 def list_bundles(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only bundles of this name.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Bundles of this name; default: all.")
+    ] = None,
     registry: At = None,
     json: Json = False,
 ) -> None:
@@ -94,7 +100,7 @@ def show(
     registry: At = None,
     json: Json = False,
 ) -> None:
-    """Show one bundle: what it is, where it comes from, which aliases pointed to it and when."""
+    """Show a bundle with its lineage and the history of the aliases that pointed to it."""
     details = _open(registry).show(reference)
     if json:
         print_json(
@@ -133,7 +139,7 @@ def alias(
     reason: Reason = "",
     json: Json = False,
 ) -> None:
-    """Point an alias to a bundle. Servers that follow it check the bundle and swap it in."""
+    """Set an alias to a bundle. Servers that follow the alias verify the bundle and activate it."""
     from scorer.registry.reference import parse_alias
 
     target = parse_alias(alias)
@@ -155,7 +161,7 @@ def rollback(
     reason: Reason = "",
     json: Json = False,
 ) -> None:
-    """Point an alias back to where it was before; once more goes one further back."""
+    """Restore the previous target of an alias. Each call goes one change further back."""
     from scorer.registry.reference import parse_alias
 
     target = parse_alias(alias)
@@ -168,7 +174,9 @@ def rollback(
 
 @app.command()
 def history(
-    alias: Annotated[str | None, typer.Argument(metavar="[NAME@ALIAS]", help="Only this alias.")] = None,
+    alias: Annotated[
+        str | None, typer.Argument(metavar="[NAME@ALIAS]", help="Changes of this alias; default: all.")
+    ] = None,
     registry: At = None,
     json: Json = False,
 ) -> None:
@@ -182,7 +190,7 @@ def history(
 
 @app.command()
 def reindex(registry: At = None, by: By = None, json: Json = False) -> None:
-    """Enter bundles that are in the directory but not in the SQLite file, after verifying them."""
+    """Add bundles that the directory has and the SQLite file lacks, after verifying them."""
     from scorer.errors import RegistryError
     from scorer.registry import Registry
 

@@ -1,4 +1,4 @@
-"""``scorer serve``: run a server until it is told to stop."""
+"""``scorer serve``: runs a server until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 
 class ServerRole(StrEnum):
-    """What a server is for."""
+    """Role of a server."""
 
     LIVE = "live"
     SHADOW = "shadow"
@@ -22,7 +22,7 @@ def serve(
     ),
     role: Annotated[
         ServerRole | None,
-        typer.Option(help="What the server is for, whatever the settings say: shadow answers nobody."),
+        typer.Option(help="Role of the server, overrides the settings; a shadow server answers no requests."),
     ] = None,
 ) -> None:
     """Serve the checkpoints of a settings file until SIGTERM or SIGINT.

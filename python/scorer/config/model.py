@@ -120,8 +120,8 @@ class ServerSettings(Section):
 
     role: Literal["live", "shadow"] = Field(
         default="live",
-        description="`live` answers. `shadow` is the shadow pool: it observes what live servers send it, "
-        "answers nobody, and follows no alias; what it observes with comes by `SetObservers`.",
+        description="`live` answers requests. `shadow` is the shadow pool: it observes requests that live "
+        "servers send it, answers none and follows no alias; `SetObservers` sets its bundles.",
     )
     allow_remote: bool = Field(
         default=False,
@@ -154,13 +154,13 @@ class ServerSettings(Section):
         default=0.25,
         gt=0,
         le=1,
-        description="What one observe lane may use of one core; and no more than what requests leave over.",
+        description="Share of one core that an observe lane may use, at most what requests leave idle.",
     )
     observe_queue: int = Field(
         default=1024,
         ge=1,
         le=65_536,
-        description="Requests that may wait for one observe lane; above, they are dropped and counted.",
+        description="Requests that may wait for one observe lane; further ones are dropped and counted.",
     )
     shadow_pool: OptionalTarget = Field(
         default=None,
@@ -172,7 +172,7 @@ class ServerSettings(Section):
         default=16,
         ge=1,
         le=16_384,
-        description="What may wait for the pool, in memory; above, requests are dropped for it and counted.",
+        description="Memory of requests that wait for the pool, MB; further ones are dropped and counted.",
     )
     webhook_listen: OptionalAddress = Field(
         default=None,
@@ -191,10 +191,13 @@ class ServerSettings(Section):
         default=1_048_576,
         ge=1024,
         le=67_108_864,
-        description="Larger requests are refused before they are read.",
+        description="Largest request, bytes; larger ones are rejected before they are read.",
     )
     max_connections: int = Field(
-        default=1024, ge=1, le=65_536, description="Further connections are closed at once."
+        default=1024,
+        ge=1,
+        le=65_536,
+        description="Largest number of connections; further ones are closed at once.",
     )
     memory_budget_mb: int | None = Field(
         default=None,
@@ -208,7 +211,7 @@ class ServerSettings(Section):
         default=5.0,
         ge=0,
         le=300,
-        description="After SIGTERM: how long requests in flight may take before they are cut.",
+        description="Seconds after SIGTERM that requests in flight may take before they are cancelled.",
     )
     state_dir: Directory = Field(
         default=Path("state"),
@@ -298,7 +301,7 @@ class RegistrySettings(Section):
         default=100,
         ge=10,
         le=3_600_000,
-        description="How often the aliases are looked at, milliseconds. One look is one stat; "
+        description="Interval at which aliases are polled, milliseconds. A poll is one stat call; "
         "at a `url` it is a request for each alias, and the default 5000.",
     )
 
@@ -329,7 +332,10 @@ class LogSettings(Section):
         description='Directory of the segments, one server each. "off": decisions are not kept.',
     )
     segment_mb: int = Field(
-        default=64, ge=1, le=4096, description="A segment of this size is closed and the next begun."
+        default=64,
+        ge=1,
+        le=4096,
+        description="Size of a segment, MB; a full one is sealed and the next begins.",
     )
     sync_ms: int = Field(
         default=50,
@@ -436,14 +442,16 @@ class CheckpointSettings(Section):
         "checked and swapped in. A server of role `shadow` follows none and needs none.",
     )
     p99_ms: float = Field(
-        default=10.0, gt=0, le=60_000, description="The promise: 99 % of answers within this, milliseconds."
+        default=10.0,
+        gt=0,
+        le=60_000,
+        description="The SLA: 99 % of responses within this time, milliseconds.",
     )
     tier: int = Field(
         default=0,
         ge=0,
         le=3,
-        description="How much it matters under overload: 0 is shed last, 3 first. ScoreBatch always "
-        "counts as 3.",
+        description="Priority under overload: 0 is shed last, 3 first. ScoreBatch always counts as 3.",
     )
     mode: Literal["off", "observe", "enforce"] = Field(
         default="enforce",
@@ -454,8 +462,8 @@ class CheckpointSettings(Section):
         default=3.0,
         gt=0,
         le=1e6,
-        description="A candidate whose warm-up takes more than so many times the live bundle's, measured in "
-        "turns, is refused. `scorer swap --allow-slower` releases a larger model all the same.",
+        description="A candidate is rejected if its warm-up takes longer than this multiple of the live "
+        "bundle's, measured in turns. `scorer swap --allow-slower` releases a larger model all the same.",
     )
     durability: Literal["async", "written", "sync"] | None = Field(
         default=None,

@@ -49,7 +49,7 @@ from scorer.events import EventLog
 from scorer.registry.base import BundleSource, Resolved
 from scorer.registry.reference import DigestReference, parse_reference, pick_digest
 
-# Observing makes no promise: nothing is measured from here on, and no speed refused.
+# Observing has no SLA: nothing is measured from here on, and no speed is rejected.
 _UNMEASURED = LoadFor()
 
 

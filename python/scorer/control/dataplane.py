@@ -29,7 +29,7 @@ class LoadFor:
     """For whom a bundle is loaded, and since when; what the way to its first answer is measured by."""
 
     checkpoint: str | None = None
-    """Its promise, and its live bundle, are what the warm-up is compared with. None: with nothing."""
+    """The warm-up is compared with its SLA and its live bundle; None: with nothing."""
     changed_at_us: int | None = None
     """When the alias was moved, microseconds since the Unix epoch."""
     noticed_at_us: int | None = None

@@ -175,7 +175,7 @@ def _page(request: Request, status: int, words: str, identity: str = "") -> Resp
 
 
 def _back(request: Request) -> str:
-    """Where he came from, if that was a page of ours."""
+    """Return the previous page, if it was one of the platform."""
     came = urlsplit(request.headers.get("referer", ""))
     if came.netloc and came.netloc == request.headers.get("host"):
         return came.path + (f"?{came.query}" if came.query else "")

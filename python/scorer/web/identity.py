@@ -43,7 +43,7 @@ class Identity:
         self.cookie = "__Host-scorer" if secure else "scorer"
 
     def of(self, request: Request) -> tuple[Actor, str]:
-        """Who asks, and what his forms must carry. Raises NotAuthenticatedError."""
+        """Return the user and the CSRF value of the user's forms. Raises NotAuthenticatedError."""
         user = self._proxied(request) if self._proxied else None
         if user is not None:
             return self._access.by_proxy(user), self.sign(f"proxy:{user}")

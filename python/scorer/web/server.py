@@ -26,7 +26,7 @@ _GRACE_SECONDS = 5
 
 
 def run(config: Path, *, ready_file: Path | None = None) -> int:
-    """Serves until told to stop; returns the exit code.
+    """Serve until SIGTERM or SIGINT; return the exit code.
 
     Writes one JSON event per line to stderr; `serving` holds the address.
 

@@ -111,7 +111,7 @@ def _http(request: Request, error: Exception) -> Response:
 
 
 def defect(request: Request, error: Exception) -> Response:
-    """What nobody foresaw: in the log with its trace, in the answer by its id."""
+    """Return an internal error: the log has its traceback, the response its id."""
     identity = getattr(request.state, "request_id", None) or secrets.token_hex(6)
     request.state.request_id = identity
     _LOG.error("request %s: %s %s failed", identity, request.method, request.url.path, exc_info=error)

@@ -21,7 +21,7 @@ CSRF_HEADER = "X-CSRF-Token"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
 Sessions = Callable[[Request], tuple["Actor", str]]
-"""Who is behind a browser's cookie, and the CSRF value that he must send. Raises NotAuthenticatedError."""
+"""Returns the user of a browser's session and the CSRF value to send. Raises NotAuthenticatedError."""
 
 _bearer = HTTPBearer(
     auto_error=False, scheme_name="token", description="A token: `scorer platform token create`."
@@ -36,7 +36,7 @@ _csrf = APIKeyHeader(
 
 @dataclass(frozen=True)
 class RestCaller:
-    """Whoever asks, and what he asks."""
+    """The user of a request and the platform."""
 
     actor: Actor
     platform: PlatformServices

@@ -162,7 +162,7 @@ def _ticks(start: datetime, days: int) -> list[tuple[float, str]]:
 
 
 def _movable(here: Visit, bookings: Sequence[Booking]) -> list[Booking]:
-    """His bookings that have not begun."""
+    """Return the visitor's bookings that have not begun."""
     return [one for one in bookings if one.active and one.user == here.actor.user and one.start > here.now]
 
 

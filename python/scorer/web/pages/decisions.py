@@ -1,4 +1,4 @@
-"""The decision explorer: why was this shopper told this?"""
+"""The decision explorer: newest decisions, and one with everything known about it."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _tile(here: Visit, view: CheckpointView) -> Tile:
     try:
         rows = here.service.decisions.recent(here.actor, view.name, limit=ROWS)
     except NotFoundError:
-        rows = ()  # of no project of his
+        rows = ()  # of no project of the visitor
     except PlatformError as error:
         rows = ()
         warnings.append(str(error))
@@ -86,7 +86,7 @@ def _tile(here: Visit, view: CheckpointView) -> Tile:
 
 
 def _waits_for(here: Visit, change: ChangeRequest) -> bool:
-    """Whether the next step is his."""
+    """Whether the next step is the visitor's."""
     own = here.actor.user in (change.created_by, change.submitted_by)
     if change.state is ChangeState.DRAFT:
         return change.created_by == here.actor.user

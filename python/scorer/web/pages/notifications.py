@@ -1,4 +1,4 @@
-"""Notifications: who is told of what, and what came of it."""
+"""Notifications: channels of a project, and deliveries."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ router = APIRouter()
 
 @router.get("/projects")
 def projects(here: Here) -> Response:
-    """All that he may see."""
+    """Show the projects that the visitor may see."""
     return _list(here)
 
 
@@ -96,7 +96,7 @@ def update(here: Here, name: str, form: Posted) -> Response:
 
 @router.post("/projects/{name}/members")
 def members(here: Here, name: str, form: Posted) -> Response:
-    """Gives somebody a role, or takes it away."""
+    """Set the role of a member, or remove the member."""
     try:
         user = form.text("user", what="the user", most=100)
         role = None if form.text("role") == "none" else form.read(NewRole).role

@@ -17,7 +17,7 @@ router = APIRouter()
 
 @router.get("/tokens")
 def tokens(here: Here) -> Response:
-    """Those that he may see."""
+    """Show the tokens that the visitor may see."""
     return _show(here)
 
 
