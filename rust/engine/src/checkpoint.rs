@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::config::{CheckpointConfig, DurabilityClass, FallbackConfig, Kind};
+use crate::config::{CheckpointConfig, DurabilityClass, FallbackConfig, Kind, Mode};
 use crate::exposure::Exposure;
 use crate::rejection::{Rejection, shortened};
 
@@ -24,7 +24,12 @@ pub struct Checkpoint {
     pub(crate) exposure: Option<Exposure>,
     /// Its SLA.
     pub sla: Duration,
+    /// The longest wait for a decision's record, from the arrival of the request.
+    pub(crate) record_within: Duration,
 }
+
+/// The longest wait for a record where the SLA is not enforced: by then the log reports a stalled disk itself.
+const UNENFORCED_RECORD: Duration = Duration::from_millis(100);
 
 /// All checkpoints, sorted by name.
 pub struct Checkpoints {
@@ -49,6 +54,10 @@ impl Checkpoints {
                 fallback: config.fallback.clone(),
                 exposure: config.caps.as_ref().map(Exposure::new),
                 sla: config.sla(),
+                record_within: match config.mode {
+                    Mode::Enforce => config.sla(),
+                    Mode::Observe | Mode::Off => config.sla().max(UNENFORCED_RECORD),
+                },
             })
             .collect();
         let by_name = all.iter().map(|checkpoint| (checkpoint.name.clone(), checkpoint.index)).collect();

@@ -312,7 +312,8 @@ async fn committed<D: Decision>(
 ) -> Result<D::Answer, Rejection> {
     let RequestContext { engine, arrival, checkpoint, id, .. } = context;
     let Pending { held, choice, timings, commit } = pending;
-    let allowed = arrival.timeout().map_or(checkpoint.sla, |timeout| timeout.min(checkpoint.sla));
+    let allowed =
+        arrival.timeout().map_or(checkpoint.record_within, |timeout| timeout.min(checkpoint.record_within));
     let until = if D::needs_record(&choice) {
         // The rest has to suffice for the reply and for finding the best action, which takes as long as this
         // evaluation did.
