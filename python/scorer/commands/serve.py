@@ -10,7 +10,7 @@ import typer
 
 
 class ServerRole(StrEnum):
-    """Role of a server."""
+    """Whether a server answers requests or observes those of live servers."""
 
     LIVE = "live"
     SHADOW = "shadow"

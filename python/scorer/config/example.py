@@ -7,12 +7,12 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from scorer.config.problems import dotted
+from scorer.config.problems import dotted, model_of
 
 _WIDTH = 104
 _SERVER = """\
@@ -60,7 +60,7 @@ def example(model: type[BaseModel], head: str, samples: Mapping[str, Any] | None
 
 
 def _section(name: str, field: FieldInfo, sample: Any) -> Iterator[str]:
-    model = _model_of(field.annotation)
+    model = model_of(field.annotation)
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
         yield from _table(f"[{name}]", model, {}, (name,))
         return
@@ -116,12 +116,6 @@ def _is_table(value: Any) -> bool:
     if isinstance(value, BaseModel):
         return True
     return isinstance(value, tuple) and bool(value) and isinstance(value[0], BaseModel)
-
-
-def _model_of(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for one in get_args(annotation) if (found := _model_of(one)) is not None), None)
 
 
 def toml(value: Any) -> str:

@@ -140,7 +140,7 @@ def _keys_at(root: type[BaseModel], path: KeyPath) -> list[str]:
     at: Any = root
     for key in path:
         if key in _fields_of(at):
-            at = _model_of(_fields_of(at)[str(key)])
+            at = model_of(_fields_of(at)[str(key)])
         # Otherwise the key is a name or an index in a collection whose values share one model.
     return list(_fields_of(at))
 
@@ -152,12 +152,12 @@ def _fields_of(model: Any) -> Mapping[str, Any]:
     return {field.name: field.type for field in fields(model)} if is_dataclass(model) else {}
 
 
-def _model_of(annotation: Any) -> Any:
-    """The section model inside ``X``, ``X | None`` or ``dict[str, X]``."""
+def model_of(annotation: Any) -> Any:
+    """Return the section inside ``X``, ``X | None`` or ``dict[str, X]``; None: there is none."""
     if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
         return annotation
     for argument in get_args(annotation):
-        found = _model_of(argument)
+        found = model_of(argument)
         if found is not None:
             return found
     return None
