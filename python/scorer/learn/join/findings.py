@@ -131,11 +131,6 @@ class Findings:
         if example and len(examples) < _KEPT_EXAMPLES:
             examples.append(example)
 
-    def add_all(self, name: str, examples: Iterable[str]) -> None:
-        """Notes one for each example."""
-        for example in examples:
-            self.add(name, example)
-
     def add_rows(self, name: str, count: int, examples: Iterable[str]) -> None:
         """Notes so many rows; of the examples only the first few are asked for."""
         for example in islice(examples, min(count, _KEPT_EXAMPLES)):
