@@ -65,8 +65,8 @@ pub enum EngineError {
 pub struct Engine {
     /// The configured checkpoints.
     pub checkpoints: Checkpoints,
-    /// Loaded once per request.
-    pub(crate) lanes: ArcSwap<ActiveLanes>,
+    /// Loaded once per request, by [`Engine::lanes`].
+    lanes: ArcSwap<ActiveLanes>,
     /// The bundles in memory.
     pub bundles: Store,
     /// Admission control.
@@ -85,6 +85,8 @@ pub struct Engine {
     /// Faults of evaluations.
     #[cfg(feature = "fault-injection")]
     pub faults: crate::fault::Faults,
+    #[cfg(feature = "fault-injection")]
+    lane_loads: std::sync::atomic::AtomicU64,
 }
 
 /// Remembered answers by kind.
@@ -142,11 +144,15 @@ impl Engine {
             events,
             #[cfg(feature = "fault-injection")]
             faults: crate::fault::Faults::default(),
+            #[cfg(feature = "fault-injection")]
+            lane_loads: std::sync::atomic::AtomicU64::default(),
         }))
     }
 
     /// The active lanes.
     pub fn lanes(&self) -> Guard<Arc<ActiveLanes>> {
+        #[cfg(feature = "fault-injection")]
+        self.lane_loads.fetch_add(1, Relaxed);
         self.lanes.load()
     }
 
@@ -241,6 +247,11 @@ impl Engine {
                 self.admission.assume(checkpoint.index, &lane.loaded, row);
             }
         }
+    }
+
+    /// How often the active lanes were loaded.
+    pub fn lane_loads(&self) -> u64 {
+        self.lane_loads.load(Relaxed)
     }
 
     /// Deadlines that are watched, those of ended work included.

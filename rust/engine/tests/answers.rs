@@ -105,6 +105,27 @@ fn a_checkpoint_without_lanes_says_so() {
     assert_eq!(world.score("", 1.0).err(), Some(Rejection::NoBundle { name: FRAUD.to_owned() }));
 }
 
+#[test]
+fn a_request_loads_the_lane_table_once() {
+    let world = world();
+    let loads = |request: &dyn Fn()| {
+        let before = world.engine.lane_loads();
+        request();
+        world.engine.lane_loads() - before
+    };
+    assert_eq!(loads(&|| drop(world.score("", 1.0).unwrap())), 1);
+    assert_eq!(loads(&|| drop(world.select("keyed", 1.0).unwrap())), 1);
+    assert_eq!(loads(&|| drop(world.select("keyed", 1.0).unwrap())), 0, "a retry is not routed");
+    let batch = || {
+        let rows = DenseRows(2, vec![1.0, 0.0, 0.0, 2.0, 0.0, 0.0]);
+        let query = BatchQuery { checkpoint: FRAUD, request_id: String::new(), entity: "", rows };
+        assert_eq!(world.run(world.engine.score_batch(&now(), query)).unwrap().value.rows.len(), 2);
+    };
+    assert_eq!(loads(&batch), 1);
+    world.engine.assume_cost(ACTION, Duration::from_millis(2));
+    assert_eq!(loads(&|| drop(world.select("", 1.0).unwrap())), 1, "on the pool");
+}
+
 // --- features ---
 
 #[test]

@@ -77,7 +77,7 @@ impl Server {
     /// keeps it ready. A bundle of that digest in memory already is left as it is.
     ///
     /// # Errors
-    /// [`LoadError`] says what is wrong with the bundle; what is served is not touched.
+    /// [`LoadError`] names the defect of the bundle; what is served is not touched.
     pub fn load(&self, path: &Path, digest: &str) -> Result<LoadReport, LoadError> {
         self.load_for(path, digest, &LoadFor::default())
     }
@@ -331,6 +331,13 @@ impl Server {
     #[cfg(feature = "fault-injection")]
     pub fn assume_cost(&self, checkpoint: &str, row: Duration) {
         self.services.engine.assume_cost(checkpoint, row);
+    }
+
+    /// How often the active lanes were loaded.
+    #[cfg(feature = "fault-injection")]
+    #[must_use]
+    pub fn lane_loads(&self) -> u64 {
+        self.services.engine.lane_loads()
     }
 
     /// Makes every evaluation slower from now on.

@@ -169,6 +169,30 @@ async fn many_rows_are_one_batch_and_every_row_is_logged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_loads_the_lane_table_once_in_either_protocol() {
+    let setup = start();
+    let (mut oip, mut ours) = clients(&setup).await;
+    let print = fingerprint(&mut ours, FRAUD).await;
+    let mut before = setup.server.lane_loads();
+    let mut since = || {
+        let now = setup.server.lane_loads();
+        now - std::mem::replace(&mut before, now)
+    };
+    ours.score(score("", 1.0)).await.unwrap();
+    assert_eq!(since(), 1, "Score");
+    ours.score_batch(batch("", print, &ROWS)).await.unwrap();
+    assert_eq!(since(), 1, "ScoreBatch");
+    ours.select_action(select("", 1.0)).await.unwrap();
+    assert_eq!(since(), 1, "SelectAction");
+    infer(&mut oip, raw_rows(&ROWS[..1])).await;
+    assert_eq!(since(), 1, "ModelInfer of one row");
+    infer(&mut oip, raw_rows(&ROWS)).await;
+    assert_eq!(since(), 1, "ModelInfer of many rows");
+    infer(&mut oip, ModelInferRequest { model_name: ACTION.to_owned(), ..raw_rows(&ROWS[..1]) }).await;
+    assert_eq!(since(), 1, "ModelInfer of an action");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_by_name_follow_the_schema_as_named_features_do() {
     let setup = start();
     let (mut oip, mut ours) = clients(&setup).await;

@@ -54,7 +54,7 @@ impl Engine {
         let id = identify::request_id(request_id)?.text;
         let context = RequestContext { engine: self, arrival, checkpoint, id: &id, entity };
 
-        let table = self.lanes.load_full();
+        let table = Arc::clone(&self.lanes());
         let began = Instant::now();
         let lane = route::lane(context, &table)?;
         let (lane, instead) = route::in_service(context, &table, lane, began);

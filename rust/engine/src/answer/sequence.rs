@@ -205,7 +205,7 @@ fn begin<D: Decision>(
 ) -> Result<Step<D>, <D::Features as Features>::Error> {
     let RequestContext { engine, arrival, checkpoint, id, .. } = context;
     let features = &decision.query().features;
-    let table = engine.lanes.load();
+    let table = engine.lanes();
     let began = Instant::now();
     let lane = route::lane(context, &table)?;
     let (lane, instead) = route::in_service(context, &table, lane, began);
