@@ -5,6 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of these tests are not recognised as tests")]
 
+#[path = "../../log/tests/limit/mod.rs"]
+mod limit;
+
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use limit::{TimeLimit, time_limit};
 use prost::Message as _;
 use scorer_loadgen::{Arrivals, Caller, LoadConfig, LoadError, Method, Protocol, Reply, Report, Step, run};
 use scorer_proto::v1::scoring_service_server::{ScoringService, ScoringServiceServer};
@@ -25,7 +29,7 @@ use tokio::sync::oneshot;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
-/// Answers at once, except where told otherwise.
+/// Answers at once unless configured otherwise.
 #[derive(Default)]
 struct Fake {
     requests: AtomicU64,
@@ -119,10 +123,12 @@ struct Server {
     fake: Arc<Fake>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
+    _limit: TimeLimit,
 }
 
 impl Server {
     fn start(fake: Fake, socket: Option<std::path::PathBuf>) -> Server {
+        let limit = time_limit();
         let fake = Arc::new(fake);
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
@@ -153,7 +159,7 @@ impl Server {
                 }
             });
         });
-        Server { target: told.recv().unwrap(), fake, stop: Some(stop), thread: Some(thread) }
+        Server { target: told.recv().unwrap(), fake, stop: Some(stop), thread: Some(thread), _limit: limit }
     }
 }
 
@@ -268,7 +274,7 @@ fn an_overflow_is_an_error_and_not_a_pause() {
     let settings =
         LoadConfig { max_outstanding: 10, timeout_ms: 30_000.0, ..config(&server.target, 200.0, 0.5) };
     let mut overflowed = false;
-    // Nobody is ever answered; end the run once it has shown what it does with the eleventh.
+    // No call is ever answered; end the run once it has shown what it does with the eleventh.
     let report = run(&settings, vec![vec![Bytes::new()]], |progress| {
         overflowed |= progress.is_some_and(|progress| progress.errors == 90);
         if overflowed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -283,7 +289,7 @@ fn a_request_without_an_answer_is_given_up_and_is_a_miss() {
     let server = Server::start(Fake { mute: true, ..Default::default() }, None);
     let report = load(&LoadConfig { timeout_ms: 150.0, ..config(&server.target, 100.0, 0.5) });
     assert_eq!((report.requests, report.answered, report.misses), (50, 0, 50));
-    // Whoever notices first: the server was told the deadline as well.
+    // Either side may notice first: the server has the deadline as well.
     assert_eq!(report.errors.values().sum::<u64>(), 50, "{:?}", report.errors);
 }
 

@@ -1,6 +1,8 @@
-//! Single faults, one by one, on the simulated disk: what the log says and does.
+//! Single faults, one by one, on the simulated disk: what the log reports and does.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod limit;
 
 use std::future::{Ready, ready};
 use std::path::Path;
@@ -8,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use limit::time_limit;
 use scorer_log::sim::{Faults, SimMachine, block_on};
 use scorer_log::{
     Durability, FindingKind, Log, LogConfig, LogError, LogState, Outcome, OutcomeIndex, OutcomeKey, Reader,
@@ -35,6 +38,7 @@ fn payloads(machine: &SimMachine) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_full_disk_makes_it_unavailable_and_space_makes_it_available_again() {
+    let _limit = time_limit();
     let machine = SimMachine::new(1);
     let log = open(&machine, manual());
     log.append(b"before", Durability::Written).unwrap();
@@ -64,6 +68,7 @@ fn a_full_disk_makes_it_unavailable_and_space_makes_it_available_again() {
 
 #[test]
 fn attempts_on_a_full_disk_come_ever_less_often() {
+    let _limit = time_limit();
     let machine = SimMachine::new(1);
     let log = open(&machine, manual());
     machine.fs.set_capacity(machine.fs.used());
@@ -82,6 +87,7 @@ fn attempts_on_a_full_disk_come_ever_less_often() {
 
 #[test]
 fn a_failed_fdatasync_is_never_repeated_on_its_file() {
+    let _limit = time_limit();
     let machine = SimMachine::new(3);
     let log = open(&machine, manual());
     log.append(b"one", Durability::Written).unwrap();
@@ -106,6 +112,7 @@ fn a_failed_fdatasync_is_never_repeated_on_its_file() {
 
 #[test]
 fn a_sync_append_that_cannot_be_synced_says_so() {
+    let _limit = time_limit();
     let machine = SimMachine::new(4);
     let log = open(&machine, manual());
     machine.fs.set_faults(Faults { sync: 1000, ..Faults::default() });
@@ -116,6 +123,7 @@ fn a_sync_append_that_cannot_be_synced_says_so() {
 
 #[test]
 fn unsynced_bytes_are_bounded() {
+    let _limit = time_limit();
     let machine = SimMachine::new(5);
     let log = open(&machine, LogConfig { max_unsynced_bytes: 8192, ..manual() });
     let mut kept = 0;
@@ -133,6 +141,7 @@ fn unsynced_bytes_are_bounded() {
 
 #[test]
 fn the_async_queue_drops_and_counts_and_survives_an_outage() {
+    let _limit = time_limit();
     let machine = SimMachine::new(6);
     let log = open(&machine, LogConfig { queue_records: 3, ..manual() });
     for at in 0..5_u8 {
@@ -155,6 +164,7 @@ fn the_async_queue_drops_and_counts_and_survives_an_outage() {
 
 #[test]
 fn one_fdatasync_serves_all_who_wait_and_none_who_do_not() {
+    let _limit = time_limit();
     let machine = SimMachine::new(7);
     let log = open(&machine, manual());
     let before = machine.fs.syncs();
@@ -181,6 +191,7 @@ fn one_fdatasync_serves_all_who_wait_and_none_who_do_not() {
 
 #[test]
 fn of_two_conflicting_reports_exactly_one_wins() {
+    let _limit = time_limit();
     let machine = SimMachine::new(8);
     let log = open(&machine, manual());
     let index = OutcomeIndex::new(1 << 12);
@@ -216,6 +227,7 @@ fn of_two_conflicting_reports_exactly_one_wins() {
 
 #[test]
 fn an_outcome_that_could_not_be_recorded_was_never_reported() {
+    let _limit = time_limit();
     let index = OutcomeIndex::new(64);
     let key = OutcomeKey { checkpoint: "c", decision_id: "d", kind: "fraud" };
     let fail = || ready(Err(LogError::Closed));
@@ -230,6 +242,7 @@ fn an_outcome_that_could_not_be_recorded_was_never_reported() {
 
 #[test]
 fn the_index_forgets_the_oldest_first() {
+    let _limit = time_limit();
     let index = OutcomeIndex::new(64 * 4);
     for at in 0..10_000 {
         index.note_decision("c", &at.to_string());
@@ -241,6 +254,7 @@ fn the_index_forgets_the_oldest_first() {
 
 #[test]
 fn the_background_threads_write_sync_and_recover() {
+    let _limit = time_limit();
     let machine = SimMachine::new(9);
     let config = LogConfig { sync_ms: 1, segment_bytes: 8192, ..LogConfig::new(DIR) };
     let log = Arc::new(open(&machine, config));
@@ -277,6 +291,7 @@ fn the_background_threads_write_sync_and_recover() {
 
 #[test]
 fn sealing_writes_a_queue_larger_than_what_may_be_unsynced() {
+    let _limit = time_limit();
     let machine = SimMachine::new(10);
     let log = open(&machine, LogConfig { max_unsynced_bytes: 8192, ..manual() });
     for at in 0..40_u8 {
@@ -289,6 +304,7 @@ fn sealing_writes_a_queue_larger_than_what_may_be_unsynced() {
 
 #[test]
 fn sealing_on_a_full_disk_says_what_is_lost_and_ends() {
+    let _limit = time_limit();
     let machine = SimMachine::new(11);
     let log = open(&machine, manual());
     log.append(b"kept", Durability::Written).unwrap();

@@ -2,12 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod limit;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use limit::time_limit;
 use scorer_log::{Durability, Env, Log, LogConfig, Reader, RealFs, Severity};
 
 const DIR: &str = "SCORER_LOG_KILL_DIR";
@@ -16,6 +19,7 @@ const DIR: &str = "SCORER_LOG_KILL_DIR";
 #[test]
 #[ignore = "started by the test below"]
 fn child() {
+    let _limit = time_limit();
     let Ok(dir) = std::env::var(DIR) else { return };
     let config = LogConfig { segment_bytes: 16 << 10, sync_ms: 2, ..LogConfig::new(&dir) };
     let (log, _) = Log::open(Env::real(), config).unwrap();
@@ -56,7 +60,7 @@ fn run_and_kill(dir: &Path, records: usize) -> BTreeMap<u64, String> {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // What it said before it died counts too; its last line may be cut.
+    // What it reported before it was killed counts too; its last line may be cut.
     let rest: Vec<String> = lines.map_while(Result::ok).collect();
     for line in rest.iter().take(rest.len().saturating_sub(1)) {
         take(line);
@@ -66,6 +70,7 @@ fn run_and_kill(dir: &Path, records: usize) -> BTreeMap<u64, String> {
 
 #[test]
 fn acknowledged_records_survive_kill_9() {
+    let _limit = time_limit();
     let dir = tempfile::tempdir().unwrap();
     let mut ledger = BTreeMap::new();
     for round in 0..12 {

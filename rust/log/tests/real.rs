@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod limit;
+
 use std::path::Path;
 use std::sync::Arc;
 
+use limit::time_limit;
 use prost::Message;
 use scorer_log::{Durability, Env, FindingKind, Log, LogConfig, LogError, LogState, Reader, RealFs};
 use scorer_proto::v1::{DecisionRecord, LogRecord, log_record};
@@ -38,6 +41,7 @@ fn segments(dir: &Path) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn both_routes_share_one_gap_free_sequence_and_a_reader_sees_them_live() {
+    let _limit = time_limit();
     let dir = tempfile::tempdir().unwrap();
     let config = LogConfig { segment_bytes: 4096, ..LogConfig::new(dir.path()) };
     let (log, recovery) = Log::open(Env::real(), config.clone()).unwrap();
@@ -88,6 +92,7 @@ fn both_routes_share_one_gap_free_sequence_and_a_reader_sees_them_live() {
 
 #[test]
 fn a_second_writer_is_refused_by_name_until_the_first_is_gone() {
+    let _limit = time_limit();
     let dir = tempfile::tempdir().unwrap();
     let (log, _) = Log::open(Env::real(), LogConfig::new(dir.path())).unwrap();
     let error = Log::open(Env::real(), LogConfig::new(dir.path())).unwrap_err();
@@ -121,6 +126,7 @@ fn stopped_uncleanly(records: u64) -> tempfile::TempDir {
 
 #[test]
 fn a_torn_tail_is_cut_and_goes_on_record() {
+    let _limit = time_limit();
     let dir = stopped_uncleanly(3);
     tear(dir.path());
     assert_eq!(read(dir.path()).1, [FindingKind::TornTail]);
@@ -141,6 +147,7 @@ fn a_torn_tail_is_cut_and_goes_on_record() {
 
 #[test]
 fn another_segment_s_bytes_never_validate() {
+    let _limit = time_limit();
     let dir = stopped_uncleanly(2);
     let other = stopped_uncleanly(3);
     let (mine, theirs) = (segments(dir.path()).pop().unwrap(), segments(other.path()).pop().unwrap());
@@ -154,6 +161,7 @@ fn another_segment_s_bytes_never_validate() {
 
 #[test]
 fn what_is_too_large_is_refused_and_nothing_changes() {
+    let _limit = time_limit();
     let dir = tempfile::tempdir().unwrap();
     let config = LogConfig { max_unsynced_bytes: 8192, ..LogConfig::new(dir.path()) };
     let (log, _) = Log::open(Env::real(), config).unwrap();
@@ -165,6 +173,7 @@ fn what_is_too_large_is_refused_and_nothing_changes() {
 
 #[test]
 fn settings_out_of_range_are_refused() {
+    let _limit = time_limit();
     for config in [
         LogConfig { segment_bytes: 100, ..LogConfig::new("unused") },
         LogConfig { sync_ms: 0, ..LogConfig::new("unused") },
@@ -177,6 +186,7 @@ fn settings_out_of_range_are_refused() {
 
 #[test]
 fn directories_that_are_no_log_are_refused_by_name() {
+    let _limit = time_limit();
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     let error = Reader::open(Arc::new(RealFs), &missing).unwrap_err().to_string();

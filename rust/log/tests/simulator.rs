@@ -1,4 +1,4 @@
-//! Drives the log through seeded histories of faults and crashes, and holds it to its promises with a ledger of
+//! Drives the log through seeded histories of faults and crashes, and checks its guarantees with a ledger of
 //! what was acknowledged.
 //!
 //! `SCORER_SIM_SEEDS=100000 cargo test -p scorer-log --test simulator` runs more histories,
@@ -23,7 +23,7 @@ use scorer_proto::v1::{DecisionRecord, LogRecord, OutcomeRecord, RecoveryRecord,
 
 const DIR: &str = "/log";
 
-/// What the log said about a record.
+/// What the log reported about a record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     /// It is there, under this sequence.
@@ -32,7 +32,7 @@ enum Fate {
     Durable(u64),
     /// It is not there.
     Refused,
-    /// Nothing was promised.
+    /// Nothing was acknowledged.
     Unknown,
 }
 
@@ -50,7 +50,7 @@ struct World {
     fates: BTreeMap<u64, Fate>,
     /// Records below this sequence outlive a power loss.
     durable: u64,
-    /// A process died between a failed `fdatasync` and its repair: nobody can know what the disk holds of these.
+    /// A process died between a failed `fdatasync` and its repair: what the disk holds of these is unknown.
     doubtful: BTreeSet<u64>,
     /// The same happened to records that the ledger does not name.
     doubt: bool,
@@ -369,7 +369,7 @@ impl World {
         }
     }
 
-    /// Opens the log again: recovery keeps what a reader saw before it, and says what it did.
+    /// Opens the log again: recovery keeps what a reader saw before it, and reports what it did.
     fn check_after(&mut self) {
         let (before, _) = read(&self.machine);
         let (log, recovery) = self.open();
@@ -411,7 +411,7 @@ impl World {
         self.machine.fs.kill();
     }
 
-    /// The index knows exactly what a naive pass over the log knows.
+    /// The index holds exactly what a naive pass over the log finds.
     fn check_index(&self, index: &OutcomeIndex) {
         let never = || -> std::future::Ready<Result<u64, LogError>> {
             panic!("the index does not know a recorded outcome")
@@ -500,7 +500,7 @@ fn flipped(seed: u64) {
     let torn = findings.iter().any(|finding| finding.kind == FindingKind::TornTail);
     let last = whole.last().map(|seen| seen.sequence);
     if torn {
-        // Nothing tells the last record, damaged, from one that was never completed.
+        // The last record, damaged, cannot be distinguished from one that was never completed.
         assert!(!sealed || missing.is_empty(), "a sealed segment has no torn tail");
         assert!(missing.is_empty() || missing.last() == last.as_ref());
     } else {

@@ -1,7 +1,9 @@
-//! A disk that stops to answer: nobody but the writer thread waits for it, and the log says afterwards what was
-//! withdrawn meanwhile.
+//! A disk that stops to answer: only the writer thread waits for it, and the log then records what was withdrawn
+//! meanwhile.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod limit;
 
 use std::future::Future as _;
 use std::path::Path;
@@ -9,6 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use limit::time_limit;
 use prost::Message as _;
 use scorer_log::sim::{SimMachine, block_on};
 use scorer_log::{
@@ -61,6 +64,7 @@ fn words(machine: &SimMachine) -> Vec<String> {
 
 #[test]
 fn what_is_withdrawn_in_a_stall_is_not_written_or_is_taken_back_on_record() {
+    let _limit = time_limit();
     let machine = SimMachine::new(1);
     let log = open(&machine);
     submit(&log, "before").wait().unwrap();
@@ -83,7 +87,48 @@ fn what_is_withdrawn_in_a_stall_is_not_written_or_is_taken_back_on_record() {
 }
 
 #[test]
-fn a_stalled_log_is_unavailable_and_nothing_waits_to_learn_it() {
+fn a_withdrawal_follows_its_record_within_twice_the_records_that_may_wait() {
+    let _limit = time_limit();
+    // Python's `scorer.log.scanning.REACH` is this bound of the default settings.
+    assert_eq!(2 * LogConfig::new(DIR).awaited_records, 8192);
+    let machine = SimMachine::new(8);
+    let config = LogConfig { background: false, awaited_records: 4, ..LogConfig::new(DIR) };
+    let log = Log::open(machine.start(), config).unwrap().0;
+    for at in 0..20 {
+        log.append(&decision(&format!("async-{at}")), Durability::Async).unwrap();
+    }
+    let group: Vec<_> = (0..4).map(|at| submit(&log, &format!("late-{at}"))).collect();
+    machine.fs.stall(true);
+    std::thread::scope(|scope| {
+        let draining = scope.spawn(|| log.drain());
+        // The four are one write, which has begun.
+        machine.fs.wait_until_stalled();
+        drop(group);
+        machine.fs.stall(false);
+        draining.join().unwrap().unwrap();
+    });
+    log.seal().unwrap();
+
+    let mut reader = Reader::open(machine.start().fs, Path::new(DIR)).unwrap();
+    let mut withdrawn = 0;
+    while let Some(record) = reader.next_record().unwrap() {
+        let decoded = LogRecord::decode(record.payload).unwrap().record.unwrap();
+        if let log_record::Record::Withdrawn(withdrawal) = decoded {
+            withdrawn += 1;
+            assert!(
+                record.sequence - withdrawal.sequence <= 8,
+                "{} after {}",
+                record.sequence,
+                withdrawal.sequence
+            );
+        }
+    }
+    assert_eq!(withdrawn, 4);
+}
+
+#[test]
+fn a_stalled_log_is_unavailable_and_its_status_does_not_wait() {
+    let _limit = time_limit();
     let machine = SimMachine::new(2);
     let log = open(&machine);
     machine.fs.stall(true);
@@ -112,6 +157,7 @@ fn a_stalled_log_is_unavailable_and_nothing_waits_to_learn_it() {
 
 #[test]
 fn records_that_wait_together_are_one_write() {
+    let _limit = time_limit();
     let machine = SimMachine::new(3);
     let log = open(&machine);
     machine.fs.stall(true);
@@ -130,6 +176,7 @@ fn records_that_wait_together_are_one_write() {
 
 #[test]
 fn a_sync_record_is_done_when_it_is_on_stable_storage() {
+    let _limit = time_limit();
     let machine = SimMachine::new(4);
     let log = open(&machine);
     let receipt = log.submit(&decision("sync"), Durability::Sync).unwrap().unwrap();
@@ -139,6 +186,7 @@ fn a_sync_record_is_done_when_it_is_on_stable_storage() {
 
 #[test]
 fn outcomes_of_other_keys_do_not_wait_for_one_that_is_being_recorded() {
+    let _limit = time_limit();
     let machine = SimMachine::new(5);
     let log = open(&machine);
     let index = OutcomeIndex::new(1 << 12);
@@ -178,6 +226,7 @@ fn outcomes_of_other_keys_do_not_wait_for_one_that_is_being_recorded() {
 
 #[test]
 fn an_outcome_whose_caller_left_during_the_write_can_be_reported_again() {
+    let _limit = time_limit();
     let machine = SimMachine::new(6);
     let log = open(&machine);
     let index = OutcomeIndex::new(64);

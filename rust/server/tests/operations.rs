@@ -163,16 +163,16 @@ async fn metrics_count_what_happened_and_carry_no_ids() {
     };
     assert_eq!(latency("_count", ""), 6.0);
     assert_eq!(latency("_bucket", "le=\"+Inf\","), 6.0);
-    assert!(latency("_bucket", "le=\"10.0\",") <= 6.0, "the promise is an edge");
-    assert!(latency("_bucket", "le=\"15.0\",") <= 6.0, "1.5 times the promise is an edge");
+    assert!(latency("_bucket", "le=\"10.0\",") <= 6.0, "the SLA is an edge");
+    assert!(latency("_bucket", "le=\"15.0\",") <= 6.0, "1.5 times the SLA is an edge");
     let delays =
         |checkpoint: &str| of(&format!("scorer_queue_delay_seconds_count{{checkpoint=\"{checkpoint}\"}}"));
     assert_eq!([FRAUD, ACTION, ""].map(delays), [6.0, 2.0, 1.0]);
     let answers =
         |by: &str| of(&format!("scorer_answer_seconds_count{{checkpoint=\"{FRAUD}\",by=\"{by}\"}}"));
     assert_eq!(["model", "fallback", "refused"].map(answers), [5.0, 0.0, 1.0]);
-    let promised = of(&format!("scorer_sla_requests_total{{checkpoint=\"{FRAUD}\"}}"));
-    assert_eq!(promised, 5.0, "what the caller got wrong is not promised");
+    let under_sla = of(&format!("scorer_sla_requests_total{{checkpoint=\"{FRAUD}\"}}"));
+    assert_eq!(under_sla, 5.0, "invalid requests are not under the SLA");
     assert_eq!(of("scorer_requests_arrived_total"), 9.0);
     assert_eq!((of("scorer_requests_replied_total"), of("scorer_requests_cancelled_total")), (9.0, 0.0));
     assert_eq!(of(&format!("scorer_decisions_total{{checkpoint=\"{ACTION}\"}}")), 1.0);
@@ -186,10 +186,22 @@ async fn metrics_count_what_happened_and_carry_no_ids() {
     assert_eq!(status, 404);
 }
 
+/// Status and metrics report the windows as of the last tick; the watchdog's thread ticks.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_burn_rate_rises_with_the_clock_of_the_server() {
+    let setup = start_with(|config| {
+        config["checkpoints"][FRAUD].as_object_mut().unwrap().remove("fallback");
+    });
+    setup.server.inject("defect", Fault::Panic);
+    setup.client().await.score(score("defect", 1.0)).await.unwrap_err();
+    let burn_rate = || setup.server.status().promises[FRAUD].burn_rate_1h;
+    eventually("the failed request to be in the windows", || burn_rate() > 0.0).await;
+}
+
 /// `docs/metrics.md` lists what `/metrics` has, no more and no less, with the right types.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_is_documented_and_every_documented_metric_is_there() {
-    // Nobody is there; what is counted on the way to the pool is.
+    // There is no pool; what is counted on the way to the pool is.
     let setup = start_with(|config| config["shadow_pool"] = json!({"address": "127.0.0.1:1"}));
     let lanes = vec![observer("aa", &setup.fraud, 1.0)];
     setup.server.swap(&observed(&setup, 2, FRAUD, lanes)).unwrap();

@@ -147,6 +147,9 @@ mod tests {
 
     use super::*;
 
+    /// Far above what a test waits for.
+    const LIMIT: Duration = Duration::from_secs(60);
+
     struct Reports(u8, Sender<u8>);
 
     impl Expire for Reports {
@@ -205,11 +208,24 @@ mod tests {
         std::thread::scope(|scope| {
             let running = scope.spawn(|| watchdog.run(Duration::from_secs(3600), || ()));
             // While it sleeps: an earlier one wakes it up.
-            assert_eq!(receiver.recv().unwrap(), 0);
+            let next = || receiver.recv_timeout(LIMIT).unwrap();
+            assert_eq!(next(), 0);
             watchdog.watch(now + Duration::from_millis(10), Arc::downgrade(&kept[1]));
-            assert_eq!((receiver.recv().unwrap(), receiver.recv().unwrap()), (1, 2));
+            assert_eq!((next(), next()), (1, 2));
             watchdog.close();
             running.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn ticks_every_period_whether_or_not_anything_is_watched() {
+        let watchdog = Watchdog::default();
+        let (sender, receiver) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| watchdog.run(Duration::from_millis(1), || sender.send(()).unwrap()));
+            let ticks = [(); 3].map(|()| receiver.recv_timeout(LIMIT));
+            watchdog.close();
+            assert_eq!(ticks, [Ok(()); 3]);
         });
     }
 }
