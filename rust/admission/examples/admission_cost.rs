@@ -66,7 +66,7 @@ fn measure(threads: usize, idle: bool) -> Result<f64, Box<dyn Error>> {
             };
             let others: Vec<_> = (1..threads).map(|thread| scope.spawn(move || run(thread))).collect();
             let own = run(0);
-            others.into_iter().map(|it| it.join().unwrap_or(f64::INFINITY)).chain([own]).collect()
+            others.into_iter().map(|thread| thread.join().unwrap_or(f64::INFINITY)).chain([own]).collect()
         });
         rounds.push(times.into_iter().fold(0.0, f64::max));
         now = now.plus(WINDOW);

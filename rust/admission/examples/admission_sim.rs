@@ -61,13 +61,13 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         failed += u64::from(!violations.is_empty());
         sums[case_index(scenario.case)].add(&figures, !violations.is_empty());
     }
-    for (case, sum) in CASES.iter().zip(&mut sums).filter(|it| it.1.seeds > 0) {
+    for (case, sum) in CASES.iter().zip(&mut sums).filter(|pair| pair.1.seeds > 0) {
         sum.goodput.sort_by(f64::total_cmp);
         sum.ratio.sort_by(f64::total_cmp);
         sum.tiers.sort_by(f64::total_cmp);
         writeln!(
             out,
-            "{{\"case\": \"{case:?}\", \"seeds\": {}, \"requests\": {}, \"failed\": {}, \"worst_p99_of_promise\": {:.3}, \
+            "{{\"case\": \"{case:?}\", \"seeds\": {}, \"requests\": {}, \"failed\": {}, \"worst_p99_of_sla\": {:.3}, \
              \"goodput_min\": {:.3}, \"goodput_median\": {:.3}, \"p99_beside_median\": {:.3}, \"p99_beside_p95\": {:.3}, \"tier_gap_p05\": {:.3}, \"tier_gap_median\": {:.3}}}",
             sum.seeds,
             sum.requests,
@@ -85,7 +85,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn case_index(case: Case) -> usize {
-    CASES.iter().position(|it| *it == case).unwrap_or(0)
+    CASES.iter().position(|known| *known == case).unwrap_or(0)
 }
 
 fn part(sorted: &[f64], part: f64) -> f64 {

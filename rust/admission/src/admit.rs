@@ -20,9 +20,9 @@ use super::verdict::{
 
 /// Requests of the last queue that may wait at once, whatever they cost.
 const MOST_LAST: u64 = 256;
-/// Most rows between two looks at the clock.
+/// Most rows between two readings of the clock.
 const CHUNK_ROWS: u64 = 64;
-/// The parts of the tightest promise that one chunk may take.
+/// One chunk may take the tightest SLA divided by this.
 const CHUNKS: u64 = 20;
 
 /// Decides which requests are worked on, and keeps account of them. Shared by all threads; time is passed in.
@@ -40,7 +40,7 @@ pub struct Admission {
     pub(super) cutoff: Cutoff,
     /// Admitted and waiting, by queue. Long work under way keeps its remainder here, without a count.
     pub(super) queued: [Load; 3],
-    /// Started and not finished; of long work only the chunk that nobody can interrupt.
+    /// Started and not finished; of long work only the chunk that cannot be interrupted.
     pub(super) running: Load,
     /// Arrived and not yet asked about, see [`Admission::enter`].
     pub(super) waiting: AtomicU64,
@@ -50,7 +50,7 @@ pub struct Admission {
     /// In force until the next tick.
     pub(super) rules: Rules,
     pub(super) ticker: Mutex<Ticker>,
-    /// Work between two looks at the clock.
+    /// Work between two readings of the clock.
     chunk: u64,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Rules {
     /// Work in flight that is no delay worth speaking of, nanoseconds.
     pub(super) harmless: AtomicU64,
     pub(super) pressure: AtomicU8,
-    /// The highest tier in use: there is nobody to keep room for above it.
+    /// The highest tier in use: no room is kept for tiers above it.
     pub(super) top: AtomicU8,
     /// How much longer than it looks the wait of each queue is, because those before it are served first:
     /// times 256.
@@ -125,7 +125,7 @@ impl Admission {
     /// [`SettingsError`] names the setting, the rule and the remedy.
     pub fn new(settings: Settings) -> Result<Admission, SettingsError> {
         settings.check()?;
-        let tightest = settings.checkpoints.iter().map(|it| it.p99.0).min().unwrap_or(0);
+        let tightest = settings.checkpoints.iter().map(|checkpoint| checkpoint.p99.0).min().unwrap_or(0);
         let checkpoints = settings.checkpoints.iter().cloned().map(Point::new).collect();
         let callers = Callers::new(settings.callers, settings.seed);
         let ticker = Mutex::new(Ticker::new(&settings, &callers));
@@ -181,36 +181,36 @@ impl Admission {
         debug_assert!(ask.checkpoint < self.checkpoints.len() && ask.bundle != 0 && ask.rows != 0);
         let at = ask.checkpoint.min(self.checkpoints.len() - 1);
         let point = &self.checkpoints[at];
-        let it = &point.settings;
+        let settings = &point.settings;
         point.asked.fetch_add(1, Relaxed);
-        let enforced = it.mode == Mode::Enforce;
+        let enforced = settings.mode == Mode::Enforce;
         let estimate = point.costs.estimate(ask.bundle, ask.rows);
         let chunk = (self.chunk / estimate.row.max(1)).clamp(1, CHUNK_ROWS);
-        let short = it.tier < 3 && u64::from(ask.rows) <= chunk;
+        let short = settings.tier < 3 && u64::from(ask.rows) <= chunk;
         let cost = rounded(estimate.mean);
         let span = if u64::from(ask.rows) <= chunk { cost } else { rounded(estimate.row * chunk) };
-        let level = cutoff::level(it.tier, ask.cohort);
+        let level = cutoff::level(settings.tier, ask.cohort);
 
         let mut queue = Queue::Last;
         if short {
             self.cutoff.arrive(level, cost);
             self.demand.add(1, cost);
-            queue = self.callers.ask(now, ask.caller, it.tier, cost);
+            queue = self.callers.ask(now, ask.caller, settings.tier, cost);
             if !enforced {
                 queue = Queue::First;
             }
         }
-        self.window.tiers[usize::from(it.tier)][0].fetch_add(1, Relaxed);
+        self.window.tiers[usize::from(settings.tier)][0].fetch_add(1, Relaxed);
 
         let caller_waits_until = ask.timeout.map_or(Nanos::MAX, |timeout| ask.arrived.plus(timeout));
-        let promise = ask.arrived.plus(it.budget(ask.rows)).min(caller_waits_until);
+        let due = ask.arrived.plus(settings.budget(ask.rows)).min(caller_waits_until);
         let mut would_shed = None;
         if now >= caller_waits_until {
             return self.shed(now, ask, point, estimate, ShedReason::Deadline, queue);
         }
-        if it.mode != Mode::Off {
-            let request = Request { tier: it.tier, short, queue, level, cost, estimate };
-            let finish_by = promise.minus(self.margin());
+        if settings.mode != Mode::Off {
+            let request = Request { tier: settings.tier, short, queue, level, cost, estimate };
+            let finish_by = due.minus(self.margin());
             if let Some(reason) = self.gates(now, &request, finish_by) {
                 if enforced {
                     return self.shed(now, ask, point, estimate, reason, queue);
@@ -221,7 +221,7 @@ impl Admission {
         }
         self.queued[queue as usize].add(1, cost);
         let inline = short && queue == Queue::First && estimate.cautious <= self.settings.inline_max.0;
-        let deadline = if enforced { promise } else { caller_waits_until };
+        let deadline = if enforced { due } else { caller_waits_until };
         Verdict::Admit(Ticket {
             checkpoint: at as u32,
             rows: ask.rows.max(1),
@@ -238,7 +238,7 @@ impl Admission {
             span: span.min(cost),
             cautious: estimate.cautious,
             arrived: ask.arrived,
-            promise,
+            due,
             deadline,
             finish_by: if deadline == Nanos::MAX { deadline } else { deadline.minus(self.margin()) },
         })
@@ -254,8 +254,9 @@ impl Admission {
         let running = self.running.read();
         let queued = [self.queued[0].read(), self.queued[1].read(), self.queued[2].read()];
         let waiting = self.waiting.load(Relaxed);
-        let ahead =
-            queued[..=queue as usize].iter().fold((0, 0), |(n, ns), it| (n + it.count, ns + it.nanos));
+        let ahead = queued[..=queue as usize]
+            .iter()
+            .fold((0, 0), |(n, ns), waiting| (n + waiting.count, ns + waiting.nanos));
         // A free worker is never left idle by a rule that is about who goes first.
         if running.count < workers && ahead.0 == 0 && waiting == 0 {
             return None;
@@ -288,7 +289,7 @@ impl Admission {
 
     /// Work that may be in flight when a request of this cost comes. The limit is so many requests of average cost; of
     /// dearer ones, as those of a bundle that has just been swapped in may be, as many may be there, as far as what they
-    /// take harms nobody.
+    /// take delays no other request.
     fn limit(&self, cost: u64) -> u64 {
         let (limit, unit) = (self.rules.limit.load(Relaxed), self.rules.unit.load(Relaxed));
         if cost <= unit {
@@ -314,23 +315,23 @@ impl Admission {
     ) -> Verdict {
         let Estimate { slot, cautious, .. } = estimate;
         point.counters.shed[reason as usize].fetch_add(1, Relaxed);
-        let it = &point.settings;
+        let settings = &point.settings;
         if reason == ShedReason::Deadline {
             // It waited to be read for as long as this: where nothing is started any more, these are the delays.
             let delay = now.since(ask.arrived).0;
-            if delay > it.p99.0 / 5 {
+            if delay > settings.p99.0 / 5 {
                 self.delayed(delay);
                 self.crowd();
             }
-            // Too costly for its promise without any delay: believed until proven otherwise, but tried again.
-            if cautious.saturating_add(self.margin().0) > it.budget(ask.rows).0 {
+            // Too costly for its SLA without any delay: believed until proven otherwise, but tried again.
+            if cautious.saturating_add(self.margin().0) > settings.budget(ask.rows).0 {
                 point.costs.refused(slot, ask.rows);
             }
         }
         if queue == Queue::First {
-            self.window.tiers[usize::from(it.tier)][1].fetch_add(1, Relaxed);
+            self.window.tiers[usize::from(settings.tier)][1].fetch_add(1, Relaxed);
         }
-        let instead = if it.fallback {
+        let instead = if settings.fallback {
             // Counted even while refused: whether fallbacks are affordable again depends on how many there would be.
             self.window.fallbacks.fetch_add(1, Relaxed);
             if self.pressure() < Pressure::Refuse { Instead::Fallback } else { Instead::Refuse }
@@ -338,7 +339,7 @@ impl Admission {
             Instead::Refuse
         };
         let retry_after = match queue {
-            Queue::Second | Queue::Last if it.tier < 3 && ask.rows == 1 => {
+            Queue::Second | Queue::Last if settings.tier < 3 && ask.rows == 1 => {
                 Some(self.callers.back_in(now, ask.caller)).filter(|&at| at > Nanos::ZERO)
             }
             _ => None,
@@ -423,7 +424,7 @@ impl Admission {
         }
         if served.outcome != Outcome::Failed {
             self.window.answered.fetch_add(1, Relaxed);
-            if now > ticket.promise {
+            if now > ticket.due {
                 self.window.missed.fetch_add(1, Relaxed);
                 point.counters.missed.fetch_add(1, Relaxed);
             }
@@ -442,7 +443,7 @@ impl Admission {
         Nanos(self.rules.margin.load(Relaxed))
     }
 
-    /// Nobody waits for the request any more, at whatever point it was.
+    /// The caller no longer waits for the request, whatever its stage.
     pub fn cancel(&self, mut ticket: Ticket) {
         self.give_back(&mut ticket);
     }
@@ -459,7 +460,7 @@ impl Admission {
         ticket.held = Hold::Nothing;
     }
 
-    /// The step of the ladder in force.
+    /// The current step of the ladder.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         Pressure::from_byte(self.rules.pressure.load(Relaxed))

@@ -138,7 +138,7 @@ impl Breaker {
         self.state() == BreakerState::HalfOpen
     }
 
-    /// Tells what became of one evaluation. True: this one opened the breaker.
+    /// Records the result of one evaluation. Returns true if this one opened the breaker.
     pub fn record(&self, now: Nanos, evaluation: Evaluation) -> bool {
         // None: the ring is catching up after a long pause; one evaluation goes uncounted.
         if let Some(part) = self.recent.advance(now) {
@@ -205,7 +205,7 @@ impl Breaker {
         }
     }
 
-    /// What it does now. An open breaker whose time is over still says so until a request asks.
+    /// The current state. An open breaker whose time is over remains open until the next request.
     #[must_use]
     pub fn state(&self) -> BreakerState {
         match self.state.load(Acquire) {
@@ -268,7 +268,8 @@ mod tests {
         assert!(!breaker.allows(secs(40).minus(Nanos(1)), PROBE));
         assert!(breaker.allows(secs(40), PROBE) && !breaker.allows(secs(40), NOT));
         assert_eq!(breaker.state(), BreakerState::HalfOpen);
-        let probes = (0..10_000_u64).filter(|it| breaker.allows(secs(40), it * (u64::MAX / 10_000))).count();
+        let probes =
+            (0..10_000_u64).filter(|draw| breaker.allows(secs(40), draw * (u64::MAX / 10_000))).count();
         assert_eq!(probes, 101, "one in a hundred, and the one at zero");
         for _ in 0..99 {
             breaker.record(secs(41), Evaluation::Good);
@@ -318,7 +319,7 @@ mod tests {
                             .spawn(|| (0..100).filter(|_| breaker.record(secs(5), Evaluation::Panic)).count())
                     })
                     .collect();
-                threads.into_iter().map(|it| it.join().unwrap()).sum()
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
             assert_eq!((opened, breaker.state()), (1, BreakerState::Open));
         }

@@ -1,7 +1,7 @@
 //! Fair shares: one noisy caller must not be everybody's problem.
 //!
 //! Memory is fixed: every caller has one cell in each of two rows, chosen by a keyed hash, and counts as
-//! beyond its share only if *both* cells say so. A quiet caller therefore suffers only if it meets a noisy one
+//! beyond its share only if *both* cells agree. A quiet caller therefore suffers only if it meets a noisy one
 //! in both rows: with 1,024 cells a chance of one in a million per pair, and for ten minutes at most, because
 //! the second row is hashed anew then. Callers that meet in the first row are counted as one when shares are
 //! computed, which makes shares slightly larger.
@@ -23,7 +23,7 @@ const WHOLE: u64 = 6;
 /// times its share gets less of the first queue than one who keeps to it, and not a stream of requests that is
 /// always just within.
 const INSISTENCE: u64 = 16;
-/// Wall time after which whoever asked for too much is back at its burst.
+/// Wall time after which a caller that asked for too much has its whole burst again.
 const FORGIVEN: u64 = 100_000_000;
 /// Shares matter from this part of the capacity on, and until it was below the second for so many windows.
 const CROWDED: f64 = 0.7;
@@ -52,7 +52,7 @@ pub(super) struct Callers {
 /// How fast a caller may use the workers.
 #[derive(Debug, Default)]
 struct Rate {
-    /// Wall time that one unit of work takes up, times [`ONE`]; 0: no shares in force.
+    /// Wall time that one unit of work takes up, times [`ONE`]; 0: shares are off.
     stretch: AtomicU64,
     /// Wall time that a caller may be ahead.
     burst: AtomicU64,
@@ -107,7 +107,7 @@ impl Callers {
         (&self.first[hash as usize & mask], &self.second[again as usize & mask])
     }
 
-    /// Counts the demand and says how far the caller is within its share. `cost` in nanoseconds of work.
+    /// Counts the demand and returns how far the caller is within its share. `cost` in nanoseconds of work.
     pub(super) fn ask(&self, now: Nanos, caller: u64, tier: u8, cost: u64) -> Queue {
         let (first, second) = self.cells(caller);
         first.asked.fetch_add(cost, Relaxed);
@@ -197,7 +197,7 @@ impl Rate {
         let wall = (u128::from(cost) * u128::from(self.stretch.load(Relaxed)) / ONE as u128) as u64;
         let most = now.0.saturating_add(self.burst.load(Relaxed)).saturating_add(FORGIVEN);
         for cell in [first, second] {
-            // A cell that somebody else has filled is not pushed further out by those it also serves.
+            // A cell that another caller has filled is not pushed further out by the callers that share it.
             let _ = cell.fetch_update(Relaxed, Relaxed, |at| {
                 (at <= most).then(|| at.max(now.0).saturating_add(wall))
             });
@@ -208,7 +208,7 @@ impl Rate {
 /// Max-min fairness: the most any caller gets, such that all together get `capacity`.
 fn level(demand: &[f64], capacity: f64) -> f64 {
     let mut level = capacity / demand.len() as f64;
-    // Whoever asks for less than the level leaves the rest to the others; converges from below.
+    // A caller that asks for less than the level leaves the rest to the others; converges from below.
     for _ in 0..16 {
         let (mut below, mut above) = (0.0, 0.0_f64);
         for &demand in demand {
@@ -319,12 +319,12 @@ mod tests {
         let (first, second) = callers.cells(noisy);
         let same = |a: &Cell, b: &Cell| std::ptr::eq(a, b);
         let neighbour = (1..10_000)
-            .find(|&it| same(callers.cells(it).0, first) && !same(callers.cells(it).1, second))
+            .find(|&caller| same(callers.cells(caller).0, first) && !same(callers.cells(caller).1, second))
             .unwrap();
-        let twin = (1..10_000)
-            .find(|&it| same(callers.cells(it).0, first) && same(callers.cells(it).1, second))
+        let colliding = (1..10_000)
+            .find(|&caller| same(callers.cells(caller).0, first) && same(callers.cells(caller).1, second))
             .unwrap();
-        let other = (1..10_000).find(|&it| !same(callers.cells(it).0, first)).unwrap();
+        let other = (1..10_000).find(|&caller| !same(callers.cells(caller).0, first)).unwrap();
         let mut now = Nanos::ZERO;
         for _ in 0..20 {
             for _ in 0..1000 {
@@ -335,6 +335,6 @@ mod tests {
             callers.tick(&mut shares, WINDOW, 1.0, 100_000.0);
         }
         assert_eq!(callers.ask(now, neighbour, 0, 1_000), Queue::First);
-        assert_ne!(callers.ask(now, twin, 0, 1_000), Queue::First, "the documented collision");
+        assert_ne!(callers.ask(now, colliding, 0, 1_000), Queue::First, "the documented collision");
     }
 }

@@ -215,7 +215,7 @@ impl Slot {
         }
     }
 
-    /// Sizes that nobody has sent yet are expected to cost per row what the next smaller one does, which is
+    /// Sizes that have not been seen yet are expected to cost per row what the next smaller one does, which is
     /// more than they will; failing that, what the next larger one does.
     fn fill(&self, past: &Past) {
         let first = past.sizes.iter().position(Option::is_some).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! How fast the promise is being broken, and how much breaking is left.
+//! How fast the error budget of the SLA burns, and how much of it is left.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,14 +58,14 @@ pub struct BurnRates {
     pub remaining: f64,
 }
 
-/// What burn rates ask for (the SRE workbook's pairs of windows: the long one proves it, the short one ends it).
+/// What burn rates call for (the SRE workbook's pairs of windows: the long one proves it, the short one ends it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Alarm {
     /// None.
     Quiet,
-    /// 1 over 3 days and 6 hours: somebody should look.
+    /// 1 over 3 days and 6 hours: a ticket.
     Ticket,
-    /// 14.4 over 1 hour and 5 minutes, or 6 over 6 hours and 30 minutes: somebody must look now.
+    /// 14.4 over 1 hour and 5 minutes, or 6 over 6 hours and 30 minutes: a page.
     Page,
 }
 
@@ -85,7 +85,7 @@ impl ErrorBudget {
         }
     }
 
-    /// Counts one answer: good if it came within the promise. No lock.
+    /// Counts one answer: good if it came within the SLA. No lock.
     pub fn record(&self, good: bool) {
         // Relaxed: two counters, read together only to the accuracy of a tick.
         if good { &self.good } else { &self.bad }.fetch_add(1, Relaxed);
@@ -157,7 +157,7 @@ impl Sliding {
 // === impl BurnRates ===
 
 impl BurnRates {
-    /// What they ask for.
+    /// What they call for.
     #[must_use]
     pub fn alarm(&self) -> Alarm {
         if (self.h1 > 14.4 && self.m5 > 14.4) || (self.h6 > 6.0 && self.m30 > 6.0) {

@@ -1,5 +1,5 @@
 //! How much may be decided without the model: the caps that keep an induced overload from becoming a way
-//! around it. Whoever floods the service must not buy approvals by rule.
+//! around it. A flood of requests must not buy approvals by rule.
 
 use super::ring::Ring;
 use super::time::Nanos;
@@ -174,7 +174,7 @@ mod tests {
         }
         assert!(granted.len() > 1_000);
         for (at, &(begin, _)) in granted.iter().enumerate() {
-            let within = granted[at..].iter().take_while(|(it, _)| it.since(begin) < CAPS.window);
+            let within = granted[at..].iter().take_while(|(time, _)| time.since(begin) < CAPS.window);
             let (count, amount) = within.fold((0, 0), |(count, sum), (_, amount)| (count + 1, sum + amount));
             assert!(count <= CAPS.max_count && amount <= CAPS.max_total, "from {begin:?}: {count}, {amount}");
         }

@@ -10,7 +10,7 @@
 //! let checkpoint =
 //!     CheckpointSettings { mode: Mode::Enforce, fallback: true, ..CheckpointSettings::new(Nanos::from_millis(10)) };
 //! let admission = Admission::new(Settings::new(2, vec![checkpoint]))?;
-//! admission.expect(0, 1, Nanos::from_micros(20)); // checkpoint 0, bundle 1: what its warm-up said
+//! admission.expect(0, 1, Nanos::from_micros(20)); // checkpoint 0, bundle 1: what its warm-up measured
 //!
 //! let now = Nanos::from_secs(5);
 //! let ask = Ask { checkpoint: 0, bundle: 1, rows: 1, arrived: now, timeout: None, caller: 7, cohort: 9 };
@@ -19,7 +19,7 @@
 //!     Verdict::Admit(ticket) => {
 //!         let mut permit = Permit::new(&admission, ticket); // dropped, it is cancelled
 //!         if permit.start(now) == Start::Run {
-//!             // evaluate until permit.finish_by(); then whoever wins the ReplyCell replies
+//!             // evaluate until permit.finish_by(); then the first to claim the ReplyCell replies
 //!         }
 //!         permit.finish(now, Served { exec: Nanos::from_micros(18), outcome: Outcome::Model });
 //!     }

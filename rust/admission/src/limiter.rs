@@ -2,11 +2,11 @@
 
 use super::time::Nanos;
 
-/// Fewer delays say nothing about a 99th percentile.
+/// Fewer delays are no estimate of a 99th percentile.
 const ENOUGH: f64 = 50.0;
 /// The most a queue may hold, in requests per worker and in all.
 const MOST_QUEUED: f64 = 256.0;
-/// A queue that takes this part of the promise to work off endangers none: the limit is never cut below it. Where
+/// A queue that takes this part of the SLA to work off endangers no answer: the limit is never cut below it. Where
 /// an evaluation takes microseconds, a limit near the number of workers would refuse every small burst.
 pub(super) const HARMLESS: f64 = 1.0 / 20.0;
 
@@ -29,11 +29,11 @@ pub(super) struct Signals {
     pub(super) samples: f64,
     /// 99th percentile of the time from arrival to start, nanoseconds.
     pub(super) delay_p99: f64,
-    /// Part of the answers that missed their promise.
+    /// Part of the answers that violated their SLA.
     pub(super) miss_share: f64,
     /// Most requests (of average cost) in flight at once.
     pub(super) peak: f64,
-    /// The tightest promise among checkpoints in use.
+    /// The tightest SLA among checkpoints in use.
     pub(super) budget: Nanos,
     /// Average cost of a request, nanoseconds.
     pub(super) unit: f64,
@@ -63,7 +63,7 @@ impl Limiter {
     /// The limit for the next window, in requests of average cost. True: it was cut.
     pub(super) fn update(&mut self, signals: &Signals) -> (f64, bool) {
         // Of some fifty requests in 100 ms the 99th percentile is the longest: one burst is not overload, two
-        // windows in a row are. A missed promise counts at once.
+        // windows in a row are. A violated SLA counts at once.
         let delayed = signals.delay_p99 > signals.budget.0 as f64 / 5.0;
         let late = signals.samples >= ENOUGH && (delayed && self.delayed || signals.miss_share > 0.005);
         self.delayed = signals.samples >= ENOUGH && delayed;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn missed_promises_close_it_without_delay() {
+    fn violated_slas_close_it_without_delay() {
         let mut limiter = Limiter::new(1);
         assert!(!limiter.update(&Signals { miss_share: 0.004, ..signals(0.0) }).1);
         assert!(limiter.update(&Signals { miss_share: 0.006, ..signals(0.0) }).1);

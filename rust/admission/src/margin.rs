@@ -1,7 +1,7 @@
 //! What is kept for the reply: how long before its deadline an answer has to be ready.
 //!
 //! Between an answer and its last byte lies the wait for the thread that writes, which is next to nothing on an idle
-//! machine and milliseconds on a crowded one: so it is measured.
+//! machine and milliseconds on a busy one: so it is measured.
 
 use super::histogram::{Counts, Histogram};
 use super::time::Nanos;
@@ -10,7 +10,7 @@ use super::time::Nanos;
 const FADE: f32 = 0.8;
 /// With fewer replies a 99th percentile is a maximum.
 const ENOUGH: f32 = 100.0;
-/// The part of the tightest promise that is kept at most: evaluations need the rest.
+/// The part of the tightest SLA that is reserved at most: evaluations need the rest.
 const MOST: u64 = 4;
 
 /// Replies of the last windows.
@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(see(50, 700), least, "too few to judge by");
         let slow = see(1_000, 800);
         assert!(slow > Nanos::from_micros(150 + 800) && slow < Nanos::from_micros(150 + 1_000), "{slow:?}");
-        assert_eq!(see(1_000, 9_000), Nanos::from_micros(2_500), "a quarter of the promise at most");
+        assert_eq!(see(1_000, 9_000), Nanos::from_micros(2_500), "a quarter of the SLA at most");
         let mut after = Vec::new();
         for _ in 0..40 {
             after.push(see(1_000, 20));

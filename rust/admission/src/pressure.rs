@@ -7,7 +7,7 @@ pub enum Pressure {
     /// Nothing.
     #[default]
     Normal = 0,
-    /// Observe lanes: nobody waits for them.
+    /// Observe lanes: no caller waits for them.
     NoObserve = 1,
     /// Bulk work and tier 3, while a worker has anything else to do.
     NoBulk = 2,

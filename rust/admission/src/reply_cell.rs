@@ -1,4 +1,4 @@
-//! One request, one reply, whoever is first.
+//! One request, one reply: the first claim wins.
 
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reply {
-    /// Nobody yet.
+    /// Not yet claimed.
     Pending = 0,
     /// The model.
     Model = 1,
@@ -23,15 +23,15 @@ pub trait Byte {
     fn new(value: u8) -> Self;
     /// Reads it, and all that its writer wrote before.
     fn read(&self) -> u8;
-    /// Replaces 0 by `value`, or tells what is there instead.
+    /// Replaces 0 by `value`, or returns the value that is there instead.
     ///
     /// # Errors
     /// The value found.
     fn claim(&self, value: u8) -> Result<(), u8>;
 }
 
-/// Decides which of model, fallback and cancellation answers a request. Whoever [`ReplyCell::claim`]s first
-/// encodes, logs and replies; all others are told who it was, and discard what they have.
+/// Decides which of model, fallback and cancellation answers a request. The first to
+/// [`ReplyCell::claim`] encodes, logs and replies; the others get its name and discard what they have.
 #[derive(Debug)]
 pub struct ReplyCell<B = AtomicU8>(B);
 
@@ -51,7 +51,7 @@ impl Reply {
 // === impl ReplyCell ===
 
 impl<B: Byte> ReplyCell<B> {
-    /// A request that nobody has answered.
+    /// A request that is not answered yet.
     #[must_use]
     pub fn new() -> ReplyCell<B> {
         ReplyCell(B::new(Reply::Pending as u8))
@@ -93,7 +93,7 @@ impl Byte for AtomicU8 {
     }
 
     fn claim(&self, value: u8) -> Result<(), u8> {
-        // Release: what the winner wrote before is seen by whoever reads its name. Acquire on failure: the
+        // Release: what the winner wrote before is seen by the thread that reads its name. Acquire on failure: the
         // loser may look at what the winner left.
         self.compare_exchange(0, value, AcqRel, Acquire).map(drop)
     }

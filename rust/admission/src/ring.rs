@@ -14,8 +14,8 @@ const KEPT: usize = PARTS as usize + 2;
 /// `K` sums over the last window. A sum covers the window and up to two parts more, never less: caps built
 /// on it err to the strict side.
 ///
-/// Whoever notices that a part is over moves the ring on; others do not wait, they use the part before
-/// meanwhile, or are told that the ring is moving if it lags further behind.
+/// The first thread to notice that a part is over moves the ring on; others do not wait, they use the part before
+/// meanwhile, or learn that the ring is moving if it lags further behind.
 #[derive(Debug)]
 pub(super) struct Ring<const K: usize> {
     part_length: u64,
@@ -65,7 +65,7 @@ impl<const K: usize> Ring<K> {
         let steps = target.saturating_sub(part).min(KEPT as u64);
         for _ in 0..steps {
             part += 1;
-            // Emptied before anybody is told to use it. A thread that took its part a window ago and adds to
+            // Emptied before any thread can use it. A thread that took its part a window ago and adds to
             // it only now is remembered for one window too long.
             for (sum, part) in self.sums.iter().zip(&self.parts[part as usize % KEPT]) {
                 // Acquire: what is found here was added to the sum before, see `add`.
@@ -98,7 +98,7 @@ impl<const K: usize> Ring<K> {
 
     /// Remembers a reservation for one window.
     pub(super) fn keep(&self, part: Part, kind: usize, amount: u64) {
-        // Release: whoever empties the part finds the sum with this amount in it.
+        // Release: the thread that empties the part finds the sum with this amount in it.
         self.parts[part.0][kind].fetch_add(amount, Release);
     }
 

@@ -1,4 +1,4 @@
-//! What admission is told once.
+//! Settings of admission control, read once at start.
 
 use super::time::Nanos;
 
@@ -8,8 +8,8 @@ pub const TIERS: usize = 4;
 /// Most checkpoints.
 pub const MAX_CHECKPOINTS: usize = 1 << 12;
 
-/// Everything [`super::Admission`] is told at start. [`Settings::new`] gives the defaults; `docs/admission.md`
-/// says why each is what it is.
+/// The settings of [`super::Admission`]. [`Settings::new`] gives the defaults; `docs/admission.md`
+/// gives the reason for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Threads that evaluate at the same time: the cores this process may use for it.
@@ -25,18 +25,18 @@ pub struct Settings {
     pub fallback_cost: Nanos,
     /// Cells of the caller table, rounded up to a power of two; several times the callers there are.
     pub callers: usize,
-    /// Keys the caller table and the cohorts, so that nobody can aim at somebody else's cell.
+    /// Keys the caller table and the cohorts, so that a client cannot aim at another caller's cell.
     pub seed: u64,
 }
 
-/// One checkpoint's promise.
+/// One checkpoint's SLA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckpointSettings {
     /// The SLA of one answer.
     pub p99: Nanos,
     /// The SLA of a request with more than one row; `None`: the same.
     pub batch_p99: Option<Nanos>,
-    /// 0 (kept longest) to 3 (bulk: only ever runs when nobody else waits).
+    /// 0 (kept longest) to 3 (bulk: runs only when no other request waits).
     pub tier: u8,
     /// What the limits do.
     pub mode: Mode,
@@ -61,7 +61,7 @@ pub enum Mode {
 /// A setting breaks its rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// Nobody to do the work.
+    /// No worker.
     #[error("admission: workers is 0; give at least 1")]
     NoWorkers,
     /// Too many checkpoints, or none.
@@ -118,11 +118,13 @@ impl Settings {
             return Err(SettingsError::Checkpoints(self.checkpoints.len()));
         }
         let margin = self.reply_margin.0;
-        for (index, it) in self.checkpoints.iter().enumerate() {
-            if usize::from(it.tier) >= TIERS {
-                return Err(SettingsError::Tier { index, tier: it.tier });
+        for (index, checkpoint) in self.checkpoints.iter().enumerate() {
+            if usize::from(checkpoint.tier) >= TIERS {
+                return Err(SettingsError::Tier { index, tier: checkpoint.tier });
             }
-            for (field, budget) in [("p99", it.p99), ("batch_p99", it.batch_p99.unwrap_or(it.p99))] {
+            for (field, budget) in
+                [("p99", checkpoint.p99), ("batch_p99", checkpoint.batch_p99.unwrap_or(checkpoint.p99))]
+            {
                 if budget.0 <= margin {
                     return Err(SettingsError::Budget { index, field, given: budget.0, margin });
                 }

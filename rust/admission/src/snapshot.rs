@@ -1,4 +1,4 @@
-//! What admission looks like from outside: for metrics and for people.
+//! The state of admission control, for metrics and status.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,7 +29,7 @@ pub struct Snapshot {
     pub pressure: Pressure,
     /// The lowest tier that is let in at all, and the part of its cohorts that is, 0 to 1.
     pub cutoff: (u8, f64),
-    /// Work per wall time that each caller may use before it waits behind others; `None`: no shares in force.
+    /// Work per wall time that each caller may use before it waits behind others; `None`: shares are off.
     pub even_share: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ pub struct Counted {
     pub would_shed: [u64; SHED_REASONS.len()],
     /// Admitted, and too late when a worker came to it.
     pub too_late: u64,
-    /// Answered after its promise.
+    /// Answered after its SLA.
     pub missed: u64,
 }
 
@@ -57,8 +57,8 @@ impl Admission {
         let level = self.cutoff.level();
         let even = self.callers.even();
         Snapshot {
-            queued: queued.map(|it| it.count),
-            queued_work: queued.map(|it| Nanos(it.nanos)),
+            queued: queued.map(|queue| queue.count),
+            queued_work: queued.map(|queue| Nanos(queue.nanos)),
             running: self.running.read().count,
             waiting: self.waiting.load(Relaxed),
             limit: Nanos(self.rules.limit.load(Relaxed)),

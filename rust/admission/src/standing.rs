@@ -2,7 +2,7 @@
 
 use super::time::Nanos;
 
-/// CoDel's test: the shortest delay of an interval tells whether the queue emptied in it. Interval ten
+/// CoDel's test: the shortest delay of an interval shows whether the queue emptied in it. Interval ten
 /// budgets, target a tenth of one (RFC 8289 has 100 ms and 5 ms for the Internet).
 #[derive(Debug, Default)]
 pub(super) struct Standing {
@@ -14,7 +14,7 @@ pub(super) struct Standing {
 
 impl Standing {
     /// Takes one window of length `elapsed`. `shortest` is its shortest delay: `None` if nothing was started, and
-    /// then `stuck` tells whether something should have been.
+    /// then `stuck` shows whether something should have been.
     pub(super) fn update(
         &mut self,
         elapsed: Nanos,

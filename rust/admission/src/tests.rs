@@ -33,8 +33,11 @@ fn admit(admission: &Admission, now: Nanos, ask: &Ask) -> Result<Ticket, Shed> {
 }
 
 fn is_at_rest(admission: &Admission) -> bool {
-    let it = admission.snapshot();
-    it.queued == [0; 3] && it.queued_work == [Nanos::ZERO; 3] && it.running == 0 && it.waiting == 0
+    let snapshot = admission.snapshot();
+    snapshot.queued == [0; 3]
+        && snapshot.queued_work == [Nanos::ZERO; 3]
+        && snapshot.running == 0
+        && snapshot.waiting == 0
 }
 
 #[test]
@@ -45,10 +48,13 @@ fn settings_are_checked() {
         Admission::new(settings).err()
     };
     assert_eq!(with(|_| ()), None);
-    assert_eq!(with(|it| it.workers = 0), Some(SettingsError::NoWorkers));
-    assert_eq!(with(|it| it.checkpoints.clear()), Some(SettingsError::Checkpoints(0)));
-    assert_eq!(with(|it| it.checkpoints[0].tier = 4), Some(SettingsError::Tier { index: 0, tier: 4 }));
-    let error = with(|it| it.checkpoints[0].batch_p99 = Some(Nanos::from_micros(150)));
+    assert_eq!(with(|settings| settings.workers = 0), Some(SettingsError::NoWorkers));
+    assert_eq!(with(|settings| settings.checkpoints.clear()), Some(SettingsError::Checkpoints(0)));
+    assert_eq!(
+        with(|settings| settings.checkpoints[0].tier = 4),
+        Some(SettingsError::Tier { index: 0, tier: 4 })
+    );
+    let error = with(|settings| settings.checkpoints[0].batch_p99 = Some(Nanos::from_micros(150)));
     let expected = SettingsError::Budget { index: 0, field: "batch_p99", given: 150_000, margin: 150_000 };
     assert_eq!(error, Some(expected));
 }
@@ -91,7 +97,7 @@ fn a_dearer_bundle_is_not_shed_for_what_the_one_before_it_cost() {
     admission.expect(0, 2, Nanos::from_millis(4));
     let dear = Ask { bundle: 2, arrived: now, ..ask(0, 1) };
     let tickets: Vec<Ticket> = (0..1000).map_while(|_| admit(&admission, now, &dear).ok()).collect();
-    // A twentieth of the promise for each of two workers.
+    // A twentieth of the SLA for each of two workers.
     assert_eq!(tickets.len(), 250);
     assert_eq!(admit(&admission, now, &dear).unwrap_err().reason, ShedReason::Limit);
     for ticket in tickets {
@@ -161,7 +167,7 @@ fn observing_admits_and_counts() {
     let admission = admission(1, vec![point(Mode::Observe)]);
     let tickets: Vec<Ticket> = (0..50).map_while(|_| admit(&admission, NOW, &ask(0, 1)).ok()).collect();
     assert_eq!(tickets.len(), 50);
-    let would = tickets.iter().filter(|it| it.would_shed() == Some(ShedReason::Wait)).count();
+    let would = tickets.iter().filter(|ticket| ticket.would_shed() == Some(ShedReason::Wait)).count();
     assert_eq!(would, 41);
     let counted = admission.counted(0);
     assert_eq!(counted.would_shed.iter().sum::<u64>(), 41);
@@ -174,7 +180,7 @@ fn observing_admits_and_counts() {
 }
 
 #[test]
-fn a_missed_promise_is_counted_whatever_the_mode() {
+fn a_violated_sla_is_counted_whatever_the_mode() {
     let admission = admission(1, vec![point(Mode::Off)]);
     for (after, missed) in [(10, 0), (11, 1)] {
         let mut permit = Permit::new(&admission, admit(&admission, NOW, &ask(0, 1)).unwrap());
@@ -241,7 +247,7 @@ fn a_hundred_thousand_cancelled_requests_leave_nothing_behind() {
                     let now = NOW.plus(Nanos(request * 20_000));
                     let rows = if random.is_multiple_of(5) { 300 } else { 1 };
                     let checkpoint = (random % 3) as usize;
-                    let it = Ask {
+                    let ask = Ask {
                         checkpoint,
                         arrived: now,
                         rows,
@@ -250,7 +256,7 @@ fn a_hundred_thousand_cancelled_requests_leave_nothing_behind() {
                         ..ask(0, 1)
                     };
                     assert!(admission.enter().is_ok());
-                    let verdict = admission.ask(now, &it);
+                    let verdict = admission.ask(now, &ask);
                     admission.left();
                     if let Verdict::Admit(ticket) = verdict {
                         held.push(Permit::new(admission, ticket));

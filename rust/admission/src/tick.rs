@@ -24,7 +24,7 @@ const STOOD_STILL: Nanos = Nanos::from_millis(300);
 const IN_USE: u32 = 10;
 /// Smoothing of the average cost per window.
 const SMOOTH: f64 = 0.3;
-/// A queue is never thought to wait longer than this many times what it looks like.
+/// A queue is never assumed to wait longer than this many times its own estimate.
 const MOST_STRETCH: f64 = 4.0;
 
 /// Everything that only ticks touch.
@@ -43,7 +43,7 @@ pub(super) struct Ticker {
     ladder: Ladder,
     capacity: Capacity,
     unit: f64,
-    /// Limit in force, requests of average cost.
+    /// Current limit, requests of average cost.
     limit: f64,
 }
 
@@ -83,7 +83,7 @@ impl Admission {
         self.end_window(&mut ticker, elapsed);
     }
 
-    /// A bundle is about to take requests at a checkpoint: what its warm-up said one row takes.
+    /// A bundle is about to take requests at a checkpoint: the cost of one row that its warm-up measured.
     pub fn expect(&self, checkpoint: usize, bundle: u64, row: Nanos) {
         let mut ticker = self.ticker.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(point), Some(history)) =
@@ -174,18 +174,19 @@ impl Admission {
         rules.door.store(self.door(ticker.unit / part, ticker.limit), Relaxed);
     }
 
-    /// The tightest promise and the highest tier among the checkpoints in use.
+    /// The tightest SLA and the highest tier among the checkpoints in use.
     fn in_use(&self, unused: &mut [u32]) -> (Nanos, u8) {
         let (mut tightest, mut top) = (None, TIERS as u8 - 1);
         for (point, unused) in self.checkpoints.iter().zip(unused) {
             let asked = point.asked.swap(0, Relaxed);
             *unused = if asked > 0 { 0 } else { unused.saturating_add(1) };
             if *unused <= IN_USE && point.settings.tier < 3 {
-                tightest = Some(tightest.map_or(point.settings.p99, |it: Nanos| it.min(point.settings.p99)));
+                tightest =
+                    Some(tightest.map_or(point.settings.p99, |known: Nanos| known.min(point.settings.p99)));
                 top = top.min(point.settings.tier);
             }
         }
-        let any = || self.checkpoints.iter().map(|it| it.settings.p99).min();
+        let any = || self.checkpoints.iter().map(|checkpoint| checkpoint.settings.p99).min();
         (tightest.or_else(any).unwrap_or(WINDOW), top)
     }
 
@@ -202,14 +203,16 @@ impl Admission {
         lost.unwrap_or(0.0)
     }
 
-    /// As many requests as may wait unread, if every checkpoint enforces its promise: less than the limit, so that
-    /// what was read is not refused for what was not, and none that would have used up half of the loosest promise
+    /// As many requests as may wait unread, if every checkpoint enforces its SLA: less than the limit, so that
+    /// what was read is not refused for what was not, and none that would have used up half of the loosest SLA
     /// before it is read.
     fn door(&self, unit: f64, limit: f64) -> u64 {
-        if self.checkpoints.iter().any(|it| it.settings.mode != Mode::Enforce) || unit == 0.0 {
+        if self.checkpoints.iter().any(|checkpoint| checkpoint.settings.mode != Mode::Enforce) || unit == 0.0
+        {
             return u64::MAX;
         }
-        let loosest = self.checkpoints.iter().map(|it| it.settings.p99.0).max().unwrap_or(0) as f64;
+        let loosest =
+            self.checkpoints.iter().map(|checkpoint| checkpoint.settings.p99.0).max().unwrap_or(0) as f64;
         let workers = self.settings.workers as f64;
         (loosest / 2.0 * workers / unit + workers).min(limit * 0.9).max(workers) as u64
     }

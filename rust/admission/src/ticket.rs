@@ -21,19 +21,19 @@ pub struct Ticket {
     pub(super) enforced: bool,
     pub(super) held: Hold,
     pub(super) would_shed: Option<ShedReason>,
-    /// Rows between two looks at the clock.
+    /// Rows between two readings of the clock.
     pub(super) chunk: u32,
     /// Expected work per row.
     pub(super) row: u64,
     /// Expected work not yet done, in the account of the queue it waits in.
     pub(super) cost: u64,
-    /// The longest stretch of it that nobody can interrupt.
+    /// The longest stretch of it that cannot be interrupted.
     pub(super) span: u64,
     /// A cautious expectation of the service time.
     pub(super) cautious: u64,
     pub(super) arrived: Nanos,
     /// Until when an answer keeps the SLA, whatever the mode.
-    pub(super) promise: Nanos,
+    pub(super) due: Nanos,
     pub(super) deadline: Nanos,
     pub(super) finish_by: Nanos,
 }

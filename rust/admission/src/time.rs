@@ -1,4 +1,4 @@
-//! Time as the caller tells it.
+//! Time, which the caller passes in.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ pub struct Ask {
     pub arrived: Nanos,
     /// What the caller allows (`grpc-timeout`), counted from `arrived`.
     pub timeout: Option<Nanos>,
-    /// Keyed hash of who asks.
+    /// Keyed hash of the caller.
     pub caller: u64,
     /// Keyed hash of whom it is about (the entity, rotated hourly): decides who is shed first inside a tier.
     pub cohort: u64,
@@ -32,7 +32,7 @@ pub enum Verdict {
     Shed(Shed),
 }
 
-/// Why a request is not worked on, and what to tell its caller.
+/// Why a request is rejected, and what its caller gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shed {
     /// Why.
@@ -118,7 +118,7 @@ pub enum Outcome {
     Model,
     /// The fallback, because the model was too late; `exec` is what was spent on it nevertheless.
     Fallback,
-    /// Nobody: an error went back. Not a latency of this service.
+    /// Not answered: an error was returned. Not a latency of this service.
     Failed,
 }
 

@@ -15,7 +15,7 @@ const SEEDS: u64 = 10_000;
 #[test]
 fn every_invariant_holds_on_ten_thousand_seeds() {
     let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
-    let threads = std::thread::available_parallelism().map_or(2, |it| it.get());
+    let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -36,7 +36,7 @@ fn every_invariant_holds_on_ten_thousand_seeds() {
     });
     let mut failed = failed.into_inner().unwrap();
     failed.sort();
-    let lines: Vec<&str> = failed.iter().take(20).map(|it| it.1.as_str()).collect();
+    let lines: Vec<&str> = failed.iter().take(20).map(|failure| failure.1.as_str()).collect();
     assert!(
         failed.is_empty(),
         "{} of {SEEDS} seeds break an invariant; replay one with `cargo run --release -p scorer-admission --example \

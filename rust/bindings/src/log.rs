@@ -98,7 +98,7 @@ impl LogReader {
 
 impl From<LogError> for Failure {
     fn from(error: LogError) -> Failure {
-        // Whatever the log says concerns the log.
+        // Every error of the log is a `LogError`.
         Failure::log(&error)
     }
 }

@@ -46,7 +46,7 @@ fn main() -> Result<(), Error> {
     let forest = Forest::from_bytes(&bytes)?;
     let load = began.elapsed();
     let isa =
-        Isa::ALL.into_iter().find(|it| it.name() == isa).ok_or(format!("{isa:?} is no instruction set"))?;
+        Isa::ALL.into_iter().find(|set| set.name() == isa).ok_or(format!("{isa:?} is no instruction set"))?;
     let forest = forest.with_isa(isa)?;
     let width = forest.num_features();
     let mut rows = if rows.is_empty() { random(seed.parse()?, count, width) } else { read(&rows)? };

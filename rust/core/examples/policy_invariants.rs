@@ -1,4 +1,4 @@
-//! Holds every rule to its promises over many random decisions and prints one JSON line.
+//! Checks the invariants of every rule over many random decisions and prints one JSON line.
 //!
 //! `cargo run --release -p scorer-core --example policy_invariants -- 10000000`
 //!
@@ -80,7 +80,7 @@ impl Random {
     }
 }
 
-/// Decisions that broke each promise.
+/// Decisions that violated each invariant.
 #[derive(Default)]
 struct Broken {
     refused: u64,
@@ -164,7 +164,7 @@ fn run(decisions: u64) -> Result<ExitCode, Box<dyn Error>> {
         "mean_eligible": evaluated as f64 / done.max(1) as f64,
         "decisions_per_rule": per_rule,
         "broken": broken_total,
-        "broken_by_promise": {
+        "broken_by_invariant": {
             "refused": broken.refused,
             "finite": broken.not_a_number,
             "sum": broken.sum,

@@ -1,9 +1,9 @@
-//! Time to evaluate in, as the core sees it: something that says when to stop.
+//! The time for an evaluation, as the core sees it: a condition to stop.
 //!
-//! The core has no clock. Whoever owns one passes a [`Budget`]; forests ask it between chunks of 64 trees, so that
-//! an evaluation whose answer nobody waits for any more ends within a microsecond or so.
+//! The core has no clock. A caller that has one passes a [`Budget`]; forests check it between chunks of 64 trees, so that
+//! an evaluation whose caller no longer waits ends within a microsecond or so.
 
-/// Says when an evaluation has to stop.
+/// Decides when an evaluation has to stop.
 pub trait Budget {
     /// True once the evaluation has to stop; from then on always true.
     fn spent(&self) -> bool;

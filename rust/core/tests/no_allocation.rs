@@ -27,12 +27,12 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // While a thread ends its counter is gone, and nobody looks at it any more.
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the caller's obligations are the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the caller's obligations are the system allocator's.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -170,7 +170,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pmf_is_the_reference_and_keeps_its_promises(case in case(), ids in prop::collection::vec("[a-z0-9]{1,16}", 4)) {
+    fn pmf_is_the_reference_and_keeps_its_invariants(case in case(), ids in prop::collection::vec("[a-z0-9]{1,16}", 4)) {
         let policy = Policy::compile(&case.spec, &catalogue(&case.costs)).unwrap();
         let eligible = mask(&case.eligible);
         let mut pmf = vec![f64::NAN; case.costs.len()];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Limits of sockets and connections. The defaults are what the server uses; each field says why.
+/// Limits of sockets and connections. The defaults are what the server uses; each field gives the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Connections that the kernel holds between two accepts.

@@ -1,4 +1,4 @@
-//! What a run is told, and the rules that it must keep.
+//! Settings of a run, and their rules.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub struct LoadConfig {
     pub max_outstanding: usize,
     /// When a request is given up, milliseconds after it is sent.
     pub timeout_ms: f64,
-    /// What the server is told as the request's deadline, milliseconds. Absent: `timeout_ms`.
+    /// The deadline that is sent with the request, milliseconds. Absent: `timeout_ms`.
     #[serde(default)]
     pub deadline_ms: Option<f64>,
     /// Share of the requests that are cancelled on purpose, unless the reply comes first.
@@ -72,7 +72,7 @@ pub struct Step {
     pub load: f64,
 }
 
-/// Somebody who calls, over connections of its own.
+/// A caller with connections of its own.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Caller {

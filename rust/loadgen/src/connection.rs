@@ -45,7 +45,7 @@ impl Connection {
     }
 }
 
-/// The first connection says whether the run can begin: it is not waited for for ever.
+/// The first connection decides whether the run can begin, so the wait for it is bounded.
 pub(crate) async fn within_patience<T>(
     connecting: impl Future<Output = std::io::Result<T>>,
 ) -> std::io::Result<T> {

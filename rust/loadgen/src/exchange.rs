@@ -47,7 +47,7 @@ fn joined(head: &[u8], tail: &[u8]) -> Bytes {
     whole.freeze()
 }
 
-/// How headers or trailers say that the call ended; `None` if they do not.
+/// The result of the call as headers or trailers state it; `None` if they do not.
 fn status(headers: &HeaderMap) -> Option<Result<(), &'static str>> {
     let code = headers.get("grpc-status")?.as_bytes();
     Some(if code == b"0" { Ok(()) } else { Err(name(code)) })
@@ -68,7 +68,7 @@ fn lost(error: &h2::Error) -> &'static str {
     }
 }
 
-/// What a reply's message says.
+/// The content of a reply's message.
 pub(crate) fn read(kind: Reply, message: Bytes) -> Ending {
     let served: Result<Option<Served>, prost::DecodeError> = match kind {
         Reply::Opaque => return Ending::Reply { fallback: None, exec_us: None },

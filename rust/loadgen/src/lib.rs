@@ -1,6 +1,6 @@
 //! An open-loop load generator for unary gRPC.
 //!
-//! Requests are sent on a schedule that knows nothing of the replies, and every latency is
+//! Requests are sent on a schedule that is independent of the replies, and every latency is
 //! measured from the time at which the request *should* have been sent. A closed loop, in
 //! which each user waits for a reply before asking again, sends nothing while the server
 //! stalls and so leaves out exactly the requests that would have suffered (coordinated

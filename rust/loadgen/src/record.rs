@@ -18,7 +18,7 @@ pub(crate) enum Ending {
     Reply {
         /// Why the model did not answer; `None` where it did.
         fallback: Option<String>,
-        /// What the server says that evaluating the bundle took, microseconds.
+        /// The evaluation time that the server reports, microseconds.
         exec_us: Option<u32>,
     },
     /// Not answered; the gRPC status or the generator's own word.

@@ -1,4 +1,4 @@
-//! What a run says at its end, and once per second before.
+//! The report at the end of a run, and once per second before.
 
 use std::collections::BTreeMap;
 
@@ -117,7 +117,7 @@ pub struct MethodReport {
 /// The whole run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// What the run was told.
+    /// The settings of the run.
     pub config: LoadConfig,
     /// Requests of the measured part that the schedule had, all of them finished one way or another.
     pub requests: u64,

@@ -19,7 +19,7 @@ use crate::schedule::{Merged, Schedule, Stretch};
 use crate::target::Target;
 use crate::worker::{Calling, Endpoint, Part, Plan, connect, lock, send_all};
 
-/// How often the caller is asked whether to go on.
+/// Interval at which the caller is asked whether to continue.
 const TICK: Duration = Duration::from_millis(100);
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -91,7 +91,7 @@ pub fn run(
     Ok(Report::of(config, &workers.merged(), interrupted))
 }
 
-/// What a worker tells the watching thread.
+/// A message of a worker to the watching thread.
 enum Event {
     Connected,
     Done,
@@ -127,7 +127,7 @@ impl Workers {
                 .name(format!("load-{index}"))
                 .spawn(move || {
                     let last = work(plan, part, start, &tell).map_or_else(Event::Failed, |()| Event::Done);
-                    // Nobody listens any more once the run has failed elsewhere.
+                    // The receiver is gone once the run has failed elsewhere.
                     let _gone = tell.send(last);
                 })
                 .map_err(LoadError::Worker)?;
@@ -247,7 +247,7 @@ fn work(
         let connections = connect(&plan, &part)
             .await
             .map_err(|source| LoadError::Connect { target: plan.target.to_string(), source })?;
-        // The watching thread is gone only if the run has failed elsewhere; then nobody starts us either.
+        // The watching thread is gone only if the run has failed elsewhere; then this worker is not started either.
         let _gone = tell.send(Event::Connected);
         match start.await {
             Ok(at) => send_all(plan, part, connections, at).await.map_err(LoadError::Worker),

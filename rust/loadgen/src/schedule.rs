@@ -31,7 +31,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Part `part` of `parts` of a schedule of one stretch after the other. `stream` tells callers apart:
+    /// Part `part` of `parts` of a schedule of one stretch after the other. `stream` distinguishes callers:
     /// each has its own randomness.
     pub(crate) fn new(
         arrivals: Arrivals,

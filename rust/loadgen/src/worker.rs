@@ -22,7 +22,7 @@ use crate::timer::Timer;
 
 /// Closer than this, arming a timer takes longer than the wait.
 const SPIN: Duration = Duration::from_micros(10);
-/// The pacing loop looks at the stop flag at least this often.
+/// The pacing loop checks the stop flag at least this often.
 const LOOK_UP: Duration = Duration::from_millis(50);
 /// Behind its schedule, the pacing loop lets replies in after so many requests.
 const BURST: u32 = 32;
@@ -41,7 +41,7 @@ pub(crate) struct Endpoint {
 pub(crate) struct Calling {
     /// Per method, what its requests begin with.
     heads: Vec<Request<()>>,
-    /// Per method, its weight and those of all before it, as a share of all; nobody else's methods count.
+    /// Per method, its weight and those of all before it, as a share of all; methods of other callers do not count.
     shares_up_to: Vec<f64>,
     /// Its last method: rounding may leave the sum of all shares just below 1.
     last: usize,
@@ -232,7 +232,7 @@ pub(crate) async fn send_all(
     Ok(())
 }
 
-/// Waits for a time; false if it was over already, so that nobody else had a turn.
+/// Waits for a time; false if it was over already, so that no other task ran.
 async fn wait_until(timer: &Timer, due: Instant, stop: &AtomicBool) -> std::io::Result<bool> {
     let mut waited = false;
     loop {

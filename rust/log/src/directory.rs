@@ -75,7 +75,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Reads the headers, leaves out what is not of this log, and says which records are void.
+    /// Reads the headers, leaves out what is not of this log, and returns which records are void.
     fn read_headers(&mut self, fs: &dyn Fs, dir: &Path) -> Result<(), LogError> {
         let mut log = None;
         let mut kept = Vec::with_capacity(self.segments.len());

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum Severity {
     /// Part of normal life.
     Info,
-    /// Something broke, nothing that was promised is lost.
+    /// Something broke; no acknowledged record is lost.
     Warning,
     /// Records are lost or the log is not what it should be.
     Error,

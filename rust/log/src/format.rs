@@ -1,4 +1,4 @@
-//! Bytes on disk: the segment header, the record frame and the seal. `docs/decision-log.md` is its twin.
+//! Bytes on disk: the segment header, the record frame and the seal. `docs/decision-log.md` describes the same.
 
 use crc32c::{crc32c, crc32c_append};
 
@@ -113,7 +113,7 @@ impl Header {
     }
 }
 
-/// What the sealing frame says.
+/// The content of the sealing frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seal {
     /// Records in the segment.

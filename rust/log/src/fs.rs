@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::clock::{Clock, Random, RealClock, RealRandom};
 
-/// An open file. Offsets are explicit: nobody shares a cursor.
+/// An open file. Offsets are explicit: there is no shared cursor.
 pub trait File: Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset`; 0 is the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -57,7 +57,7 @@ pub trait Fs: Send + Sync {
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Brings the directory's entries to stable storage.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Takes the writer's lock on `path`, made if missing; `None` if somebody holds it. Freed by the kernel
+    /// Takes the writer's lock on `path`, made if missing; `None` if another process holds it. Freed by the kernel
     /// however the holder dies.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
     /// Bytes that may still be written under `dir`.

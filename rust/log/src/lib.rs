@@ -2,7 +2,7 @@
 //!
 //! Everything is written against [`Fs`], [`Clock`] and [`Random`], so that the simulator in `sim` drives the
 //! same code through torn writes, full disks, failing `fdatasync` and crashes. `docs/decision-log.md` describes
-//! the bytes and the promises.
+//! the bytes and the guarantees.
 
 #![forbid(unsafe_code)]
 

@@ -22,7 +22,7 @@ use crate::writer::Writer;
 pub enum LogState {
     /// Yes.
     Ok,
-    /// No; `LogStatus::error` says why. It recovers by itself.
+    /// No; `LogStatus::error` gives the reason. It recovers by itself.
     Unavailable,
     /// The log was sealed.
     Closed,
@@ -67,7 +67,7 @@ impl Log {
     /// segment. A disk that cannot be written makes the log unavailable, not the call fail.
     ///
     /// # Errors
-    /// Somebody else holds the directory, it cannot be read, or a setting is out of range.
+    /// Another process holds the directory, it cannot be read, or a setting is out of range.
     pub fn open(env: Env, config: LogConfig) -> Result<(Self, Recovery), LogError> {
         config.check()?;
         let Recovered { mut writer, lock, leftovers, recovery } = recovery::recover(&env, &config)?;
@@ -163,7 +163,7 @@ impl Log {
         LogError::TooLarge { bytes: payload.len(), max: self.shared.max_payload }
     }
 
-    /// Appends a record as [`Durability::Async`] does, but gives way: it is refused, and not counted as dropped, once
+    /// Appends a record as [`Durability::Async`] does, at lower priority: it is refused, and not counted as dropped, once
     /// half of the queue is taken. For records that must not cost others their place.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ fn describe(writer: &Writer) -> LogStatus {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // Nobody is left to tell; `seal` is there for those who want to know.
+        // A drop cannot report the error; `seal` does.
         let _ = self.seal();
     }
 }

@@ -187,7 +187,7 @@ impl Reader {
         self.segments.iter().find_map(|listed| listed.header).map(|header| header.log)
     }
 
-    /// Whether the machine could still lose what is in this segment: no later header says that it is safe.
+    /// Whether the machine could still lose what is in this segment: no later header states that it is safe.
     pub(crate) fn perhaps_unsynced(&self, summary: &SegmentSummary) -> bool {
         let durable =
             self.segments.iter().filter_map(|listed| listed.header).map(|header| header.durable).max();
@@ -257,7 +257,7 @@ impl Reader {
         SegmentScan::new(file, uuid, header.map_or(0, |header| header.first))
     }
 
-    /// Settles what the earlier segments left open: this one says where it begins.
+    /// Settles what the earlier segments left open: this one states where it begins.
     fn enter(&mut self, header: &Header, limit: u64, name: &str) {
         // A segment may be void as a whole.
         let first = header.first.min(limit);

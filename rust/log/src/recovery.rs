@@ -125,7 +125,7 @@ impl Leftover {
     }
 }
 
-/// Brings what the last writer left open to stable storage, and says what is to be cut and sealed.
+/// Brings what the last writer left open to stable storage, and returns what is to be cut and sealed.
 fn settle(
     env: &Env,
     dir: &Path,

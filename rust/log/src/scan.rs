@@ -1,4 +1,4 @@
-//! Reads one segment frame by frame, steps over damage, and says where it lies.
+//! Reads one segment frame by frame, steps over damage, and reports where it lies.
 
 use std::io;
 use std::sync::Arc;

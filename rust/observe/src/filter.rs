@@ -207,7 +207,7 @@ mod tests {
         night: Option<bool>,
     }
 
-    /// A condition on what the request said, in its own types.
+    /// A condition on the request's values, in their own types.
     fn naive(request: &Request, condition: &Condition) -> bool {
         let value: Option<Value> = match condition.feature.as_str() {
             // As precise as a feature is.
@@ -224,7 +224,7 @@ mod tests {
             (Op::Missing, value, _) => value.is_none(),
             (Op::Present, value, _) => value.is_some(),
             (_, None, _) | (_, _, None) => false,
-            (Op::In, Some(value), Some(Value::Array(of))) => of.iter().any(|it| rounded(it) == value),
+            (Op::In, Some(value), Some(Value::Array(of))) => of.iter().any(|member| rounded(member) == value),
             (Op::Equal, Some(value), Some(with)) => value == rounded(with),
             (Op::Differs, Some(value), Some(with)) => value != rounded(with),
             (op, Some(value), Some(with)) => {
@@ -246,9 +246,9 @@ mod tests {
     }
 
     fn condition() -> impl Strategy<Value = Condition> {
-        let country = || prop::sample::select(vec!["NL", "DE", "FR"]).prop_map(|it| json!(it));
-        let number = || amount().prop_map(|it| json!(it));
-        let flag = || any::<bool>().prop_map(|it| json!(it));
+        let country = || prop::sample::select(vec!["NL", "DE", "FR"]).prop_map(|value| json!(value));
+        let number = || amount().prop_map(|value| json!(value));
+        let flag = || any::<bool>().prop_map(|value| json!(value));
         let of = |feature: &'static str, value: BoxedStrategy<Value>, ordered: bool| {
             let mut ops = vec![Op::Equal, Op::Differs, Op::In, Op::Missing, Op::Present];
             if ordered {

@@ -1,7 +1,7 @@
 //! The live side: what is sampled for the pool waits in one bounded queue, and a thread of low priority with a
 //! runtime of its own sends it, a batch at a time. A request that cannot be kept is dropped and counted.
 //!
-//! Every request that is taken ends in exactly one count: `accepted` or `refused`, as the pool says, or `dropped`.
+//! Every request that is taken ends in exactly one count: `accepted` or `refused`, as the pool replies, or `dropped`.
 
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -32,7 +32,7 @@ use crate::shadow_schema;
 
 /// A batch is closed at this size, bytes.
 const BATCH_BYTES: usize = 1 << 20;
-/// An idle connection is asked whether the pool is still there.
+/// Interval at which an idle connection is checked.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// What an entry of the queue takes beyond what it holds.
 const ENTRY: usize = size_of::<Outgoing>() + 64;
@@ -95,7 +95,7 @@ pub struct PoolStatus {
 
 /// What a call came to.
 enum Failure {
-    /// The pool said no to this call; the next one may fare better.
+    /// The pool refused this call; the next one may succeed.
     Refused(Status),
     /// It is not there, not a pool, or did not answer in time: connect again.
     Gone(String),
@@ -285,7 +285,7 @@ impl Sending {
             Ok(client) => client,
             Err(error) => return error,
         };
-        // Without requests it asks whether there is a pool: at first, and when there has been nothing to send.
+        // Without requests it checks whether there is a pool: at first, and when there has been nothing to send.
         let mut batch = self.batch();
         let mut greeted = false;
         loop {
@@ -304,13 +304,13 @@ impl Sending {
         }
     }
 
-    /// The next requests that go together; none if nothing comes for a while. It looks at the queue again and
+    /// The next requests that go together; none if nothing comes for a while. It checks the queue again and
     /// again: the threads that answer must not pay for waking it.
     async fn gather(&mut self) -> Batch {
         let mut batch = self.batch();
         let ShadowPoolConfig { batch: most, linger_ms, .. } = self.forwarder.config;
-        let mut looks = HEARTBEAT.as_millis() as u64 / linger_ms;
-        while batch.requests.is_empty() && looks > 0 {
+        let mut checks = HEARTBEAT.as_millis() as u64 / linger_ms;
+        while batch.requests.is_empty() && checks > 0 {
             if self.waiting.len() < most {
                 sleep(Duration::from_millis(linger_ms)).await;
             }
@@ -318,7 +318,7 @@ impl Sending {
                 let Ok(next) = self.waiting.try_recv() else { break };
                 batch.add(next);
             }
-            looks -= 1;
+            checks -= 1;
         }
         batch
     }
@@ -346,7 +346,7 @@ impl Sending {
         self.tell("shadow_pool_lost", error);
     }
 
-    /// Says a thing once for as long as it stays the same.
+    /// Reports a state once for as long as it stays the same.
     fn tell(&self, event: &str, error: String) {
         let mut last = self.forwarder.counts.error();
         if *last != error {
@@ -440,7 +440,7 @@ fn message(server: &str, batch: impl Iterator<Item = Outgoing>) -> ObserveReques
     let mut shapes: Vec<Arc<Shape>> = Vec::new();
     let requests = batch
         .map(|Outgoing { shape, decision, others }| {
-            let known = shapes.iter().position(|it| Arc::ptr_eq(it, &shape));
+            let known = shapes.iter().position(|known| Arc::ptr_eq(known, &shape));
             let schema = known.unwrap_or_else(|| {
                 shapes.push(shape);
                 shapes.len() - 1
@@ -452,7 +452,7 @@ fn message(server: &str, batch: impl Iterator<Item = Outgoing>) -> ObserveReques
     ObserveRequest { server: server.to_owned(), schemas, requests }
 }
 
-/// A pool that says these is there: another call may fare better. The rest is a pool that is gone, going, or none.
+/// A pool that replies with these is there: another call may succeed. The rest means that it is gone, stopping or none.
 fn says_no(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted)
 }
@@ -461,7 +461,7 @@ fn described(status: &Status) -> String {
     format!("{}: {}", scorer_proto::CODE_NAMES[status.code() as usize], status.message())
 }
 
-/// An error of the transport says what it is in its causes alone.
+/// An error of the transport is explained by its causes alone.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -48,7 +48,7 @@ pub(crate) struct Job {
 // === impl Job ===
 
 impl Job {
-    /// Writes every field. `reads` tells which of the features that the request names are kept.
+    /// Writes every field. `reads` lists which of the features that the request names are kept.
     pub(crate) fn fill(&mut self, observed: &Observed<'_>, reads: impl Fn(&str) -> bool) {
         let &Observed { answered, answered_at_us, at } = observed;
         let set = |to: &mut String, text: &str| {

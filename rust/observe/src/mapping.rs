@@ -82,7 +82,7 @@ impl Mapping {
                 Column::Same(place) => at(place),
                 Column::Category(place, codes) => {
                     let code = at(place);
-                    // NaN becomes 0 in the cast, so it is asked about first.
+                    // NaN becomes 0 in the cast, so it is checked first.
                     if code.is_nan() { code } else { codes.get(code as usize).copied().unwrap_or(f32::NAN) }
                 }
                 Column::Other => {

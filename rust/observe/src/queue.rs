@@ -153,14 +153,14 @@ mod tests {
                 }
             })
         };
-        let taken: Vec<Vec<u64>> = pushers.into_iter().map(|it| it.join().unwrap()).collect();
+        let taken: Vec<Vec<u64>> = pushers.into_iter().map(|pusher| pusher.join().unwrap()).collect();
         done.store(true, Release);
         let got = popper.join().unwrap();
         let all: HashSet<u64> = got.iter().copied().collect();
         assert_eq!(all.len(), got.len(), "popped twice");
         assert_eq!(all, taken.iter().flatten().copied().collect());
         for (pusher, taken) in taken.into_iter().enumerate() {
-            let of_it: Vec<u64> = got.iter().copied().filter(|it| it >> 32 == pusher as u64).collect();
+            let of_it: Vec<u64> = got.iter().copied().filter(|value| value >> 32 == pusher as u64).collect();
             assert_eq!(of_it, taken, "out of order");
         }
     }

@@ -1,7 +1,7 @@
 //! Supervises the lanes' threads: starts and ends them, gives their records to the log, reports which is stuck.
 //!
 //! The lanes' own threads run in the idle class. If one of them held a lock of the log, it could hold it for as long as
-//! other threads want the processor. Therefore this thread, of normal priority, appends for them.
+//! other threads need the processor. Therefore this thread, of normal priority, appends for them.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};

@@ -7,7 +7,7 @@
 //! | reads, writes and watches deadlines | [`set_short_slice`] | runs within microseconds of being woken |
 //! | evaluates | none | the default class |
 //! | loads and frees bundles | [`lower_priority`] | batch class, nice 19: a release still makes progress on a busy machine |
-//! | observes | [`set_idle_priority`] | runs when nothing else wants the processor |
+//! | observes | [`set_idle_priority`] | runs when no other thread needs the processor |
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub fn lower_priority() {
     }
 }
 
-/// Moves the thread to the idle class: it runs when no other thread wants the processor, and is preempted at once.
+/// Moves the thread to the idle class: it runs when no other thread needs the processor, and is preempted at once.
 /// Where the system refuses the class, the thread gets nice 19.
 pub fn set_idle_priority() {
     #[cfg(target_os = "linux")]
@@ -122,7 +122,7 @@ mod tests {
         set_short_slice();
         let after = read();
         assert_eq!((before.0, before.1), (after.0, after.1));
-        // A kernel that does not know slices leaves the value unchanged.
+        // A kernel without support for slices leaves the value unchanged.
         assert!(after.2 == SHORT_SLICE || after.2 == before.2, "{}", after.2);
         assert_eq!(rustix::thread::current_timer_slack().unwrap(), 1);
     }

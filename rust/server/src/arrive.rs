@@ -8,7 +8,7 @@ use scorer_engine::{Arrival, Rejection, shortened};
 /// Why a request is not begun.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ArriveError {
-    /// `grpc-timeout` is not written as the protocol says.
+    /// `grpc-timeout` does not follow the protocol.
     #[error("grpc-timeout {value:?} is malformed; write 1 to 8 digits and one of H, M, S, m, u, n")]
     Timeout {
         /// What was sent, shortened.

@@ -69,7 +69,7 @@ impl Health {
         });
     }
 
-    /// From here on nothing serves, whatever the lanes say.
+    /// From here on nothing serves, whatever the lanes are.
     pub(crate) fn drain(&self) {
         self.state.send_if_modified(|state| !std::mem::replace(&mut state.draining, true));
     }

@@ -56,7 +56,7 @@ impl Peer {
 // === impl Probe ===
 
 impl Probe {
-    /// Stamps a request of `method` and asks whether the server takes it on.
+    /// Stamps a request of `method` and checks whether the server accepts it.
     pub(crate) fn begin(
         services: &Arc<Services>,
         method: Method,

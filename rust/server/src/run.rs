@@ -37,7 +37,7 @@ pub struct Addresses {
 /// What has to be stopped.
 pub(crate) struct Running {
     draining: watch::Sender<bool>,
-    /// Tells that every connection has ended.
+    /// Signals that every connection has ended.
     ended: mpsc::Receiver<()>,
     runtime: JoinHandle<()>,
     stop: watch::Sender<bool>,

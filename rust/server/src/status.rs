@@ -1,4 +1,4 @@
-//! The server's condition, as the control plane and operators ask for it.
+//! The server's condition, for the control plane and operators.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

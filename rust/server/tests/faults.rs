@@ -1,4 +1,4 @@
-//! When something inside fails, the request is still answered, and says how.
+//! When something inside fails, the request is still answered, and the reply gives the reason.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 

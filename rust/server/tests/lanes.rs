@@ -66,7 +66,7 @@ async fn a_table_that_does_not_fit_changes_nothing() {
             _ => None,
         })
         .collect();
-    assert_eq!(tables.len(), 1, "only a table in force is on record");
+    assert_eq!(tables.len(), 1, "only an activated table is on record");
     let recorded = LaneTable::from_json(&tables[0].table).unwrap();
     assert_eq!((tables[0].version, recorded.version), (1, 1));
     assert_eq!(recorded.checkpoints[FRAUD].as_ref().unwrap()[0].bundle, setup.fraud);
@@ -120,7 +120,7 @@ async fn traffic_is_split_by_share_and_a_shopper_stays_in_a_lane() {
 async fn swaps_under_load_lose_nothing_and_mix_nothing() {
     let setup = start();
     let names = ["zero", "one", "two"];
-    // What each bundle says about the one request that is sent.
+    // The answer of each bundle to the one request that is sent.
     let mut expected = HashMap::new();
     let mut digests = Vec::new();
     for (number, name) in names.into_iter().enumerate() {
@@ -137,7 +137,7 @@ async fn swaps_under_load_lose_nothing_and_mix_nothing() {
     let stop = Arc::new(AtomicBool::new(false));
     let sent = Arc::new(AtomicU64::new(0));
     let expected = Arc::new(expected);
-    // Version to bundle: what the table said.
+    // Version to bundle, by the table.
     let tables = Arc::new(std::sync::Mutex::new(BTreeMap::from([(2, digests[0].clone())])));
     let mut senders = Vec::new();
     for sender in 0..4 {

@@ -25,12 +25,12 @@ unsafe impl GlobalAlloc for Counting {
         if thread != 0 && rustix::thread::gettid().as_raw_nonzero().get() == thread {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the caller's obligations are the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the caller's obligations are the system allocator's.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -89,7 +89,7 @@ async fn a_score_is_observed_and_recorded_in_full() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lane_that_cannot_observe_is_refused_and_the_table_in_force_stays() {
+async fn a_lane_that_cannot_observe_is_refused_and_the_active_table_stays() {
     let setup = start();
     let fraud = setup.fraud.clone();
     setup.server.swap(&observed(&setup, 2, FRAUD, vec![observer("kept", &fraud, 1.0)])).unwrap();
@@ -322,7 +322,7 @@ async fn another_catalogue_is_asked_about_the_same_actions() {
         let mut mask = Mask::all(6);
         if odd {
             mask.clear();
-            // "challenge low" is the renamed one: nobody asked about it.
+            // "challenge low" is the renamed one: no request named it.
             some[..2].iter().for_each(|id| _ = mask.insert(bundle.catalogue().index_of(id).unwrap()));
         }
         let expected = bundle.select(&own.features, &mask, ACTION, id, &Unlimited, &mut scratch).unwrap();

@@ -188,7 +188,7 @@ async fn lanes_that_stay_keep_their_counts_and_others_begin_anew() {
     send(10).await;
     status(&setup, "stays", |it| it.evaluated == 30 && it.seen == 30).await;
     status(&setup, "changes", |it| it.seen == 10).await;
-    // Observe lanes outlive the bundle before being let go, which nobody answers with any more.
+    // Observe lanes outlive the bundle before being let go, which no lane answers with any more.
     let mut table = observed(&setup, 5, FRAUD, vec![stays]);
     table.previous.insert(FRAUD.to_owned(), other.clone());
     setup.server.swap(&table).unwrap();
@@ -223,12 +223,12 @@ async fn lanes_that_stay_keep_their_counts_and_others_begin_anew() {
 async fn a_bundle_that_is_to_observe_is_not_compared_with_the_live_one() {
     let setup = start_with(|config| config["checkpoints"][FRAUD]["warmup_max_ratio"] = json!(1e-9));
     let (path, digest) = write(setup.directory.path(), &testing::score_files("other", 1.0));
-    // No checkpoint: no promise and no live bundle to be held to.
+    // No checkpoint: no SLA and no live bundle to compare with.
     setup.server.load_for(&path, &digest, &LoadFor::default()).unwrap();
     setup.server.swap(&observed(&setup, 2, FRAUD, vec![observer("shadow", &digest, 1.0)])).unwrap();
-    // To answer it has to be, although it is in memory. One evaluation takes microseconds, the promise is less.
-    let (slow, promise) = (LoadFor { checkpoint: Some(FRAUD.to_owned()), ..LoadFor::default() }, 1e-6);
-    let tight = start_with(|config| config["checkpoints"][FRAUD]["p99_ms"] = json!(promise));
+    // To answer it has to be, although it is in memory. One evaluation takes microseconds, the SLA is less.
+    let (slow, sla) = (LoadFor { checkpoint: Some(FRAUD.to_owned()), ..LoadFor::default() }, 1e-6);
+    let tight = start_with(|config| config["checkpoints"][FRAUD]["p99_ms"] = json!(sla));
     let (path, digest) = write(tight.directory.path(), &testing::score_files("other", 1.0));
     tight.server.load_for(&path, &digest, &LoadFor::default()).unwrap();
     let error = tight.server.load_for(&path, &digest, &slow).unwrap_err();

@@ -483,14 +483,14 @@ async fn each_role_refuses_what_is_the_others() {
     assert_eq!(setup.server.status().role, "live");
     assert!(setup.server.status().pool.is_none());
 
-    // A live server that sends to another live one says so, and keeps answering.
+    // A live server that sends to another live one reports so, and keeps answering.
     let port = setup.server.addresses().grpc[0].rsplit_once(':').unwrap().1.parse().unwrap();
     let misled = live(port, |_| ());
     let told = |it: &Status| it.pool.as_ref().unwrap().error.contains("this server is live");
     until(&misled.server, "told", told).await;
     misled.client().await.score(score("1", 1.0)).await.unwrap();
 
-    // And who asks the pool is told of the server that sends to it.
+    // And the pool rejects a call for an answer with the name of the server that sends to it.
     let sender = live(pool.port, |_| ());
     until(&sender.server, "connected", |it| it.pool.as_ref().unwrap().connected).await;
     let status = scoring.score(score("2", 1.0)).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The promise, enforced: what is shed, what falls back, what is thrown away, and that nothing leaks.
+//! The SLA, enforced: what is shed, what falls back, what is thrown away, and that nothing leaks.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -46,9 +46,9 @@ async fn until(setup: &Setup, name: &str, labels: &[&str], wanted: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_model_is_answered_for_and_what_it_says_then_is_thrown_away() {
-    for (method, promise) in [("score", FRAUD), ("select", ACTION)] {
-        let setup = start_with(|config| config["checkpoints"][promise]["p99_ms"] = json!(300.0));
-        setup.server.assume_cost(promise, POOLED);
+    for (method, checkpoint) in [("score", FRAUD), ("select", ACTION)] {
+        let setup = start_with(|config| config["checkpoints"][checkpoint]["p99_ms"] = json!(300.0));
+        setup.server.assume_cost(checkpoint, POOLED);
         let barrier = Arc::new(Barrier::new(2));
         setup.server.inject("slow", Fault::Meet(Arc::clone(&barrier)));
         let mut client = setup.client().await;
@@ -61,14 +61,14 @@ async fn a_late_model_is_answered_for_and_what_it_says_then_is_thrown_away() {
             why(reply.served)
         };
         assert_eq!(answered, is("static", "late"), "{method}");
-        assert_eq!(count(&setup, "late_results_total", &[promise]).await, 0);
+        assert_eq!(count(&setup, "late_results_total", &[checkpoint]).await, 0);
         tokio::task::spawn_blocking(move || {
             barrier.wait();
             barrier.wait();
         })
         .await
         .unwrap();
-        until(&setup, "late_results_total", &[promise], 1).await;
+        until(&setup, "late_results_total", &[checkpoint], 1).await;
         until(&setup, "admitted_running", &[], 0).await;
         let decisions = setup.decisions();
         assert_eq!(decisions.len(), 1, "one request, one record");
@@ -92,7 +92,7 @@ async fn what_expires_while_it_waits_is_never_evaluated() {
     let mut request = Request::new(score("second", 1.0));
     request.set_timeout(Duration::from_millis(200));
     match client.score(request).await {
-        // On a busy machine its time is over before it is asked about.
+        // On a busy machine its time is over before admission sees it.
         Ok(reply) => assert_eq!(why(reply.into_inner().served).0, "static"),
         Err(status) => assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status}"),
     }
@@ -148,7 +148,7 @@ async fn who_would_wait_for_too_long_is_told_at_once_and_not_to_retry() {
     let first = tokio::spawn(async move { other.score(score("first", 1.0)).await });
     let gate = Arc::clone(&barrier);
     tokio::task::spawn_blocking(move || gate.wait()).await.unwrap();
-    // Ten seconds are promised; the fifth would wait for twelve.
+    // The SLA is ten seconds; the fifth would wait for twelve.
     let mut waiting = Vec::new();
     let shed = loop {
         assert!(waiting.len() < 5, "nobody was shed");

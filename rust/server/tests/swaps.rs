@@ -41,7 +41,7 @@ fn event(setup: &Setup, name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_candidate_slower_than_the_live_bundle_allows_is_refused_by_its_figures() {
-    // A thousandth of a millisecond promised: every evaluation matters. No candidate is a thousand times faster.
+    // An SLA of a thousandth of a millisecond: every evaluation matters. No candidate is a thousand times faster.
     let setup = start_with(|config| {
         config["checkpoints"][FRAUD]["warmup_max_ratio"] = 0.001.into();
         config["checkpoints"][FRAUD]["p99_ms"] = 0.00001.into();
@@ -63,11 +63,11 @@ async fn a_candidate_slower_than_the_live_bundle_allows_is_refused_by_its_figure
     let told = event(&setup, "bundle_refused");
     assert_eq!((&told["reason"], &told["bundle"]), (&"warm_up".into(), &digest.as_str().into()));
 
-    // A deliberate release: the comparison is waived, the promise is not.
+    // A deliberate release: the comparison is waived, the SLA is not.
     let allowed = LoadFor { allow_slower: true, ..for_fraud() };
     let error = setup.server.load_for(&path, &digest, &allowed).unwrap_err();
     assert!(matches!(error, LoadError::TooSlow { sla_ms: 0.00001, .. }), "{error}");
-    // For no checkpoint there is no promise: so the last known good table boots whatever the machine does.
+    // Without a checkpoint there is no SLA: so the last known good table boots whatever the machine does.
     setup.server.load(&path, &digest).unwrap();
 }
 

@@ -68,7 +68,7 @@ async fn an_expired_request_is_not_evaluated() {
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let setup = start();
     let address = setup.server.addresses().grpc[0].clone();
-    // A header that promises 100 bytes, and a body that ends early.
+    // A header that announces 100 bytes, and a body that ends early.
     let (_, code, message) = raw(&address, framed("Score", 100, b"abc")).await;
     assert!(code.is_some_and(|code| code != 0), "{message}");
     // A body that stays open: the caller's deadline ends it.

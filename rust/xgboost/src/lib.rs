@@ -1,6 +1,6 @@
 //! Reads XGBoost's own UBJ and JSON files into [`scorer_core::forest::Model`].
 //!
-//! The file says everything that a margin depends on, in the precision in which XGBoost computes it. That is
+//! The file contains everything that a margin depends on, in the precision in which XGBoost computes it. That is
 //! why it is read directly: a detour over another library's model adds the base score last and in float64,
 //! and loses bit equality on most rows.
 

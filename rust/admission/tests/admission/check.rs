@@ -7,7 +7,7 @@ use scorer_admission::{CapHit, Mode, Nanos};
 use super::scenario::{Case, Scenario};
 use super::world::{self, By, Outcomes, Record};
 
-/// Nobody can interrupt an evaluation, and one in a hundred takes so many times the average.
+/// An evaluation cannot be interrupted, and one in a hundred takes so many times the average.
 const LONGEST: f64 = 2.6;
 
 /// Figures of one run, for people.
@@ -18,7 +18,7 @@ pub(crate) struct Figures {
     pub(crate) fallbacks: usize,
     pub(crate) refused: usize,
     pub(crate) cancelled: usize,
-    /// 99th percentile of what was answered, in parts of the promise.
+    /// 99th percentile of what was answered, in parts of the SLA.
     pub(crate) p99: f64,
     /// Work of the model's answers in parts of the workers' time, after warm-up.
     pub(crate) goodput: f64,
@@ -36,7 +36,7 @@ pub(crate) struct Judge<'a> {
     figures: Figures,
 }
 
-/// Runs a scenario, and what it has to be compared with; tells the figures, the violations and the trace.
+/// Runs a scenario, and what it has to be compared with; returns the figures, the violations and the trace.
 pub(crate) fn judge(scenario: &Scenario, tracing: bool) -> (Figures, Vec<String>, Vec<String>) {
     let mut outcomes = world::run(scenario, tracing);
     let trace = std::mem::take(&mut outcomes.trace);
@@ -85,7 +85,7 @@ impl Judge<'_> {
         }
     }
 
-    fn promise(&self, record: &Record) -> Nanos {
+    fn sla(&self, record: &Record) -> Nanos {
         let stream = &self.scenario.streams[record.stream];
         self.scenario.settings.checkpoints[stream.checkpoint].budget(stream.rows)
     }
@@ -94,38 +94,40 @@ impl Judge<'_> {
 
     fn always(&mut self) {
         let records = &self.outcomes.records;
-        let count = |kind: fn(&Record) -> bool| records.iter().filter(|it| kind(it)).count();
+        let count = |kind: fn(&Record) -> bool| records.iter().filter(|record| kind(record)).count();
         self.figures.requests = records.len();
-        self.figures.answered = count(|it| it.by == By::Model);
-        self.figures.fallbacks = count(|it| matches!(it.by, By::Fallback(_)));
-        self.figures.cancelled = count(|it| it.by == By::Cancelled);
-        self.figures.refused = count(|it| matches!(it.by, By::Refused(_) | By::Cap(_)));
-        self.promises();
+        self.figures.answered = count(|record| record.by == By::Model);
+        self.figures.fallbacks = count(|record| matches!(record.by, By::Fallback(_)));
+        self.figures.cancelled = count(|record| record.by == By::Cancelled);
+        self.figures.refused = count(|record| matches!(record.by, By::Refused(_) | By::Cap(_)));
+        self.answers_within_sla();
         self.caps();
     }
 
-    /// The model never answers late, and the 99th percentile of all answers is within the promise, except where a
+    /// The model never answers late, and the 99th percentile of all answers is within the SLA, except where a
     /// stopped process could not answer.
-    fn promises(&mut self) {
+    fn answers_within_sla(&mut self) {
         if !world::enforced(self.scenario) {
             return;
         }
         let stands_still = matches!(self.scenario.case, Case::Stolen | Case::Chaos | Case::Jump);
-        let answers = || self.outcomes.records.iter().filter(|it| answered(it));
-        let parts: Vec<u64> = answers().map(|it| latency(it) * 1_000_000 / self.promise(it).0).collect();
+        let answers = || self.outcomes.records.iter().filter(|record| answered(record));
+        let parts: Vec<u64> =
+            answers().map(|record| latency(record) * 1_000_000 / self.sla(record).0).collect();
         self.figures.p99 = quantile(parts, 0.99) / 1e6;
         if stands_still {
             return;
         }
-        let late = answers().filter(|it| it.by == By::Model && latency(it) > self.promise(it).0).count();
+        let late =
+            answers().filter(|record| record.by == By::Model && latency(record) > self.sla(record).0).count();
         self.check(late == 0, || format!("{late} of the model's answers were late"));
         let p99 = self.figures.p99;
         // Without a timer the answer comes when a worker is free, which may be one evaluation later.
         let later = if self.scenario.timers { 0.0 } else { LONGEST * self.scenario.row.0 as f64 };
         let most = 1.0 + later / self.scenario.settings.checkpoints[0].p99.0 as f64;
-        // Where reading takes a worker's time, what waits unread can be too late before anybody knows of it.
+        // Where reading takes a worker's time, what waits unread can be too late before it is read.
         let unread = self.scenario.reading > Nanos::ZERO;
-        self.check(unread || p99 <= most, || format!("p99 of what was answered is {p99:.3} promises"));
+        self.check(unread || p99 <= most, || format!("p99 of what was answered is {p99:.3} SLAs"));
     }
 
     /// In no window of any alignment was more given than the caps allow.
@@ -146,7 +148,7 @@ impl Judge<'_> {
             });
         }
         let full = |hit: &By| matches!(hit, By::Cap(CapHit::Count | CapHit::Total));
-        let hits = self.outcomes.records.iter().filter(|it| full(&it.by)).count();
+        let hits = self.outcomes.records.iter().filter(|record| full(&record.by)).count();
         self.check(hits == 0 || !granted.is_empty(), || "caps hit before anything was given".to_owned());
     }
 
@@ -154,20 +156,22 @@ impl Judge<'_> {
 
     /// Work of the model's answers among requests that arrived from `from` on.
     fn goodput(&self, from: Nanos) -> f64 {
-        let done = self.outcomes.records.iter().filter(|it| it.by == By::Model && it.replied >= from);
-        let done = done.filter(|it| it.replied <= self.scenario.end);
-        let work: u64 = done.map(|it| it.work.0 + self.scenario.reading.0).sum();
+        let done =
+            self.outcomes.records.iter().filter(|record| record.by == By::Model && record.replied >= from);
+        let done = done.filter(|record| record.replied <= self.scenario.end);
+        let work: u64 = done.map(|record| record.work.0 + self.scenario.reading.0).sum();
         work as f64 / (self.scenario.settings.workers as u64 * self.scenario.end.since(from).0) as f64
     }
 
     fn overload(&mut self) {
         self.figures.goodput = self.goodput(seconds(1.0));
         let goodput = self.figures.goodput;
-        // What callers cancel while it is worked on is nobody's goodput.
-        let cancels = self.scenario.streams.iter().map(|it| it.cancels).fold(0.0, f64::max);
-        let arrived = self.outcomes.records.iter().filter(|it| it.arrived >= seconds(1.0));
+        // What callers cancel during its evaluation is not goodput.
+        let cancels = self.scenario.streams.iter().map(|stream| stream.cancels).fold(0.0, f64::max);
+        let arrived = self.outcomes.records.iter().filter(|record| record.arrived >= seconds(1.0));
         let time = self.scenario.settings.workers as u64 * self.scenario.end.since(seconds(1.0)).0;
-        let offered = arrived.map(|it| it.work.0 + self.scenario.reading.0).sum::<u64>() as f64 / time as f64;
+        let offered =
+            arrived.map(|record| record.work.0 + self.scenario.reading.0).sum::<u64>() as f64 / time as f64;
         // What is read and then shed has cost its reading.
         let unread = self.scenario.reading > Nanos::ZERO;
         let least = offered.min(1.0) * if unread { 0.5 } else { 0.9 } - cancels;
@@ -181,11 +185,14 @@ impl Judge<'_> {
     fn tier_order(&mut self) {
         let mut share = [None; 4];
         for (tier, share) in share.iter_mut().enumerate() {
-            let own = |it: &&Record| {
-                usize::from(it.tier) == tier && it.arrived >= seconds(1.0) && it.by != By::Cancelled
+            let own = |record: &&Record| {
+                usize::from(record.tier) == tier
+                    && record.arrived >= seconds(1.0)
+                    && record.by != By::Cancelled
             };
             let all = self.outcomes.records.iter().filter(own).count();
-            let lost = self.outcomes.records.iter().filter(own).filter(|it| it.by != By::Model).count();
+            let lost =
+                self.outcomes.records.iter().filter(own).filter(|record| record.by != By::Model).count();
             if all > 0 {
                 *share = Some((lost as f64 / all as f64, all as f64));
             }
@@ -212,15 +219,16 @@ impl Judge<'_> {
 
     /// From `from` on things are as they were before.
     fn recovers(&mut self, from: f64, most_lost: f64) {
-        let late = |it: &&Record| it.arrived >= seconds(from) && it.by != By::Cancelled;
+        let late = |record: &&Record| record.arrived >= seconds(from) && record.by != By::Cancelled;
         let all = self.outcomes.records.iter().filter(late).count();
-        let lost = self.outcomes.records.iter().filter(late).filter(|it| it.by != By::Model).count();
+        let lost = self.outcomes.records.iter().filter(late).filter(|record| record.by != By::Model).count();
         self.check(lost as f64 <= all as f64 * most_lost, || {
             format!("{lost} of {all} requests were not answered by the model after {from} s")
         });
         let of = |from: f64, until: f64| {
-            let within =
-                |it: &&Record| it.arrived >= seconds(from) && it.arrived < seconds(until) && answered(it);
+            let within = |record: &&Record| {
+                record.arrived >= seconds(from) && record.arrived < seconds(until) && answered(record)
+            };
             quantile(self.outcomes.records.iter().filter(within).map(latency).collect(), 0.9)
         };
         let (before, after) = (of(0.2, 1.0), of(from, 1e9));
@@ -243,13 +251,15 @@ impl Judge<'_> {
         let without = world::run(&alone, false);
         let from = seconds(1.5);
         let of = |outcomes: &Outcomes| {
-            let own = |it: &&Record| it.stream == 0 && it.arrived >= from && it.by == By::Model;
+            let own =
+                |record: &&Record| record.stream == 0 && record.arrived >= from && record.by == By::Model;
             quantile(outcomes.records.iter().filter(own).map(latency).collect(), 0.99)
         };
         let lost = |outcomes: &Outcomes| {
-            let own = |it: &&Record| it.stream == 0 && it.arrived >= from && it.by != By::Cancelled;
+            let own =
+                |record: &&Record| record.stream == 0 && record.arrived >= from && record.by != By::Cancelled;
             let all = outcomes.records.iter().filter(own).count();
-            let lost = outcomes.records.iter().filter(own).filter(|it| it.by != By::Model).count();
+            let lost = outcomes.records.iter().filter(own).filter(|record| record.by != By::Model).count();
             lost as f64 / all.max(1) as f64
         };
         let (with, before) = (of(self.outcomes), of(&without));
@@ -274,7 +284,7 @@ impl Judge<'_> {
         let same = digest(self.outcomes) == digest(&off);
         self.check(same, || "observing is not the same as off".to_owned());
         self.check(off.would_shed == 0, || "off counts what it would shed".to_owned());
-        let demand: f64 = self.scenario.streams.iter().map(|it| it.rates[0].1).sum();
+        let demand: f64 = self.scenario.streams.iter().map(|stream| stream.rates[0].1).sum();
         let would = self.outcomes.would_shed;
         let overloaded = demand > 1.3 * self.scenario.capacity();
         self.check(!overloaded || would > 0, || "overloaded, and observing saw nothing to shed".to_owned());

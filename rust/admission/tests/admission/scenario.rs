@@ -69,7 +69,7 @@ pub(crate) enum Fate {
     Pause(Nanos),
     /// The clock is so much later at once.
     Jump(Nanos),
-    /// A bundle with so many times the cost comes into force; its warm-up told the truth times the second.
+    /// A bundle with so many times the cost is activated; its warm-up measured the true cost times the second.
     Swap(f64, f64),
 }
 
@@ -106,14 +106,14 @@ impl Scenario {
         let mut random = Random::new(seed, 0);
         let random = &mut random;
         let workers = random.one_of(&[1, 1, 2, 2, 4]);
-        // Slow models on slow promises: what matters is their ratio, and each virtual second costs less.
+        // Slow models with loose SLAs: what matters is their ratio, and each virtual second costs less.
         let row = Nanos::from_micros(random.whole(1_500, 2_500) * workers);
-        let promise = Nanos(row.0 * random.whole(20, 40));
+        let sla = Nanos(row.0 * random.whole(20, 40));
         let checkpoint = CheckpointSettings {
             mode: Mode::Enforce,
             fallback: true,
             row_cost: row,
-            ..CheckpointSettings::new(promise)
+            ..CheckpointSettings::new(sla)
         };
         let mut settings = Settings::new(workers as usize, vec![checkpoint]);
         settings.callers = 64;
@@ -301,7 +301,7 @@ impl Scenario {
             let far = random.one_of(&[0.01, 0.25, 3.0, 3_600.0, 86_400.0 * 365.0]);
             self.fates.push((at(random.between(0.5, 2.0)), Fate::Jump(at(far))));
         }
-        self.fates.sort_by_key(|it| it.0);
+        self.fates.sort_by_key(|fate| fate.0);
     }
 
     fn swaps(&mut self, random: &mut Random) {
@@ -360,7 +360,7 @@ impl Scenario {
             };
             self.fates.push((at(random.between(0.1, 2.5)), fate));
         }
-        self.fates.sort_by_key(|it| it.0);
+        self.fates.sort_by_key(|fate| fate.0);
         self.caps = random.chance(0.7).then(|| self.some_caps(random));
         self.upstream = random.chance(0.2);
         self.end = at(3.0);

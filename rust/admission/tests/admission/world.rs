@@ -13,14 +13,14 @@ use super::scenario::{Fate, Scenario};
 
 /// The server's clock at the beginning: not zero, as a monotonic clock's is not.
 const EPOCH: Nanos = Nanos::from_secs(1_000);
-/// A long evaluation looks at the clock so many times.
+/// How often a long evaluation reads the clock.
 const CHECKS: u64 = 16;
 
 /// Who answered, and why not the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum By {
     Model,
-    /// The fallback, on the books.
+    /// The fallback, with its exposure reserved.
     Fallback(Why),
     Refused(Why),
     Cap(CapHit),
@@ -146,7 +146,9 @@ pub(crate) fn run(scenario: &Scenario, tracing: bool) -> Outcomes {
         queues: Default::default(),
         upstream: VecDeque::new(),
         workers: vec![None; scenario.settings.workers],
-        randoms: (0..scenario.streams.len()).map(|it| Random::new(scenario.seed, it as u64 + 1)).collect(),
+        randoms: (0..scenario.streams.len())
+            .map(|stream| Random::new(scenario.seed, stream as u64 + 1))
+            .collect(),
         slower: 1.0,
         bundle: 1,
         bundle_cost: 1.0,
@@ -209,18 +211,18 @@ impl<'a> World<'a> {
             Event::Tick => {
                 self.admission.tick(self.clock());
                 if self.tracing {
-                    let it = self.admission.snapshot();
-                    let waits = it.queued_work.map(|it| it.0 / 1_000);
+                    let snapshot = self.admission.snapshot();
+                    let waits = snapshot.queued_work.map(|work| work.0 / 1_000);
                     trace!(
                         self,
                         "tick {} queued {:?} = {waits:?} us, running {}, limit {} x {} us, cut-off {:?}, share {:?}",
-                        it.pressure.as_str(),
-                        it.queued,
-                        it.running,
-                        it.limit.0.checked_div(it.unit.0).unwrap_or(0),
-                        it.unit.0 / 1_000,
-                        it.cutoff,
-                        it.even_share
+                        snapshot.pressure.as_str(),
+                        snapshot.queued,
+                        snapshot.running,
+                        snapshot.limit.0.checked_div(snapshot.unit.0).unwrap_or(0),
+                        snapshot.unit.0 / 1_000,
+                        snapshot.cutoff,
+                        snapshot.even_share
                     );
                 }
                 if self.now < self.scenario.end || self.open > 0 {
@@ -236,7 +238,7 @@ impl<'a> World<'a> {
             }
             Event::Cancel { request } => {
                 if self.requests[request].cell.claim(Reply::Cancelled).is_ok() {
-                    // The front end lets go of everything; what a worker holds, it holds until it looks.
+                    // The front end lets go of everything; what a worker holds, it holds until it reads the clock.
                     if !self.on_worker(request) {
                         self.drop_request(request);
                     }
@@ -280,12 +282,12 @@ impl<'a> World<'a> {
     // --- arrival ---
 
     fn next_arrival(&mut self, stream: usize, from: Nanos) {
-        let it = &self.scenario.streams[stream];
+        let source = &self.scenario.streams[stream];
         let mut from = from;
         loop {
-            let in_force = it.rates.iter().rev().find(|rate| rate.0 <= from).map_or(0.0, |rate| rate.1);
-            let changes = it.rates.iter().map(|rate| rate.0).find(|&at| at > from).unwrap_or(Nanos::MAX);
-            let at = from.plus(self.randoms[stream].gap(in_force / it.burst));
+            let current = source.rates.iter().rev().find(|rate| rate.0 <= from).map_or(0.0, |rate| rate.1);
+            let changes = source.rates.iter().map(|rate| rate.0).find(|&at| at > from).unwrap_or(Nanos::MAX);
+            let at = from.plus(self.randoms[stream].gap(current / source.burst));
             // The process has no memory: at a change of rate it begins anew.
             if at < changes {
                 if at < self.scenario.end {
@@ -301,9 +303,9 @@ impl<'a> World<'a> {
     }
 
     fn arrive(&mut self, stream: usize, intended: Nanos) {
-        let it = &self.scenario.streams[stream];
+        let source = &self.scenario.streams[stream];
         let mut count = 1;
-        while it.burst > 1.0 && self.randoms[stream].chance(1.0 - 1.0 / it.burst) {
+        while source.burst > 1.0 && self.randoms[stream].chance(1.0 - 1.0 / source.burst) {
             count += 1;
         }
         for _ in 0..count {
@@ -314,14 +316,14 @@ impl<'a> World<'a> {
     }
 
     fn request(&mut self, stream: usize) {
-        let it = &self.scenario.streams[stream];
+        let source = &self.scenario.streams[stream];
         let clock = self.clock();
         let random = &mut self.randoms[stream];
         let id = self.requests.len();
-        let work = it.row.0 as f64 * f64::from(it.rows) * random.jitter();
-        let cancel = random.chance(it.cancels).then(|| random.unit());
-        let caller = it.callers.0 + random.whole(0, it.callers.1.max(1) - 1);
-        let budget = self.scenario.settings.checkpoints[it.checkpoint].p99.0;
+        let work = source.row.0 as f64 * f64::from(source.rows) * random.jitter();
+        let cancel = random.chance(source.cancels).then(|| random.unit());
+        let caller = source.callers.0 + random.whole(0, source.callers.1.max(1) - 1);
+        let budget = self.scenario.settings.checkpoints[source.checkpoint].p99.0;
         let mut request = Request {
             stream,
             caller: caller.wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -361,14 +363,14 @@ impl<'a> World<'a> {
 
     fn ask(&mut self, id: usize) {
         self.leave(id);
-        let it = &self.scenario.streams[self.requests[id].stream];
+        let source = &self.scenario.streams[self.requests[id].stream];
         let request = &self.requests[id];
         let ask = Ask {
-            checkpoint: it.checkpoint,
+            checkpoint: source.checkpoint,
             bundle: self.bundle,
-            rows: it.rows,
+            rows: source.rows,
             arrived: request.stamped,
-            timeout: it.timeout,
+            timeout: source.timeout,
             caller: request.caller,
             cohort: request.cohort,
         };
@@ -410,7 +412,7 @@ impl<'a> World<'a> {
     fn dispatch(&mut self) {
         while let Some(worker) = self.workers.iter().position(Option::is_none) {
             // What waits behind the first queue shares the worker with the reading of new requests.
-            let behind = self.queues[1..].iter().any(|it| !it.is_empty());
+            let behind = self.queues[1..].iter().any(|queue| !queue.is_empty());
             self.turn = !self.turn;
             if self.queues[0].is_empty()
                 && (self.turn || !behind)
@@ -423,7 +425,7 @@ impl<'a> World<'a> {
             match self.next_request() {
                 Some(id) => self.begin(worker, id),
                 None if self.upstream.is_empty() => return,
-                // Nobody was left behind the first queue after all.
+                // No request was left behind the first queue after all.
                 None => {}
             }
         }
@@ -451,7 +453,7 @@ impl<'a> World<'a> {
 
     fn begin(&mut self, worker: usize, id: usize) {
         let clock = self.clock();
-        let it = &self.scenario.streams[self.requests[id].stream];
+        let source = &self.scenario.streams[self.requests[id].stream];
         let request = &mut self.requests[id];
         let Some(permit) = &mut request.permit else { return };
         match permit.start(clock) {
@@ -469,12 +471,12 @@ impl<'a> World<'a> {
                     ));
                 }
                 let request = &mut self.requests[id];
-                let rows = chunk.min(it.rows - request.done_rows);
-                let work = request.work.0 as f64 * f64::from(rows) / f64::from(it.rows);
+                let rows = chunk.min(source.rows - request.done_rows);
+                let work = request.work.0 as f64 * f64::from(rows) / f64::from(source.rows);
                 let mut takes = (work * self.slower * self.bundle_cost) as u64 + 1;
                 let allowed = finish_by.since(clock).0;
                 if takes > allowed {
-                    // It looks at the clock between chunks of trees, and stops.
+                    // It reads the clock between chunks of trees, and stops.
                     let step = takes / CHECKS + 1;
                     takes = allowed.div_ceil(step).max(1).saturating_mul(step).min(takes);
                     request.stop = true;
@@ -491,26 +493,26 @@ impl<'a> World<'a> {
 
     fn done(&mut self, worker: usize) {
         let Some(Work::Evaluating(id)) = self.workers[worker].take() else { return };
-        let it = &self.scenario.streams[self.requests[id].stream];
+        let source = &self.scenario.streams[self.requests[id].stream];
         let clock = self.clock();
         let request = &mut self.requests[id];
         request.spent = request.spent.plus(self.now.since(request.began));
         let gone = request.replied;
         let finish_by = request.permit.as_ref().map_or(Nanos::MAX, |permit| permit.finish_by());
-        if it.rows > 1
+        if source.rows > 1
             && let Some(permit) = &mut request.permit
             && !request.stop
         {
             permit.progress(request.chunk);
         }
-        if !gone && !request.stop && request.done_rows < it.rows && clock < finish_by {
+        if !gone && !request.stop && request.done_rows < source.rows && clock < finish_by {
             // Others get their turn between chunks.
             let queue = request.queue.unwrap_or(Queue::Last);
             self.queues[queue as usize].push_front(id);
             self.dispatch();
             return;
         }
-        let complete = !request.stop && request.done_rows == it.rows;
+        let complete = !request.stop && request.done_rows == source.rows;
         let spent = request.spent;
         let permit = request.permit.take();
         let who = if complete { Reply::Model } else { Reply::Fallback };
@@ -564,10 +566,11 @@ impl<'a> World<'a> {
     fn fallback(&mut self, id: usize, why: Why) {
         let clock = self.clock();
         let request = &self.requests[id];
-        let it = &self.scenario.settings.checkpoints[self.scenario.streams[request.stream].checkpoint];
+        let checkpoint =
+            &self.scenario.settings.checkpoints[self.scenario.streams[request.stream].checkpoint];
         let amount = request.amount;
         let by = match &self.caps {
-            _ if !it.fallback => By::Refused(why),
+            _ if !checkpoint.fallback => By::Refused(why),
             None => By::Fallback(why),
             Some(caps) => match caps.reserve(clock, Some(amount)) {
                 Ok(()) => {
@@ -584,10 +587,10 @@ impl<'a> World<'a> {
         trace!(self, "#{id} {by:?}");
         let request = &mut self.requests[id];
         let twice = std::mem::replace(&mut request.replied, true);
-        let it = &self.scenario.streams[request.stream];
+        let source = &self.scenario.streams[request.stream];
         let record = Record {
             stream: request.stream,
-            tier: self.scenario.settings.checkpoints[it.checkpoint].tier,
+            tier: self.scenario.settings.checkpoints[source.checkpoint].tier,
             caller: request.caller,
             arrived: request.arrived,
             replied: self.now,
@@ -621,7 +624,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Whether what a checkpoint promises is enforced.
+/// Whether a checkpoint's SLA is enforced.
 pub(crate) fn enforced(scenario: &Scenario) -> bool {
-    scenario.settings.checkpoints.iter().all(|it| it.mode == Mode::Enforce)
+    scenario.settings.checkpoints.iter().all(|checkpoint| checkpoint.mode == Mode::Enforce)
 }

@@ -6,7 +6,7 @@ use crate::forest::ForestError;
 use crate::policy::{CatalogueError, PolicyError, SpecError};
 use crate::schema::SchemaError;
 
-/// Why a file could not be read; given by whoever reads the files.
+/// Why a file could not be read; given by the reader of the files.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// There is no such file.
@@ -82,7 +82,7 @@ pub enum BundleError {
         /// Why.
         source: ReadError,
     },
-    /// A file has another size than the manifest says.
+    /// A file has another size than the manifest states.
     #[error(
         "{file}: {got} bytes, manifest.json says {expected}; the file is truncated or altered, restore or rebuild the bundle"
     )]
@@ -94,7 +94,7 @@ pub enum BundleError {
         /// The manifest's.
         expected: u64,
     },
-    /// A file has another content than the manifest says.
+    /// A file has another content than the manifest states.
     #[error(
         "{file}: content is {got}, manifest.json says {expected}; the file was altered, restore or rebuild the bundle"
     )]

@@ -342,7 +342,7 @@ impl Bundle {
 
     /// The forest of a file with this SHA-256.
     fn forest_of(&self, digest: &Digest) -> Option<&Arc<Forest>> {
-        let at = self.program.digests.iter().position(|it| it == digest)?;
+        let at = self.program.digests.iter().position(|known| known == digest)?;
         self.program.forests.get(at)
     }
 

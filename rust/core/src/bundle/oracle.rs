@@ -92,7 +92,7 @@ impl Oracle {
                     let forest = &program.forests[*forest];
                     let mut all =
                         forests.iter().chain(known.iter().flat_map(|known| &known.forests)).flatten();
-                    let same = all.find(|it: &&Arc<Specialised>| it.is_of(forest, &catalogue)).cloned();
+                    let same = all.find(|known: &&Arc<Specialised>| known.is_of(forest, &catalogue)).cloned();
                     forests.push(same.or_else(|| Specialised::new(forest, &catalogue)));
                 }
                 Step::Link { .. } | Step::Calibrate { .. } | Step::Overlay { .. } => {}
@@ -106,7 +106,7 @@ impl Oracle {
 
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        let forests: usize = distinct(self.forests.iter().flatten()).map(|it| it.heap_bytes()).sum();
+        let forests: usize = distinct(self.forests.iter().flatten()).map(|forest| forest.heap_bytes()).sum();
         let own: usize = self.own.iter().map(|rows| size_of::<Vec<f32>>() + 4 * rows.len()).sum();
         forests + own + size_of::<Option<Arc<Specialised>>>() * self.forests.len()
     }
@@ -192,10 +192,10 @@ impl Oracle {
 /// Each of what several places share, once.
 pub(super) fn distinct<'a, T: 'a>(all: impl Iterator<Item = &'a Arc<T>>) -> impl Iterator<Item = &'a Arc<T>> {
     let mut seen = Vec::new();
-    all.filter(move |it| {
-        let new = !seen.contains(&Arc::as_ptr(it));
+    all.filter(move |forest| {
+        let new = !seen.contains(&Arc::as_ptr(forest));
         if new {
-            seen.push(Arc::as_ptr(it));
+            seen.push(Arc::as_ptr(forest));
         }
         new
     })

@@ -101,7 +101,9 @@ impl Overlay {
             sums.fill(0.0);
             for (factor, levels) in &by_level {
                 for (level, actions) in levels {
-                    let of = |offsets: &Offsets| offsets.get(*factor).and_then(|it| it.get(*level)).copied();
+                    let of = |offsets: &Offsets| {
+                        offsets.get(*factor).and_then(|levels| levels.get(*level)).copied()
+                    };
                     let offset = of(everywhere).unwrap_or(0.0) + own.and_then(of).unwrap_or(0.0);
                     actions.iter().for_each(|&action| sums[action] += offset);
                 }

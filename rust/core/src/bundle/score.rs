@@ -4,7 +4,7 @@ use super::program::End;
 use super::{Bundle, EvalError, EvalScratch, Kind};
 use crate::budget::Budget;
 
-/// What a score bundle says about one row.
+/// The result of a score bundle for one row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScoreOut {
     /// The forest's raw output that the score comes from.

@@ -1,4 +1,4 @@
-//! Choosing one action: score every eligible one, ask the policy, draw.
+//! Choosing one action: score every eligible one, apply the policy, draw.
 
 use super::program::End;
 use super::{Bundle, EvalError, EvalScratch, Kind, oracle};

@@ -28,7 +28,7 @@ pub(super) trait Real: Copy + Default + AddAssign + DivAssign {
         leaves: &[Self],
         sums: &mut [Self; ROWS],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe { add_found(isa, nodes, tree, columns, rows, leaves, sums) };
     }
 }
@@ -79,7 +79,7 @@ impl Real for f32 {
         leaves: &[Self],
         sums: &mut [Self; ROWS],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe {
             if !kernel::add(isa, nodes, tree, columns, leaves, sums) {
                 add_found(isa, nodes, tree, columns, rows, leaves, sums);
@@ -115,7 +115,7 @@ unsafe fn add_found<T: Real>(
     sums: &mut [T; ROWS],
 ) {
     let mut found = [0; ROWS];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's obligation.
     unsafe { kernel::positions(isa, nodes, tree, columns, rows, &mut found) };
     for (sum, &position) in sums.iter_mut().zip(&found).take(rows) {
         *sum += leaves[usize::from(position)];

@@ -27,21 +27,21 @@ pub(super) struct PaddedNode {
 pub(super) unsafe fn padded(depth: usize, nodes: &[PaddedNode], slots: &[i32]) -> [u8; GROUP] {
     match depth {
         0 => [0; GROUP],
-        // SAFETY: the caller's promise, with the depth as a constant.
+        // SAFETY: the caller's obligation, with the depth as a constant.
         1 => unsafe { padded_to::<1>(nodes, slots) },
-        // SAFETY: the caller's promise, with the depth as a constant.
+        // SAFETY: the caller's obligation, with the depth as a constant.
         2 => unsafe { padded_to::<2>(nodes, slots) },
-        // SAFETY: the caller's promise, with the depth as a constant.
+        // SAFETY: the caller's obligation, with the depth as a constant.
         3 => unsafe { padded_to::<3>(nodes, slots) },
-        // SAFETY: the caller's promise, with the depth as a constant.
+        // SAFETY: the caller's obligation, with the depth as a constant.
         4 => unsafe { padded_to::<4>(nodes, slots) },
-        // SAFETY: the caller's promise, with the depth as a constant.
+        // SAFETY: the caller's obligation, with the depth as a constant.
         5 => unsafe { padded_to::<5>(nodes, slots) },
-        // SAFETY: the caller's promise, with the depth as a constant.
+        // SAFETY: the caller's obligation, with the depth as a constant.
         6 => unsafe { padded_to::<6>(nodes, slots) },
-        // SAFETY: the caller's promise, with the depth as a constant.
+        // SAFETY: the caller's obligation, with the depth as a constant.
         7 => unsafe { padded_to::<7>(nodes, slots) },
-        // SAFETY: the caller's promise, with the depth as a constant.
+        // SAFETY: the caller's obligation, with the depth as a constant.
         _ => unsafe { padded_to::<8>(nodes, slots) },
     }
 }
@@ -60,7 +60,7 @@ unsafe fn padded_to<const DEPTH: usize>(nodes: &[PaddedNode], slots: &[i32]) -> 
             // index below GROUP << DEPTH, the asserted length.
             let node = unsafe { *nodes.get_unchecked(index) };
             debug_assert!((node.slot as usize) < slots.len());
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's obligation.
             let value = unsafe { *slots.get_unchecked(node.slot as usize) };
             *at = 2 * *at + usize::from(value >= node.key);
         }

@@ -125,7 +125,7 @@ fn every_rule_refuses_what_it_cannot_weigh() {
                 assert!(
                     matches!(refused, PolicyError::NonFiniteScore { action: 1, voter: v, .. } if v == voter)
                 );
-                // Where it is not eligible, nobody looks at it.
+                // Where it is not eligible, it is not read.
                 assert!(pmf(&spec(rule), &scores, &mask(3, &[0, 2])).is_ok());
             }
         }

@@ -369,7 +369,7 @@ impl Live {
 
     /// Whether a candidate that takes so long can meet the checkpoint's SLA.
     fn check(&self, path: &Path, candidate: &WarmUp, live: Option<&WarmUp>) -> Result<(), LoadError> {
-        let millis = |it: &WarmUp| it.p99.as_secs_f64() * 1e3;
+        let millis = |warm: &WarmUp| warm.p99.as_secs_f64() * 1e3;
         let took = millis(candidate);
         if let Some(live) = live.map(millis)
             && took > live * self.max_ratio

@@ -148,8 +148,8 @@ mod tests {
             Bundle::assemble_in_steps(&files["manifest.json"], &read, &[&action], &mut |_| ()).unwrap();
         let beside = Some(Subject::new(&action, &action_rows));
         assert_eq!(warm_up(Subject::new(&revision, &rows), beside).0.rows, 200);
-        for it in [candidate, live] {
-            assert!(Duration::ZERO < it.p50 && it.p50 <= it.p99, "{it:?}");
+        for times in [candidate, live] {
+            assert!(Duration::ZERO < times.p50 && times.p50 <= times.p99, "{times:?}");
         }
     }
 }

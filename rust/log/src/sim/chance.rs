@@ -41,7 +41,7 @@ impl Rng {
     }
 }
 
-/// A clock that moves when told.
+/// A clock that the test advances.
 #[derive(Debug, Default)]
 pub struct SimClock(AtomicU64);
 

@@ -11,9 +11,9 @@ use super::chance::Rng;
 pub struct Faults {
     /// `write_at` fails, after writing any part.
     pub write: u64,
-    /// `write_at` writes less than asked and says so.
+    /// `write_at` writes less than asked and returns how much.
     pub short_write: u64,
-    /// `read_at` reads less than asked and says so.
+    /// `read_at` reads less than asked and returns how much.
     pub short_read: u64,
     /// `sync_data` fails and forgets.
     pub sync: u64,

@@ -41,7 +41,7 @@ pub(crate) enum Miss {
 #[derive(Debug)]
 pub(crate) struct Sla {
     sla: Option<Duration>,
-    /// Of requests that ask for an answer, by who gave it.
+    /// Of requests that ask for an answer, by source.
     pub(crate) latency: [Histogram; By::COUNT],
     /// HEADERS to first poll.
     pub(crate) queue_delay: Histogram,

@@ -204,7 +204,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     Ok(())
 }
 
-/// What the control plane knows of the registry.
+/// State of the registry, as the control plane reports it.
 fn registry(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let last_seen_ms = services.counters.registry_seen_ms.load(Relaxed);
     let reachable = services.counters.registry_reachable.load(Relaxed);

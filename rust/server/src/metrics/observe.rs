@@ -20,7 +20,7 @@ fn labels(counts: &ObserverStatus) -> [(&str, &str); 2] {
 /// Adds the families, by checkpoint and lane.
 pub(super) fn encode(services: &Arc<Services>, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let active = services.observers.active();
-    // Without lanes there is nothing to say, and an empty family is not worth a line.
+    // Without lanes there are no samples, and an empty family is not worth a line.
     let lanes: Vec<_> = active.all().map(|lane| (lane, lane.status())).collect();
     if lanes.is_empty() {
         return Ok(());

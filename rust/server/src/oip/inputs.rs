@@ -70,7 +70,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// How many rows there are, as far as the shape of the first input says; what does not fit that is found when the
+    /// How many rows there are, as far as the shape of the first input states; what does not fit that is found when the
     /// rows are laid out.
     pub(crate) fn count(&self) -> u32 {
         let rows = self.rows.first().and_then(|tensor| tensor.shape.first());

@@ -122,7 +122,7 @@ impl GrpcInferenceService for Inference {
         Ok(Response::new(ServerReadyResponse { ready: self.services.health.is_ready() }))
     }
 
-    /// A model that there is not is not ready: pollers ask before anything is published.
+    /// A model that there is not is not ready: clients poll before anything is published.
     async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
         let ModelReadyRequest { name, version } = request.into_inner();
         let ready = self.services.engine.checkpoints.find(&name).is_some()
@@ -192,7 +192,7 @@ impl GrpcInferenceService for Inference {
         Ok(Response::new(RepositoryIndexResponse { models }))
     }
 
-    /// Tells whether the model is loaded; loading is the registry's business, which follows its aliases.
+    /// Reports whether the model is loaded; loading is the registry's task, which follows its aliases.
     async fn repository_model_load(
         &self,
         request: Request<RepositoryModelLoadRequest>,

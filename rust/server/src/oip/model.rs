@@ -17,7 +17,7 @@ use crate::services::Services;
 
 /// What serves the models, in the fields that name it.
 const PLATFORM: &str = "scorer";
-/// Digits of a digest that make a version: enough to tell bundles apart, short enough to be read.
+/// Digits of a digest that make a version: enough to distinguish bundles, short enough to be read.
 const DIGITS: usize = 12;
 
 /// A checkpoint as a lane table has it, with at least one lane that answers.

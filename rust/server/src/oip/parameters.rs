@@ -1,4 +1,4 @@
-//! What a request says beside its tensors. Parameters that mean nothing here are passed over: clients
+//! The parameters of a request. Parameters that mean nothing here are passed over: clients
 //! send their own, such as `priority` and `binary_data_output`.
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
 //! `ModelStreamInfer`: one request after another on one stream, each admitted, counted and answered by
-//! itself. What is wrong with one request is said in its answer and leaves the stream open.
+//! itself. An error of one request is reported in its answer and leaves the stream open.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -99,7 +99,7 @@ async fn answer(
     }
 }
 
-/// tonic's codec reports OUT_OF_RANGE for a message above the limit; gRPC's own table says RESOURCE_EXHAUSTED. No other
+/// tonic's codec reports OUT_OF_RANGE for a message above the limit; gRPC's own table has RESOURCE_EXHAUSTED. No other
 /// error of a stream is OUT_OF_RANGE.
 fn corrected(code: tonic::Code) -> tonic::Code {
     if code == tonic::Code::OutOfRange { tonic::Code::ResourceExhausted } else { code }

@@ -13,7 +13,7 @@ pub(crate) struct Tensor<'a> {
     pub(crate) shape: &'a [i64],
     datatype: Datatype,
     contents: Contents<'a>,
-    /// As the shape says.
+    /// As the shape states.
     elements: usize,
 }
 
@@ -173,7 +173,7 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// Whether there are as many values as the shape says. Raw BYTES tell only when they are taken apart.
+    /// Whether there are as many values as the shape states. For raw BYTES the count is known only once they are decoded.
     fn check_length(&self) -> Result<(), InferError> {
         let input = || shortened(self.name);
         match self.contents {

@@ -26,7 +26,7 @@ pub(crate) fn score(answer: Answer<Scored>) -> ScoreResponse {
     }
 }
 
-/// `served` names a fallback if at least one row has one; the records tell which.
+/// `served` names a fallback if at least one row has one; the records name which.
 pub(crate) fn batch(answer: Answer<ScoredBatch>) -> ScoreBatchResponse {
     let Answer { id, value: ScoredBatch { source, rows, labels, timings }, .. } = answer;
     let fallback = rows.iter().find_map(|row| row.fallback);

@@ -30,7 +30,7 @@ pub(crate) enum ShadowError {
     },
 }
 
-/// Which live server to call, as far as a pool knows.
+/// The live server to call, if a pool has seen one.
 fn live(sender: &str) -> String {
     if sender.is_empty() { String::new() } else { format!(", such as {sender:?}") }
 }

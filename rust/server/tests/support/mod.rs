@@ -269,7 +269,7 @@ pub fn batch(id: &str, fingerprint: u64, rows: &[[f32; 3]]) -> ScoreBatchRequest
     }
 }
 
-/// The fingerprint of the test bundles' schema, as a client learns it.
+/// The fingerprint of the test bundles' schema, as a client gets it.
 pub async fn fingerprint(client: &mut Client, checkpoint: &str) -> u64 {
     let request = DescribeRequest { checkpoint: checkpoint.to_owned() };
     client.describe(request).await.unwrap().into_inner().checkpoints[0].schema_fingerprint
@@ -343,9 +343,9 @@ pub fn observed(setup: &Setup, version: u64, checkpoint: &str, lanes: Vec<Observ
     table
 }
 
-/// A lane's status once `ready` says so.
+/// A lane's status once `ready` holds.
 pub async fn status(setup: &Setup, lane: &str, ready: impl Fn(&ObserverStatus) -> bool) -> ObserverStatus {
-    // The lanes' threads run when nothing else wants to: on a busy machine that may take long.
+    // The lanes' threads run when no other thread needs the processor: on a busy machine that may take long.
     let until = Instant::now() + Duration::from_secs(300);
     loop {
         let status = setup.server.status();

@@ -1,4 +1,4 @@
-//! Whatever is wrong with a bundle is found, and said in one line that names the thing, the rule and the remedy.
+//! Every defect of a bundle is found and reported in one line that names the thing, the rule and the remedy.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn an_altered_byte_anywhere() {
     }
 }
 
-/// With every hash made good again only the content can be refused; whatever is accepted must still answer.
+/// With every hash corrected only the content can be refused; whatever is accepted must still answer.
 #[test]
 fn an_altered_byte_with_good_hashes() {
     for good in [score_files("fraud", 0.0), action_files("authorise", 0.0)] {

@@ -34,7 +34,7 @@ fn overlay() -> Value {
     })
 }
 
-/// What the document says, on the document itself.
+/// The examples of the document, on the document itself.
 fn naive_offset(overlay: &Value, country: f32, factors: &[(&str, &str)]) -> f64 {
     let segment = ["NL", "DE", "FR"].get(if country.is_nan() { 9 } else { country as usize });
     let mut sum = 0.0;
@@ -88,7 +88,7 @@ fn a_missing_or_unlisted_segment_has_what_is_everywhere() {
     let files = recipe().with_overlay(overlay()).build().unwrap();
     let (fr, none) = ([120.0, 2.0, 0.0], [120.0, f32::NAN, 0.0]);
     let bundle = assemble(&files).unwrap();
-    // No tree of the recipe looks at the country.
+    // No tree of the recipe tests the country.
     assert_eq!(scores(&bundle, &fr), scores(&bundle, &none));
     assert_ne!(scores(&bundle, &fr), scores(&bundle, &[120.0, 0.0, 0.0]));
 }
@@ -116,7 +116,7 @@ fn an_overlay_of_zeros_changes_no_bit() {
                 let after = moved.select(&row, &eligible, "c", "d", &Unlimited, &mut other).unwrap();
                 assert_eq!(before.index, after.index);
                 let bits = |scratch: &EvalScratch| -> Vec<u64> {
-                    scratch.pmf.iter().chain(&scratch.scores).map(|it| it.to_bits()).collect()
+                    scratch.pmf.iter().chain(&scratch.scores).map(|value| value.to_bits()).collect()
                 };
                 assert_eq!(bits(&one), bits(&other), "{row:?}");
             }

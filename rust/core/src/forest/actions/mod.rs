@@ -140,7 +140,7 @@ impl ActionForest {
     /// is unspecified. Allocates nothing.
     ///
     /// `row` is a whole row of `forest`, the one that this was made of; its action features are not looked at.
-    /// `eligible` has a bit per action, least significant first. The budget is asked between chunks of trees.
+    /// `eligible` has a bit per action, least significant first. The budget is checked between chunks of trees.
     ///
     /// # Errors
     /// [`OutOfTime`] where the budget was spent first; `out` is then unspecified.

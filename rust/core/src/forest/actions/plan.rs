@@ -11,7 +11,7 @@ use super::split::SplitTrees;
 use super::{Catalogue, Detected, Shape, set};
 use crate::budget::{Budget, OutOfTime};
 
-/// Trees between two looks at the budget.
+/// Trees between two checks of the budget.
 const CHECK_EVERY: usize = 512;
 
 /// How much memory and work specialising may take; a tree beyond is split instead.

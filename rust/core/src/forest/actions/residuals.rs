@@ -396,7 +396,7 @@ unsafe fn walk<I: Number, T: Real>(
                 // SAFETY: a row starts at 1 and has doubled fewer than `depth` times, so it is below 2^depth.
                 let test = unsafe { tests.get_unchecked(*at + lane) }.index();
                 debug_assert!(test < outcomes.len());
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller's obligation.
                 let outcome = unsafe { *outcomes.get_unchecked(test) };
                 *at = 2 * *at + usize::from(outcome);
             }
@@ -405,7 +405,7 @@ unsafe fn walk<I: Number, T: Real>(
             let index = at + lane - size;
             debug_assert!(index < leaves.len() && (to as usize) < places.len());
             // SAFETY: outcomes being 0 or GROUP, `at` is now a row between 2^depth and 2^(depth + 1), and leaves are
-            // as many as tests; the place is the caller's promise.
+            // as many as tests; the place is the caller's obligation.
             unsafe { *places.get_unchecked_mut(to as usize) = *leaves.get_unchecked(index) };
         }
     }
@@ -425,7 +425,7 @@ impl<L: Copy + Default, T: Real> Graph<L, T> {
         for _ in 0..steps {
             for (link, at) in &mut here {
                 debug_assert!(I::test(*link) < outcomes.len());
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller's obligation.
                 let outcome = unsafe { *outcomes.get_unchecked(I::test(*link)) };
                 *at = 2 * I::pair(*link) + usize::from(outcome / RIGHT);
                 debug_assert!(*at < self.nodes.len());

@@ -64,7 +64,7 @@ pub(in super::super) unsafe fn positions(
     rows: usize,
     out: &mut [u8; ROWS],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's obligation.
     unsafe {
         match nodes.depth {
             3 => positions_in::<3>(nodes, tree, columns, rows, out),
@@ -94,7 +94,7 @@ unsafe fn positions_in<const DEPTH: usize>(
                 columns: columns.as_ptr(),
                 first_row: half * 32,
             };
-            // SAFETY: 32 of 64 rows; the rest is the caller's promise.
+            // SAFETY: 32 of 64 rows; the rest is the caller's obligation.
             unsafe {
                 _mm256_storeu_si256(out.as_mut_ptr().cast(), tree.positions::<Bytes, DEPTH>().0);
             }
@@ -109,7 +109,7 @@ impl Lanes for Bytes {
     /// The rounded mean of 255 - rank and cut is at least 128 exactly where rank <= cut.
     #[inline(always)]
     unsafe fn left(column: *const u8, cut: u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe {
             Self(_mm256_avg_epu8(_mm256_loadu_si256(column.cast()), _mm256_set1_epi8(cut.cast_signed())))
         }
@@ -117,13 +117,13 @@ impl Lanes for Bytes {
 
     #[inline(always)]
     unsafe fn select(self, yes: Self, no: Self) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe { Self(_mm256_blendv_epi8(no.0, yes.0, self.0)) }
     }
 
     #[inline(always)]
     unsafe fn outcome(self, bit: u32) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe {
             let top = _mm256_and_si256(self.0, _mm256_set1_epi8(i8::MIN));
             Self(_mm256_srl_epi16(top, _mm_cvtsi32_si128((7 - bit).cast_signed())))
@@ -132,13 +132,13 @@ impl Lanes for Bytes {
 
     #[inline(always)]
     unsafe fn or(self, other: Self) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe { Self(_mm256_or_si256(self.0, other.0)) }
     }
 
     #[inline(always)]
     unsafe fn taken_from(self, mask: u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe { Self(_mm256_andnot_si256(self.0, _mm256_set1_epi8(mask.cast_signed()))) }
     }
 }

@@ -42,7 +42,7 @@ pub(in super::super) unsafe fn rank_row(
 /// # Safety
 /// The machine has [`super::Isa::Avx512`].
 pub(in super::super) unsafe fn find(nodes: Nodes<'_>, slots: usize, ranks: &RowRanks, out: &mut Positions) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's obligation.
     unsafe {
         match slots {
             0..=64 => find_in::<1>(nodes, ranks, out),
@@ -54,7 +54,7 @@ pub(in super::super) unsafe fn find(nodes: Nodes<'_>, slots: usize, ranks: &RowR
 
 #[inline(always)]
 unsafe fn find_in<const TABLES: usize>(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Positions) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's obligation.
     unsafe {
         match nodes.depth {
             3 => walk::<3, TABLES>(nodes, ranks, out),
@@ -187,7 +187,7 @@ pub(in super::super) unsafe fn positions(
     columns: &[Column],
     out: &mut [u8; ROWS],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's obligation.
     unsafe {
         match nodes.depth {
             3 => positions_in::<3>(nodes, tree, columns, out),
@@ -207,7 +207,7 @@ unsafe fn positions_in<const DEPTH: usize>(
     columns: &[Column],
     out: &mut [u8; ROWS],
 ) {
-    // SAFETY: 64 bytes are written to 64 bytes; the rest is the caller's promise.
+    // SAFETY: 64 bytes are written to 64 bytes; the rest is the caller's obligation.
     unsafe {
         let found = block_tree(nodes, tree, columns).positions::<Bytes, DEPTH>();
         _mm512_storeu_si512(out.as_mut_ptr().cast(), found.0);
@@ -226,7 +226,7 @@ pub(in super::super) unsafe fn add(
     sums: &mut [f32; ROWS],
 ) {
     assert_eq!(leaves.len(), 1 << nodes.depth, "not the leaves of one tree");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's obligation.
     unsafe {
         match nodes.depth {
             3 => add_in::<3>(nodes, tree, columns, leaves, sums),
@@ -257,7 +257,7 @@ unsafe fn add_in<const DEPTH: usize>(
         // SAFETY: a tree has 2^DEPTH leaves; `register` counts sixteens of them.
         unsafe { _mm512_loadu_ps(leaves.as_ptr().add(16 * register)) }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's obligation.
     let found = unsafe { block_tree(nodes, tree, columns).positions::<Bytes, DEPTH>() };
     let quarters = [
         _mm512_castsi512_si128(found.0),
@@ -298,7 +298,7 @@ impl Lanes for Bytes {
     /// The rounded mean of 255 - rank and cut is at least 128 exactly where rank <= cut.
     #[inline(always)]
     unsafe fn left(column: *const u8, cut: u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe {
             Self(_mm512_avg_epu8(_mm512_load_si512(column.cast()), _mm512_set1_epi8(cut.cast_signed())))
         }
@@ -306,13 +306,13 @@ impl Lanes for Bytes {
 
     #[inline(always)]
     unsafe fn select(self, yes: Self, no: Self) -> Self {
-        // SAFETY: the caller's promise. 0xca is "the first chooses between the second and the third", bit by bit.
+        // SAFETY: the caller's obligation. 0xca is "the first chooses between the second and the third", bit by bit.
         unsafe { Self(_mm512_ternarylogic_epi64::<0xca>(self.0, yes.0, no.0)) }
     }
 
     #[inline(always)]
     unsafe fn outcome(self, bit: u32) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe {
             let top = _mm512_and_si512(self.0, _mm512_set1_epi8(i8::MIN));
             Self(_mm512_srl_epi16(top, _mm_cvtsi32_si128((7 - bit).cast_signed())))
@@ -321,13 +321,13 @@ impl Lanes for Bytes {
 
     #[inline(always)]
     unsafe fn or(self, other: Self) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe { Self(_mm512_or_si512(self.0, other.0)) }
     }
 
     #[inline(always)]
     unsafe fn taken_from(self, mask: u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe { Self(_mm512_andnot_si512(self.0, _mm512_set1_epi8(mask.cast_signed()))) }
     }
 }

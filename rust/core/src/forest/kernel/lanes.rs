@@ -70,7 +70,7 @@ impl Tree {
     /// The node is below the tree's size and its slot below the number of columns.
     #[inline(always)]
     unsafe fn left<V: Lanes>(self, node: usize) -> V {
-        // SAFETY: the caller's promise; `first_row` leaves as many rows as the register has lanes.
+        // SAFETY: the caller's obligation; `first_row` leaves as many rows as the register has lanes.
         unsafe {
             let column = self.columns.add(usize::from(*self.slots.add(node)));
             V::left(column.cast::<u8>().add(self.first_row), *self.cuts.add(node))
@@ -119,7 +119,7 @@ macro_rules! folds {
         /// Outcomes of the `2^taken.len()` nodes from `first` on, folded by what was taken above them.
         #[inline(always)]
         unsafe fn $name<V: Lanes>(tree: Tree, first: usize, taken: &[V]) -> V {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's obligation.
             unsafe {
                 let half = 1 << ($level - 1);
                 taken[0].select($smaller(tree, first, &taken[1..]), $smaller(tree, first + half, &taken[1..]))
@@ -130,7 +130,7 @@ macro_rules! folds {
 
 #[inline(always)]
 unsafe fn fold0<V: Lanes>(tree: Tree, first: usize, _taken: &[V]) -> V {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's obligation.
     unsafe { tree.left(first) }
 }
 

@@ -154,13 +154,13 @@ pub(super) unsafe fn positions(
 ) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the proof in `isa` shows that the machine has the instructions; the slots are the caller's promise.
+        // SAFETY: the proof in `isa` shows that the machine has the instructions; the slots are the caller's obligation.
         Detected::Avx512(_) => unsafe { avx512::positions(nodes, tree, columns, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Detected::Avx2(_) => unsafe { avx2::positions(nodes, tree, columns, rows, out) },
         #[cfg(target_arch = "aarch64")]
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         Detected::Neon => unsafe { neon::positions(nodes, tree, columns, rows, out) },
         _ => portable::positions(nodes, tree, columns, rows, out),
     }
@@ -181,7 +181,7 @@ pub(super) unsafe fn add(
 ) -> bool {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the proof in `isa` shows that the machine has the instructions; the slots are the caller's promise.
+        // SAFETY: the proof in `isa` shows that the machine has the instructions; the slots are the caller's obligation.
         Detected::Avx512(_) => unsafe {
             avx512::add(nodes, tree, columns, leaves, sums);
             true

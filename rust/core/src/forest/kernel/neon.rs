@@ -62,7 +62,7 @@ pub(in super::super) unsafe fn positions(
     rows: usize,
     out: &mut [u8; ROWS],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's obligation.
     unsafe {
         match nodes.depth {
             3 => positions_in::<3>(nodes, tree, columns, rows, out),
@@ -91,7 +91,7 @@ unsafe fn positions_in<const DEPTH: usize>(
                 columns: columns.as_ptr(),
                 first_row: pair * PAIR,
             };
-            // SAFETY: 32 of 64 rows, written to 32 bytes; the rest is the caller's promise.
+            // SAFETY: 32 of 64 rows, written to 32 bytes; the rest is the caller's obligation.
             unsafe {
                 let Bytes(low, high) = tree.positions::<Bytes, DEPTH>();
                 vst1q_u8(out.as_mut_ptr(), low);
@@ -109,7 +109,7 @@ impl Lanes for Bytes {
     /// rank <= cut is 255 - rank >= 255 - cut.
     #[inline(always)]
     unsafe fn left(column: *const u8, cut: u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe {
             let cut = vdupq_n_u8(!cut);
             Self(vcgeq_u8(vld1q_u8(column), cut), vcgeq_u8(vld1q_u8(column.add(16)), cut))
@@ -118,13 +118,13 @@ impl Lanes for Bytes {
 
     #[inline(always)]
     unsafe fn select(self, yes: Self, no: Self) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe { Self(vbslq_u8(self.0, yes.0, no.0), vbslq_u8(self.1, yes.1, no.1)) }
     }
 
     #[inline(always)]
     unsafe fn outcome(self, bit: u32) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe {
             let bit = vdupq_n_u8(1 << bit);
             Self(vandq_u8(self.0, bit), vandq_u8(self.1, bit))
@@ -133,13 +133,13 @@ impl Lanes for Bytes {
 
     #[inline(always)]
     unsafe fn or(self, other: Self) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe { Self(vorrq_u8(self.0, other.0), vorrq_u8(self.1, other.1)) }
     }
 
     #[inline(always)]
     unsafe fn taken_from(self, mask: u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe {
             let mask = vdupq_n_u8(mask);
             Self(vbicq_u8(mask, self.0), vbicq_u8(mask, self.1))

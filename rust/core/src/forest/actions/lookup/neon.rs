@@ -14,7 +14,7 @@ pub(super) unsafe fn f32(trees: Trees<'_, f32>, rows: usize, sums: &mut [f32]) {
     if trees.packing == Packing::Bytes {
         return super::portable::add(trees, LANES, rows, sums);
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller's obligations.
     unsafe {
         match (trees.packing, rows) {
             (_, 0) => {}

@@ -8,7 +8,7 @@ use super::{OVERHANG, PER_LANE, Packing, Trees};
 /// Calls `$kernel` with the number of rows as a constant: the fewest that do, of 1, 2, 4 and 8.
 macro_rules! with_rows {
     ($rows:expr, $kernel:ident, $($argument:expr),+) => {
-        // SAFETY: the caller's promises.
+        // SAFETY: the caller's obligations.
         unsafe {
             match $rows {
                 0 => {}
