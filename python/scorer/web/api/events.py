@@ -18,6 +18,8 @@ from scorer.web.api.values import ChangePath
 router = APIRouter(tags=["changes"])
 
 _POLL_SECONDS = 0.25
+_SLOWEST_POLL_SECONDS = 2.0
+"""Where nothing happens, the database is read less and less often: an open page must cost next to nothing."""
 _MOST = 500
 """Events of one answer."""
 _BEAT_SECONDS = 15.0
@@ -61,12 +63,14 @@ async def list_events(
 ) -> EventsOut:
     """Return the events after a known one, and wait for the next where there are none."""
     end = asyncio.get_running_loop().time() + wait
+    pause = _POLL_SECONDS
     while True:
         found = await _since(by, change, after)
         left = end - asyncio.get_running_loop().time()
         if found.items or found.is_final or left <= 0 or _is_over(request):
             return found
-        await asyncio.sleep(min(_POLL_SECONDS, left))
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * 1.5, _SLOWEST_POLL_SECONDS)
 
 
 @router.get(
@@ -91,19 +95,20 @@ async def stream_events(
     first = await _since(by, change, begin)
 
     async def lines() -> AsyncIterator[str]:
-        found, silent = first, 0.0
+        found, silent, pause = first, 0.0, _POLL_SECONDS
         while True:
             for event in found.items:
                 data = _EVENT.dump_json(event).decode()
                 yield f"event: change\nid: {event.id}\ndata: {data}\n\n"
-                silent = 0.0
+                silent, pause = 0.0, _POLL_SECONDS
             if found.is_final:
                 yield f"event: end\ndata: {found.state}\n\n"
                 return
             if _is_over(request) or await request.is_disconnected():
                 return
-            await asyncio.sleep(_POLL_SECONDS)
-            silent += _POLL_SECONDS
+            await asyncio.sleep(pause)
+            silent += pause
+            pause = min(pause * 1.5, _SLOWEST_POLL_SECONDS)
             if silent >= _BEAT_SECONDS:
                 # Proxies close what says nothing.
                 yield ": still here\n\n"
