@@ -6,10 +6,8 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from scorer.release.store.tables import GENESIS
 from scorer.release.store.values import dumps
-
-GENESIS = "0" * 64
-"""What the first entry names as the one before."""
 
 FIELDS = ("sequence", "at", "actor", "via", "action", "object", "project", "details", "previous")
 """What is hashed: everything but the hash. `at` in microseconds, `details` as the text that is stored."""

@@ -1,7 +1,7 @@
-"""Every table of the platform. `migrations/` makes them; a test holds the two together.
+"""Every table of the platform. A new database is created from these; `migrations/` upgrades older ones.
 
-Times are `Instant` (aware in, aware out), JSON values are `Json`, text is `Words`. Names of users, projects,
-checkpoints and states are kept as they are spoken; enums as their values.
+Times are `Instant` (aware in, aware out), JSON values are `Json`, text is `Words`, enums are stored as their
+values. A test compares an upgraded database with a new one.
 """
 
 from __future__ import annotations
@@ -412,6 +412,9 @@ audit = Table(  # triggers refuse UPDATE and DELETE
     Column("previous", Text, nullable=False),
     Column("hash", Text, nullable=False),
 )
+
+GENESIS = "0" * 64
+"""The hash before the first entry of the audit log."""
 
 audit_head = Table(  # one row, moved by whoever appends; triggers refuse DELETE
     "audit_head",
