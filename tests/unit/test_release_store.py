@@ -27,6 +27,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
 
 from scorer.errors import ConfigError
 from scorer.release.errors import InvalidError, PlatformError, UnreachableError
+from scorer.release.model import LaneSpec
 from scorer.release.store import Store, dumps, instant, loads, micros, tables
 from scorer.release.store import engine as engines
 from scorer.release.store.keys import shared_key
@@ -155,7 +156,7 @@ def test_a_database_of_the_first_schema_is_upgraded_with_its_data(empty_database
         table = connection.execute(select(tables.recorded_tables)).one()
     assert change.state == "observing"
     assert (change.id, change.title, change.created_at) == ("cr-000001", "Deeper trees", NOW)
-    assert (table.revision, table.answer) == (1, [{"name": "live", "bundle": "b", "share": 1.0}])
+    assert (table.revision, table.answer) == (1, (LaneSpec("live", "b", share=1.0),))
     assert shared_key(store, "forms") == shared_key(store, "forms")
     store.close()
 

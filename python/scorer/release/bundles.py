@@ -12,7 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from sqlalchemy import Connection, func, insert, select, tuple_
+
 from scorer.errors import BundleError, RegistryError, RegistryUnavailableError
+from scorer.ids import hex_of
 from scorer.release.answers import BundleDetail, BundleInfo
 from scorer.release.archive import unpack
 from scorer.release.errors import (
@@ -23,11 +26,11 @@ from scorer.release.errors import (
     UnreachableError,
 )
 from scorer.release.model import Actor, Role
+from scorer.release.store.rows import read, row_of
+from scorer.release.store.tables import bundles, changes, projects, recorded_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from sqlalchemy import Connection
 
     from scorer.events import EventLog
     from scorer.registry import BundleDetails, BundleRecord, RegistryBackend
@@ -137,10 +140,6 @@ class Bundles:
         self, actor: Actor, *, project: str | None = None, limit: int = 200, before: str | None = None
     ) -> Sequence[BundleInfo]:
         """Newest first; `before`: those after this one of a list, as `digest:project`."""
-        from sqlalchemy import select, tuple_
-
-        from scorer.release.store.tables import bundles
-
         if project is not None:
             self._access.require(actor, Role.VIEWER, project)
         wanted = {project} if project is not None else self._visible(actor)
@@ -183,10 +182,6 @@ class Bundles:
 
     def info(self, actor: Actor, reference: str) -> BundleInfo:
         """What a digest, a prefix of one or name@alias stands for, among those that he may see."""
-        from sqlalchemy import select
-
-        from scorer.release.store.tables import bundles
-
         with _translated():
             record = self._record(actor, reference)
         owners = self._owners(record.digest)
@@ -209,7 +204,7 @@ class Bundles:
             target = self._registry.resolve(digest)
             path = target.path
             if path is None:
-                path = self._copies / target.digest.removeprefix("sha256:")
+                path = self._copies / hex_of(target.digest)
                 if not path.is_dir():
                     with files.staged(self._uploads) as temporary:
                         self._registry.copy(target, temporary)
@@ -261,10 +256,6 @@ class Bundles:
             ) from None
 
     def _enter(self, actor: Actor, project: str, record: BundleRecord, action: str) -> BundleInfo:
-        from sqlalchemy import insert
-
-        from scorer.release.store.tables import bundles
-
         with self._store.write() as connection:
             row = self._row(connection, project, record.digest)
             if row is None:
@@ -296,11 +287,9 @@ class Bundles:
         """The registry's entry. A prefix is completed among those that he may see, or that nobody has."""
         if not re.fullmatch(r"(sha256:)?[0-9a-f]{4,63}", reference):
             return self._registry.show(reference).record
-        prefix = reference.removeprefix("sha256:")
+        prefix = hex_of(reference)
         matches = [
-            record.digest
-            for record in self._registry.list()
-            if record.digest.removeprefix("sha256:").startswith(prefix)
+            record.digest for record in self._registry.list() if hex_of(record.digest).startswith(prefix)
         ]
         visible = self._visible(actor)
         fitting = [digest for digest in matches if not (owners := self._owners(digest)) or owners & visible]
@@ -311,19 +300,9 @@ class Bundles:
         return self._registry.show(fitting[0]).record
 
     def _row(self, connection: Connection, project: str, digest: str) -> Any:
-        from sqlalchemy import select
-
-        from scorer.release.store.tables import bundles
-
-        return connection.execute(
-            select(bundles).where(bundles.c.project == project, bundles.c.digest == digest)
-        ).one_or_none()
+        return row_of(connection, bundles, project=project, digest=digest)
 
     def _infos(self, connection: Connection, rows: Sequence[Any]) -> builtins.list[BundleInfo]:
-        from sqlalchemy import select
-
-        from scorer.release.store.tables import changes
-
         of: dict[tuple[str, str], builtins.list[str]] = {}
         query = (
             select(changes.c.id, changes.c.project, changes.c.bundle)
@@ -332,25 +311,9 @@ class Bundles:
         )
         for change in connection.execute(query):
             of.setdefault((change.project, change.bundle), []).append(change.id)
-        return [
-            BundleInfo(
-                digest=row.digest,
-                name=row.name,
-                kind=row.kind,
-                project=row.project,
-                bytes=row.bytes,
-                uploaded_by=row.uploaded_by,
-                uploaded_at=row.uploaded_at,
-                changes=tuple(of.get((row.project, row.digest), ())),
-            )
-            for row in rows
-        ]
+        return [read(BundleInfo, row, changes=tuple(of.get((row.project, row.digest), ()))) for row in rows]
 
     def _owners(self, digest: str) -> set[str]:
-        from sqlalchemy import select
-
-        from scorer.release.store.tables import bundles
-
         with self._store.read() as connection:
             return set(connection.scalars(select(bundles.c.project).where(bundles.c.digest == digest)))
 
@@ -362,10 +325,6 @@ class Bundles:
             return self._row(connection, project, digest) is not None
 
     def _is_full(self, connection: Connection, project: str) -> bool:
-        from sqlalchemy import func, select
-
-        from scorer.release.store.tables import bundles, projects
-
         count = connection.scalar(
             select(func.count()).select_from(bundles).where(bundles.c.project == project)
         )
@@ -379,10 +338,6 @@ class Bundles:
         )
 
     def _lanes(self, digest: str) -> builtins.list[str]:
-        from sqlalchemy import func, select
-
-        from scorer.release.store.tables import recorded_tables
-
         newest = (
             select(recorded_tables.c.checkpoint, func.max(recorded_tables.c.revision).label("revision"))
             .group_by(recorded_tables.c.checkpoint)
@@ -396,10 +351,10 @@ class Bundles:
         with self._store.read() as connection:
             rows = connection.execute(query.order_by(recorded_tables.c.checkpoint)).all()
         return [
-            f"{row.checkpoint}/{lane['name']}"
+            f"{row.checkpoint}/{lane.name}"
             for row in rows
             for lane in (*row.answer, *row.observe)
-            if lane["bundle"] == digest
+            if lane.bundle == digest
         ]
 
 

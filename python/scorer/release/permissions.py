@@ -18,6 +18,7 @@ from scorer.release.errors import ConflictError, InvalidError, NotAllowedError, 
 from scorer.release.model import Actor, ChangeKind, Role, StandingPermission
 from scorer.release.store import Store, utcnow
 from scorer.release.store import tables as t
+from scorer.release.store.rows import read, row_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -130,7 +131,7 @@ class Permissions:
             self._audit.append(
                 connection, actor, "permission.grant", str(values["id"]), project=project, details=details
             )
-            return _permission(_row(connection, str(values["id"])))
+            return read(StandingPermission, _row(connection, str(values["id"])))
 
     def revoke(self, actor: Actor, permission: str, *, reason: str) -> StandingPermission:
         """End a permission now; what was submitted under it and is not released yet is rejected.
@@ -142,7 +143,7 @@ class Permissions:
         if not reason.strip() or len(reason) > _REASON:
             raise InvalidError(f"a reason of 1 to {_REASON} letters is kept with it; say why")
         with self._store.read() as connection:
-            found = _permission(_row(connection, permission))
+            found = read(StandingPermission, _row(connection, permission))
         self._access.require(actor, Role.OWNER, found.project)
         with self._store.write() as connection:
             p = t.permissions.c
@@ -161,7 +162,7 @@ class Permissions:
                 project=found.project,
                 details={"reason": reason.strip()},
             )
-            return _permission(_row(connection, permission))
+            return read(StandingPermission, _row(connection, permission))
 
     def list(self, actor: Actor, project: str) -> Sequence[StandingPermission]:
         """All permissions of a project, newest first, expired and revoked ones too."""
@@ -171,7 +172,7 @@ class Permissions:
             rows = connection.execute(
                 select(t.permissions).where(p.project == project).order_by(p.granted_at.desc(), p.id)
             )
-            return [_permission(row) for row in rows]
+            return [read(StandingPermission, row) for row in rows]
 
     # --- inside a transaction ---
 
@@ -199,7 +200,7 @@ class Permissions:
                 f'"{checkpoint}"; an owner of project {project} can grant one '
                 "(`scorer change permission grant`)"
             )
-        return _permission(row)
+        return read(StandingPermission, row)
 
     def spend(self, connection: Connection, permission: StandingPermission) -> None:
         """Raise QuotaError where as many changes as permitted were submitted within the last hour."""
@@ -229,7 +230,7 @@ class Permissions:
     def of(self, permission: str) -> StandingPermission:
         """One permission by its id. Raises NotFoundError."""
         with self._store.read() as connection:
-            return _permission(_row(connection, permission))
+            return read(StandingPermission, _row(connection, permission))
 
     def _check(self, days: float, per_hour: int, max_shift: float, reason: str) -> None:
         if not 0 < days <= _DAYS:
@@ -247,25 +248,7 @@ class Permissions:
 
 
 def _row(connection: Connection, permission: str) -> Any:
-    row = connection.execute(select(t.permissions).where(t.permissions.c.id == permission)).first()
+    row = row_of(connection, t.permissions, id=permission)
     if row is None:
         raise NotFoundError(f'there is no standing permission "{permission}"; list those of the project')
     return row
-
-
-def _permission(row: Any) -> StandingPermission:
-    return StandingPermission(
-        id=row.id,
-        project=row.project,
-        checkpoint=row.checkpoint,
-        kind=ChangeKind(row.kind),
-        user=row.user,
-        per_hour=row.per_hour,
-        max_shift=row.max_shift,
-        reason=row.reason,
-        granted_by=row.granted_by,
-        granted_at=row.granted_at,
-        expires_at=row.expires_at,
-        revoked_by=row.revoked_by,
-        revoked_at=row.revoked_at,
-    )

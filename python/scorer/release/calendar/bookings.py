@@ -4,54 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from scorer.release.errors import QuotaError
-from scorer.release.model import Booking, ChangeKind, Freeze
+from scorer.release.model import Booking, Freeze
 from scorer.release.store import tables as t
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
+from scorer.release.store.rows import read
 
 _WEEK = timedelta(days=7)
 
 
-def booking(row: Any) -> Booking:
-    """Convert a database row to a booking."""
-    return Booking(
-        id=row.id,
-        change=row.change,
-        project=row.project,
-        user=row.user,
-        kind=ChangeKind(row.kind),
-        checkpoint=row.checkpoint,
-        slot=row.slot,
-        start=row.start,
-        end=row.end,
-        active=row.active,
-    )
-
-
-def freeze(row: Any) -> Freeze:
-    """Convert a database row to a freeze."""
-    return Freeze(
-        id=row.id,
-        name=row.name,
-        kind=row.kind,
-        cron=row.cron,
-        timezone=row.timezone,
-        minutes=row.minutes,
-        checkpoints=tuple(row.checkpoints),
-        reason=row.reason,
-        created_by=row.created_by,
-    )
-
-
 def freezes(connection: Connection) -> list[Freeze]:
     """Return all freezes of the calendar."""
-    return [freeze(row) for row in connection.execute(select(t.freezes).order_by(t.freezes.c.id))]
+    return [read(Freeze, row) for row in connection.execute(select(t.freezes).order_by(t.freezes.c.id))]
 
 
 def of_change(connection: Connection, change: str) -> Booking | None:
@@ -59,7 +26,7 @@ def of_change(connection: Connection, change: str) -> Booking | None:
     found = connection.execute(
         select(t.bookings).where(t.bookings.c.change == change).order_by(t.bookings.c.id.desc()).limit(1)
     ).first()
-    return booking(found) if found else None
+    return read(Booking, found) if found else None
 
 
 def held(connection: Connection, checkpoint: str, since: datetime) -> list[Booking]:
@@ -70,7 +37,7 @@ def held(connection: Connection, checkpoint: str, since: datetime) -> list[Booki
         .where(b.checkpoint == checkpoint, b.active, b.end > since)
         .order_by(b.start, b.slot)
     )
-    return [booking(row) for row in rows]
+    return [read(Booking, row) for row in rows]
 
 
 def check_quota(

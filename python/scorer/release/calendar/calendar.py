@@ -23,6 +23,7 @@ from scorer.release.errors import (
 from scorer.release.model import Actor, Booking, ChangeKind, Freeze, FreezeWindow
 from scorer.release.store import Store, utcnow
 from scorer.release.store import tables as t
+from scorer.release.store.rows import read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -68,7 +69,7 @@ class Calendar:
                 .where(b.checkpoint.in_(names), b.start < end, b.end > start)
                 .order_by(b.start, b.id)
             )
-            booked = tuple(bookings.booking(row) for row in rows)
+            booked = tuple(read(Booking, row) for row in rows)
             freezes = bookings.freezes(connection)
         windows = [
             window
@@ -142,7 +143,7 @@ class Calendar:
             "change": change,
             "project": project,
             "user": actor.user,
-            "kind": kind.value,
+            "kind": kind,
             "checkpoint": checkpoint,
             "slot": slot,
             "start": start,
@@ -150,7 +151,7 @@ class Calendar:
             "active": True,
         }
         done = connection.execute(insert(t.bookings).values(**values).returning(t.bookings))
-        return bookings.booking(done.one())
+        return read(Booking, done.one())
 
     def move(
         self,
@@ -171,7 +172,7 @@ class Calendar:
         done = connection.execute(
             update(t.bookings).where(t.bookings.c.id == booking.id).values(**moved).returning(t.bookings)
         )
-        return bookings.booking(done.one())
+        return read(Booking, done.one())
 
     def give_back(self, connection: Connection, change: str, *, at: datetime) -> None:
         """Ends a change's booking, so that somebody else can have the rest of it."""
@@ -215,7 +216,7 @@ class Calendar:
             done = connection.execute(
                 insert(t.freezes).values(**values, created_at=self._now()).returning(t.freezes)
             )
-            made = bookings.freeze(done.one())
+            made = read(Freeze, done.one())
             self._audit.append(connection, actor, "freeze.add", f"freeze {made.id}", details=values)
         return made
 

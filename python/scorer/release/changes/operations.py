@@ -45,6 +45,7 @@ from scorer.release.model import (
 from scorer.release.states import Who
 from scorer.release.store import Store, dumps, utcnow
 from scorer.release.store import tables as t
+from scorer.release.store.rows import read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -550,7 +551,7 @@ class Changes:
             ).all()
         if not (actor.admin or found.project in actor.roles):
             raise _unknown(change)
-        return found.state, [rows.event(row) for row in events]
+        return found.state, [read(ChangeEvent, row) for row in events]
 
     def list(
         self,

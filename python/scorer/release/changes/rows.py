@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Connection, Row, delete, insert, select
 
 from scorer.release.answers import Step
 from scorer.release.errors import NotFoundError
 from scorer.release.model import (
     ChangeEvent,
-    ChangeKind,
     ChangeRequest,
     ChangeState,
     GateResult,
     GateSpec,
     Outcome,
-    Severity,
     Stage,
 )
 from scorer.release.store import tables as t
+from scorer.release.store.rows import read
+from scorer.release.store.rows import row_of as find
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from sqlalchemy import Connection
 
-_FIELDS = [field.name for field in t.changes.columns if field.name in ChangeRequest.__slots__]
-
-
-def change(row: Any) -> ChangeRequest:
+def change(row: Row[Any]) -> ChangeRequest:
     """Convert a database row to a change request."""
-    values = {name: getattr(row, name) for name in _FIELDS}
-    values |= {
-        "kind": ChangeKind(row.kind),
-        "state": ChangeState(row.state),
-        "verdict": Outcome(row.verdict) if row.verdict else None,
-        "stages": tuple(Stage(**stage) for stage in row.stages),
-        "gates": tuple(GateSpec(**gate) for gate in row.gates),
-    }
-    return ChangeRequest(**values)
+    return read(ChangeRequest, row)
 
 
 def plain(value: Sequence[Stage] | Sequence[GateSpec]) -> list[dict[str, Any]]:
@@ -49,16 +37,16 @@ def plain(value: Sequence[Stage] | Sequence[GateSpec]) -> list[dict[str, Any]]:
     return [asdict(each) for each in value]
 
 
-def row_of(connection: Connection, name: str) -> Any:
-    """The row of one, with what only the pipeline reads. Raises NotFoundError."""
-    found = connection.execute(select(t.changes).where(t.changes.c.id == name)).first()
+def row_of(connection: Connection, name: str) -> Row[Any]:
+    """Return the row of a change request, with the columns of the pipeline. Raises NotFoundError."""
+    found = find(connection, t.changes, id=name)
     if found is None:
         raise NotFoundError(f'there is no change request "{name}"; list those there are')
     return found
 
 
 def load(connection: Connection, name: str) -> ChangeRequest:
-    """One of them. Raises NotFoundError."""
+    """Return a change request by its id. Raises NotFoundError."""
     return change(row_of(connection, name))
 
 
@@ -67,35 +55,18 @@ def authors(connection: Connection, name: str) -> frozenset[str]:
     return frozenset(row_of(connection, name).authors)
 
 
-def event(row: Any) -> ChangeEvent:
-    """Convert a database row to an event."""
-    return ChangeEvent(
-        id=row.id,
-        change=row.change,
-        at=row.at,
-        actor=row.actor,
-        state=ChangeState(row.state),
-        step=row.step,
-        severity=Severity(row.severity),
-        message=row.message,
-        details=row.details,
-    )
-
-
 def events(connection: Connection, name: str) -> tuple[ChangeEvent, ...]:
     """What happened to it, oldest first."""
     e = t.change_events.c
     rows = connection.execute(select(t.change_events).where(e.change == name).order_by(e.id))
-    return tuple(event(row) for row in rows)
+    return tuple(read(ChangeEvent, row) for row in rows)
 
 
 def steps(connection: Connection, name: str) -> tuple[Step, ...]:
     """Those that have begun, in order."""
     s = t.change_steps.c
     rows = connection.execute(select(t.change_steps).where(s.change == name).order_by(s.position, s.began))
-    return tuple(
-        Step(ChangeState(row.state), row.name, row.words, row.status, row.began, row.ended) for row in rows
-    )
+    return tuple(read(Step, row) for row in rows)
 
 
 # --- gates ---
@@ -108,24 +79,9 @@ def keep_gates(
     g = t.gate_results.c
     connection.execute(delete(t.gate_results).where(g.change == name, g.phase == phase))
     for position, result in enumerate(results):
-        connection.execute(
-            insert(t.gate_results).values(
-                change=name,
-                phase=phase,
-                position=position,
-                at=at,
-                metric=result.metric,
-                outcome=result.outcome.value,
-                value=result.value,
-                low=result.low,
-                high=result.high,
-                threshold=result.threshold,
-                rows=result.rows,
-                success=result.success,
-                words=result.words,
-                dry_run=result.dry_run,
-            )
-        )
+        values = {key: value for key, value in asdict(result).items() if key in t.gate_results.c}
+        place = {"change": name, "phase": phase, "position": position, "at": at}
+        connection.execute(insert(t.gate_results).values(**place, **values))
 
 
 def gates(connection: Connection, name: str, phase: str | None = None) -> tuple[GateResult, ...]:
@@ -137,28 +93,11 @@ def gates(connection: Connection, name: str, phase: str | None = None) -> tuple[
     rows = connection.execute(
         select(t.gate_results).where(g.change == name, g.phase == phase).order_by(g.position)
     )
-    results = [
-        GateResult(
-            metric=row.metric,
-            outcome=Outcome(row.outcome),
-            value=row.value,
-            low=row.low,
-            high=row.high,
-            threshold=row.threshold,
-            rows=row.rows,
-            success=row.success,
-            words=row.words,
-            dry_run=row.dry_run,
-        )
-        for row in rows
-    ]
-    return waived(connection, name, results)
+    return waived(connection, name, [read(GateResult, row) for row in rows])
 
 
 def waived(connection: Connection, name: str, results: Sequence[GateResult]) -> tuple[GateResult, ...]:
     """The same with the waivers of the change."""
-    from dataclasses import replace
-
     rows = connection.execute(select(t.waivers).where(t.waivers.c.change == name)).all()
     by = {row.metric: row for row in rows}
     return tuple(

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, select
 
 from scorer.release.model import PLATFORM, RecordedTable, Severity
 from scorer.release.store import tables as t
+from scorer.release.store.rows import upsert
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -92,12 +93,7 @@ class Alerts:
             self._audit.append(connection, PLATFORM, "alias.drift-ended", checkpoint, details=known)
             return
         position = {"digest": digest, "servers": servers}
-        if known is None:
-            connection.execute(insert(t.cursors).values(name=name, position=position, at=self._now()))
-        else:
-            connection.execute(
-                update(t.cursors).where(c.name == name).values(position=position, at=self._now())
-            )
+        upsert(connection, t.cursors, {"name": name}, position=position, at=self._now())
         self._audit.append(connection, PLATFORM, "alias.drift", checkpoint, details=position)
         self._log("warning", "alias_drift", checkpoint=checkpoint, points_to=digest, servers=servers)
         self._tell(

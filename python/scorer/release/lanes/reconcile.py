@@ -14,11 +14,11 @@ of several threads and processes need no lock between them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from scorer.errors import ScorerError
 from scorer.release.errors import PlatformError, UnreachableError
@@ -28,6 +28,7 @@ from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.model import PLATFORM, LaneSpec, RecordedTable
 from scorer.release.store import Store
 from scorer.release.store import tables as t
+from scorer.release.store.rows import read, row_of, upsert
 
 if TYPE_CHECKING:
     from scorer.registry import RegistryBackend
@@ -377,24 +378,9 @@ class Reconciler:
     def _note(self, member: Member, checkpoint: str, before: Known | None, now: Known) -> None:
         if before == now:
             return
-        m = t.member_lanes.c
-        values = {
-            "revision": now.revision,
-            "lane_table": now.lane_table,
-            "error": now.error,
-            "refused": now.refused,
-            "failures": now.failures,
-            "retry_at": now.retry_at,
-        }
+        key = {"member": member.name, "checkpoint": checkpoint}
         with self._store.write() as connection:
-            done = connection.execute(
-                update(t.member_lanes)
-                .where(m.member == member.name, m.checkpoint == checkpoint)
-                .values(**values)
-            )
-            if done.rowcount == 0:
-                key = {"member": member.name, "checkpoint": checkpoint}
-                connection.execute(insert(t.member_lanes).values(**key, **values))
+            upsert(connection, t.member_lanes, key, **asdict(now))
 
     # --- the alias ---
 
@@ -447,13 +433,8 @@ def _glass_since(mine: CheckpointStatus, known: Known | None) -> bool:
 
 
 def _known(connection: Any, member: str, checkpoint: str) -> Known | None:
-    m = t.member_lanes.c
-    row = connection.execute(
-        select(t.member_lanes).where(m.member == member, m.checkpoint == checkpoint)
-    ).first()
-    if row is None:
-        return None
-    return Known(row.revision, row.lane_table, row.error, row.refused, row.failures, row.retry_at)
+    row = row_of(connection, t.member_lanes, member=member, checkpoint=checkpoint)
+    return None if row is None else read(Known, row)
 
 
 def _alias_row(connection: Any, checkpoint: str) -> Any:

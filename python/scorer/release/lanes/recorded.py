@@ -13,6 +13,7 @@ from sqlalchemy import func, insert, select
 from scorer.release.model import ChangeKind, ChangeState, LaneSpec, RecordedTable
 from scorer.release.states import OBSERVED
 from scorer.release.store import tables as t
+from scorer.release.store.rows import read, row_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -85,20 +86,6 @@ def main_lane(answer: Sequence[LaneSpec]) -> LaneSpec:
     return max(answer, key=lambda lane: lane.share)
 
 
-def table(row: Any) -> RecordedTable:
-    """Convert a database row to a lane table."""
-    return RecordedTable(
-        checkpoint=row.checkpoint,
-        revision=row.revision,
-        answer=tuple(LaneSpec(**lane) for lane in row.answer),
-        observe=tuple(LaneSpec(**lane) for lane in row.observe),
-        at=row.at,
-        actor=row.actor,
-        cause=row.cause,
-        change=row.change,
-    )
-
-
 def newest(connection: Connection, checkpoint: str) -> RecordedTable | None:
     """The table in force; None before a server of the checkpoint has been seen."""
     found = history(connection, checkpoint, limit=1)
@@ -123,7 +110,7 @@ def history(
         .order_by(r.revision.desc())
         .limit(limit)
     )
-    return [table(row) for row in rows]
+    return [read(RecordedTable, row) for row in rows]
 
 
 def record(
@@ -169,8 +156,8 @@ def record(
     values = {
         "checkpoint": checkpoint,
         "revision": last.revision + 1 if last else 1,
-        "answer": [_plain(lane) for lane in answer],
-        "observe": [_plain(lane) for lane in observe],
+        "answer": answer,
+        "observe": observe,
         "at": at,
         "actor": actor,
         "cause": cause,
@@ -181,7 +168,7 @@ def record(
         "restores": restores,
     }
     done = connection.execute(insert(t.recorded_tables).values(**values).returning(t.recorded_tables))
-    return table(done.one())
+    return read(RecordedTable, done.one())
 
 
 def shadow_lanes(
@@ -223,7 +210,7 @@ def shadow_lanes(
 def sampling(connection: Connection, settings: PlatformFile, checkpoint: str) -> tuple[float, str, bool]:
     """What the shadow of a checkpoint is fed with: share, filter, whether in the pool."""
     usual = settings.checkpoints[checkpoint]
-    row = connection.execute(select(t.sampling).where(t.sampling.c.checkpoint == checkpoint)).first()
+    row = row_of(connection, t.sampling, checkpoint=checkpoint)
     if row is None:
         return usual.sample, usual.filter, usual.pool
     return row.sample, row.filter, usual.pool if row.pool is None else row.pool
@@ -245,7 +232,7 @@ def before_release(connection: Connection, checkpoint: str, change: str) -> Reco
         .order_by(r.revision.desc())
         .limit(1)
     ).first()
-    return table(row) if row else None
+    return read(RecordedTable, row) if row else None
 
 
 def with_latest_overlays(
@@ -287,7 +274,7 @@ def deciding(connection: Connection, checkpoint: str) -> RecordedTable | None:
         .order_by(r.revision.desc())
         .limit(1)
     ).first()
-    return table(row) if row else None
+    return read(RecordedTable, row) if row else None
 
 
 def earlier(connection: Connection, checkpoint: str) -> RecordedTable | None:
@@ -319,7 +306,7 @@ def _decisions(rows: Sequence[Any]) -> tuple[list[RecordedTable], bool]:
     stack: list[RecordedTable] = []
     is_whole = True
     for row in rows:
-        each = table(row)
+        each = read(RecordedTable, row)
         if each.cause == ROLLBACK:
             while stack and not (
                 stack[-1].revision <= row.restores
@@ -339,15 +326,3 @@ def _decisions(rows: Sequence[Any]) -> tuple[list[RecordedTable], bool]:
         ):
             stack.append(each)
     return stack, is_whole
-
-
-def _plain(lane: LaneSpec) -> dict[str, Any]:
-    return {
-        "name": lane.name,
-        "bundle": lane.bundle,
-        "mode": lane.mode,
-        "share": lane.share,
-        "sample": lane.sample,
-        "filter": lane.filter,
-        "pool": lane.pool,
-    }

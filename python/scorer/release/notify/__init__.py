@@ -25,6 +25,7 @@ from scorer.release.notify import targets
 from scorer.release.notify.outbox import GIVEN_UP, SENT, WAITING, Outbox
 from scorer.release.notify.sending import SECONDS, Message, NotSentError, send
 from scorer.release.store import Store, dumps, tables, utcnow
+from scorer.release.store.rows import read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -168,7 +169,7 @@ class Notifications:
                 )
                 .returning(box)
             ).one()
-            return _delivery(made)
+            return read(Delivery, made)
 
     def deliveries(self, actor: Actor, project: str, *, limit: int = 100) -> Sequence[Delivery]:
         """Return the deliveries of a project, newest first."""
@@ -182,7 +183,7 @@ class Notifications:
                 .order_by(box.c.id.desc())
                 .limit(max(0, min(limit, 1000)))
             )
-            return [_delivery(row) for row in rows]
+            return [read(Delivery, row) for row in rows]
 
     # === messages ===
 
@@ -331,16 +332,4 @@ def _message(row: Mapping[Any, Any]) -> Message:
 
 
 def _channel(row: Row[Any]) -> Channel:
-    return Channel(
-        id=row.id,
-        project=row.project,
-        url=targets.shown(row.url, row.kind),
-        kind=row.kind,
-        severity=Severity(row.severity),
-        checkpoints=tuple(row.checkpoints),
-        created_by=row.created_by,
-    )
-
-
-def _delivery(row: Row[Any]) -> Delivery:
-    return Delivery(row.id, row.channel, row.at, row.subject, row.state, row.attempts, row.error)
+    return read(Channel, row, url=targets.shown(row.url, row.kind))

@@ -6,7 +6,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from scorer.release.model import ChangeState
 from scorer.release.readout import parts, rows
 from scorer.release.readout.schemas import Schemas
 from scorer.release.store import Store, micros
+from scorer.release.store.rows import upsert
 from scorer.release.store.tables import changes, cursors
 
 if TYPE_CHECKING:
@@ -211,15 +212,8 @@ class Collector:
     def _keep(self, member: Member, progress: LogProgress) -> None:
         if progress == self._progress(member):
             return
-        position = {"log": progress.log, "next": progress.next, "notes": list(progress.notes)}
-        name, at = _cursor(member), self._now()
-
-        def work(connection: Any) -> None:
-            own = cursors.c.name == name
-            if not connection.execute(cursors.update().where(own).values(position=position, at=at)).rowcount:
-                connection.execute(cursors.insert().values(name=name, position=position, at=at))
-
-        self._store.transact(work)
+        name, values = {"name": _cursor(member)}, {"position": asdict(progress), "at": self._now()}
+        self._store.transact(lambda connection: upsert(connection, cursors, name, **values))
 
     def _count(self, members: Sequence[Member]) -> None:
         """Appends what changes' lanes have counted, where that is new and the last reading is not fresh."""
@@ -257,11 +251,7 @@ def counter(status: Any) -> dict[str, Any]:
 
 
 def _noted(progress: LogProgress, note: str) -> LogProgress:
-    return (
-        progress
-        if note in progress.notes
-        else LogProgress(progress.log, progress.next, (*progress.notes, note))
-    )
+    return progress if note in progress.notes else replace(progress, notes=(*progress.notes, note))
 
 
 def _cursor(member: Member) -> str:

@@ -21,6 +21,7 @@ from scorer.release.gates.defaults import default_gates
 from scorer.release.gates.evaluate import evaluate
 from scorer.release.gates.evidence import ShadowEvidence, empty
 from scorer.release.gates.grammar import read_all
+from scorer.release.lanes import recorded
 from scorer.release.model import (
     Actor,
     ChangeRequest,
@@ -35,7 +36,8 @@ from scorer.release.readout.figures.coverage import account
 from scorer.release.readout.ingest import Collector
 from scorer.release.readout.schemas import Schemas
 from scorer.release.store import Store, instant, micros
-from scorer.release.store.tables import changes, recorded_tables, waivers
+from scorer.release.store.rows import row_of, upsert
+from scorer.release.store.tables import changes, waivers
 from scorer.release.store.tables import readouts as table
 
 if TYPE_CHECKING:
@@ -154,12 +156,7 @@ class Readouts:
         keep.save(self._folder(change.id), evidence)
         values = {"at": self._now(), "verdict": verdict.value, "document": keep.document(made)}
 
-        def work(connection: Any) -> None:
-            own = table.c.change == change.id
-            if not connection.execute(table.update().where(own).values(**values)).rowcount:
-                connection.execute(table.insert().values(change=change.id, **values))
-
-        self._store.transact(work)
+        self._store.transact(lambda connection: upsert(connection, table, {"change": change.id}, **values))
         parts.remove(self._parts, change.checkpoint, change.id)
 
     # --- showing ---
@@ -340,19 +337,13 @@ class Readouts:
 
     def _answering(self, change: ChangeRequest) -> str:
         """What answers most by the recorded table."""
-        query = (
-            select(recorded_tables.c.answer)
-            .where(recorded_tables.c.checkpoint == change.checkpoint)
-            .order_by(recorded_tables.c.revision.desc())
-            .limit(1)
-        )
         with self._store.read() as connection:
-            lanes = connection.execute(query).scalar() or []
-        return max(lanes, key=lambda lane: lane["share"])["bundle"] if lanes else ""
+            newest = recorded.newest(connection, change.checkpoint)
+        return recorded.main_lane(newest.answer).bundle if newest and newest.answer else ""
 
     def _change(self, actor: Actor, change: str) -> ChangeRequest:
         with self._store.read() as connection:
-            row = connection.execute(select(changes).where(changes.c.id == change)).first()
+            row = row_of(connection, changes, id=change)
         if row is None:
             raise NotFoundError(f'there is no change request "{change}"; look at the list of changes')
         self._access.require(actor, Role.VIEWER, row.project)

@@ -1,7 +1,7 @@
 """Every table of the platform. A new database is created from these; `migrations/` upgrades older ones.
 
-Times are `Instant` (aware in, aware out), JSON values are `Json`, text is `Words`, enums are stored as their
-values. A test compares an upgraded database with a new one.
+Times are `Instant` (aware in, aware out), enums are `EnumMember`, lists are `Many`, other JSON is `Json`,
+text is `Words`. A test compares an upgraded database with a new one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from sqlalchemy import (
     text,
 )
 
-from scorer.release.store.values import Instant, Json, Words
+from scorer.release.model import (
+    ChangeKind,
+    ChangeState,
+    GateSpec,
+    LaneSpec,
+    Outcome,
+    Role,
+    Severity,
+    Stage,
+)
+from scorer.release.store.values import EnumMember, Instant, Json, Many, Words
 
 metadata = MetaData(
     naming_convention={
@@ -61,7 +71,7 @@ projects = Table(
     Column("open_changes", Integer, nullable=False),
     Column("slot_minutes_per_week", Integer, nullable=False),
     Column("bundles", Integer, nullable=False),
-    Column("checkpoints", Json, nullable=False),
+    Column("checkpoints", Many, nullable=False),
     Column("created_at", Instant, nullable=False),
 )
 
@@ -70,7 +80,7 @@ members = Table(
     metadata,
     Column("project", ForeignKey("projects.name"), primary_key=True),
     Column("user", ForeignKey("users.name"), primary_key=True, index=True),
-    Column("role", Words, nullable=False),
+    Column("role", EnumMember(Role), nullable=False),
     Column("added_by", Words, nullable=False),
     Column("added_at", Instant, nullable=False),
 )
@@ -83,7 +93,7 @@ tokens = Table(
     Column("user", ForeignKey("users.name"), nullable=False, index=True),
     Column("label", Words, nullable=False),
     Column("project", ForeignKey("projects.name")),
-    Column("role", Words, nullable=False),
+    Column("role", EnumMember(Role), nullable=False),
     Column("created_by", Words, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("expires_at", Instant),
@@ -123,22 +133,22 @@ changes = Table(
     Column("number", _Number, primary_key=True, autoincrement=True),
     Column("id", Words, unique=True),  # cr-<number>, set in the transaction that inserts the row
     Column("project", ForeignKey("projects.name"), nullable=False),
-    Column("kind", Words, nullable=False),
+    Column("kind", EnumMember(ChangeKind), nullable=False),
     Column("checkpoint", Words, nullable=False),
     Column("bundle", Words, nullable=False),
     Column("bundle_name", Words, nullable=False),
     Column("title", Words, nullable=False),
     Column("description", Words, nullable=False, default=""),
-    Column("state", Words, nullable=False),
+    Column("state", EnumMember(ChangeState), nullable=False),
     Column("step", Words, nullable=False, default=""),
     Column("since", Instant),
-    Column("verdict", Words),
+    Column("verdict", EnumMember(Outcome)),
     Column("note", Words, nullable=False, default=""),
     Column("test", ForeignKey("changes.id")),
     Column("minutes", Float, nullable=False),
-    Column("stages", Json, nullable=False),
+    Column("stages", Many(Stage), nullable=False),
     Column("holdout", Float, nullable=False, default=0.0),
-    Column("gates", Json, nullable=False),
+    Column("gates", Many(GateSpec), nullable=False),
     Column("sample", Float),
     Column("pool", Boolean),
     Column("before", Words),
@@ -175,9 +185,9 @@ change_events = Table(
     Column("change", ForeignKey("changes.id"), nullable=False, index=True),
     Column("at", Instant, nullable=False),
     Column("actor", Words, nullable=False),
-    Column("state", Words, nullable=False),
+    Column("state", EnumMember(ChangeState), nullable=False),
     Column("step", Words, nullable=False),
-    Column("severity", Words, nullable=False),
+    Column("severity", EnumMember(Severity), nullable=False),
     Column("message", Words, nullable=False),
     Column("details", Json, nullable=False),
     Column("key", Words),  # at most one event of a change has it: a step that runs again tells nobody twice
@@ -189,7 +199,7 @@ change_steps = Table(
     "change_steps",
     metadata,
     Column("change", ForeignKey("changes.id"), primary_key=True),
-    Column("state", Words, primary_key=True),
+    Column("state", EnumMember(ChangeState), primary_key=True),
     Column("name", Words, primary_key=True),
     Column("position", Integer, nullable=False, default=0),
     Column("status", Words, nullable=False),
@@ -208,7 +218,7 @@ gate_results = Table(
     Column("position", Integer, primary_key=True),
     Column("at", Instant, nullable=False),
     Column("metric", Words, nullable=False),
-    Column("outcome", Words, nullable=False),
+    Column("outcome", EnumMember(Outcome), nullable=False),
     Column("value", Float),
     Column("low", Float),
     Column("high", Float),
@@ -234,7 +244,7 @@ readouts = Table(
     metadata,
     Column("change", ForeignKey("changes.id"), primary_key=True),
     Column("at", Instant, nullable=False),
-    Column("verdict", Words, nullable=False),
+    Column("verdict", EnumMember(Outcome), nullable=False),
     Column("document", Json, nullable=False),
 )
 
@@ -247,7 +257,7 @@ bookings = Table(
     Column("change", ForeignKey("changes.id"), nullable=False, index=True),
     Column("project", ForeignKey("projects.name"), nullable=False),
     Column("user", Words, nullable=False),
-    Column("kind", Words, nullable=False),
+    Column("kind", EnumMember(ChangeKind), nullable=False),
     Column("checkpoint", Words, nullable=False),
     Column("slot", Integer, nullable=False),
     Column("start", Instant, nullable=False),
@@ -268,7 +278,7 @@ freezes = Table(
     Column("cron", Words, nullable=False),
     Column("timezone", Words, nullable=False),
     Column("minutes", Integer, nullable=False),
-    Column("checkpoints", Json, nullable=False),
+    Column("checkpoints", Many, nullable=False),
     Column("reason", Words, nullable=False),
     Column("created_by", Words, nullable=False),
     Column("created_at", Instant, nullable=False),
@@ -282,8 +292,8 @@ recorded_tables = Table(
     metadata,
     Column("checkpoint", Words, primary_key=True),
     Column("revision", Integer, primary_key=True),
-    Column("answer", Json, nullable=False),
-    Column("observe", Json, nullable=False),
+    Column("answer", Many(LaneSpec), nullable=False),
+    Column("observe", Many(LaneSpec), nullable=False),
     Column("at", Instant, nullable=False),
     Column("actor", Words, nullable=False),
     Column("cause", Words, nullable=False),
@@ -301,7 +311,7 @@ permissions = Table(  # what may be submitted without a person
     Column("id", Words, primary_key=True),
     Column("project", ForeignKey("projects.name"), nullable=False, index=True),
     Column("checkpoint", Words, nullable=False),
-    Column("kind", Words, nullable=False),
+    Column("kind", EnumMember(ChangeKind), nullable=False),
     Column("user", ForeignKey("users.name"), nullable=False),
     Column("per_hour", Integer, nullable=False),
     Column("max_shift", Float, nullable=False),  # log-odds
@@ -356,8 +366,8 @@ channels = Table(
     Column("kind", Words, nullable=False),
     Column("url", Words, nullable=False),
     Column("secret", Words),
-    Column("severity", Words, nullable=False),
-    Column("checkpoints", Json, nullable=False),
+    Column("severity", EnumMember(Severity), nullable=False),
+    Column("checkpoints", Many, nullable=False),
     Column("created_by", Words, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("removed_at", Instant),  # kept for its deliveries, without its address
@@ -371,7 +381,7 @@ outbox = Table(
     Column("channel", ForeignKey("channels.id"), nullable=False),
     Column("delivery", Text, nullable=False),  # the same for every attempt, and to nobody else
     Column("at", Instant, nullable=False),
-    Column("severity", Words, nullable=False),
+    Column("severity", EnumMember(Severity), nullable=False),
     Column("subject", Words, nullable=False),
     Column("body", Words, nullable=False),
     Column("checkpoint", Words, nullable=False),

@@ -1,11 +1,12 @@
-"""What columns hold: moments, JSON and text, the same on both engines, and their plain helpers."""
+"""Types of columns: times, enums, JSON and text, the same on both engines, and their plain helpers."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
 from sqlalchemy import BigInteger, Dialect, Text
@@ -109,3 +110,43 @@ class Words(TypeDecorator[str]):
                 "text with NUL characters or unpaired surrogates cannot be stored; send plain Unicode text"
             )
         return value
+
+
+class EnumMember(TypeDecorator[StrEnum]):
+    """A member of an enumeration; stored as its value."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, kind: type[StrEnum]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """Convert a member, or its value, to text for the database."""
+        return None if value is None else str(self.kind(value))
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> StrEnum | None:
+        """Convert text from the database to a member."""
+        return None if value is None else self.kind(value)
+
+
+class Many(TypeDecorator[tuple[Any, ...]]):
+    """A tuple of texts, or of values of one dataclass; stored as a JSON list."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, kind: type = str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """Convert values, or their JSON objects, to JSON text for the database."""
+        return None if value is None else dumps([asdict(one) if is_dataclass(one) else one for one in value])  # type: ignore[arg-type]
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> tuple[Any, ...] | None:
+        """Convert JSON text from the database to values."""
+        if value is None:
+            return None
+        return tuple(self.kind(**one) if isinstance(one, dict) else one for one in loads(value))
