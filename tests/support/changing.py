@@ -35,6 +35,7 @@ from scorer.release.calendar import Calendar
 from scorer.release.changes import Draft, rows
 from scorer.release.changes.checks import RUN, Checked
 from scorer.release.changes.operations import Changes
+from scorer.release.changes.parts import Parts
 from scorer.release.changes.pipeline import Pipeline
 from scorer.release.changes.runner import Runner
 from scorer.release.checkpoints import Checkpoints
@@ -314,34 +315,23 @@ class World:
             spread=one_by_one,
         )
         self.permissions = Permissions(store, self.access, self.audit, self.calendar, now=now)
-        self.changes = Changes(
-            store,
-            settings,
-            self.access,
-            self.audit,
-            self.told,
-            self.bundles,  # type: ignore[arg-type]
-            self.calendar,
-            self.reconciler,
-            self.permissions,
+        self.parts = Parts(
+            store=store,
+            settings=settings,
+            access=self.access,
+            audit=self.audit,
+            notifications=self.told,
+            bundles=self.bundles,  # type: ignore[arg-type]
+            calendar=self.calendar,
+            reconciler=self.reconciler,
+            permissions=self.permissions,
+            readouts=self.readouts,  # type: ignore[arg-type]
             now=now,
         )
-        self.checkpoints = Checkpoints(
-            store, settings, self.access, self.changes, self.calendar, self.reconciler, self.fleet, now=now
-        )
-        self.pipeline = Pipeline(
-            store,
-            settings,
-            self.changes,
-            self.bundles,  # type: ignore[arg-type]
-            self.calendar,
-            self.readouts,  # type: ignore[arg-type]
-            self.reconciler,
-            self.permissions,
-            run_checks=dict.fromkeys(RUN, self._check),
-            now=now,
-        )
-        self.runner = Runner(store, self.changes, self.pipeline, self.reconciler, now=now)
+        self.changes = Changes(self.parts)
+        self.checkpoints = Checkpoints(self.parts, self.changes)
+        self.pipeline = Pipeline(self.parts, self.changes, run_checks=dict.fromkeys(RUN, self._check))
+        self.runner = Runner(self.parts, self.pipeline)
 
     def _check(self, about: Any) -> Checked:
         return Checked(not self.bundles.names[about.change.bundle].startswith("slow"), "as it is named")

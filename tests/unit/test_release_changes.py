@@ -12,6 +12,7 @@ from changing import CHECKPOINT, START, World, digest, stages
 
 from scorer.release import states
 from scorer.release.changes.plan import plan
+from scorer.release.changes.writer import writing
 from scorer.release.errors import (
     ConflictError,
     FrozenError,
@@ -22,7 +23,6 @@ from scorer.release.errors import (
     QuotaError,
 )
 from scorer.release.model import (
-    PLATFORM,
     Actor,
     ChangeKind,
     ChangeState,
@@ -325,8 +325,8 @@ def test_a_step_that_was_outrun_changes_nothing(world: World) -> None:
     world.changes.withdraw(world.ada, test.id, reason="no more")
     before = world.get(test.id), world.audit.head(), world.said(test.id)
     for name in ("checked", "expire"):
-        with pytest.raises(ConflictError, match="ada"), world.store.write() as connection:
-            world.changes.ledger.move(connection, stale, name, PLATFORM, "too late")
+        with pytest.raises(ConflictError, match="ada"), writing(world.parts, stale) as work:
+            work.move(name, "too late")
     with pytest.raises(ConflictError, match="ada"):
         world.pipeline._check(stale)
     assert (world.get(test.id), world.audit.head(), world.said(test.id)) == before

@@ -15,6 +15,7 @@ from fakes import RecordedEvents
 from platforms import World as Platforms
 
 from scorer.events import EventLog
+from scorer.release.changes.writer import writing
 from scorer.release.errors import PlatformError
 from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts
@@ -33,7 +34,7 @@ def test_servers_that_are_lost_and_back_and_moves_are_lines(world: World) -> Non
     lines = RecordedEvents()
     log = EventLog(lines)
     world.reconciler._alerts = Alerts(world.audit, world.told, log, now=lambda: world.now)
-    world.changes.ledger._events = log
+    world.parts.events = log
     world.tick()
     world.fleet.vanish("live-2")
     world.tick()
@@ -54,11 +55,11 @@ def test_servers_that_are_lost_and_back_and_moves_are_lines(world: World) -> Non
 
 def test_a_move_that_was_rolled_back_is_no_line(world: World) -> None:
     lines = RecordedEvents()
-    world.changes.ledger._events = EventLog(lines)
+    world.parts.events = EventLog(lines)
     world.tick()
     draft = world.changes.draft(world.ada, world.asks("good-1"))
-    with pytest.raises(ZeroDivisionError), world.store.write() as connection:
-        world.changes.ledger.move(connection, draft, "submit", world.ada, "x", step="package")
+    with pytest.raises(ZeroDivisionError), writing(world.parts, draft, world.ada) as work:
+        work.move("submit", "x", step="package")
         _ = 1 / 0
     assert lines.named("change_moved") == []
 

@@ -2,77 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import select
 
 from scorer.release.answers import CheckpointView, MemberView
 from scorer.release.errors import ConflictError, InvalidError, NotAllowedError, PlatformError
 from scorer.release.lanes import recorded
+from scorer.release.lanes.recorded import LaneDecision
 from scorer.release.model import Actor, RecordedTable, Role
 from scorer.release.settings import check_filter
-from scorer.release.store import Store, utcnow
 from scorer.release.store import tables as t
+from scorer.release.store.rows import upsert
 
 if TYPE_CHECKING:
-    from scorer.release.access import Access
-    from scorer.release.calendar import Calendar
     from scorer.release.changes.operations import Changes
-    from scorer.release.fleet import Fleet, MemberStatus
-    from scorer.release.lanes.reconcile import Reconciler
-    from scorer.release.settings import PlatformFile
+    from scorer.release.changes.parts import Parts
+    from scorer.release.fleet import MemberStatus
 
 
 class Checkpoints:
-    """What is where.
+    """What answers and observes where, for pages and commands.
 
     Args:
-        store: recorded tables.
-        settings: the checkpoints'.
-        access: who may.
-        changes: for rolling back what is being released.
-        calendar: knows the checkpoints.
-        reconciler: tells servers.
-        fleet: asked for what servers have now.
-        now: the time.
+        parts: What change requests work with.
+        changes: Rolls back what is being released.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: PlatformFile,
-        access: Access,
-        changes: Changes,
-        calendar: Calendar,
-        reconciler: Reconciler,
-        fleet: Fleet,
-        *,
-        now: Callable[[], datetime] = utcnow,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._access = access
+    def __init__(self, parts: Parts, changes: Changes) -> None:
+        self._parts = parts
         self._changes = changes
-        self._calendar = calendar
-        self._reconciler = reconciler
-        self._fleet = fleet
-        self._now = now
 
     def list(self, actor: Actor) -> Sequence[CheckpointView]:
         """Return every checkpoint that the caller can see."""
         statuses = self._statuses()
-        return [self._view(name, statuses) for name in sorted(self._settings.checkpoints)]
+        return [self._view(name, statuses) for name in sorted(self._parts.settings.checkpoints)]
 
     def view(self, actor: Actor, checkpoint: str) -> CheckpointView:
         """Return one checkpoint with its lanes and servers."""
-        self._calendar.checkpoint(checkpoint)
+        self._parts.calendar.checkpoint(checkpoint)
         return self._view(checkpoint, self._statuses())
 
     def servers(self) -> Sequence[str]:
         """The names of the fleet's servers; asks nobody."""
-        return [member.name for member in self._fleet.members]
+        return [member.name for member in self._parts.reconciler.members(pool=True)]
 
     def reachable(self) -> Mapping[str, bool]:
         """Whether each server answered when it was asked last."""
@@ -80,7 +55,7 @@ class Checkpoints:
 
     def kind(self, checkpoint: str) -> str:
         """`score` or `action`, as the servers' latest statuses have it; empty: none has reported it yet."""
-        self._calendar.checkpoint(checkpoint)
+        self._parts.calendar.checkpoint(checkpoint)
         for status in self._statuses().values():
             if own := (status.checkpoints or {}).get(checkpoint):
                 return own.kind
@@ -88,8 +63,8 @@ class Checkpoints:
 
     def history(self, actor: Actor, checkpoint: str, *, limit: int = 100) -> Sequence[RecordedTable]:
         """Return the recorded lane tables, newest first."""
-        self._calendar.checkpoint(checkpoint)
-        with self._store.read() as connection:
+        self._parts.calendar.checkpoint(checkpoint)
+        with self._parts.store.read() as connection:
             return recorded.history(connection, checkpoint, limit=max(0, min(limit, 1000)))
 
     def set_sampling(
@@ -102,7 +77,7 @@ class Checkpoints:
         pool: bool | None = None,
     ) -> CheckpointView:
         """Owners: what the shadow is fed with from now on, running lanes included."""
-        self._calendar.checkpoint(checkpoint)
+        self._parts.calendar.checkpoint(checkpoint)
         self._require_owner(actor, checkpoint, "set the sampling of")
         if not 0 < sample <= 1:
             raise InvalidError(
@@ -113,22 +88,18 @@ class Checkpoints:
             check_filter(filter)
         except ValueError as error:
             raise InvalidError(str(error)) from None
-        if pool and not any(member.role == "shadow" for member in self._settings.fleet):
+        if pool and not any(member.role == "shadow" for member in self._parts.settings.fleet):
             raise InvalidError("pool is true and there is no shadow pool; add a server of one to the fleet")
-        values = {"checkpoint": checkpoint, "sample": sample, "filter": filter, "pool": pool}
-        ledger = self._changes.ledger
-        with self._store.write() as connection:
-            connection.execute(delete(t.sampling).where(t.sampling.c.checkpoint == checkpoint))
-            connection.execute(insert(t.sampling).values(**values, user=actor.user, at=self._now()))
-            recorded.record(
-                connection,
-                self._settings,
-                checkpoint,
-                at=self._now(),
-                actor=actor.user,
-                cause=recorded.SAMPLING,
+        values = {"sample": sample, "filter": filter, "pool": pool}
+        decision = LaneDecision(recorded.SAMPLING)
+        about = {"checkpoint": checkpoint}
+        with self._parts.store.write() as connection:
+            at = self._parts.now()
+            upsert(connection, t.sampling, about, **values, user=actor.user, at=at)
+            recorded.record(connection, self._parts.settings, checkpoint, decision, at=at, actor=actor.user)
+            self._parts.audit.append(
+                connection, actor, "checkpoint.sampling", checkpoint, details={**about, **values}
             )
-            ledger.audit.append(connection, actor, "checkpoint.sampling", checkpoint, details=values)
         self._changes.follow(checkpoint)
         return self.view(actor, checkpoint)
 
@@ -138,8 +109,8 @@ class Checkpoints:
         What a release changed is taken back by its own rollback. A second call goes one further back, and
         never returns to what the first one left.
         """
-        self._calendar.checkpoint(checkpoint)
-        with self._store.read() as connection:
+        self._parts.calendar.checkpoint(checkpoint)
+        with self._parts.store.read() as connection:
             decided = recorded.deciding(connection, checkpoint)
         if decided and decided.change and decided.cause in (recorded.STAGE, recorded.RELEASE):
             self._changes.rollback(actor, decided.change, reason=reason)
@@ -147,8 +118,7 @@ class Checkpoints:
         self._require_owner(actor, checkpoint, "roll back")
         if not reason.strip():
             raise InvalidError("a reason is kept with a rollback; say why")
-        ledger = self._changes.ledger
-        with self._store.write() as connection:
+        with self._parts.store.write() as connection:
             now = recorded.newest(connection, checkpoint)
             target = recorded.earlier(connection, checkpoint)
             again = recorded.deciding(connection, checkpoint)
@@ -159,33 +129,25 @@ class Checkpoints:
                     f'checkpoint "{checkpoint}" has no earlier lanes to go back to; release another bundle'
                 )
             answer = recorded.with_latest_overlays(connection, checkpoint, target.answer)
-            restored = recorded.main_lane(answer).bundle
+            restored, present = (recorded.main_lane(lanes).bundle for lanes in (answer, now.answer))
+            decision = LaneDecision(recorded.ROLLBACK, answer, restored, present, target.revision)
             made = recorded.record(
                 connection,
-                self._settings,
+                self._parts.settings,
                 checkpoint,
-                at=self._now(),
+                decision,
+                at=self._parts.now(),
                 actor=actor.user,
-                cause=recorded.ROLLBACK,
-                answer=answer,
-                restores=target.revision,
-                alias=restored,
-                alias_from=recorded.main_lane(now.answer).bundle,
             )
-            ledger.audit.append(
-                connection,
-                actor,
-                "checkpoint.rollback",
-                checkpoint,
-                details={"reason": reason.strip(), "back_to": restored, "table": target.revision},
-            )
+            about = {"reason": reason.strip(), "back_to": restored, "table": target.revision}
+            self._parts.audit.append(connection, actor, "checkpoint.rollback", checkpoint, details=about)
         self._changes.follow(checkpoint)
         return made or now
 
     def rolled_back_at(self, checkpoint: str) -> datetime | None:
         """When that was done last."""
         r = t.recorded_tables.c
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             return connection.execute(
                 select(r.at)
                 .where(r.checkpoint == checkpoint, r.cause == recorded.ROLLBACK)
@@ -196,18 +158,18 @@ class Checkpoints:
     # --- inside ---
 
     def _statuses(self) -> Mapping[str, MemberStatus]:
-        return self._reconciler.statuses.recent()
+        return self._parts.reconciler.statuses.recent()
 
     def _view(self, name: str, statuses: Mapping[str, MemberStatus]) -> CheckpointView:
-        settings = self._settings.checkpoints[name]
+        settings = self._parts.settings.checkpoints[name]
         m = t.member_lanes.c
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             newest = recorded.newest(connection, name)
-            sample, conditions, pool = recorded.sampling(connection, self._settings, name)
+            sample, conditions, pool = recorded.sampling(connection, self._parts.settings, name)
             rows = connection.execute(select(t.member_lanes).where(m.checkpoint == name)).all()
         refusals = {row.member: row.error for row in rows if newest and row.refused == newest.revision}
         members, kind = [], ""
-        for member in self._fleet.members:
+        for member in self._parts.reconciler.members(pool=True):
             status = statuses[member.name]
             mine = (status.checkpoints or {}).get(name)
             kind = kind or (mine.kind if mine else "")
@@ -240,11 +202,11 @@ class Checkpoints:
         """An owner of a project that brings models there, or an admin."""
         if actor.admin:
             return
-        for project in self._access.projects(actor):
+        for project in self._parts.access.projects(actor):
             if project.checkpoints and checkpoint not in project.checkpoints:
                 continue
             try:
-                self._access.require(actor, Role.OWNER, project.name)
+                self._parts.access.require(actor, Role.OWNER, project.name)
             except PlatformError:
                 continue
             return

@@ -18,6 +18,7 @@ from scorer.release.audit import Audit
 from scorer.release.bundles import Bundles
 from scorer.release.calendar import Calendar
 from scorer.release.changes.operations import Changes
+from scorer.release.changes.parts import Parts
 from scorer.release.changes.pipeline import Pipeline
 from scorer.release.changes.runner import Runner
 from scorer.release.checkpoints import Checkpoints
@@ -255,27 +256,26 @@ def open_service(
         store, settings, fleet, registry, audit, now=now, statuses=statuses, alerts=alerts
     )
     permissions = Permissions(store, access, audit, calendar, now=now)
-    changes = Changes(
-        store,
-        settings,
-        access,
-        audit,
-        notifications,
-        bundles,
-        calendar,
-        reconciler,
-        permissions,
+    parts = Parts(
+        store=store,
+        settings=settings,
+        access=access,
+        audit=audit,
+        notifications=notifications,
+        bundles=bundles,
+        calendar=calendar,
+        reconciler=reconciler,
+        permissions=permissions,
+        readouts=readouts,
         events=events,
         now=now,
     )
-    pipeline = Pipeline(
-        store, settings, changes, bundles, calendar, readouts, reconciler, permissions, now=now
-    )
+    changes = Changes(parts)
     service = Service(
         access=access,
         audit=audit,
         bundles=bundles,
-        checkpoints=Checkpoints(store, settings, access, changes, calendar, reconciler, fleet, now=now),
+        checkpoints=Checkpoints(parts, changes),
         calendar=calendar,
         changes=changes,
         decisions=Decisions(fleet, access, bundles, settings),
@@ -284,5 +284,5 @@ def open_service(
         readouts=readouts,
     )
     # Whether this process leads is asked once a round, for all of its parts.
-    runner = Runner(store, changes, pipeline, reconciler, events=events, now=now)
+    runner = Runner(parts, Pipeline(parts, changes))
     return PlatformServices(settings, store, fleet, registry, service, runner=runner, events=events, now=now)

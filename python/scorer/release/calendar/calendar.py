@@ -20,7 +20,7 @@ from scorer.release.errors import (
     NotFoundError,
     PlatformError,
 )
-from scorer.release.model import Actor, Booking, ChangeKind, Freeze, FreezeWindow
+from scorer.release.model import Actor, Booking, ChangeRequest, Freeze, FreezeWindow
 from scorer.release.store import Store, utcnow
 from scorer.release.store import tables as t
 from scorer.release.store.rows import read
@@ -117,19 +117,17 @@ class Calendar:
         self,
         connection: Connection,
         actor: Actor,
+        change: ChangeRequest,
         *,
-        change: str,
-        project: str,
-        kind: ChangeKind,
-        checkpoint: str,
         start: datetime | None,
         length: timedelta,
         slot: int | None = None,
     ) -> Booking:
-        """Takes a slot as part of the caller's transaction; `start` None: the next free one.
+        """Take a slot as part of the caller's transaction; `start` None: the next free one.
 
         Raises ConflictError (which names the next free slot), FrozenError, QuotaError or InvalidError.
         """
+        checkpoint = change.checkpoint
         length = self._length(checkpoint, length)
         self._check_slot(checkpoint, slot)
         if start is None:
@@ -137,13 +135,13 @@ class Calendar:
             slot, start = free.slot, free.start
         else:
             start = self._start(start)
-            slot = self._taken_by_nobody(connection, checkpoint, start, length, slot, change)
-        bookings.check_quota(connection, project, start, start + length, without=change)
+            slot = self._taken_by_nobody(connection, checkpoint, start, length, slot, change.id)
+        bookings.check_quota(connection, change.project, start, start + length, without=change.id)
         values = {
-            "change": change,
-            "project": project,
+            "change": change.id,
+            "project": change.project,
             "user": actor.user,
-            "kind": kind,
+            "kind": change.kind,
             "checkpoint": checkpoint,
             "slot": slot,
             "start": start,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from scorer.release.changes import rows
-from scorer.release.changes.ledger import Ledger
+from scorer.release.changes.writer import step_data, writing
 from scorer.release.model import ChangeRequest, GateResult, GateSpec, Outcome
-from scorer.release.store import Store, instant, micros
+from scorer.release.store import instant, micros
 
 if TYPE_CHECKING:
-    from scorer.release.readout import Readouts
-    from scorer.release.settings import PlatformFile
+    from scorer.release.changes.parts import Parts
 
 _TIMES = 20
 """So often gates without an interval are shown while a change is measured."""
@@ -23,24 +22,13 @@ _SHORTEST = timedelta(seconds=1)
 class Judging:
     """Gates of the shadow, and of a canary's stages."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: PlatformFile,
-        ledger: Ledger,
-        readouts: Readouts,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._ledger = ledger
-        self._readouts = readouts
-        self._now = now
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     def now(self, change: ChangeRequest) -> tuple[GateResult, ...]:
         """The gates by everything that is known now, waivers included."""
-        results = self._readouts.judge(change)
-        with self._store.read() as connection:
+        results = self._parts.readouts.judge(change)
+        with self._parts.store.read() as connection:
             return rows.waived(connection, change.id, results)
 
     def at_interval(self, change: ChangeRequest, *, since: datetime, until: datetime) -> str:
@@ -53,17 +41,15 @@ class Judging:
         if not due:
             return ""
         results = self.now(change)
-        count = self._readouts.measure(change)
-        with self._store.write() as connection:
-            rows.keep_gates(connection, change.id, "report", results, self._now())
+        count = self._parts.readouts.measure(change)
+        with writing(self._parts, change) as work:
+            rows.keep_gates(work.connection, change.id, "report", results, self._parts.now())
             verdict = rows.verdict(results)
             words = f"{count:,} observations: {verdict} so far"
-            self._ledger.step(connection, change, words, status="running", data=data)
-            part = int(4 * (self._now() - since) / (until - since))
+            work.step(words, status="running", data=data)
+            part = int(4 * (self._parts.now() - since) / (until - since))
             if part > 0:
-                self._ledger.narrate(
-                    connection, change, f"{25 * part} % of its time, {words}", key=f"quarter:{part}"
-                )
+                work.event(f"{25 * part} % of its time, {words}", key=f"quarter:{part}")
         by_interval = {spec.metric for spec in self._specs(change) if spec.interval_seconds}
         return _failed([result for result in results if result.metric in by_interval])
 
@@ -74,13 +60,13 @@ class Judging:
         data, due = self._due(change, length / _TIMES)
         if not (final or due):
             return None, ""
-        results = self._readouts.judge_canary(change, since)
-        with self._store.write() as connection:
-            results = rows.waived(connection, change.id, results)
-            rows.keep_gates(connection, change.id, change.step, results, self._now())
+        results = self._parts.readouts.judge_canary(change, since)
+        with writing(self._parts, change) as work:
+            results = rows.waived(work.connection, change.id, results)
+            rows.keep_gates(work.connection, change.id, change.step, results, self._parts.now())
             verdict = rows.verdict(results)
             words = f"{verdict} so far" + rows.in_words(results, verdict)
-            self._ledger.step(connection, change, words, status="running", data=data)
+            work.step(words, status="running", data=data)
         return results, _failed(results)
 
     # --- inside ---
@@ -89,16 +75,16 @@ class Judging:
         """What the step remembers, and whether it is time to judge again."""
         intervals = [spec.interval_seconds for spec in self._specs(change) if spec.interval_seconds]
         every = timedelta(seconds=min(intervals)) if intervals else usual
-        with self._store.read() as connection:
-            data = self._ledger.step_data(connection, change)
-        at = self._now()
+        with self._parts.store.read() as connection:
+            data = step_data(connection, change)
+        at = self._parts.now()
         last = instant(data["judged"]) if "judged" in data else None
         if last is not None and timedelta() <= at - last < max(every, _SHORTEST):
             return data, False
         return {**data, "judged": micros(at)}, True
 
     def _specs(self, change: ChangeRequest) -> Sequence[GateSpec]:
-        return change.gates or self._settings.checkpoints[change.checkpoint].gates
+        return change.gates or self._parts.settings.checkpoints[change.checkpoint].gates
 
 
 def _failed(results: Sequence[GateResult]) -> str:

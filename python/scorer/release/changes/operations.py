@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from scorer.release import states
 from scorer.release.answers import ChangeDetail, Draft
-from scorer.release.calendar import Calendar, moment
+from scorer.release.calendar import moment
 from scorer.release.changes import drafts, fit, rows
-from scorer.release.changes.ledger import Ledger
 from scorer.release.changes.overlays import VERDICT, revised_lanes
 from scorer.release.changes.plan import steps_of
+from scorer.release.changes.writer import ChangeWriter, outrun
 from scorer.release.errors import (
     ConflictError,
     FrozenError,
@@ -29,9 +30,11 @@ from scorer.release.errors import (
 )
 from scorer.release.gates.defaults import default_gates
 from scorer.release.lanes import recorded
+from scorer.release.lanes.recorded import LaneDecision
 from scorer.release.model import (
     PLATFORM,
     Actor,
+    Booking,
     ChangeEvent,
     ChangeKind,
     ChangeRequest,
@@ -43,21 +46,12 @@ from scorer.release.model import (
     Severity,
 )
 from scorer.release.states import Who
-from scorer.release.store import Store, dumps, utcnow
+from scorer.release.store import dumps
 from scorer.release.store import tables as t
-from scorer.release.store.rows import read
+from scorer.release.store.rows import read, row_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-    from scorer.events import EventLog
-    from scorer.release.access import Access
-    from scorer.release.audit import Audit
-    from scorer.release.bundles import Bundles
-    from scorer.release.lanes.reconcile import Reconciler
-    from scorer.release.notify import Notifications
-    from scorer.release.permissions import Permissions
-    from scorer.release.settings import PlatformFile
+    from scorer.release.changes.parts import Parts
 
 _REASON = 2000
 
@@ -65,30 +59,8 @@ _REASON = 2000
 class Changes:
     """Operations on change requests: each one transaction, all of it or nothing."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: PlatformFile,
-        access: Access,
-        audit: Audit,
-        notifications: Notifications,
-        bundles: Bundles,
-        calendar: Calendar,
-        reconciler: Reconciler,
-        permissions: Permissions,
-        *,
-        events: EventLog | None = None,
-        now: Callable[[], datetime] = utcnow,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._access = access
-        self._permissions = permissions
-        self._bundles = bundles
-        self._calendar = calendar
-        self._reconciler = reconciler
-        self._now = now
-        self.ledger = Ledger(settings, audit, notifications, calendar, now, events)
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     # --- before it is on its way ---
 
@@ -98,11 +70,11 @@ class Changes:
         `key`: the same user's same draft with the same key is made once (kept in the same transaction); the
         same key with another draft is a ConflictError.
         """
-        self._access.require(actor, Role.MODELER, draft.project)
+        self._parts.access.require(actor, Role.MODELER, draft.project)
         values = self._values(actor, draft)
         asked = hashlib.sha256(dumps(values).encode()).hexdigest()
-        at = self._now()
-        with self._store.write() as connection:
+        at = self._parts.now()
+        with self._parts.store.write() as connection:
             made = self._made_before(connection, actor, key, asked)
             if made:
                 return made
@@ -115,7 +87,7 @@ class Changes:
                 insert(t.changes)
                 .values(
                     **values,
-                    state=ChangeState.DRAFT.value,
+                    state=ChangeState.DRAFT,
                     step="",
                     since=at,
                     note="",
@@ -131,44 +103,21 @@ class Changes:
             ).scalar_one()
             name = f"cr-{number:06d}"
             connection.execute(update(t.changes).where(t.changes.c.number == number).values(id=name))
-            change = rows.load(connection, name)
-            self.ledger.audit.append(
-                connection,
-                actor,
-                "change.draft",
-                name,
-                project=change.project,
-                details={"kind": change.kind.value, "checkpoint": change.checkpoint, "bundle": change.bundle},
-            )
-            self.ledger.event(
-                connection,
-                change,
-                actor,
-                f"drafted by {actor.user}: {change.bundle_name} for {change.checkpoint}",
-            )
-        return change
+            work = ChangeWriter(self._parts, connection, rows.load(connection, name), actor)
+            about = {name: values[name] for name in ("kind", "checkpoint", "bundle")}
+            message = f"drafted by {actor.user}: {values['bundle_name']} for {draft.checkpoint}"
+            return work.done("draft", message, details=about)
 
     def edit(self, actor: Actor, change: str, draft: Draft, *, version: int) -> ChangeRequest:
         """A draft of his own, or of the project where he is an owner."""
-        before = self._see(actor, change)
+        before = self._allowed(actor, change, "edit")
         if draft.project != before.project:
             raise InvalidError(f"{change} is of project {before.project} and stays there; draft another one")
-        self._authorise(actor, before, "edit")
         values = self._values(actor, draft)
-        with self._store.write() as connection:
-            now = self._current(connection, before, "edit", version)
-            self._authorise(actor, now, "edit")
-            saved = self.ledger.save(connection, now, **values, authors=_with(connection, now, actor))
-            self.ledger.audit.append(
-                connection,
-                actor,
-                "change.edit",
-                change,
-                project=saved.project,
-                details={"version": saved.version, "bundle": saved.bundle},
-            )
-            self.ledger.event(connection, saved, actor, f"edited by {actor.user}")
-        return saved
+        with self._open(actor, before, "edit", version) as work:
+            saved = work.save(**values, authors=_with(work))
+            about = {"version": saved.version, "bundle": saved.bundle}
+            return work.done("edit", f"edited by {actor.user}", details=about)
 
     def delete(self, actor: Actor, change: str) -> None:
         """Remove a draft for good; the audit log keeps that there was one.
@@ -177,86 +126,59 @@ class Changes:
             ConflictError: It is no draft any more; withdraw it instead.
             NotAllowedError: The actor is none of its authors, and no owner.
         """
-        before = self._see(actor, change)
-        self._authorise(actor, before, "delete")
-        with self._store.write() as connection:
-            now = self._current(connection, before, "delete")
-            self._authorise(actor, now, "delete", connection)
+        with self._open(actor, self._allowed(actor, change, "delete"), "delete") as work:
             for table in (t.change_events, t.change_steps, t.gate_results, t.waivers, t.bookings):
-                connection.execute(delete(table).where(table.c.change == change))
-            connection.execute(delete(t.changes).where(t.changes.c.id == change))
-            details = {"title": now.title, "bundle": now.bundle, "created_by": now.created_by}
-            self.ledger.audit.append(
-                connection, actor, "change.delete", change, project=now.project, details=details
-            )
+                work.connection.execute(delete(table).where(table.c.change == change))
+            work.connection.execute(delete(t.changes).where(t.changes.c.id == change))
+            now = work.change
+            about = {"title": now.title, "bundle": now.bundle, "created_by": now.created_by}
+            work.audit("delete", about)
 
     def submit(
         self, actor: Actor, change: str, *, start: datetime | None = None, slot: int | None = None
     ) -> ChangeRequest:
         """Books the shadow (None: the next free slot) and begins the checks."""
-        before = self._see(actor, change)
-        self._authorise(actor, before, "submit")
+        before = self._allowed(actor, change, "submit")
         states.move(before, "submit")
         self._check_fit(before)
         away = self._pool_away(before)
         if before.kind is ChangeKind.OVERLAY:
             return self._submit_overlay(actor, before)
-        with self._store.write() as connection:
-            now = self._current(connection, before, "submit")
-            self._authorise(actor, now, "submit")
+        with self._open(actor, before, "submit") as work:
+            now, connection = work.change, work.connection
             permission = None
             if now.evidence is not None and actor.user == now.created_by:
                 # A loop's own draft: a person submits it, or an owner has permitted the loop to.
-                permission = self._permitted(
-                    connection,
-                    actor,
-                    {"project": now.project, "kind": now.kind, "checkpoint": now.checkpoint},
-                )
+                about = {"project": now.project, "kind": now.kind, "checkpoint": now.checkpoint}
+                permission = self._permitted(connection, actor, about)
             test = None
             if now.kind is ChangeKind.RELEASE and not (permission and self._was_judged(now)):
                 test = self._passed_test(connection, now)
-            booking = self._calendar.book(
-                connection,
-                actor,
-                change=now.id,
-                project=now.project,
-                kind=now.kind,
-                checkpoint=now.checkpoint,
-                start=start,
-                length=timedelta(minutes=now.minutes),
-                slot=slot,
-            )
+            length = timedelta(minutes=now.minutes)
+            booking = self._parts.calendar.book(connection, actor, now, start=start, length=length, slot=slot)
             if away:
-                self.ledger.narrate(connection, now, away, severity=Severity.WARNING)
-            return self.ledger.move(
-                connection,
-                now,
+                work.event(away, severity=Severity.WARNING, actor=PLATFORM)
+            return work.move(
                 "submit",
-                actor,
-                f"submitted by {actor.user}: slot {booking.slot} from {moment(booking.start)} to "
-                f"{moment(booking.end)}; checks begin",
+                f"submitted by {actor.user}: {_booked(booking)}; checks begin",
                 step="package",
-                details={
-                    "slot": booking.slot,
-                    "start": booking.start.isoformat(),
-                    "end": booking.end.isoformat(),
-                },
+                details=_booking_details(booking),
                 submitted_by=actor.user,
-                authors=_with(connection, now, actor),
+                authors=_with(work),
                 test=test,
                 permission=permission,
             )
 
     def _pool_away(self, change: ChangeRequest) -> str:
         """A warning for a change that is observed in the shadow pool while the pool does not answer."""
-        with self._store.read() as connection:
-            _, _, usual = recorded.sampling(connection, self._settings, change.checkpoint)
+        with self._parts.store.read() as connection:
+            _, _, usual = recorded.sampling(connection, self._parts.settings, change.checkpoint)
         if not (usual if change.pool is None else change.pool):
             return ""
-        statuses = self._reconciler.statuses.recent()
+        statuses = self._parts.reconciler.statuses.recent()
         lost = [
             member.name
-            for member in self._reconciler.members(pool=True)
+            for member in self._parts.reconciler.members(pool=True)
             if member.role != "live" and not statuses[member.name].reachable
         ]
         if not lost:
@@ -269,23 +191,18 @@ class Changes:
     def _submit_overlay(self, actor: Actor, before: ChangeRequest) -> ChangeRequest:
         """Begin the checks of an overlay's revision: no slot, no shadow, and no waiting for a freeze."""
         self._check_thawed(before.checkpoint)
-        with self._store.write() as connection:
-            now = self._current(connection, before, "submit")
-            self._authorise(actor, now, "submit")
-            return self.ledger.move(
-                connection,
-                now,
+        with self._open(actor, before, "submit") as work:
+            return work.move(
                 "submit",
-                actor,
-                f"submitted by {actor.user} under {now.permission}; checks begin",
+                f"submitted by {actor.user} under {work.change.permission}; checks begin",
                 step="package",
                 submitted_by=actor.user,
-                authors=_with(connection, now, actor),
+                authors=_with(work),
             )
 
     def _check_thawed(self, checkpoint: str) -> None:
         """Refuse a revision of an overlay in a freeze: after it, a fresh one is fitted."""
-        frozen = self._calendar.frozen(checkpoint)
+        frozen = self._parts.calendar.frozen(checkpoint)
         if frozen:
             raise FrozenError(
                 f'checkpoint "{checkpoint}" is frozen by "{frozen.freeze.name}" until {moment(frozen.end)}; '
@@ -294,14 +211,14 @@ class Changes:
 
     def _permitted(self, connection: Connection, actor: Actor, values: Mapping[str, Any]) -> str:
         """The standing permission that covers a change, its rate counted. Raises what it refuses."""
-        found = self._permissions.demand(
+        found = self._parts.permissions.demand(
             connection,
             project=values["project"],
             kind=ChangeKind(values["kind"]),
             checkpoint=values["checkpoint"],
             user=actor.user,
         )
-        self._permissions.spend(connection, found)
+        self._parts.permissions.spend(connection, found)
         return found.id
 
     def rebook(
@@ -314,41 +231,23 @@ class Changes:
         slot: int | None = None,
     ) -> ChangeRequest:
         """Moves its booking, before it is deployed."""
-        before = self._see(actor, change)
-        self._authorise(actor, before, "rebook")
-        with self._store.write() as connection:
-            now = self._current(connection, before, "rebook")
-            booking = self._calendar.of(connection, change)
+        with self._open(actor, self._allowed(actor, change, "rebook"), "rebook") as work:
+            booking = self._parts.calendar.of(work.connection, change)
             if booking is None or not booking.active:
                 raise ConflictError(f"{change} has no booking to move; draft a new change request")
-            length = timedelta(minutes=now.minutes if minutes is None else minutes)
-            moved = self._calendar.move(connection, booking, start=start, length=length, slot=slot)
-            saved = self.ledger.save(connection, now, minutes=length / timedelta(minutes=1))
-            details = {"slot": moved.slot, "start": moved.start.isoformat(), "end": moved.end.isoformat()}
-            self.ledger.audit.append(
-                connection, actor, "change.rebook", change, project=saved.project, details=details
-            )
-            self.ledger.event(
-                connection,
-                saved,
-                actor,
-                f"moved by {actor.user} to slot {moved.slot}, {moment(moved.start)} to {moment(moved.end)}",
-                details=details,
-            )
-        return saved
+            length = timedelta(minutes=work.change.minutes if minutes is None else minutes)
+            moved = self._parts.calendar.move(work.connection, booking, start=start, length=length, slot=slot)
+            work.save(minutes=length / timedelta(minutes=1))
+            message = f"moved by {actor.user} to {_booked(moved)}"
+            return work.done("rebook", message, details=_booking_details(moved))
 
     def finish(self, actor: Actor, change: str) -> ChangeRequest:
-        """Ends the observing now instead of at the end of its booking. The gates judge what there is."""
-        before = self._see(actor, change)
-        self._authorise(actor, before, "finish")
-        with self._store.write() as connection:
-            now = self._current(connection, before, "finish")
-            if rows.row_of(connection, change).finish:
-                return now
-            saved = self.ledger.save(connection, now, finish=True)
-            self.ledger.audit.append(connection, actor, "change.finish", change, project=saved.project)
-            self.ledger.event(connection, saved, actor, f"{actor.user} asked for its end now")
-        return saved
+        """End the observation now instead of at the end of its booking; the gates judge what there is."""
+        with self._open(actor, self._allowed(actor, change, "finish"), "finish") as work:
+            if rows.row_of(work.connection, change).finish:
+                return work.change
+            work.save(finish=True)
+            return work.done("finish", f"{actor.user} asked for its end now")
 
     # --- four eyes ---
 
@@ -356,24 +255,17 @@ class Changes:
         self, actor: Actor, change: str, *, version: int | None = None, comment: str = ""
     ) -> ChangeRequest:
         """Approvers, never whoever drafted, edited or submitted it: releases a RELEASE whose gates passed."""
-        before = self._see(actor, change)
-        self._authorise(actor, before, "approve")
-        with self._store.write() as connection:
-            now = self._current(connection, before, "approve", version)
-            self._authorise(actor, now, "approve", connection)
-            self._check_approvable(connection, now)
-            said = f": {comment.strip()[:_REASON]}" if comment.strip() else ""
-            return self.ledger.move(
-                connection,
-                now,
+        said = comment.strip()[:_REASON]
+        with self._open(actor, self._allowed(actor, change, "approve"), "approve", version) as work:
+            self._check_approvable(work.connection, work.change)
+            return work.move(
                 "approve",
-                actor,
-                f"approved by {actor.user}{said}",
+                f"approved by {actor.user}: {said}" if said else f"approved by {actor.user}",
                 step="release",
-                details={"comment": comment.strip()[:_REASON], "bundle": now.bundle},
+                details={"comment": said, "bundle": work.change.bundle},
                 approved_by=actor.user,
-                approved_at=self._now(),
-                verdict=Outcome.PASS.value,
+                approved_at=self._parts.now(),
+                verdict=Outcome.PASS,
             )
 
     def reject(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
@@ -387,45 +279,27 @@ class Changes:
     def waive(self, actor: Actor, change: str, *, metric: str, reason: str) -> ChangeRequest:
         """Approvers, never whoever drafted, edited or submitted it: this gate does not stand in its way."""
         reason = _said(reason)
-        before = self._see(actor, change)
-        self._authorise(actor, before, "waive")
-        with self._store.write() as connection:
-            now = self._current(connection, before, "waive")
-            self._authorise(actor, now, "waive", connection)
+        with self._open(actor, self._allowed(actor, change, "waive"), "waive") as work:
+            now, connection = work.change, work.connection
             judged = rows.gates(connection, change)
             known = {result.metric for result in judged} or {spec.metric for spec in self._specs(now)}
             if metric not in known:
                 raise InvalidError(f'{change} has no gate "{metric}"; it has {", ".join(sorted(known))}')
-            w = t.waivers.c
-            given = connection.execute(
-                select(t.waivers).where(w.change == change, w.metric == metric)
-            ).first()
+            given = row_of(connection, t.waivers, change=change, metric=metric)
             if given:
                 raise ConflictError(
                     f"{metric} of {change} has been waived by {given.user} at {moment(given.at)} already"
                 )
-            connection.execute(
-                insert(t.waivers).values(
-                    change=change, metric=metric, user=actor.user, reason=reason, at=self._now()
-                )
-            )
-            values: dict[str, Any] = {}
-            if now.state is ChangeState.REPORT:
-                values["verdict"] = rows.verdict(rows.gates(connection, change)).value
-            saved = self.ledger.save(connection, now, **values)
-            details = {"metric": metric, "reason": reason}
-            self.ledger.audit.append(
-                connection, actor, "change.waive", change, project=saved.project, details=details
-            )
-            self.ledger.event(
-                connection,
-                saved,
-                actor,
+            waiver = {"change": change, "metric": metric, "user": actor.user, "reason": reason}
+            connection.execute(insert(t.waivers).values(**waiver, at=self._parts.now()))
+            is_judged = now.state is ChangeState.REPORT
+            work.save(**({"verdict": rows.verdict(rows.gates(connection, change))} if is_judged else {}))
+            return work.done(
+                "waive",
                 f"{metric} waived by {actor.user}: {reason}",
                 severity=Severity.WARNING,
-                details=details,
+                details={"metric": metric, "reason": reason},
             )
-        return saved
 
     # --- back ---
 
@@ -435,21 +309,14 @@ class Changes:
         Recorded at once, and servers are told at once; who cannot be reached follows as soon as it can.
         """
         reason = _said(reason)
-        before = self._see(actor, change)
-        self._authorise(actor, before, "rollback")
-        with self._store.write() as connection:
-            now = self._current(connection, before, "rollback")
-            self._authorise(actor, now, "rollback", connection)
-            moved = self.roll_back_in(
-                connection, now, "rollback", actor, f"rolled back by {actor.user}: {reason}"
-            )
+        with self._open(actor, self._allowed(actor, change, "rollback"), "rollback") as work:
+            moved = self.roll_back_in(work, "rollback", f"rolled back by {actor.user}: {reason}")
         self.follow(moved.checkpoint)
         return moved
 
-    def roll_back_in(
-        self, connection: Connection, change: ChangeRequest, move: str, actor: Actor, message: str
-    ) -> ChangeRequest:
-        """Takes back what a release has changed, as part of the caller's transaction."""
+    def roll_back_in(self, work: ChangeWriter, move: str, message: str) -> ChangeRequest:
+        """Restore what answered before a release, as part of the caller's transaction."""
+        change, connection = work.change, work.connection
         states.move(change, move)
         newest = recorded.newest(connection, change.checkpoint)
         if not self._answers(connection, change) or newest is None:
@@ -469,20 +336,13 @@ class Changes:
             # The overlay may have been revised while the release was under way.
             answer = recorded.with_latest_overlays(connection, change.checkpoint, target.answer)
             cause, restores = recorded.ROLLBACK, target.revision
-        restored = recorded.main_lane(answer).bundle
-        return self.ledger.move(
-            connection,
-            change,
+        restored, present = (recorded.main_lane(lanes).bundle for lanes in (answer, newest.answer))
+        return work.move(
             move,
-            actor,
             message,
-            severity=Severity.ERROR if actor is PLATFORM else Severity.WARNING,
+            severity=Severity.ERROR if work.actor is PLATFORM else Severity.WARNING,
             details={"back_to": restored, "table": restores},
-            answer=answer,
-            cause=cause,
-            alias=restored,
-            alias_from=recorded.main_lane(newest.answer).bundle,
-            restores=restores,
+            decision=LaneDecision(cause, answer, restored, present, restores),
         )
 
     def _answers(self, connection: Connection, change: ChangeRequest) -> bool:
@@ -496,7 +356,7 @@ class Changes:
     def follow(self, checkpoint: str) -> None:
         """Tells servers now what has just been recorded; what fails is done by the runner."""
         try:
-            self._reconciler.round([checkpoint])
+            self._parts.reconciler.round([checkpoint])
         except PlatformError:
             return
 
@@ -505,15 +365,15 @@ class Changes:
     def get(self, actor: Actor, change: str) -> ChangeDetail:
         """Return a change request with everything that is shown of it."""
         found = self._see(actor, change)
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             found = rows.load(connection, change)
             events = rows.events(connection, change)
             done = rows.steps(connection, change)
             gates = rows.gates(connection, change)
-            booking = self._calendar.of(connection, change)
+            booking = self._parts.calendar.of(connection, change)
             last = recorded.newest(connection, found.checkpoint)
             allowed = tuple(name for name in _OPERATIONS if self._may(connection, actor, found, name))
-        steps = steps_of(found, self._settings, done)
+        steps = steps_of(found, self._parts.settings, done)
         against = found.before or (recorded.main_lane(last.answer).bundle if last and last.answer else None)
         return ChangeDetail(found, steps, events, gates, booking, self._diff(actor, found, against), allowed)
 
@@ -524,7 +384,7 @@ class Changes:
     def several(self, actor: Actor, changes: Sequence[str]) -> Sequence[ChangeRequest]:
         """Those of the named change requests that the actor may see, as they are named: one query."""
         query = select(t.changes).where(t.changes.c.id.in_(changes))
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             found = {row.id: rows.change(row) for row in connection.execute(query)}
         return [
             found[name]
@@ -544,7 +404,7 @@ class Changes:
             limit: Most events of one answer.
         """
         e = t.change_events.c
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             found = rows.load(connection, change)
             events = connection.execute(
                 select(t.change_events).where(e.change == change, e.id > after).order_by(e.id).limit(limit)
@@ -567,10 +427,10 @@ class Changes:
         """Newest first; `before`: those older than this one."""
         c = t.changes.c
         if project is not None:
-            self._access.require(actor, Role.VIEWER, project)
+            self._parts.access.require(actor, Role.VIEWER, project)
             names = [project]
         else:
-            names = [each.name for each in self._access.projects(actor)]
+            names = [each.name for each in self._parts.access.projects(actor)]
         query = select(t.changes).where(c.project.in_(names)).order_by(c.number.desc())
         if checkpoint is not None:
             query = query.where(c.checkpoint == checkpoint)
@@ -578,7 +438,7 @@ class Changes:
             query = query.where(c.state == state.value)
         if user is not None:
             query = query.where(c.created_by == user)
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             if before is not None:
                 query = query.where(c.number < rows.row_of(connection, before).number)
             return [rows.change(row) for row in connection.execute(query.limit(max(0, min(limit, 1000))))]
@@ -586,26 +446,42 @@ class Changes:
     # --- who may ---
 
     def _see(self, actor: Actor, change: str) -> ChangeRequest:
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             found = rows.load(connection, change)
         try:
-            self._access.require(actor, Role.VIEWER, found.project)
+            self._parts.access.require(actor, Role.VIEWER, found.project)
         except PlatformError:
             # Another project's change is not even said to exist.
             raise _unknown(change) from None
         return found
+
+    def _allowed(self, actor: Actor, change: str, name: str) -> ChangeRequest:
+        """The change as it is now, where the actor may see it and do this to it."""
+        found = self._see(actor, change)
+        self._authorise(actor, found, name)
+        return found
+
+    @contextmanager
+    def _open(
+        self, actor: Actor, before: ChangeRequest, name: str, version: int | None = None
+    ) -> Iterator[ChangeWriter]:
+        """Open the transaction of an operation; what was checked before is checked in it again."""
+        with self._parts.store.write() as connection:
+            now = self._current(connection, before, name, version)
+            self._authorise(actor, now, name, connection)
+            yield ChangeWriter(self._parts, connection, now, actor)
 
     def _authorise(
         self, actor: Actor, change: ChangeRequest, name: str, connection: Connection | None = None
     ) -> None:
         """Raises NotAllowedError unless he may do this to this change, whatever its state."""
         if connection is None:
-            with self._store.read() as opened:
+            with self._parts.store.read() as opened:
                 authors = rows.authors(opened, change.id)
         else:
             authors = rows.authors(connection, change.id)
         if _who(name) is Who.APPROVER:
-            self._access.require(actor, Role.APPROVER, change.project)
+            self._parts.access.require(actor, Role.APPROVER, change.project)
             if name != "reject" and actor.user in authors:
                 did = "submitted" if actor.user == change.submitted_by else "drafted or edited"
                 raise NotAllowedError(
@@ -614,7 +490,7 @@ class Changes:
                 )
             return
         mine = authors | ({change.approved_by} if name == "rollback" else set())
-        self._access.require(actor, Role.MODELER if actor.user in mine else Role.OWNER, change.project)
+        self._parts.access.require(actor, Role.MODELER if actor.user in mine else Role.OWNER, change.project)
 
     def _may(self, connection: Connection, actor: Actor, change: ChangeRequest, name: str) -> bool:
         if not states.allows(change, name):
@@ -633,11 +509,11 @@ class Changes:
         """The change as it is in this transaction, where `name` may be done to it."""
         now = rows.load(connection, before.id)
         if version is not None and now.version != version:
-            raise self.ledger.outrun(connection, now.id, version)
+            raise outrun(connection, now.id, version)
         if not states.allows(now, name):
             refusal = states.refusal(now, name)
             if now.version != before.version:
-                raise ConflictError(f"{refusal} ({self.ledger.outrun(connection, now.id, before.version)})")
+                raise ConflictError(f"{refusal} ({outrun(connection, now.id, before.version)})")
             if name == "approve" and now.approved_by:
                 raise ConflictError(f"{refusal}; {now.approved_by} approved it")
             raise refusal
@@ -646,9 +522,11 @@ class Changes:
     # --- rules ---
 
     def _values(self, actor: Actor, draft: Draft) -> dict[str, Any]:
-        checkpoint = self._calendar.checkpoint(draft.checkpoint)
-        drafts.check(draft, self._access.project(actor, draft.project), checkpoint, self._settings)
-        info = self._bundles.info(actor, draft.bundle)
+        checkpoint = self._parts.calendar.checkpoint(draft.checkpoint)
+        drafts.check(
+            draft, self._parts.access.project(actor, draft.project), checkpoint, self._parts.settings
+        )
+        info = self._parts.bundles.info(actor, draft.bundle)
         return {
             "project": draft.project,
             "kind": draft.kind.value,
@@ -702,15 +580,16 @@ class Changes:
             )
 
     def _check_fit(self, change: ChangeRequest) -> None:
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             last = recorded.newest(connection, change.checkpoint)
+        alias = self._parts.settings.checkpoints[change.checkpoint].alias
         if last is None or not last.answer:
             raise ConflictError(
-                f'no server has been seen to answer at checkpoint "{change.checkpoint}"; point '
-                f'"{self._settings.checkpoints[change.checkpoint].alias}" to a bundle and start a server'
+                f'no server has been seen to answer at checkpoint "{change.checkpoint}"; point "{alias}" to '
+                "a bundle and start a server"
             )
         if change.kind is ChangeKind.OVERLAY:
-            if not revised_lanes(last.answer, change.bundle, self._bundles):
+            if not revised_lanes(last.answer, change.bundle, self._parts.bundles):
                 raise InvalidError(
                     f"{change.bundle[7:19]} is no revision of the overlay of what answers at checkpoint "
                     f'"{change.checkpoint}": its forests, features or policy differ; draft a TEST of it'
@@ -721,12 +600,12 @@ class Changes:
                 f'{change.bundle_name} {change.bundle[7:19]} answers at checkpoint "{change.checkpoint}" '
                 "already; there is nothing to release"
             )
-        live = self._bundles.detail(PLATFORM, recorded.main_lane(last.answer).bundle)
+        live = self._parts.bundles.detail(PLATFORM, recorded.main_lane(last.answer).bundle)
         found = fit.problems(
-            self._bundles.detail(PLATFORM, change.bundle),
+            self._parts.bundles.detail(PLATFORM, change.bundle),
             live,
             checkpoint=change.checkpoint,
-            alias=self._settings.checkpoints[change.checkpoint].alias,
+            alias=alias,
         )
         if found:
             raise InvalidError("; ".join(found))
@@ -737,7 +616,7 @@ class Changes:
         Under a standing permission that stands in for a TEST: the RELEASE is measured in the shadow as well,
         and approved by a person.
         """
-        lineage = self._bundles.detail(PLATFORM, change.bundle).lineage
+        lineage = self._parts.bundles.detail(PLATFORM, change.bundle).lineage
         verdict = (lineage.get("metrics") or {}).get(VERDICT) or {}
         return bool(verdict.get("decision") == "promote")
 
@@ -787,20 +666,14 @@ class Changes:
         )
 
     def _specs(self, change: ChangeRequest) -> Sequence[GateSpec]:
-        own = change.gates or self._settings.checkpoints[change.checkpoint].gates
+        own = change.gates or self._parts.settings.checkpoints[change.checkpoint].gates
         return own or (*default_gates("score"), *default_gates("action"))
 
     def _end(self, actor: Actor, change: str, name: str, reason: str, done: str) -> ChangeRequest:
-        before = self._see(actor, change)
-        self._authorise(actor, before, name)
-        with self._store.write() as connection:
-            now = self._current(connection, before, name)
-            self._authorise(actor, now, name, connection)
-            moved = self.ledger.move(
-                connection,
-                now,
+        before = self._allowed(actor, change, name)
+        with self._open(actor, before, name) as work:
+            moved = work.move(
                 name,
-                actor,
                 f"{done} by {actor.user}: {reason}",
                 severity=Severity.WARNING,
                 details={"reason": reason},
@@ -814,7 +687,8 @@ class Changes:
             return {}
         try:
             return fit.difference(
-                self._bundles.detail(PLATFORM, change.bundle), self._bundles.detail(PLATFORM, against)
+                self._parts.bundles.detail(PLATFORM, change.bundle),
+                self._parts.bundles.detail(PLATFORM, against),
             )
         except PlatformError as error:
             # A page about a change must open while the registry is away.
@@ -850,8 +724,17 @@ def _who(name: str) -> Who:
     return next(move.who for move in states.MOVES if move.name == name)
 
 
-def _with(connection: Connection, change: ChangeRequest, actor: Actor) -> builtins.list[str]:
-    return sorted(rows.authors(connection, change.id) | {actor.user})
+def _with(work: ChangeWriter) -> builtins.list[str]:
+    """The authors of a change, and the actor."""
+    return sorted(rows.authors(work.connection, work.change.id) | {work.actor.user})
+
+
+def _booked(booking: Booking) -> str:
+    return f"slot {booking.slot} from {moment(booking.start)} to {moment(booking.end)}"
+
+
+def _booking_details(booking: Booking) -> dict[str, Any]:
+    return {"slot": booking.slot, "start": booking.start.isoformat(), "end": booking.end.isoformat()}
 
 
 def _said(reason: str) -> str:

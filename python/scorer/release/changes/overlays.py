@@ -7,27 +7,22 @@ answer with the same forests take the new overlay, and all other lanes stay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from scorer.release.calendar import moment
+from scorer.release.changes.writer import ChangeWriter, writing
 from scorer.release.lanes import recorded
-from scorer.release.model import PLATFORM, ChangeKind, ChangeRequest, ChangeState, LaneSpec, Severity
+from scorer.release.lanes.recorded import LaneDecision
+from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, LaneSpec, Severity
 from scorer.release.store import tables as t
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from scorer.release.bundles import Bundles
-    from scorer.release.calendar import Calendar
-    from scorer.release.changes.ledger import Ledger
-    from scorer.release.lanes.reconcile import Reconciler
-    from scorer.release.permissions import Permissions
-    from scorer.release.store import Store
+    from scorer.release.changes.parts import Parts
 
 VERDICT = "gate"
 """Where the lineage metrics of a bundle keep the learning gate's verdict."""
@@ -48,35 +43,10 @@ def revised_lanes(answer: Sequence[LaneSpec], bundle: str, bundles: Bundles) -> 
 
 
 class Overlays:
-    """The states `approved` and `released` of an overlay's revision.
+    """The states `approved` and `released` of an overlay's revision."""
 
-    Args:
-        store: Changes and recorded tables.
-        ledger: Writes moves.
-        bundles: Compares bundles.
-        calendar: Knows freezes.
-        permissions: What it was submitted under.
-        reconciler: Knows which servers have it.
-        now: The time.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        ledger: Ledger,
-        bundles: Bundles,
-        calendar: Calendar,
-        permissions: Permissions,
-        reconciler: Reconciler,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._store = store
-        self._ledger = ledger
-        self._bundles = bundles
-        self._calendar = calendar
-        self._permissions = permissions
-        self._reconciler = reconciler
-        self._now = now
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     def advance(self, change: ChangeRequest) -> None:
         """Do at most one step."""
@@ -87,81 +57,70 @@ class Overlays:
 
     def _publish(self, change: ChangeRequest) -> None:
         """Record the table with the new overlay, unless a freeze, its permission or the lanes forbid it."""
-        frozen = self._calendar.frozen(change.checkpoint)
-        with self._store.read() as connection:
+        frozen = self._parts.calendar.frozen(change.checkpoint)
+        with self._parts.store.read() as connection:
             newest = recorded.newest(connection, change.checkpoint)
-        lanes = revised_lanes(newest.answer, change.bundle, self._bundles) if newest else []
-        with self._store.write() as connection:
-            last = recorded.newest(connection, change.checkpoint)
+        lanes = revised_lanes(newest.answer, change.bundle, self._parts.bundles) if newest else []
+        with writing(self._parts, change) as work:
+            last = recorded.newest(work.connection, change.checkpoint)
             if last is None or newest is None or last.revision != newest.revision:
                 return
             if frozen:
                 until = moment(frozen.end)
                 words = f'frozen by "{frozen.freeze.name}" until {until}; the next overlay is fitted anew'
-                self._move(connection, change, "expire", words)
+                _reject(work, "expire", words)
                 return
-            refusal = self._permissions.holds(connection, change.permission)
+            refusal = self._parts.permissions.holds(work.connection, change.permission)
             if not refusal and not lanes:
                 refusal = "what answers by now has other forests, and the overlay was fitted to those before"
             if refusal:
-                self._move(connection, change, "refused", refusal)
+                _reject(work, "refused", refusal)
                 return
-            if other := _completing(connection, change):
+            if other := _completing(work.connection, change):
                 words = f"waits until {other} is released"
-                self._ledger.step(connection, change, words, status="waiting")
+                work.step(words, status="waiting")
                 return
             taken = {lane.name for lane in lanes}
             before = recorded.main_lane(lanes).bundle
             answer = tuple(
                 replace(lane, bundle=change.bundle) if lane.name in taken else lane for lane in last.answer
             )
-            self._ledger.step(connection, change, "permitted", status="done")
-            self._ledger.move(
-                connection,
-                change,
+            work.step("permitted", status="done")
+            work.move(
                 "release",
-                PLATFORM,
                 f"published under {change.permission}: lane {', '.join(sorted(taken))}",
                 step="full",
                 details={"before": before, "permission": change.permission, "lanes": sorted(taken)},
-                answer=answer,
-                cause=recorded.OVERLAY,
-                alias=change.bundle,
-                alias_from=before,
+                decision=LaneDecision(recorded.OVERLAY, answer, alias=change.bundle, alias_from=before),
                 before=before,
             )
 
     def _follow(self, change: ChangeRequest) -> None:
         """Wait until every server has it; a later table may have replaced it by then."""
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             newest = recorded.newest(connection, change.checkpoint)
         revision = newest.revision if newest else 0
         is_there = bool(newest and any(lane.bundle == change.bundle for lane in newest.answer))
-        behind = self._reconciler.behind(change.checkpoint, revision) if is_there else {}
-        with self._store.write() as connection:
+        behind = self._parts.reconciler.behind(change.checkpoint, revision) if is_there else {}
+        with writing(self._parts, change) as work:
             if behind:
                 why = "; ".join(f"{name}: {words}" for name, words in sorted(behind.items()))
-                self._ledger.step(connection, change, f"waits for {why}", status="waiting")
+                work.step(f"waits for {why}", status="waiting")
                 return
             words = "every server answers with it" if is_there else f"replaced by table {revision}"
-            self._ledger.step(connection, change, words, status="done")
-            self._ledger.move(connection, change, "completed", PLATFORM, words)
-
-    def _move(self, connection: Connection, change: ChangeRequest, name: str, why: str) -> None:
-        self._ledger.step(connection, change, why, status="failed")
-        self._ledger.move(
-            connection, change, name, PLATFORM, f"not published: {why}", severity=Severity.WARNING
-        )
+            work.step(words, status="done")
+            work.move("completed", words)
 
 
-def _completing(connection: Connection, change: ChangeRequest) -> Any:
+def _reject(work: ChangeWriter, move: str, why: str) -> None:
+    work.step(why, status="failed")
+    work.move(move, f"not published: {why}", severity=Severity.WARNING)
+
+
+def _completing(connection: Connection, change: ChangeRequest) -> str | None:
     """A release that is about to move the registry's alias: an overlay comes after that."""
     c = t.changes.c
-    return connection.execute(
-        select(c.id).where(
-            c.checkpoint == change.checkpoint,
-            c.kind == ChangeKind.RELEASE.value,
-            c.state == ChangeState.RELEASED.value,
-            c.step.in_(["full", "alias"]),
-        )
-    ).scalar()
+    query = select(c.id).filter_by(
+        checkpoint=change.checkpoint, state=ChangeState.RELEASED, kind=ChangeKind.RELEASE
+    )
+    return connection.scalar(query.where(c.step.in_(["full", "alias"])))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from scorer.errors import ScorerError
-from scorer.release.calendar import Calendar, moment
+from scorer.release.calendar import moment
 from scorer.release.changes import checks, overlays, rows
 from scorer.release.changes.canary import Canary
 from scorer.release.changes.judging import Judging
 from scorer.release.changes.operations import Changes
 from scorer.release.changes.overlays import Overlays
 from scorer.release.changes.plan import CHECKS
+from scorer.release.changes.writer import watched, writing
 from scorer.release.errors import UnreachableError
 from scorer.release.lanes import recorded
 from scorer.release.model import (
-    PLATFORM,
     Booking,
     ChangeKind,
     ChangeRequest,
@@ -25,16 +25,11 @@ from scorer.release.model import (
     Outcome,
     Severity,
 )
-from scorer.release.store import Store, utcnow
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from scorer.release.bundles import Bundles
-    from scorer.release.lanes.reconcile import Reconciler
-    from scorer.release.permissions import Permissions
-    from scorer.release.readout import Readouts
-    from scorer.release.settings import PlatformFile
+    from scorer.release.changes.parts import Parts
 
 _S = ChangeState
 _MISSING = 0.2
@@ -48,31 +43,16 @@ class Pipeline:
 
     def __init__(
         self,
-        store: Store,
-        settings: PlatformFile,
+        parts: Parts,
         changes: Changes,
-        bundles: Bundles,
-        calendar: Calendar,
-        readouts: Readouts,
-        reconciler: Reconciler,
-        permissions: Permissions,
         *,
         run_checks: Mapping[str, Callable[[checks.CheckedChange], checks.Checked]] = checks.RUN,
-        now: Callable[[], datetime] = utcnow,
     ) -> None:
         self._checks = run_checks
-        self._store = store
-        self._settings = settings
-        self._ledger = changes.ledger
-        self._bundles = bundles
-        self._calendar = calendar
-        self._readouts = readouts
-        self._reconciler = reconciler
-        self._permissions = permissions
-        self._now = now
-        self._judging = Judging(store, settings, changes.ledger, readouts, now)
-        self._canary = Canary(store, settings, changes, calendar, reconciler, self._judging, now)
-        self._overlays = Overlays(store, changes.ledger, bundles, calendar, permissions, reconciler, now)
+        self._parts = parts
+        self._judging = Judging(parts)
+        self._canary = Canary(parts, changes, self._judging)
+        self._overlays = Overlays(parts)
 
     def advance(self, change: ChangeRequest, row: Any) -> None:
         """Does at most one step.
@@ -89,9 +69,9 @@ class Pipeline:
             case _S.DEPLOYING:
                 self._deploying(change)
             case _S.OBSERVING:
-                self._auditing(change, asked_to_finish=row.finish)
+                self._observing(change, asked_to_finish=row.finish)
             case _S.REPORT:
-                self._read_out(change)
+                self._report(change)
             case _S.APPROVED | _S.RELEASED if change.kind is ChangeKind.OVERLAY:
                 self._overlays.advance(change)
             case _S.APPROVED | _S.RELEASED:
@@ -105,17 +85,17 @@ class Pipeline:
         is_overlay = change.kind is ChangeKind.OVERLAY
         if not is_overlay and self._expired(change):
             return
-        with self._store.write() as connection:
-            self._ledger.step(connection, change, "is done now", status="running")
-            last = recorded.newest(connection, change.checkpoint)
-        settings = self._settings.checkpoints[change.checkpoint]
+        with writing(self._parts, change) as work:
+            work.step("is done now", status="running")
+            last = recorded.newest(work.connection, change.checkpoint)
+        settings = self._parts.settings.checkpoints[change.checkpoint]
         about = checks.CheckedChange(
             change,
             recorded.main_lane(last.answer).bundle if last and last.answer else None,
             settings.alias,
             settings.p99_ms,
-            self._bundles,
-            self._permissions.of(change.permission).max_shift if change.permission else None,
+            self._parts.bundles,
+            self._parts.permissions.of(change.permission).max_shift if change.permission else None,
         )
         try:
             found = self._checks[change.step](about)
@@ -124,50 +104,35 @@ class Pipeline:
         except (ScorerError, OSError) as error:
             found = checks.Checked(False, str(error))
         names = overlays.STEPS if is_overlay else tuple(CHECKS)
-        with self._store.write() as connection:
-            self._ledger.step(connection, change, found.words, status="done" if found.passed else "failed")
+        with writing(self._parts, change) as work:
+            work.step(found.words, status="done" if found.passed else "failed")
             if not found.passed:
                 message = f"{change.step} refuses it: {found.words}"
-                self._ledger.move(connection, change, "refused", PLATFORM, message, severity=Severity.ERROR)
+                work.move("refused", message, severity=Severity.ERROR)
             elif change.step == names[-1] and is_overlay:
                 message = f"every check has passed ({found.words}); permitted by {change.permission}"
-                self._ledger.move(
-                    connection,
-                    change,
-                    "permitted",
-                    PLATFORM,
-                    message,
-                    step="release",
-                    approved_at=self._now(),
-                )
+                work.move("permitted", message, step="release", approved_at=self._parts.now())
             elif change.step == names[-1]:
-                booking = self._calendar.of(connection, change.id)
+                booking = self._parts.calendar.of(work.connection, change.id)
                 until = f"waits for its slot, from {moment(booking.start)}" if booking else ""
-                self._ledger.narrate(connection, change, f"{change.step}: {found.words}")
-                self._ledger.move(
-                    connection, change, "checked", PLATFORM, f"every check has passed; {until}", step="slot"
-                )
+                work.event(f"{change.step}: {found.words}")
+                work.move("checked", f"every check has passed; {until}", step="slot")
             else:
-                self._ledger.narrate(connection, change, f"{change.step}: {found.words}")
+                work.event(f"{change.step}: {found.words}")
                 following = names[names.index(change.step) + 1]
-                self._ledger.save(connection, change, step=following)
+                work.save(step=following)
 
     def _booked(self, change: ChangeRequest) -> None:
         if self._expired(change):
             return
-        with self._store.write() as connection:
-            booking = self._booking(connection, change)
-            if self._now() < booking.start:
-                self._ledger.step(
-                    connection, change, f"from {moment(booking.start)}, slot {booking.slot}", status="waiting"
-                )
+        with writing(self._parts, change) as work:
+            booking = self._booking(work.connection, change)
+            if self._parts.now() < booking.start:
+                work.step(f"from {moment(booking.start)}, slot {booking.slot}", status="waiting")
                 return
-            self._ledger.step(connection, change, f"slot {booking.slot}", status="done")
-            self._ledger.move(
-                connection,
-                change,
+            work.step(f"slot {booking.slot}", status="done")
+            work.move(
                 "deploy",
-                PLATFORM,
                 f"its slot has begun: servers take it into the shadow until {moment(booking.end)}",
                 step="deploy",
             )
@@ -175,35 +140,28 @@ class Pipeline:
     def _deploying(self, change: ChangeRequest) -> None:
         if self._expired(change):
             return
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             last = recorded.newest(connection, change.checkpoint)
         if last is None:
             return
         uses_pool = any(lane.pool for lane in last.observe if lane.name == change.id)
-        behind = self._reconciler.behind(change.checkpoint, last.revision, pool=uses_pool)
-        with self._store.write() as connection:
+        behind = self._parts.reconciler.behind(change.checkpoint, last.revision, pool=uses_pool)
+        with writing(self._parts, change) as work:
             if not behind:
                 names = f"{change.id} and {recorded.CONTROL} observe"
-                self._ledger.step(connection, change, f"{names} (table {last.revision})", status="done")
-                self._ledger.move(
-                    connection,
-                    change,
-                    "deployed",
-                    PLATFORM,
-                    f"every server has it in the shadow ({names}); rows come in",
-                    step="sample",
+                work.step(f"{names} (table {last.revision})", status="done")
+                work.move(
+                    "deployed", f"every server has it in the shadow ({names}); rows come in", step="sample"
                 )
                 return
             why = "; ".join(f"{name}: {words}" for name, words in sorted(behind.items()))
-            self._ledger.step(connection, change, f"waits for {why}", status="waiting")
-            refusal = self._refusal(connection, change, last.revision)
+            work.step(f"waits for {why}", status="waiting")
+            refusal = self._refusal(work.connection, change, last.revision)
             if refusal:
-                self._ledger.move(connection, change, "refused", PLATFORM, refusal, severity=Severity.ERROR)
+                work.move("refused", refusal, severity=Severity.ERROR)
                 return
-            minutes = max(0, (self._now() - last.at) // timedelta(minutes=5))
-            self._ledger.narrate(
-                connection,
-                change,
+            minutes = max(0, (self._parts.now() - last.at) // timedelta(minutes=5))
+            work.event(
                 f"waits for servers to take it in: {why}",
                 key=f"deploying:{last.revision}:{','.join(sorted(behind))}:{minutes}",
                 severity=Severity.WARNING if minutes else Severity.INFO,
@@ -211,7 +169,7 @@ class Pipeline:
 
     def _refusal(self, connection: Connection, change: ChangeRequest, revision: int) -> str:
         """Why servers will not have this change, and not another one that comes with the same table."""
-        refused = self._reconciler.refusals(change.checkpoint, revision)
+        refused = self._parts.reconciler.refusals(change.checkpoint, revision)
         worst = max(refused.items(), key=lambda item: item[1][0], default=None)
         if worst is None or worst[1][0] < _REFUSALS:
             return ""
@@ -223,10 +181,10 @@ class Pipeline:
 
     # --- in the shadow ---
 
-    def _auditing(self, change: ChangeRequest, *, asked_to_finish: bool) -> None:
-        with self._store.read() as connection:
+    def _observing(self, change: ChangeRequest, *, asked_to_finish: bool) -> None:
+        with self._parts.store.read() as connection:
             booking = self._booking(connection, change)
-        over = asked_to_finish or self._now() >= booking.end
+        over = asked_to_finish or self._parts.now() >= booking.end
         self._watch(change)
         if change.step == "sample" and not over:
             self._sample(change, booking)
@@ -238,7 +196,7 @@ class Pipeline:
                 return
         results = self._judging.now(change)
         verdict = rows.verdict(results)
-        counts = self._readouts.counts(change)
+        counts = self._parts.readouts.counts(change)
         count = counts["observed"]
         end = (
             f"ended early: {failed}"
@@ -254,14 +212,11 @@ class Pipeline:
                 f" (of {counts['taken']:,} requests that its lane took, {counts['missing']:,} were neither "
                 "observed nor dropped: a server or the shadow pool was away)"
             )
-        with self._store.write() as connection:
-            rows.keep_gates(connection, change.id, "report", results, self._now())
-            self._ledger.step(connection, change, f"{count:,} observations: {verdict}", status="done")
-            self._ledger.move(
-                connection,
-                change,
+        with writing(self._parts, change) as work:
+            rows.keep_gates(work.connection, change.id, "report", results, self._parts.now())
+            work.step(f"{count:,} observations: {verdict}", status="done")
+            work.move(
                 "measured",
-                PLATFORM,
                 f"{end} with {count:,} observations: {verdict}{said}",
                 step="report",
                 severity=Severity.INFO if verdict is Outcome.PASS else Severity.WARNING,
@@ -271,13 +226,13 @@ class Pipeline:
 
     def _watch(self, change: ChangeRequest) -> None:
         """Events for servers that a change's observations come from: lost, restarted and back."""
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             last = recorded.newest(connection, change.checkpoint)
-            known = self._ledger.watched(connection, change)
+            known = watched(connection, change)
         uses_pool = bool(last and any(lane.pool for lane in last.observe if lane.name == change.id))
         now: dict[str, int] = {}
-        for member in self._reconciler.members(pool=uses_pool):
-            status = self._reconciler.statuses.recent()[member.name]
+        for member in self._parts.reconciler.members(pool=uses_pool):
+            status = self._parts.reconciler.statuses.recent()[member.name]
             started = int((status.raw or {}).get("started_at_ms") or 1) if status.reachable else 0
             if (
                 uses_pool
@@ -298,54 +253,50 @@ class Pipeline:
                 told.append(f"{name} was restarted: what it had not logged is missing from the report")
         if not told and known == now:
             return
-        with self._store.write() as connection:
-            self._ledger.watch(connection, change, now)
+        with writing(self._parts, change) as work:
+            work.watch(now)
             for message in sorted(told):
-                self._ledger.narrate(connection, change, message, severity=Severity.WARNING)
+                work.event(message, severity=Severity.WARNING)
 
     def _sample(self, change: ChangeRequest, booking: Booking) -> None:
-        count = self._readouts.measure(change)
-        with self._store.write() as connection:
+        count = self._parts.readouts.measure(change)
+        with writing(self._parts, change) as work:
             if not count:
-                self._ledger.step(connection, change, "waits for the first rows", status="waiting")
-                part = int(4 * (self._now() - booking.start) / (booking.end - booking.start))
+                work.step("waits for the first rows", status="waiting")
+                part = int(4 * (self._parts.now() - booking.start) / (booking.end - booking.start))
                 if part > 0:
-                    self._ledger.narrate(
-                        connection,
-                        change,
+                    work.event(
                         f"no rows have come in after {25 * part} % of its time; is there traffic, and does "
                         "the platform read every server's log?",
                         key=f"no-rows:{part}",
                         severity=Severity.WARNING,
                     )
                 return
-            self._ledger.step(connection, change, f"the first {count:,} rows came in", status="done")
-            self._ledger.narrate(connection, change, f"the first rows came in ({count:,})", key="first-rows")
-            self._ledger.save(connection, change, step="measure")
+            work.step(f"the first {count:,} rows came in", status="done")
+            work.event(f"the first rows came in ({count:,})", key="first-rows")
+            work.save(step="measure")
 
     # --- after it ---
 
-    def _read_out(self, change: ChangeRequest) -> None:
+    def _report(self, change: ChangeRequest) -> None:
         if change.step == "approval":
             self._approval(change)
             return
         verdict = change.verdict or Outcome.INCONCLUSIVE
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             results = rows.gates(connection, change.id, "report")
-        self._readouts.finish(change, results, verdict)
-        with self._store.write() as connection:
-            self._ledger.step(connection, change, f"kept: {verdict}", status="done")
+        self._parts.readouts.finish(change, results, verdict)
+        with writing(self._parts, change) as work:
+            work.step(f"kept: {verdict}", status="done")
             if change.kind is ChangeKind.RELEASE:
-                saved = self._ledger.save(connection, change, step="approval")
-                days = self._settings.platform.approval_days
+                work.save(step="approval")
+                days = self._parts.settings.platform.approval_days
                 asks = (
                     "waits for an approver"
                     if verdict is Outcome.PASS
                     else (f"{verdict}: waits for an approver to reject it, or to waive what may be waived")
                 )
-                self._ledger.narrate(
-                    connection,
-                    saved,
+                work.event(
                     f"the report is there; {asks} ({days:g} days)",
                     key="approval",
                     severity=Severity.INFO if verdict is Outcome.PASS else Severity.WARNING,
@@ -353,58 +304,41 @@ class Pipeline:
                 return
             said = rows.in_words(results, verdict)
             if verdict is Outcome.FAIL:
-                self._ledger.move(
-                    connection,
-                    change,
-                    "failed",
-                    PLATFORM,
-                    f"its TEST has failed{said}",
-                    severity=Severity.ERROR,
-                )
+                work.move("failed", f"its TEST has failed{said}", severity=Severity.ERROR)
             else:
                 follows = "a RELEASE may follow" if verdict is Outcome.PASS else "no RELEASE may follow it"
-                self._ledger.move(
-                    connection, change, "tested", PLATFORM, f"its TEST is done: {verdict}{said}; {follows}"
-                )
+                work.move("tested", f"its TEST is done: {verdict}{said}; {follows}")
 
     def _approval(self, change: ChangeRequest) -> None:
-        days = self._settings.platform.approval_days
-        over = change.since is not None and self._now() - change.since >= timedelta(days=days)
-        with self._store.write() as connection:
+        days = self._parts.settings.platform.approval_days
+        over = change.since is not None and self._parts.now() - change.since >= timedelta(days=days)
+        with writing(self._parts, change) as work:
             if over:
-                self._ledger.move(
-                    connection,
-                    change,
+                work.move(
                     "expire",
-                    PLATFORM,
                     f"nobody approved it within {days:g} days; draft another one to try again",
                     severity=Severity.WARNING,
                 )
             else:
-                self._ledger.step(
-                    connection, change, f"waits for an approver, {days:g} days", status="waiting"
-                )
+                work.step(f"waits for an approver, {days:g} days", status="waiting")
 
     # --- inside ---
 
     def _expired(self, change: ChangeRequest) -> bool:
-        with self._store.read() as connection:
+        with self._parts.store.read() as connection:
             booking = self._booking(connection, change)
-        if self._now() < booking.end:
+        if self._parts.now() < booking.end:
             return False
-        with self._store.write() as connection:
-            self._ledger.move(
-                connection,
-                change,
+        with writing(self._parts, change) as work:
+            work.move(
                 "expire",
-                PLATFORM,
                 f"its booking was over at {moment(booking.end)} before it was deployed; draft another one",
                 severity=Severity.WARNING,
             )
         return True
 
     def _booking(self, connection: Connection, change: ChangeRequest) -> Booking:
-        booking = self._calendar.of(connection, change.id)
+        booking = self._parts.calendar.of(connection, change.id)
         if booking is None:
             message = f"{change.id} has no booking"
             raise RuntimeError(message)

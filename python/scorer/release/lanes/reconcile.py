@@ -308,14 +308,13 @@ class Reconciler:
             last = recorded.newest(connection, checkpoint)
             if (last and last.revision) != (newest and newest.revision):
                 return last
+            decision = recorded.LaneDecision(
+                recorded.BREAK_GLASS if glass else recorded.FOUND,
+                [LaneSpec(lane.name, lane.bundle, share=lane.share) for lane in mine.answer],
+            )
+            actor = glass.by or PLATFORM.user if glass else PLATFORM.user
             made = recorded.record(
-                connection,
-                self._settings,
-                checkpoint,
-                at=self._now(),
-                actor=glass.by or PLATFORM.user if glass else PLATFORM.user,
-                cause=recorded.BREAK_GLASS if glass else recorded.FOUND,
-                answer=[LaneSpec(lane.name, lane.bundle, share=lane.share) for lane in mine.answer],
+                connection, self._settings, checkpoint, decision, at=self._now(), actor=actor
             )
             answer = {lane.name: f"{lane.share:g} {lane.bundle}" for lane in mine.answer}
             self._alerts.changed_outside(connection, checkpoint, member.name, made, answer, glass)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -113,61 +113,70 @@ def history(
     return [read(RecordedTable, row) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class LaneDecision:
+    """Why a table is recorded, and what it changes beside the observe lanes."""
+
+    cause: str
+    """One of the causes above."""
+    answer: Sequence[LaneSpec] | None = None
+    """Answer lanes; None: those of the newest table."""
+    alias: str | None = None
+    """Digest that the registry's alias points to afterwards; None: unchanged."""
+    alias_from: str | None = None
+    """Digest that the alias must point to before; None: any."""
+    restores: int | None = None
+    """Of a rollback: the revision whose answer lanes it restores."""
+
+
 def record(
     connection: Connection,
     settings: PlatformFile,
     checkpoint: str,
+    decision: LaneDecision,
     *,
     at: datetime,
     actor: str,
-    cause: str,
     change: str | None = None,
-    answer: Sequence[LaneSpec] | None = None,
-    observe: Sequence[LaneSpec] | None = None,
-    alias: str | None = None,
-    alias_from: str | None = None,
-    restores: int | None = None,
 ) -> RecordedTable | None:
-    """Records the table from now on; the newest one where nothing would differ. None: nothing is known yet.
+    """Record the table from now on; its observe lanes are those of the changes in the shadow.
 
     Args:
-        connection: of the transaction that decides it.
-        settings: the checkpoints'.
-        checkpoint: whose.
-        at: now.
-        actor: who decides.
-        cause: one of the words above.
-        change: because of which.
-        answer: None: those in force.
-        observe: None: of the changes that are in the shadow now.
-        alias: the digest that the registry's alias is to point to afterwards.
-        alias_from: ... provided that it points to this one then.
-        restores: Of a rollback: the revision whose answer lanes it restores.
+        connection: Of the transaction that decides it.
+        settings: The checkpoints' settings.
+        checkpoint: Whose table.
+        decision: Its cause and its answer lanes.
+        at: Now.
+        actor: Who decides.
+        change: The change request that it belongs to.
+
+    Returns:
+        The new table; the newest one where nothing would differ; None where no server has been seen yet.
     """
     last = newest(connection, checkpoint)
-    if answer is None:
-        if last is None:
-            return None
-        answer = last.answer
-    if observe is None:
-        observe = shadow_lanes(connection, settings, checkpoint, answer)
-    if last and alias is None and same_answer(answer, last.answer) and same_observe(observe, last.observe):
+    if decision.answer is None and last is None:
+        return None
+    answer = last.answer if decision.answer is None and last else decision.answer or ()
+    observe = shadow_lanes(connection, settings, checkpoint, answer)
+    is_same = last and same_answer(answer, last.answer) and same_observe(observe, last.observe)
+    if is_same and decision.alias is None:
         return last
-    values = {
-        "checkpoint": checkpoint,
-        "revision": last.revision + 1 if last else 1,
-        "answer": answer,
-        "observe": observe,
-        "at": at,
-        "actor": actor,
-        "cause": cause,
-        "change": change,
-        "alias": alias,
-        "alias_from": alias_from,
-        "alias_done": alias is None,
-        "restores": restores,
-    }
-    done = connection.execute(insert(t.recorded_tables).values(**values).returning(t.recorded_tables))
+    values = {name: getattr(decision, name) for name in ("cause", "alias", "alias_from", "restores")}
+    done = connection.execute(
+        insert(t.recorded_tables)
+        .values(
+            checkpoint=checkpoint,
+            revision=last.revision + 1 if last else 1,
+            answer=answer,
+            observe=observe,
+            at=at,
+            actor=actor,
+            change=change,
+            alias_done=decision.alias is None,
+            **values,
+        )
+        .returning(t.recorded_tables)
+    )
     return read(RecordedTable, done.one())
 
 
