@@ -12,6 +12,8 @@ import httpx
 import pytest
 from platforms import World
 
+from scorer.release.requests import NewFreeze, NewPermission
+
 CASES: dict[str, tuple[str, str, Any, dict[str, int]]] = {}
 """Operation: method, path, body, and the status for nobody, outsider, viewer, modeler, approver, "
 "owner, admin."""
@@ -194,9 +196,9 @@ def objects(world: World, who: str, operation: str) -> dict[str, str]:
         made["token"] = service.access.create_token(admin, label="x", role="viewer")[0].id
     if "{freeze}" in CASES[operation][1]:
         fields = {**FREEZE, "name": f"{operation}-{who}"}
-        made["freeze"] = str(service.calendar.add_freeze(admin, **fields).id)
+        made["freeze"] = str(service.calendar.add_freeze(admin, NewFreeze(**fields)).id)
     if "{permission}" in CASES[operation][1]:
-        made["permission"] = service.permissions.grant(admin, "fraud", **PERMISSION).id
+        made["permission"] = service.permissions.grant(admin, "fraud", NewPermission(**PERMISSION)).id
     if "{channel}" in CASES[operation][1]:
         made["channel"] = str(service.notifications.add_channel(admin, "fraud", CHANNEL["url"]).id)
     if operation == "remove_user":

@@ -24,6 +24,7 @@ from scorer.release.fleet import Member
 from scorer.release.lanes import recorded
 from scorer.release.model import ChangeKind, ChangeState, Role
 from scorer.release.open import PlatformServices, open_service
+from scorer.release.requests import NewFreeze, NewPermission
 from scorer.release.settings import PlatformFile
 from scorer.sdk import PlatformClient
 from scorer.web.app import create_app
@@ -66,23 +67,20 @@ class Loop:
         self.platform.service.permissions.grant(
             self.admin,
             "routing",
-            kind=kind,
-            checkpoint=POINT,
-            user="loop",
-            days=30,
-            reason="weekly",
-            max_shift=5.0,
+            NewPermission(kind=kind, checkpoint=POINT, user="loop", days=30, reason="weekly", max_shift=5.0),
         )
 
     def freeze(self, minutes: int) -> None:
         at = self.now
         self.platform.service.calendar.add_freeze(
             self.admin,
-            name="peak",
-            kind="deny",
-            cron=f"{at.minute} {at.hour} {at.day} {at.month} *",
-            timezone="UTC",
-            minutes=minutes,
+            NewFreeze(
+                name="peak",
+                kind="deny",
+                cron=f"{at.minute} {at.hour} {at.day} {at.month} *",
+                timezone="UTC",
+                minutes=minutes,
+            ),
         )
 
     def tick(self, minutes: int) -> None:

@@ -23,6 +23,7 @@ from scorer.release import states
 from scorer.release.errors import PlatformError
 from scorer.release.lanes import recorded
 from scorer.release.model import Actor, ChangeKind, ChangeRequest, ChangeState, LaneSpec, Outcome, Role
+from scorer.release.requests import NewFreeze
 from scorer.release.store import tables as t
 
 S = ChangeState
@@ -88,15 +89,14 @@ class Simulation:
             self.outside.append((lane,))
             world.fleet.change_outside(name, CHECKPOINT, answer=[lane])
         elif chance < 0.72:
-            self.guarded(
-                world.calendar.add_freeze,
-                world.admin,
+            sale = NewFreeze(
                 name="sale",
                 kind="deny",
                 cron=f"{self.random.randrange(60)} {self.random.randrange(24)} * * *",
                 timezone="Europe/Berlin",
                 minutes=30,
             )
+            self.guarded(world.calendar.add_freeze, world.admin, sale)
         else:
             for member in world.members:
                 world.fleet.come_back(member.name)

@@ -38,6 +38,7 @@ from scorer.release.model import (
     Severity,
 )
 from scorer.release.permissions import Permissions
+from scorer.release.requests import NewFreeze
 from scorer.release.service import Service
 from scorer.release.settings import PlatformFile
 from scorer.release.store import Store, utcnow
@@ -92,9 +93,8 @@ def demo_platform(
     changes = DemoChanges(access)
     calendar = DemoCalendar(store, settings, audit)
     freeze: dict[str, Any] = {"minutes": 720, "reason": "Sales", "checkpoints": ["action.*"]}
-    calendar.add_freeze(
-        ada, name="Weekend", kind="deny", cron="0 18 * * 5", timezone="Europe/Amsterdam", **freeze
-    )
+    weekend = NewFreeze(name="Weekend", kind="deny", cron="0 18 * * 5", timezone="Europe/Amsterdam", **freeze)
+    calendar.add_freeze(ada, weekend)
     changes.bookings = {one.change: one for one in calendar.bookings}
     service = Service(
         access=access,

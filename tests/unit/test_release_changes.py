@@ -33,6 +33,7 @@ from scorer.release.model import (
     Role,
     Stage,
 )
+from scorer.release.requests import NewFreeze
 
 S = ChangeState
 
@@ -452,12 +453,14 @@ def test_overlapping_bookings_are_refused_with_the_next_free_slot(world: World) 
 def test_a_booking_that_begins_in_a_freeze_is_refused(world: World) -> None:
     world.calendar.add_freeze(
         world.admin,
-        name="weekend",
-        kind="deny",
-        cron="0 17 * * fri",
-        timezone="Europe/Berlin",
-        minutes=3000,
-        reason="rest",
+        NewFreeze(
+            name="weekend",
+            kind="deny",
+            cron="0 17 * * fri",
+            timezone="Europe/Berlin",
+            minutes=3000,
+            reason="rest",
+        ),
     )
     draft = world.changes.draft(world.ada, world.asks("good-1"))
     friday = START.replace(day=8, hour=16)
@@ -466,7 +469,7 @@ def test_a_booking_that_begins_in_a_freeze_is_refused(world: World) -> None:
     assert world.get(draft.id).state is S.DRAFT
     with pytest.raises(NotAllowedError):
         world.calendar.add_freeze(
-            world.olga, name="x", kind="deny", cron="* * * * *", timezone="UTC", minutes=1
+            world.olga, NewFreeze(name="x", kind="deny", cron="* * * * *", timezone="UTC", minutes=1)
         )
     with pytest.raises(InvalidError, match="in the past"):
         world.changes.submit(world.ada, draft.id, start=START - timedelta(hours=1))
@@ -577,7 +580,7 @@ def test_a_rollback_waits_for_no_freeze_and_no_server(world: World) -> None:
     name = released(world)
     world.tick()
     world.calendar.add_freeze(
-        world.admin, name="all", kind="deny", cron="* * * * *", timezone="UTC", minutes=60
+        world.admin, NewFreeze(name="all", kind="deny", cron="* * * * *", timezone="UTC", minutes=60)
     )
     world.fleet.vanish("live-2")
     world.registry.away = True
@@ -592,7 +595,7 @@ def test_a_rollback_waits_for_no_freeze_and_no_server(world: World) -> None:
 def test_releases_wait_while_it_is_frozen_and_say_so_once(world: World) -> None:
     name = waiting(world)
     freeze = world.calendar.add_freeze(
-        world.admin, name="sale", kind="deny", cron="0 0 * * *", timezone="UTC", minutes=1440 * 3
+        world.admin, NewFreeze(name="sale", kind="deny", cron="0 0 * * *", timezone="UTC", minutes=1440 * 3)
     )
     world.changes.approve(world.bob, name)
     world.run(minutes=30)
@@ -602,7 +605,7 @@ def test_releases_wait_while_it_is_frozen_and_say_so_once(world: World) -> None:
     world.until(name, S.RELEASED)
     world.tick()
     again = world.calendar.add_freeze(
-        world.admin, name="sale", kind="deny", cron="0 0 * * *", timezone="UTC", minutes=1440 * 3
+        world.admin, NewFreeze(name="sale", kind="deny", cron="0 0 * * *", timezone="UTC", minutes=1440 * 3)
     )
     world.run(minutes=60)
     assert world.get(name).step == "canary 1"

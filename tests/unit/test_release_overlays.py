@@ -22,6 +22,7 @@ from scorer.release.errors import (
 )
 from scorer.release.lanes import recorded
 from scorer.release.model import Actor, ChangeKind, ChangeState, Role
+from scorer.release.requests import NewFreeze, NewPermission, read_form
 from scorer.release.store import tables as t
 
 LOOP = Actor("loop", {"fraud": Role.MODELER})
@@ -39,7 +40,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def grant(world: World, kind: ChangeKind = ChangeKind.OVERLAY, **more: Any) -> Any:
     values = {"checkpoint": OTHER, "user": "loop", "days": 30.0, "reason": "weekly loop", "per_hour": 12}
-    return world.permissions.grant(world.olga, "fraud", kind=kind, **{**values, **more})
+    return world.permissions.grant(
+        world.olga, "fraud", read_form(NewPermission, {"kind": kind, **values, **more})
+    )
 
 
 def revise(world: World, bundle: str) -> Any:
@@ -78,7 +81,9 @@ def test_owners_grant_and_revoke_and_both_are_audited(world: World) -> None:
     for who in (world.ada, world.bob):
         with pytest.raises(NotAllowedError):
             world.permissions.grant(
-                who, "fraud", kind=ChangeKind.OVERLAY, checkpoint=OTHER, user="loop", days=1, reason="x"
+                who,
+                "fraud",
+                NewPermission(kind=ChangeKind.OVERLAY, checkpoint=OTHER, user="loop", days=1, reason="x"),
             )
     made = grant(world, max_shift=0.5)
     assert [each.id for each in world.permissions.list(world.ada, "fraud")] == [made.id]
@@ -105,10 +110,10 @@ def test_owners_grant_and_revoke_and_both_are_audited(world: World) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "error"),
     [
-        ("days", 0.0, "days is 0"),
-        ("days", 400.0, "at most 366 days"),
-        ("per_hour", 0, "from 1 to 60"),
-        ("max_shift", 11.0, "at most 10"),
+        ("days", 0.0, "days: .*greater than 0"),
+        ("days", 400.0, "days: .*equal to 366"),
+        ("per_hour", 0, "per_hour: .*equal to 1"),
+        ("max_shift", 11.0, "max_shift: .*equal to 10"),
         ("reason", " ", "say why"),
         ("user", "sam", "no modeler of project fraud"),
     ],
@@ -328,13 +333,15 @@ def test_a_freeze_stops_revisions_and_they_go_on_afterwards(world: World) -> Non
     minute = world.now
     world.calendar.add_freeze(
         world.admin,
-        name="peak",
-        kind="deny",
-        cron=f"{minute.minute} {minute.hour} {minute.day} {minute.month} *",
-        timezone="UTC",
-        minutes=60,
-        checkpoints=("*",),
-        reason="sales",
+        NewFreeze(
+            name="peak",
+            kind="deny",
+            cron=f"{minute.minute} {minute.hour} {minute.day} {minute.month} *",
+            timezone="UTC",
+            minutes=60,
+            checkpoints=("*",),
+            reason="sales",
+        ),
     )
     before = world.tables(OTHER)[-1].revision
     held = world.fleet.held("live-1").version

@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from scorer.release.answers import CheckpointView, MemberView
 from scorer.release.errors import ConflictError, InvalidError, NotAllowedError, PlatformError
+from scorer.release.fields import reason_of
 from scorer.release.lanes import recorded
 from scorer.release.lanes.recorded import LaneDecision
 from scorer.release.model import Actor, RecordedTable, Role
@@ -116,8 +117,7 @@ class Checkpoints:
             self._changes.rollback(actor, decided.change, reason=reason)
             return self.history(actor, checkpoint, limit=1)[0]
         self._require_owner(actor, checkpoint, "roll back")
-        if not reason.strip():
-            raise InvalidError("a reason is kept with a rollback; say why")
+        reason = reason_of(reason)
         with self._parts.store.write() as connection:
             now = recorded.newest(connection, checkpoint)
             target = recorded.earlier(connection, checkpoint)
@@ -139,7 +139,7 @@ class Checkpoints:
                 at=self._parts.now(),
                 actor=actor.user,
             )
-            about = {"reason": reason.strip(), "back_to": restored, "table": target.revision}
+            about = {"reason": reason, "back_to": restored, "table": target.revision}
             self._parts.audit.append(connection, actor, "checkpoint.rollback", checkpoint, details=about)
         self._changes.follow(checkpoint)
         return made or now

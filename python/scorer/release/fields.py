@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 from scorer.config.model import NAME
+from scorer.release.errors import InvalidError
 
 FORM = {"form": True}
 """The context of a validation whose values are the text of a form."""
@@ -119,6 +120,17 @@ Patterns = Annotated[
     Field(min_length=1, max_length=100),
 ]
 """Shell patterns of checkpoint names."""
+
+
+_REASON = 2000
+
+
+def reason_of(text: str) -> str:
+    """Return a reason without surrounding blanks. Raises InvalidError for an empty or a longer one."""
+    reason = text.strip()
+    if not reason or len(reason) > _REASON:
+        raise InvalidError(f"a reason of 1 to {_REASON} letters is kept with it; say why")
+    return reason
 
 
 def violations(errors: Sequence[Mapping[str, Any]]) -> str:

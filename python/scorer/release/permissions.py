@@ -15,7 +15,9 @@ from sqlalchemy import func, insert, select, update
 
 from scorer.release.calendar import moment
 from scorer.release.errors import ConflictError, InvalidError, NotAllowedError, NotFoundError, QuotaError
+from scorer.release.fields import reason_of
 from scorer.release.model import Actor, ChangeKind, Role, StandingPermission
+from scorer.release.requests import NewPermission
 from scorer.release.store import Store, utcnow
 from scorer.release.store import tables as t
 from scorer.release.store.rows import read, row_of
@@ -26,11 +28,6 @@ if TYPE_CHECKING:
     from scorer.release.access import Access
     from scorer.release.audit import Audit
     from scorer.release.calendar import Calendar
-
-_DAYS = 366
-_MOST_PER_HOUR = 60
-_MOST_SHIFT = 10.0
-_REASON = 2000
 
 
 class Permissions:
@@ -59,67 +56,45 @@ class Permissions:
         self._calendar = calendar
         self._now = now
 
-    def grant(
-        self,
-        actor: Actor,
-        project: str,
-        *,
-        kind: ChangeKind,
-        checkpoint: str,
-        user: str,
-        days: float,
-        reason: str,
-        per_hour: int = 12,
-        max_shift: float = 1.0,
-    ) -> StandingPermission:
+    def grant(self, actor: Actor, project: str, asked: NewPermission) -> StandingPermission:
         """Let a user submit changes of a kind at a checkpoint for some time.
+
+        A TEST or RELEASE with evidence is submitted under it, and a RELEASE is approved by a person as ever;
+        a revision of an overlay is published under it.
 
         Args:
             actor: An owner of the project.
             project: Whose changes.
-            kind: Of the changes. A TEST or RELEASE with evidence is submitted under it, and a RELEASE is
-                approved by a person as ever; a revision of an overlay is published under it.
-            checkpoint: Where.
-            user: A member of the project, usually the loop's own user.
-            days: Until it expires; above 0, at most 366.
-            reason: Kept with it.
-            per_hour: Changes that may be submitted within an hour; 1 to 60.
-            max_shift: Of an overlay: the largest offset that it may give an action, in log-odds; above 0, at
-                most 10.
+            asked: The user, the kind of changes, and the bounds.
 
         Raises:
             NotAllowedError: The actor is no owner.
-            InvalidError: A bound is out of range, or the user is no modeler of the project.
+            InvalidError: The user is no modeler of the project.
         """
         self._access.require(actor, Role.OWNER, project)
-        self._calendar.checkpoint(checkpoint)
-        self._check(days, per_hour, max_shift, reason)
+        self._calendar.checkpoint(asked.checkpoint)
         at = self._now()
         values = {
+            **asked.model_dump(exclude={"days"}),
             "id": f"sp_{secrets.token_hex(8)}",
             "project": project,
-            "checkpoint": checkpoint,
-            "kind": ChangeKind(kind).value,
-            "user": user,
-            "per_hour": per_hour,
-            "max_shift": float(max_shift),
-            "reason": reason.strip(),
+            "reason": reason_of(asked.reason),
             "granted_by": actor.user,
             "granted_at": at,
-            "expires_at": at + timedelta(days=days),
+            "expires_at": at + timedelta(days=asked.days),
         }
         with self._store.write() as connection:
             m = t.members.c
-            role = connection.scalar(select(m.role).where(m.project == project, m.user == user))
-            if role is None or Role(role) is Role.VIEWER:
+            role = connection.scalar(select(m.role).where(m.project == project, m.user == asked.user))
+            if role in (None, Role.VIEWER):
                 raise InvalidError(
-                    f'"{user}" is no modeler of project {project}; make that user a member first'
+                    f'"{asked.user}" is no modeler of project {project}; make that user a member first'
                 )
             p = t.projects.c
             allowed = connection.scalar(select(p.checkpoints).where(p.name == project))
-            if allowed and checkpoint not in allowed:
+            if allowed and asked.checkpoint not in allowed:
                 raise InvalidError(
-                    f'project "{project}" brings no models to checkpoint "{checkpoint}", only to '
+                    f'project "{project}" brings no models to checkpoint "{asked.checkpoint}", only to '
                     f"{', '.join(allowed)}; choose one of them"
                 )
             connection.execute(insert(t.permissions).values(**values))
@@ -140,8 +115,7 @@ class Permissions:
             NotAllowedError: The actor is no owner of its project.
             ConflictError: It has been revoked already.
         """
-        if not reason.strip() or len(reason) > _REASON:
-            raise InvalidError(f"a reason of 1 to {_REASON} letters is kept with it; say why")
+        reason = reason_of(reason)
         with self._store.read() as connection:
             found = read(StandingPermission, _row(connection, permission))
         self._access.require(actor, Role.OWNER, found.project)
@@ -160,7 +134,7 @@ class Permissions:
                 "permission.revoke",
                 permission,
                 project=found.project,
-                details={"reason": reason.strip()},
+                details={"reason": reason},
             )
             return read(StandingPermission, _row(connection, permission))
 
@@ -231,20 +205,6 @@ class Permissions:
         """One permission by its id. Raises NotFoundError."""
         with self._store.read() as connection:
             return read(StandingPermission, _row(connection, permission))
-
-    def _check(self, days: float, per_hour: int, max_shift: float, reason: str) -> None:
-        if not 0 < days <= _DAYS:
-            raise InvalidError(
-                f"days is {days:g}; a permission lasts for more than 0 and at most {_DAYS} days"
-            )
-        if not 1 <= per_hour <= _MOST_PER_HOUR:
-            raise InvalidError(f"per_hour is {per_hour}; it is a whole number from 1 to {_MOST_PER_HOUR}")
-        if not 0 < max_shift <= _MOST_SHIFT:
-            raise InvalidError(
-                f"max_shift is {max_shift:g}; it is in log-odds, above 0 and at most {_MOST_SHIFT:g}"
-            )
-        if not reason.strip() or len(reason) > _REASON:
-            raise InvalidError(f"a reason of 1 to {_REASON} letters is kept with it; say why")
 
 
 def _row(connection: Connection, permission: str) -> Any:

@@ -155,7 +155,7 @@ class NewFreeze(Request):
     """Start of each window: minute, hour, day, month, weekday (0 and 7: Sunday)."""
     timezone: Line = Field(default="UTC", min_length=1, examples=["Europe/Stockholm"])
     """Of the cron fields."""
-    minutes: Annotated[Whole, Field(ge=1, le=527_040)]
+    minutes: Annotated[Whole, Field(ge=1, le=44_640)]
     """Length of each window, in minutes."""
     checkpoints: Patterns = Field(default=["*"])
     """Shell patterns of checkpoint names."""

@@ -21,6 +21,7 @@ from scorer.release.errors import (
     PlatformError,
 )
 from scorer.release.model import Actor, Booking, ChangeRequest, Freeze, FreezeWindow
+from scorer.release.requests import NewFreeze
 from scorer.release.store import Store, utcnow
 from scorer.release.store import tables as t
 from scorer.release.store.rows import read
@@ -35,7 +36,6 @@ HORIZON = timedelta(days=366)
 """Nothing is booked further ahead."""
 _LATE = timedelta(minutes=1)
 """A start so little in the past is taken: clocks and people are a little late."""
-_MAX_FREEZE = 60 * 24 * 31
 
 
 class Calendar:
@@ -185,29 +185,19 @@ class Calendar:
 
     # --- freezes ---
 
-    def add_freeze(
-        self,
-        actor: Actor,
-        *,
-        name: str,
-        kind: str,
-        cron: str,
-        timezone: str,
-        minutes: int,
-        checkpoints: Sequence[str] = ("*",),
-        reason: str = "",
-    ) -> Freeze:
+    def add_freeze(self, actor: Actor, asked: NewFreeze) -> Freeze:
         """Add a freeze; for administrators only."""
         _admin(actor)
-        _check_freeze(name, kind, cron, timezone, minutes, checkpoints)
+        if not asked.name.strip():
+            raise InvalidError("a freeze has no name; give one that people understand")
+        try:
+            check_line(asked.cron, asked.timezone)
+        except ValueError as error:
+            raise InvalidError(f"the freeze's times: {error}") from None
         values = {
-            "name": name.strip(),
-            "kind": kind,
-            "cron": " ".join(cron.split()),
-            "timezone": timezone,
-            "minutes": minutes,
-            "checkpoints": list(checkpoints),
-            "reason": reason,
+            **asked.model_dump(),
+            "name": asked.name.strip(),
+            "cron": " ".join(asked.cron.split()),
             "created_by": actor.user,
         }
         with self._store.write() as connection:
@@ -364,20 +354,3 @@ def _aware(at: datetime, what: str) -> datetime:
 def _admin(actor: Actor) -> None:
     if not actor.admin:
         raise NotAllowedError(f"freezes are an admin's, {actor.user} is none; ask one")
-
-
-def _check_freeze(
-    name: str, kind: str, line: str, timezone: str, minutes: int, checkpoints: Sequence[str]
-) -> None:
-    if not name.strip():
-        raise InvalidError("a freeze has no name; give one that people understand")
-    if kind not in (frozen.DENY, frozen.ALLOW):
-        raise InvalidError(f'a freeze is of kind "deny" or "allow", not "{kind}"; give one of them')
-    if not 1 <= minutes <= _MAX_FREEZE:
-        raise InvalidError(f"a freeze's window takes 1 to {_MAX_FREEZE} minutes, not {minutes}; give such")
-    if not checkpoints or not all(checkpoints):
-        raise InvalidError('a freeze names no checkpoints; give patterns, "*" for every one')
-    try:
-        check_line(line, timezone)
-    except ValueError as error:
-        raise InvalidError(f"the freeze's times: {error}") from None

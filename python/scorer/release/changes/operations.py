@@ -28,6 +28,7 @@ from scorer.release.errors import (
     PlatformError,
     QuotaError,
 )
+from scorer.release.fields import reason_of
 from scorer.release.gates.defaults import default_gates
 from scorer.release.lanes import recorded
 from scorer.release.lanes.recorded import LaneDecision
@@ -53,7 +54,7 @@ from scorer.release.store.rows import read, row_of
 if TYPE_CHECKING:
     from scorer.release.changes.parts import Parts
 
-_REASON = 2000
+_COMMENT = 2000
 
 
 class Changes:
@@ -255,7 +256,7 @@ class Changes:
         self, actor: Actor, change: str, *, version: int | None = None, comment: str = ""
     ) -> ChangeRequest:
         """Approvers, never whoever drafted, edited or submitted it: releases a RELEASE whose gates passed."""
-        said = comment.strip()[:_REASON]
+        said = comment.strip()[:_COMMENT]
         with self._open(actor, self._allowed(actor, change, "approve"), "approve", version) as work:
             self._check_approvable(work.connection, work.change)
             return work.move(
@@ -270,15 +271,15 @@ class Changes:
 
     def reject(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
         """Reject a change request; for approvers only."""
-        return self._end(actor, change, "reject", _said(reason), "rejected")
+        return self._end(actor, change, "reject", reason_of(reason), "rejected")
 
     def withdraw(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
         """Its author, or an owner: rejected, lanes taken away, slot given back."""
-        return self._end(actor, change, "withdraw", _said(reason), "withdrawn")
+        return self._end(actor, change, "withdraw", reason_of(reason), "withdrawn")
 
     def waive(self, actor: Actor, change: str, *, metric: str, reason: str) -> ChangeRequest:
         """Approvers, never whoever drafted, edited or submitted it: this gate does not stand in its way."""
-        reason = _said(reason)
+        reason = reason_of(reason)
         with self._open(actor, self._allowed(actor, change, "waive"), "waive") as work:
             now, connection = work.change, work.connection
             judged = rows.gates(connection, change)
@@ -308,7 +309,7 @@ class Changes:
 
         Recorded at once, and servers are told at once; who cannot be reached follows as soon as it can.
         """
-        reason = _said(reason)
+        reason = reason_of(reason)
         with self._open(actor, self._allowed(actor, change, "rollback"), "rollback") as work:
             moved = self.roll_back_in(work, "rollback", f"rolled back by {actor.user}: {reason}")
         self.follow(moved.checkpoint)
@@ -735,10 +736,3 @@ def _booked(booking: Booking) -> str:
 
 def _booking_details(booking: Booking) -> dict[str, Any]:
     return {"slot": booking.slot, "start": booking.start.isoformat(), "end": booking.end.isoformat()}
-
-
-def _said(reason: str) -> str:
-    said = reason.strip()
-    if not said or len(said) > _REASON:
-        raise InvalidError(f"a reason of 1 to {_REASON} letters is kept with it; say why")
-    return said

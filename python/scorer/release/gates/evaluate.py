@@ -130,17 +130,13 @@ def _look(gate: Gate, evidence: ShadowEvidence, alpha: float, by: Measure) -> Ga
         outcome, why = _by_value(gate, found, limit)
     if found.rows < gate.spec.min_rows:
         outcome, why = Outcome.INCONCLUSIVE, f"{gate.spec.min_rows:,} rows are needed"
-    return GateResult(
-        metric=gate.spec.metric,
-        outcome=outcome,
+    return replace(
+        _result(gate, outcome, say(gate, found, limit, (low, high), why)),
         value=_plain(found.value),
         low=_plain(low),
         high=_plain(high),
         threshold=_plain(limit),
         rows=found.rows,
-        success=gate.spec.success,
-        words=say(gate, found, limit, (low, high), why),
-        dry_run=gate.spec.dry_run,
     )
 
 

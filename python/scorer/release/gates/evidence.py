@@ -190,12 +190,16 @@ class ShadowEvidence:
     """What is missing or odd about it, in sentences."""
 
 
+def blank(rows: int) -> dict[str, Any]:
+    """Return the columns of that many rows of which nothing is known: 0 and NaN."""
+    kinds = {one.name: str(one.type) for one in fields(Observed) if one.name not in ("key", "names")}
+    columns = {
+        name: np.zeros(rows, np.int64) if "Ints" in kind else np.full(rows, np.nan)
+        for name, kind in kinds.items()
+    }
+    return {"key": np.zeros(rows, np.uint64), **columns}
+
+
 def empty() -> Observed:
     """Return a lane without any rows."""
-    own: dict[str, Any] = {}
-    for one in fields(Observed):
-        if one.name == "names":
-            continue
-        kind = {"key": np.uint64}.get(one.name, np.int64 if "Ints" in str(one.type) else np.float64)
-        own[one.name] = np.empty(0, kind)
-    return Observed(**own, names={"label": [""], "server": [""], "error": [""], "live_fallback": [""]})
+    return Observed(**blank(0), names={"label": [""], "server": [""], "error": [""], "live_fallback": [""]})

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from scorer.release.gates.evidence import Observed, ShadowEvidence, empty
+from scorer.release.gates.evidence import Observed, ShadowEvidence, blank, empty
 from scorer.release.gates.measured import Measured, nothing
 from scorer.release.gates.metrics import measure
 from scorer.release.readout import parts
@@ -120,30 +120,19 @@ def _approve(evidence: ShadowEvidence) -> Measured:
 
 
 def _as_observed(table: Any, server: str, names: CodeNames) -> dict[str, Any]:
-    n = len(table)
-    zeros, unknown = np.zeros(n, np.int64), np.full(n, np.nan)
-    score = table["score"].to_numpy(zero_copy_only=False).astype(np.float64)
-    label = names.codes("label", table["label"])
     fallback = names.codes("live_fallback", table["fallback"])
-    errors = np.zeros(n, np.int64)
-    for reason in _OWN_FAULT:
-        errors[fallback == names.code("live_fallback", reason)] = names.code("error", reason)
-    return {
+    columns = blank(len(table)) | {
         "key": table["key"].to_numpy().astype(np.uint64),
         "at": table["at"].to_numpy().astype(np.int64),
-        "server": np.full(n, names.code("server", server), dtype=np.int64),
-        "score": score,
-        "live_score": unknown,
-        "label": label,
-        "live_label": zeros,
-        "error": errors,
+        "server": np.full(len(table), names.code("server", server), dtype=np.int64),
+        "label": names.codes("label", table["label"]),
         "live_fallback": fallback,
-        "exec_us": table["exec_us"].to_numpy(zero_copy_only=False).astype(np.float64),
-        "load_us": table["load_us"].to_numpy(zero_copy_only=False).astype(np.float64),
-        **dict.fromkeys(("live_exec_us", "live_load_us", "lag_us", "propensity", "live_propensity"), unknown),
-        **dict.fromkeys(("ratio", "distance", "least"), unknown),
-        **dict.fromkeys(("absent", "differs", "top", "live_top"), zeros),
     }
+    for name in ("score", "exec_us", "load_us"):
+        columns[name] = table[name].to_numpy(zero_copy_only=False).astype(np.float64)
+    for reason in _OWN_FAULT:
+        columns["error"][fallback == names.code("live_fallback", reason)] = names.code("error", reason)
+    return columns
 
 
 def _joined(found: list[dict[str, Any]], names: CodeNames) -> Observed:

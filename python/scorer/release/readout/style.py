@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 LIVE, SHADOW, CONTROL, TRAINING, BAD = "#0072B2", "#D55E00", "#6B7280", "#009E73", "#9D174D"
 AMBER = "#E69F00"
 GRID, INK = "#E5E7EB", "#374151"
@@ -99,6 +102,31 @@ def log_axis(title: str, values: Iterable[float | None], *, unit: str = "", **mo
 def scatter(x: Iterable[Any], y: Iterable[Any], name: str, **more: Any) -> dict[str, Any]:
     """Return a Plotly line through the given points."""
     return {"type": "scatter", "mode": "lines", "x": list(x), "y": list(y), "name": name, **more}
+
+
+def outlines(
+    shares: Mapping[str, npt.NDArray[np.float64]], edges: npt.NDArray[np.float64], x: str
+) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    """Return a drawing of histograms over common bins, and its numbers: from, to, a share for each side.
+
+    Args:
+        shares: By side, `[bins]`.
+        edges: `[bins + 1]`.
+        x: Title of the axis.
+    """
+    data = [
+        scatter(
+            *steps(edges.tolist(), values.tolist()),
+            NAMES[side],
+            line=line(side, width=2.5 if side == "shadow" else 2.0),
+            hovertemplate="%{y:.3%}",
+        )
+        for side, values in shares.items()
+    ]
+    shown = [y for trace in data for y in trace["y"]]
+    plot = layout(axis(x), log_axis("share of requests (log)", shown, unit="%"))
+    columns = (edges[:-1], edges[1:], *shares.values())
+    return {"data": data, "layout": plot}, list(zip(*(one.tolist() for one in columns), strict=True))
 
 
 def micros(value: float | None) -> str:

@@ -41,7 +41,7 @@ def list_freezes(by: By) -> list[Freeze]:
 )
 def add_freeze(by: By, body: NewFreeze) -> Freeze:
     """Add a freeze. For admins."""
-    return by.service.calendar.add_freeze(by.actor, **dict(body))
+    return by.service.calendar.add_freeze(by.actor, body)
 
 
 @router.delete("/freezes/{id}", status_code=204)

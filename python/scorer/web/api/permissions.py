@@ -37,7 +37,7 @@ def list_permissions(by: By, project: ProjectPath) -> list[StandingPermission]:
 )
 def grant_permission(by: By, project: ProjectPath, body: NewPermission) -> StandingPermission:
     """Let a user submit changes of one kind at one checkpoint, for a time and within bounds. For owners."""
-    return by.service.permissions.grant(by.actor, project, **dict(body))
+    return by.service.permissions.grant(by.actor, project, body)
 
 
 @router.post("/permissions/{permission}/revoke", responses=refusals(conflict="It has been revoked already."))

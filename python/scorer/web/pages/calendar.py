@@ -182,7 +182,7 @@ def move(here: Here, form: Posted) -> Response:
 def add_freeze(here: Here, form: Posted) -> Response:
     """Add a freeze from the calendar's form."""
     try:
-        here.service.calendar.add_freeze(here.actor, **dict(form.read(NewFreeze)))
+        here.service.calendar.add_freeze(here.actor, form.read(NewFreeze))
     except PlatformError as error:
         return _show(here, form=form, error=error)
     return here.go("/calendar", "freeze")

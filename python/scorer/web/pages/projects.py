@@ -110,7 +110,7 @@ def members(here: Here, name: str, form: Posted) -> Response:
 def grant(here: Here, name: str, form: Posted) -> Response:
     """Grant a standing permission to a member."""
     try:
-        here.service.permissions.grant(here.actor, name, **dict(form.read(NewPermission)))
+        here.service.permissions.grant(here.actor, name, form.read(NewPermission))
     except PlatformError as error:
         return _show(here, name, error=error, form=form)
     return here.go(f"/projects/{name}", "permission")

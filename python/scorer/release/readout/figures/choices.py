@@ -9,18 +9,7 @@ import numpy as np
 
 from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Floats, Observed, ShadowEvidence
-from scorer.release.readout.style import (
-    COLOURS,
-    NAMES,
-    SEQUENTIAL,
-    axis,
-    layout,
-    line,
-    log_axis,
-    percent,
-    scatter,
-    steps,
-)
+from scorer.release.readout.style import COLOURS, NAMES, SEQUENTIAL, axis, layout, outlines, percent
 
 _MOST = 20
 _BANDS = {"approve": 0, "review": 1, "decline": 2}
@@ -159,23 +148,12 @@ def propensities(evidence: ShadowEvidence) -> Figure:
 
 
 def _histograms(both: dict[str, Floats], edges: Floats, name: str, title: str, x: str, words: str) -> Figure:
-    data, table = [], []
+    shares = {}
     for side, values in both.items():
         counts = np.histogram(values[np.isfinite(values)], edges)[0]
-        part = counts / max(counts.sum(), 1)
-        table.append(part.tolist())
-        data.append(
-            scatter(
-                *steps(edges.tolist(), part.tolist()),
-                NAMES[side],
-                line=line(side),
-                hovertemplate="%{y:.3%}",
-            )
-        )
-    shown = [y for trace in data for y in trace["y"]]
-    plot = layout(axis(x), log_axis("share of requests (log)", shown, unit="%"))
-    rows = list(zip(edges[:-1].tolist(), edges[1:].tolist(), *table, strict=True))
-    return Figure(name, title, words, {"data": data, "layout": plot}, ("from", "to", *both), rows)
+        shares[side] = counts / max(counts.sum(), 1)
+    plotly, rows = outlines(shares, edges, x)
+    return Figure(name, title, words, plotly, ("from", "to", *both), rows)
 
 
 def _flip_words(evidence: ShadowEvidence, rows: Observed) -> str:

@@ -18,10 +18,9 @@ from scorer.release.readout.style import (
     axis,
     layout,
     line,
-    log_axis,
+    outlines,
     percent,
     scatter,
-    steps,
 )
 from scorer.stats import distances
 
@@ -47,30 +46,15 @@ def samples(evidence: ShadowEvidence) -> Iterator[tuple[str, Floats]]:
 
 def histogram(evidence: ShadowEvidence) -> Figure:
     """Shares of scores by bin, on a log scale: fraud is rare."""
-    known = list(samples(evidence))
     edges = _edges(evidence)
     shares: dict[str, Floats] = {}
-    for side, scores in known:
+    for side, scores in samples(evidence):
         counts = np.histogram(np.clip(scores, edges[0], edges[-1]), edges)[0]
         shares[side] = counts / max(counts.sum(), 1)
     if evidence.training is not None:
         shares[_TRAINING] = np.diff(cumulative(evidence.training, edges))
-    data = [
-        scatter(
-            *steps(edges.tolist(), values.tolist()),
-            NAMES[side],
-            line=line(side, width=2.5 if side == "shadow" else 2.0),
-            hovertemplate="%{y:.3%}",
-        )
-        for side, values in shares.items()
-    ]
-    columns = ("from", "to", *shares)
-    table = zip(edges[:-1].tolist(), edges[1:].tolist(), *(v.tolist() for v in shares.values()), strict=True)
-    shown = [y for trace in data for y in trace["y"]]
-    plot = layout(axis(what(evidence)), log_axis("share of requests (log)", shown, unit="%"))
-    return Figure(
-        "scores", "Score histogram", apart(evidence), {"data": data, "layout": plot}, columns, list(table)
-    )
+    plotly, rows = outlines(shares, edges, what(evidence))
+    return Figure("scores", "Score histogram", apart(evidence), plotly, ("from", "to", *shares), rows)
 
 
 def cdf(evidence: ShadowEvidence) -> Figure:
