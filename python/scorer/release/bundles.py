@@ -181,7 +181,7 @@ class Bundles:
         )
 
     def info(self, actor: Actor, reference: str) -> BundleInfo:
-        """What a digest, a prefix of one or name@alias stands for, among those that he may see."""
+        """What a digest, a prefix of one or name@alias stands for, among those that the actor can see."""
         with _translated():
             record = self._record(actor, reference)
         owners = self._owners(record.digest)
@@ -250,7 +250,7 @@ class Bundles:
                 )
             return str(verify(directory).digest)
         except BundleError as error:
-            # Where it lies on the server is nobody's business.
+            # The message leaves out where the directory is on the server.
             raise InvalidError(
                 str(error).replace(f"{directory}/", "").replace(str(directory), "it")
             ) from None
@@ -284,7 +284,7 @@ class Bundles:
             return self._infos(connection, [row])[0]
 
     def _record(self, actor: Actor, reference: str) -> BundleRecord:
-        """The registry's entry. A prefix is completed among those that he may see, or that nobody has."""
+        """The registry's entry. A prefix is completed among those that the actor can see."""
         if not re.fullmatch(r"(sha256:)?[0-9a-f]{4,63}", reference):
             return self._registry.show(reference).record
         prefix = hex_of(reference)
@@ -396,5 +396,5 @@ def _translated() -> Iterator[None]:
         raise InvalidError(str(error)) from None
     except OSError as error:
         raise UnreachableError(
-            f"the platform's data directory cannot be written: {error.strerror}; tell its operator"
+            f"the platform's data directory cannot be written: {error.strerror}; ask its operator"
         ) from error

@@ -47,7 +47,7 @@ class Checkpoints:
         return self._view(checkpoint, self._statuses())
 
     def servers(self) -> Sequence[str]:
-        """The names of the fleet's servers; asks nobody."""
+        """The names of the fleet's servers, as the settings have them."""
         return [member.name for member in self._parts.reconciler.members(pool=True)]
 
     def reachable(self) -> Mapping[str, bool]:

@@ -18,7 +18,7 @@ class PlatformError(ScorerError):
 
 
 class NotFoundError(PlatformError):
-    """There is no such thing, or not for whoever asks."""
+    """There is no such thing, or the caller cannot see it."""
 
 
 class NotAuthenticatedError(PlatformError):
@@ -30,7 +30,7 @@ class NotAllowedError(PlatformError):
 
 
 class InvalidError(PlatformError):
-    """What was asked is not as documented."""
+    """The request is not as documented."""
 
 
 class ConflictError(PlatformError):

@@ -14,14 +14,14 @@ from scorer.release.fields import Count, Flag, Line, Minutes, Number
 
 
 class Role(StrEnum):
-    """What somebody may do in a project; each includes those before it."""
+    """A role in a project; each includes those before it."""
 
     VIEWER = "viewer"
     """Sees everything."""
     MODELER = "modeler"
-    """Uploads bundles, drafts, books and withdraws change requests, rolls back what he released."""
+    """Uploads bundles, drafts, books and withdraws change requests, rolls back their own releases."""
     APPROVER = "approver"
-    """Approves, rejects and waives; never for a change of his own."""
+    """Approves, rejects and waives; never for a change of their own."""
     OWNER = "owner"
     """Members, tokens, sampling and notifications of the project; rolls back anything of it."""
     ADMIN = "admin"
@@ -139,7 +139,7 @@ class LaneSpec:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTable:
-    """The lanes of one checkpoint from some moment on: written before any server is told."""
+    """The lanes of one checkpoint from some moment on: written before any server is called."""
 
     checkpoint: str
     revision: int

@@ -54,7 +54,7 @@ class PlatformServices:
         registry: Where bundles are.
         service: Its operations.
         runner: Moves change requests along.
-        events: Where mishaps are told.
+        events: The platform's log.
         now: Aware UTC.
     """
 
@@ -79,7 +79,7 @@ class PlatformServices:
         self.leads = False
         """Whether this process moves change requests along; of several on one database, one does."""
         self.stopping = False
-        """Set before the end, so that whoever waits for something is let go."""
+        """Set before the end, so that waiting requests return."""
         self._events = events or EventLog()
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._leader = Leader(store, holder, seconds=_LEASE_SECONDS, now=now)
@@ -110,7 +110,7 @@ class PlatformServices:
         self._round((("deliver", self.service.notifications.deliver),))
 
     def stop(self) -> None:
-        """Ends that; a step under way is finished, or done again by whoever leads next."""
+        """Ends that; a step under way is finished, or repeated by the next leader."""
         self.stopping = True
         self._wake.set()
         for thread in self._threads:
@@ -220,7 +220,7 @@ def open_service(
         settings: What to run on.
         now: Aware UTC.
         fleet: In place of the settings' servers, for tests.
-        events: Where mishaps are told; default: stderr.
+        events: The platform's log; default: stderr.
 
     Raises:
         ScorerError: The database or the data directory cannot be used.

@@ -1,7 +1,8 @@
-"""The one service layer: every operation of the platform, for whoever it is done.
+"""The service layer: every operation of the platform.
 
-Pages, REST, the command line and the pipeline itself call these; each takes the actor first, checks what he
-may, does it in one transaction together with its audit entry and its notifications, and returns plain values.
+Pages, REST, the command line and the pipeline itself call these; each takes the actor first, checks the
+permission, works in one transaction together with its audit entry and its notifications, and returns plain
+values.
 """
 
 from __future__ import annotations

@@ -61,18 +61,18 @@ class Access:
     # --- projects ---
 
     def local(self, user: str) -> Actor:
-        """Whoever runs the command line beside the database: an admin, since he could write to it anyway."""
+        """Return the actor of the command line beside the database: an admin."""
         return Actor(user, admin=True, via="local")
 
     def require(self, actor: Actor, role: Role, project: str) -> None:
-        """Raises NotAllowedError (NotFoundError where not even reading is allowed) unless he has it there."""
+        """Raise NotAllowedError unless the actor has the role; NotFoundError where the actor sees nothing."""
         roles.require(actor, role, project)
         if actor.admin and project:
             with self._store.read() as connection:
                 self._row(connection, project)
 
     def projects(self, actor: Actor) -> Sequence[Project]:
-        """Those that he may see."""
+        """Return the projects that the actor can see."""
         query = select(tables.projects).order_by(tables.projects.c.name)
         if not actor.admin:
             query = query.where(tables.projects.c.name.in_(sorted(actor.roles)))
@@ -156,13 +156,13 @@ class Access:
             return [read(ProjectMember, row) for row in rows]
 
     def set_member(self, actor: Actor, project: str, user: str, role: Role | None) -> None:
-        """Owners; None removes. Admins may name somebody new: he is added as a user with it.
+        """Set or remove (None) a member's role; for owners. An admin may name a new user.
 
-        Owners choose among users that there are: could they make people up, four eyes would be two.
+        Owners choose among users that there are: a made-up second user would defeat two-person approval.
         """
         self.require(actor, Role.OWNER, project)
         if role is Role.ADMIN:
-            raise InvalidError("admin is a role of the whole platform; take owner, or make him an admin")
+            raise InvalidError("admin is a role of the whole platform; take owner, or make the user an admin")
         if role is not None:
             names.check_user(user)
         members = tables.members
@@ -196,7 +196,7 @@ class Access:
     def _check_user(self, connection: Connection, user: str) -> None:
         if row_of(connection, tables.users, name=user, removed_at=None) is None:
             raise NotFoundError(
-                f'there is no user "{user}"; an admin adds him (`scorer platform user add {user}`)'
+                f'there is no user "{user}"; an admin adds one (`scorer platform user add {user}`)'
             )
 
     def _row(self, connection: Connection, name: str) -> Row[Any]:
@@ -217,7 +217,7 @@ class Access:
             ]
 
     def add_user(self, actor: Actor, user: str, *, admin: bool = False) -> User:
-        """Admins; adding him again is fine, and brings back one that was removed, without his memberships."""
+        """Add a user, or restore a removed one without memberships; for admins, repeatable."""
         roles.require(actor, Role.ADMIN, "")
         names.check_user(user)
         with self._store.write() as connection:
@@ -233,7 +233,7 @@ class Access:
             self._set_admin(connection, actor, user, admin=admin)
 
     def remove_user(self, actor: Actor, user: str) -> None:
-        """Admins: his tokens, sessions and memberships end at once; what he did stays under his name."""
+        """Remove a user with tokens, sessions and memberships; for admins. Records keep the name."""
         roles.require(actor, Role.ADMIN, "")
         with self._store.write() as connection:
             self._set_admin(connection, actor, user, admin=False)
@@ -272,7 +272,7 @@ class Access:
         if row.admin == admin:
             return
         if not admin and connection.scalar(select(func.count()).where(known.c.admin.is_(True), there)) == 1:
-            raise ConflictError(f"{user} is the last admin; make somebody else one first")
+            raise ConflictError(f"{user} is the last admin; make another user one first")
         connection.execute(update(known).where(known.c.name == user).values(admin=admin))
         self._audit.append(connection, actor, "user.admin", user, details={"admin": admin})
 
@@ -302,10 +302,10 @@ class Access:
         return actor
 
     def bootstrap(self, user: str, *, force_new_token: bool = False) -> tuple[Token, str]:
-        """The first admin and a token of his, for whoever sits beside the database.
+        """Create the first admin and a token, for the command line beside the database.
 
         `force_new_token` gives one more (and makes the user an admin) where there is an admin already: for
-        somebody who has lost his; only the local command line offers it.
+        somebody who has lost theirs; only the local command line offers it.
 
         Raises:
             ConflictError: There is an admin already.
@@ -319,7 +319,7 @@ class Access:
             )
             if admins and not force_new_token:
                 raise ConflictError(
-                    "the platform has an admin already; ask him for a token, or repeat with "
+                    "the platform has an admin already; ask that user for a token, or repeat with "
                     "--force-new-token beside the database"
                 )
             found = row_of(connection, known, name=user)
@@ -353,9 +353,9 @@ class Access:
         role: Role,
         expires_at: datetime | None = None,
     ) -> tuple[Token, str]:
-        """The token and, this once, its secret. Never more than who makes it may himself.
+        """The token and, this once, its secret. It grants no more than the actor may do.
 
-        For another user only by admins: whoever could make tokens of others could approve his own changes. A
+        For another user only by admins: the holder of another user's token could approve their own changes. A
         token made with one that is scoped to a project or expires is scoped likewise and expires no later.
         """
         label = names.check_line("label", label, 100)
@@ -368,7 +368,7 @@ class Access:
         whose = names.check_user(user) if user is not None else actor.user
         if whose != actor.user and not actor.admin:
             raise NotAllowedError(
-                f"a token of {whose} is made by himself or by an admin; make one of your own"
+                f"a token of {whose} is made by that user or by an admin; make one of your own"
             )
         if role is Role.ADMIN and (project is not None or not actor.admin):
             raise (
@@ -432,7 +432,7 @@ class Access:
     def _bounded(
         self, connection: Connection, actor: Actor, project: str | None, expires_at: datetime | None
     ) -> datetime | None:
-        """When a token made with the actor's may expire; refuses one that would reach further than his."""
+        """When a token made with the actor's may expire; refuses one that would reach further."""
         if actor.token is None:
             return expires_at
         own = row_of(connection, tables.tokens, id=actor.token)
@@ -542,7 +542,7 @@ class Access:
         until = row.idle_until
         if now - row.last_seen_at >= SEEN_EVERY:
             until = now + self._idle
-            # As with tokens: a busy database keeps nobody out.
+            # As with tokens: a busy database keeps no user out.
             with contextlib.suppress(UnreachableError), self._store.write() as connection:
                 connection.execute(
                     update(table).where(table.c.hash == row.hash).values(last_seen_at=now, idle_until=until)
@@ -558,7 +558,7 @@ class Access:
             )
 
     def by_proxy(self, user: str) -> Actor:
-        """Whom a trusted proxy vouches for. Raises NotAuthenticatedError where nobody is called so."""
+        """Return the user whom a trusted proxy names. Raises NotAuthenticatedError for an unknown one."""
         with self._store.read() as connection:
             return self._vouched(connection, user)
 
@@ -566,12 +566,12 @@ class Access:
         row = row_of(connection, tables.users, name=user, removed_at=None)
         if row is None:
             raise NotAuthenticatedError(
-                f'the proxy says "{user[:100]}", and there is no such user here; ask an admin to add him'
+                f'the proxy names "{user[:100]}", and there is no such user here; ask an admin to add one'
             )
         return actor_of(connection, row.name, admin=row.admin, via="proxy")
 
     def _behind(self, connection: Connection, row: Row[Any]) -> Actor | None:
-        """Who the session's user is now; None where his token or he himself is no longer let in."""
+        """The session's user as of now; None where the token or the user was removed."""
         tokens, users = tables.tokens, tables.users
         if row.token is None:
             try:
@@ -588,7 +588,7 @@ class Access:
         return self._bearer(connection, token, via="session")
 
     def _sweep(self, connection: Connection, now: datetime) -> None:
-        """Deletes those that have ended, whoever comes back to them or not."""
+        """Delete sessions that have ended."""
         table = tables.sessions
         connection.execute(delete(table).where(or_(table.c.expires_at <= now, table.c.idle_until <= now)))
 
@@ -617,7 +617,7 @@ class Access:
 
 
 def _visible(actor: Actor) -> ColumnElement[bool]:
-    """Tokens that somebody who is no admin may see and revoke."""
+    """Tokens that an actor who is no admin may see and revoke."""
     owned = [project for project, role in actor.roles.items() if rank(role) >= rank(Role.OWNER)]
     return or_(tables.tokens.c.user == actor.user, tables.tokens.c.project.in_(sorted(owned)))
 

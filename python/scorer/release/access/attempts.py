@@ -1,4 +1,4 @@
-"""Slows down whoever keeps guessing: failed sign-ins by source, in this process's memory."""
+"""Limits failed sign-ins by source, in the memory of this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Attempts:
     """A bucket of failures per source (an address): `limit` at once, then one more every `seconds`/`limit`.
 
     A secret of 256 bits is not found by guessing; this keeps guessers from using up the database and the log.
-    Sources are forgotten, oldest first, beyond `sources`, so that nobody fills the memory with made-up ones.
+    Sources are forgotten, oldest first, beyond `sources`, so that made-up ones do not fill the memory.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Who may do what where: ranks of roles, and what somebody is once his token has had its say."""
+"""Who may do what where: ranks of roles, and the effective roles after the token's restrictions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _RANKS = {role: rank for rank, role in enumerate(Role)}
 
 
 def rank(role: Role) -> int:
-    """Its place in the order of `Role`; whoever has one has those below."""
+    """Return the place in the order of `Role`; each role includes those below."""
     return _RANKS[role]
 
 
-def least(one: Role, other: Role) -> Role:
-    """The one that may less."""
+def lower_role(one: Role, other: Role) -> Role:
+    """Return the role with fewer permissions."""
     return min(one, other, key=rank)
 
 
@@ -36,9 +36,9 @@ def actor_of(
     most: Role = Role.ADMIN,
     project: str | None = None,
 ) -> Actor:
-    """What a user is now: his memberships, where he is an admin every project, cut to `most` and `project`.
+    """Return a user with the present memberships (an admin: every project), cut to `most` and `project`.
 
-    Only an admin whose token is neither cut nor scoped acts as one; scoped, he is at most an owner there.
+    Only an admin whose token is neither cut nor scoped acts as one; a scoped one is at most an owner there.
     """
     found: dict[str, Role]
     if admin:
@@ -47,16 +47,16 @@ def actor_of(
         members = tables.members.c
         rows = connection.execute(select(members.project, members.role).where(members.user == user))
         found = {row.project: Role(row.role) for row in rows}
-    roles = {name: least(role, most) for name, role in found.items() if project in (None, name)}
+    roles = {name: lower_role(role, most) for name, role in found.items() if project in (None, name)}
     return Actor(user, roles, admin and most is Role.ADMIN and project is None, via, token)
 
 
 def require(actor: Actor, role: Role, project: str) -> None:
-    """Raises unless he has the role there; `project` "" is the platform itself, which only admins run.
+    """Raise unless the actor has the role there; `project` "" is the platform itself, which only admins run.
 
     Raises:
-        NotFoundError: He may not even see it; worded as for a project that does not exist.
-        NotAllowedError: He may see it, but this takes more.
+        NotFoundError: The actor cannot see it; worded as for a project that does not exist.
+        NotAllowedError: The actor can see it, and this takes a higher role.
     """
     if actor.admin:
         return
@@ -73,7 +73,7 @@ def require(actor: Actor, role: Role, project: str) -> None:
 
 
 def unknown_project(project: str) -> NotFoundError:
-    """The same for a project that is not there and for one that he may not see."""
+    """Return one error for a project that is not there and for one that the actor cannot see."""
     return NotFoundError(
         f'there is no project "{project[:100]}" that you may see; `GET /projects` lists yours'
     )

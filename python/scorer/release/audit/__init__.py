@@ -75,7 +75,7 @@ class Audit:
         before: int | None = None,
         limit: int = 100,
     ) -> Sequence[AuditEntry]:
-        """Newest first: those of the projects that he may see, and his own; admins see all.
+        """Newest first: those of the actor's projects, and the actor's own; admins see all.
 
         `action` may end in `.`, for everything that begins so. At most 1,000 at once; `before` pages on.
         """

@@ -173,7 +173,7 @@ class Calendar:
         return read(Booking, done.one())
 
     def give_back(self, connection: Connection, change: str, *, at: datetime) -> None:
-        """Ends a change's booking, so that somebody else can have the rest of it."""
+        """Ends a change's booking, so that the rest of it is free."""
         b = t.bookings.c
         for row in connection.execute(select(t.bookings).where(b.change == change, b.active)).all():
             end = min(row.end, max(row.start, at))

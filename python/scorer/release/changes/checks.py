@@ -31,7 +31,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class CheckedChange:
-    """What a check is told."""
+    """The input of a check."""
 
     change: ChangeRequest
     live: str | None

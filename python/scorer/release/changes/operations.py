@@ -110,7 +110,7 @@ class Changes:
             return work.done("draft", message, details=about)
 
     def edit(self, actor: Actor, change: str, draft: Draft, *, version: int) -> ChangeRequest:
-        """A draft of his own, or of the project where he is an owner."""
+        """Replace a draft; for its authors, and owners of the project."""
         before = self._allowed(actor, change, "edit")
         if draft.project != before.project:
             raise InvalidError(f"{change} is of project {before.project} and stays there; draft another one")
@@ -255,7 +255,7 @@ class Changes:
     def approve(
         self, actor: Actor, change: str, *, version: int | None = None, comment: str = ""
     ) -> ChangeRequest:
-        """Approvers, never whoever drafted, edited or submitted it: releases a RELEASE whose gates passed."""
+        """Approve a RELEASE whose gates passed; for approvers who did not draft, edit or submit it."""
         said = comment.strip()[:_COMMENT]
         with self._open(actor, self._allowed(actor, change, "approve"), "approve", version) as work:
             self._check_approvable(work.connection, work.change)
@@ -278,7 +278,7 @@ class Changes:
         return self._end(actor, change, "withdraw", reason_of(reason), "withdrawn")
 
     def waive(self, actor: Actor, change: str, *, metric: str, reason: str) -> ChangeRequest:
-        """Approvers, never whoever drafted, edited or submitted it: this gate does not stand in its way."""
+        """Waive a gate; for approvers who neither drafted, edited nor submitted the change."""
         reason = reason_of(reason)
         with self._open(actor, self._allowed(actor, change, "waive"), "waive") as work:
             now, connection = work.change, work.connection
@@ -307,7 +307,7 @@ class Changes:
     def rollback(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
         """Back to what answered before this change, in one call.
 
-        Recorded at once, and servers are told at once; who cannot be reached follows as soon as it can.
+        It is recorded and sent to every server at once; a server that does not answer follows when it does.
         """
         reason = reason_of(reason)
         with self._open(actor, self._allowed(actor, change, "rollback"), "rollback") as work:
@@ -475,7 +475,7 @@ class Changes:
     def _authorise(
         self, actor: Actor, change: ChangeRequest, name: str, connection: Connection | None = None
     ) -> None:
-        """Raises NotAllowedError unless he may do this to this change, whatever its state."""
+        """Raise NotAllowedError unless the actor may do this to this change, whatever its state."""
         if connection is None:
             with self._parts.store.read() as opened:
                 authors = rows.authors(opened, change.id)

@@ -61,7 +61,7 @@ class Decisions:
         `also` names the other checkpoints at which the id was decided about, and other servers.
 
         Raises:
-            NotFoundError: No log has it, or not for whoever asks.
+            NotFoundError: No log has it, or the caller cannot see it.
             UnreachableError: The logs are still being indexed, or cannot be read.
         """
         visible = self._visible(actor)
@@ -115,7 +115,7 @@ class Decisions:
         """The newest decisions of a checkpoint, newest first: up to 500 of what its logs got last.
 
         Raises:
-            NotFoundError: There is no such checkpoint, or not for whoever asks.
+            NotFoundError: There is no such checkpoint, or the caller cannot see it.
         """
         if checkpoint not in self._visible(actor):
             raise NotFoundError(
@@ -138,7 +138,7 @@ class Decisions:
     # --- inside ---
 
     def _visible(self, actor: Actor) -> set[str]:
-        """The checkpoints that whoever asks may see."""
+        """The checkpoints that the caller can see."""
         names: set[str] = set()
         for project in self._access.projects(actor):
             names.update(project.checkpoints or self._checkpoints)
@@ -207,7 +207,7 @@ class Decisions:
 def _joined(
     found: Sequence[tuple[Path, Entry]], logs: Mapping[Path, str]
 ) -> tuple[OutcomeJoin, dict[int, str]]:
-    """Outcomes in the order in which they were received, whichever server was told."""
+    """Outcomes in the order in which they were received, at whichever server."""
     join = OutcomeJoin()
     servers: dict[int, str] = {}
     reports = [

@@ -59,7 +59,7 @@ def _judge(gate: Gate, evidence: ShadowEvidence, part: float, repeated: bool, by
     if gate.when is not None:
         found = quantity(gate.when.quantity, evidence)
         if not gate.when.holds(found):
-            asked = f"{gate.when.quantity} is {found:g}, {gate.spec.when} is asked"
+            asked = f"{gate.when.quantity} is {found:g}, {gate.spec.when} is required"
             words = f"{gate.names.title} is not judged yet: {asked}."
             # It does not stand in the way: labels take weeks, and a gate that waits for them says so.
             return replace(_result(gate, Outcome.INCONCLUSIVE, words), dry_run=True)

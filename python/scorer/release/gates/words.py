@@ -1,4 +1,4 @@
-"""One sentence for each result, as a person would say it."""
+"""The sentence of each result."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def say(gate: Gate, found: Measured, limit: float, bounds: tuple[float, float], 
         if gate.success.absolute:
             parts.append(f", between {number(low, unit)} and {number(high, unit)} ({sure} each)")
         elif gate.success.side == "upper":
-            parts.append(f", at most {number(high, unit)} ({sure} sure)" if math.isfinite(high) else "")
+            parts.append(f", at most {number(high, unit)} ({sure} confidence)" if math.isfinite(high) else "")
         else:
-            parts.append(f", at least {number(low, unit)} ({sure} sure)" if math.isfinite(low) else "")
+            parts.append(f", at least {number(low, unit)} ({sure} confidence)" if math.isfinite(low) else "")
     of = "request" if gate.spec.metric == "drop_rate" else "row"
     parts.append(f", over {found.rows:,} {of}{'' if found.rows == 1 else 's'}")
-    parts.append(f"; asked is {compare(gate, limit)}")
+    parts.append(f"; required: {compare(gate, limit)}")
     if why:
         parts.append(f": {why}")
     sentence = "".join(parts) + "."

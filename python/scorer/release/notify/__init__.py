@@ -1,6 +1,6 @@
-"""Telling people: channels by apprise, signed webhooks, each after the transaction that it tells of.
+"""Notifications: channels by apprise and signed webhooks, each sent after the transaction of its event.
 
-A message is a row of the same transaction as what it tells; `deliver` sends it afterwards, at least once,
+A message is a row of the transaction of its event; `deliver` sends it afterwards, at least once,
 whatever is killed between. Receivers recognise a repetition by its `webhook-id`.
 """
 
@@ -127,7 +127,7 @@ class Notifications:
                 .values(removed_at=self._now(), url=_channel(row).url, secret=None)
             )
             if done.rowcount == 0:
-                return  # somebody else has, a moment ago
+                return  # removed by another request meanwhile
             connection.execute(
                 update(box)
                 .where(box.c.channel == channel, box.c.state == WAITING)
@@ -136,7 +136,7 @@ class Notifications:
             self._audit.append(connection, actor, "channel.remove", f"channel {channel}", project=row.project)
 
     def test_channel(self, actor: Actor, channel: int) -> Delivery:
-        """Sends one message now and says what came of it. Owners."""
+        """Send one message now and return the result; for owners."""
         row = self._row(actor, channel)
         self._access.require(actor, Role.OWNER, row.project)
         now = self._now()
@@ -201,7 +201,7 @@ class Notifications:
     ) -> None:
         """Puts a message into the outbox as part of the caller's transaction.
 
-        A channel is told once for each `key`: a step that runs again after a kill tells nobody twice.
+        A channel is told once for each `key`: a step that is repeated after a kill notifies once.
         """
         table, box = tables.channels, tables.outbox
         now = self._now()
@@ -285,7 +285,7 @@ class Notifications:
                     with self._lock:
                         self._sent += 1
         except PlatformError:
-            # The database is away, which the ticker tells; the claims run out, and the rest is sent then.
+            # The database is away, which the ticker logs; the claims run out, and the rest is sent then.
             pass
         finally:
             with self._lock:
@@ -298,7 +298,7 @@ class Notifications:
             self._outbox.forget()
 
     def _row(self, actor: Actor, channel: int) -> Row[Any]:
-        """The channel, for somebody who may at least see its project."""
+        """The channel, where the actor can see its project."""
         table = tables.channels
         query = select(table).where(table.c.id == channel, table.c.removed_at.is_(None))
         if not actor.admin:

@@ -1,4 +1,4 @@
-"""Which machines the platform may be made to speak to by whoever adds a channel.
+"""Which machines the platform connects to for a channel.
 
 Private networks are allowed: chat and mail servers live there. Refused are addresses that no receiver has:
 link-local ones (a cloud's metadata service answers there, with credentials), multicast, unspecified and

@@ -239,7 +239,7 @@ class Store:
 
 def conflict(what: str) -> ConflictError:
     """For a write that found another version than the one it was based on."""
-    return ConflictError(f"{what} has been changed by somebody else meanwhile; load it again and repeat")
+    return ConflictError(f"{what} has been changed meanwhile; load it again and repeat")
 
 
 def _cause(error: StatementError) -> str:

@@ -4,7 +4,7 @@ SQLite: WAL; writers BEGIN IMMEDIATE, so a lock is waited for at the start and n
 readers keep the snapshot of their first statement; `synchronous=FULL` makes a commit survive a power cut.
 
 PostgreSQL: writers take one transaction-scoped advisory lock before anything else and then read committed
-data: whoever comes next sees all of what the one before him wrote, as with SQLite. SERIALIZABLE would have
+data: each writer sees all that the one before it wrote, as with SQLite. SERIALIZABLE would have
 every operation run again at some time, in code that calls servers; a platform writes a few times a second,
 so nothing is lost by the lock. Readers have REPEATABLE READ, READ ONLY.
 """
@@ -23,7 +23,7 @@ from scorer.errors import ConfigError
 from scorer.release.errors import PlatformError
 
 LOCK_SECONDS = 15
-"""How long a writer waits for the one before him."""
+"""How long a writer waits for the one before it."""
 
 STALLED_SECONDS = 60
 """PostgreSQL ends a transaction that says nothing for so long: a stopped process gives the lock back."""

@@ -1,4 +1,4 @@
-"""Which of several platform processes ticks: whoever holds the row and renews it in time."""
+"""Which of several platform processes ticks: the one that holds the row and renews it in time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Leader:
         """Takes the lease where it is free or has run out, renews it where it is ours; whether it is ours.
 
         A row that ends later than a whole lease from now is from a clock that has since been set back: it
-        counts as run out, or nobody would tick until that time comes again.
+        counts as run out, or no process would tick until that time comes again.
         """
         with self._store.write() as connection:
             now = self._now()

@@ -159,9 +159,9 @@ changes = Table(
     Column("approved_by", Words),
     Column("approved_at", Instant),
     Column("version", Integer, nullable=False),
-    Column("authors", Json, nullable=False),  # whoever drafted, edited or submitted it
+    Column("authors", Json, nullable=False),  # the users who drafted, edited or submitted it
     Column("mark", Instant),  # since when the present step's own clock runs
-    Column("finish", Boolean, nullable=False, default=False),  # somebody asked for the end of its observing
+    Column("finish", Boolean, nullable=False, default=False),  # the end of its observation was requested
     Column("failures", Integer, nullable=False, default=0),  # of the runner in a row, and when to try again
     Column("retry_at", Instant),
     Column("request_key", Words),  # what the caller named the request that drafted it, and what it asked for
@@ -190,7 +190,7 @@ change_events = Table(
     Column("severity", EnumMember(Severity), nullable=False),
     Column("message", Words, nullable=False),
     Column("details", Json, nullable=False),
-    Column("key", Words),  # at most one event of a change has it: a step that runs again tells nobody twice
+    Column("key", Words),  # at most one event of a change has it: a repeated step writes one event
     UniqueConstraint("change", "key"),
     sqlite_autoincrement=True,
 )
@@ -331,7 +331,7 @@ member_lanes = Table(  # what each server was last known to have, by the number 
     Column("checkpoint", Words, primary_key=True),
     Column("revision", Integer, nullable=False),
     Column("lane_table", BigInteger, nullable=False),  # its own number of the table, then
-    Column("error", Words, nullable=False, default=""),  # what it said when it was told ...
+    Column("error", Words, nullable=False, default=""),  # its answer to the latest table ...
     Column("refused", Integer),  # ... this number
     Column("failures", Integer, nullable=False, default=0),
     Column("retry_at", Instant),

@@ -1,4 +1,4 @@
-"""Triggers that keep the audit log append-only, whoever is connected and whatever program he uses."""
+"""Triggers that keep the audit log append-only, whatever program is connected."""
 
 from __future__ import annotations
 
