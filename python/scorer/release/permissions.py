@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from scorer.release.calendar import moment
 from scorer.release.errors import ConflictError, InvalidError, NotAllowedError, NotFoundError, QuotaError
@@ -23,8 +23,6 @@ from scorer.release.store import tables as t
 from scorer.release.store.rows import read, row_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from scorer.release.access import Access
     from scorer.release.audit import Audit
     from scorer.release.calendar import Calendar

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from scorer.release.errors import NotAllowedError, NotFoundError
 from scorer.release.model import Actor, Role
 from scorer.release.store import tables
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 _RANKS = {role: rank for rank, role in enumerate(Role)}
 

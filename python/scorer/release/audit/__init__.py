@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from scorer.release.answers import Verified
 from scorer.release.audit.chain import Walk, entry_hash
 from scorer.release.model import Actor, AuditEntry
 from scorer.release.store import Store, dumps, instant, loads, micros, tables, utcnow
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Row
 
 _AT_ONCE = 1000
 

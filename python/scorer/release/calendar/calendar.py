@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from scorer.cron import check as check_line
 from scorer.release.answers import CalendarPage, Free, Slot
@@ -27,8 +27,6 @@ from scorer.release.store import tables as t
 from scorer.release.store.rows import read
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from scorer.release.audit import Audit
     from scorer.release.settings import ManagedCheckpoint, PlatformFile
 

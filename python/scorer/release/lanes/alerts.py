@@ -6,15 +6,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import Connection, delete, select
 
 from scorer.release.model import PLATFORM, RecordedTable, Severity
 from scorer.release.store import tables as t
 from scorer.release.store.rows import upsert
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from scorer.events import EventLog
     from scorer.release.audit import Audit
     from scorer.release.fleet import BrokenGlass

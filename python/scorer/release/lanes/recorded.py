@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from scorer.release.model import ChangeKind, ChangeState, LaneSpec, RecordedTable
 from scorer.release.states import OBSERVED
@@ -16,8 +16,6 @@ from scorer.release.store import tables as t
 from scorer.release.store.rows import read, row_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from scorer.release.fleet import CheckpointStatus
     from scorer.release.settings import PlatformFile
 

@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 
 from scorer.release.access import Access
 from scorer.release.access.names import check_checkpoints
@@ -26,9 +26,6 @@ from scorer.release.notify.outbox import GIVEN_UP, SENT, WAITING, Outbox
 from scorer.release.notify.sending import SECONDS, Message, NotSentError, send
 from scorer.release.store import Store, dumps, tables, utcnow
 from scorer.release.store.rows import read
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 _AT_ONCE = 8  # channels that are sent to at the same time, each by a thread
