@@ -54,10 +54,7 @@ impl Checkpoints {
                 fallback: config.fallback.clone(),
                 exposure: config.caps.as_ref().map(Exposure::new),
                 sla: config.sla(),
-                record_within: match config.mode {
-                    Mode::Enforce => config.sla(),
-                    Mode::Observe | Mode::Off => config.sla().max(UNENFORCED_RECORD),
-                },
+                record_within: record_within(config.mode, config.sla()),
             })
             .collect();
         let by_name = all.iter().map(|checkpoint| (checkpoint.name.clone(), checkpoint.index)).collect();
@@ -90,5 +87,25 @@ impl Checkpoints {
     /// Every checkpoint, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Checkpoint> {
         self.all.iter()
+    }
+}
+
+fn record_within(mode: Mode, sla: Duration) -> Duration {
+    match mode {
+        Mode::Enforce => sla,
+        Mode::Observe | Mode::Off => sla.max(UNENFORCED_RECORD),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_enforced_sla_bounds_the_wait_for_a_record() {
+        let sla = Duration::from_millis(10);
+        let waits = [Mode::Enforce, Mode::Observe, Mode::Off].map(|mode| record_within(mode, sla));
+        assert_eq!(waits, [sla, UNENFORCED_RECORD, UNENFORCED_RECORD]);
+        assert_eq!(record_within(Mode::Off, Duration::from_secs(1)), Duration::from_secs(1));
     }
 }

@@ -358,16 +358,14 @@ fn a_selection_whose_record_is_late_is_unlogged_and_greedy() {
 
 #[test]
 fn an_sla_that_is_not_enforced_does_not_bound_the_wait_for_the_record() {
-    for (mode, logged) in [("enforce", false), ("observe", true), ("off", true)] {
+    for mode in ["observe", "off"] {
         let world = world_with(|settings| {
-            // No record can be written within a nanosecond.
             settings["checkpoints"][ACTION]["p99_ms"] = json!(1e-6);
             settings["checkpoints"][ACTION]["mode"] = json!(mode);
         });
         let arrival = Arrival::new(Instant::now(), Some(Duration::from_secs(60)), 1);
-        let select = select("", 250.0);
-        let answer = world.watched(|| world.wait(world.engine.select(&arrival, select)));
-        assert_eq!(answer.map(|answer| answer.value.logged).unwrap_or(false), logged, "{mode}");
+        let answer = world.watched(|| world.wait(world.engine.select(&arrival, select("", 250.0))));
+        assert!(answer.unwrap().value.logged, "{mode}");
     }
 }
 
