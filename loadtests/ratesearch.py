@@ -18,6 +18,8 @@ from typing import Final, Protocol
 MOST_LAG_US: Final = 1_000
 # The share of its core above which the generator cannot offer more.
 BUSY: Final = 0.95
+# The most by which the next rate exceeds the one before while the search goes up or down.
+STRIDE: Final = 2.0
 # The share of requests that may fail, or be answered by a fallback, in a window that holds.
 MISSES: Final = 0.01
 
@@ -72,7 +74,8 @@ class Found:
     Attributes:
         rate: The highest rate that held, requests per second; 0 where none did.
         generator_bound: Whether the next higher rate was beyond the generator rather than the server.
-        unfinished: Whether the search reached a limit of its own first; the rate is then a lower bound.
+        unfinished: Whether the search reached a limit of its own first; the rate is then the one with which
+            most of its windows agree.
     """
 
     rate: float
@@ -142,7 +145,7 @@ class RateSearch:
                 else:
                     bad = middle
             if self._is_over():
-                return self._lower_bound(threshold_ms)
+                return self._estimate(threshold_ms)
             if good < lowest:
                 return Found(0.0, generator_bound=False)
             # Both ends again: a verdict that more windows overturn continues the search from there.
@@ -173,15 +176,16 @@ class RateSearch:
 
     def _bracket(self, place: int, threshold_ms: float, lowest: int) -> tuple[int, int]:
         """Return two places, the lower of which holds while the upper does not; steps grow."""
-        stride = 4
+        longest = max(1, int(math.log(STRIDE) / math.log(1 + self.step)))
+        stride = min(4, longest)
         if self._holds(place, threshold_ms):
             good = place
-            while self._holds(good + stride, threshold_ms):
-                good, stride = good + stride, stride * 2
+            while not self._is_over() and self._holds(good + stride, threshold_ms):
+                good, stride = good + stride, min(stride * 2, longest)
             return good, good + stride
         bad = place
         while bad - stride >= lowest and not self._holds(bad - stride, threshold_ms):
-            bad, stride = bad - stride, stride * 2
+            bad, stride = bad - stride, min(stride * 2, longest)
         return max(bad - stride, lowest - 1), bad
 
     def _holds(self, place: int, threshold_ms: float, *, again: bool = False) -> bool:
@@ -204,18 +208,25 @@ class RateSearch:
     def _is_over(self) -> bool:
         return self.measured >= self.most_windows or time.monotonic() >= self._end
 
-    def _lower_bound(self, threshold_ms: float) -> Found:
-        """Return the highest rate that held so far, below every rate that did not where there is one."""
-        verdicts = {
-            place: sum(window.holds(threshold_ms) for window in windows) * 2 > len(windows)
+    def _estimate(self, threshold_ms: float) -> Found:
+        """Return the measured rate with which most windows agree: up to it they held, above it they did not.
+
+        One window that failed at a low rate, or held at a high one, does not decide.
+        """
+        held = {
+            place: [window.holds(threshold_ms) for window in windows]
             for place, windows in self.windows.items()
             if windows
         }
-        held = [place for place, holds in verdicts.items() if holds]
-        failed = min((place for place, holds in verdicts.items() if not holds), default=None)
-        below = [place for place in held if failed is None or place < failed]
-        best = max(below or held, default=None)
-        return Found(0.0 if best is None else self.rate(best), generator_bound=False, unfinished=True)
+
+        def agreeing(limit: float) -> int:
+            return sum(holds == (place <= limit) for place, verdicts in held.items() for holds in verdicts)
+
+        # Of rates that as many windows agree with, the lowest.
+        best = max(sorted([-math.inf, *held]), key=agreeing)
+        return Found(
+            self.rate(int(best)) if best > -math.inf else 0.0, generator_bound=False, unfinished=True
+        )
 
     def _is_generators(self, place: int) -> bool:
         return self.generator_limit is not None and place >= self.generator_limit

@@ -446,9 +446,7 @@ def _limits(found: Sequence[Found]) -> str:
     if sum(one.generator_bound for one in found) * 2 > len(found):
         words.append("bound by the generator: the server's rate is higher")
     if unfinished := sum(one.unfinished for one in found):
-        words.append(
-            f"a lower bound in {unfinished} of {len(found)} searches, which reached their time limit"
-        )
+        words.append(f"an estimate in {unfinished} of {len(found)} searches, which reached their time limit")
     return "".join(f"; {text}" for text in words)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from loadtests.openloop import SHORT
-from loadtests.ratesearch import Found, RateSearch, Window, median_rate
+from loadtests.ratesearch import STRIDE, Found, RateSearch, Window, median_rate
 
 BASE_MS = 0.8
 
@@ -124,13 +125,39 @@ def test_a_search_has_an_end() -> None:
     assert server.windows <= 60 + 3
 
 
-def test_a_search_that_ends_at_its_limit_gives_a_lower_bound() -> None:
+def test_a_search_that_ends_at_its_limit_gives_an_estimate() -> None:
     for seed in range(20):
         server = FakeServer(20_000.0, seed)
         found = RateSearch(server, 8_000.0, most_windows=8).highest(5.0)
         assert found.unfinished
         assert 0 < found.rate <= 1.2 * server.capacity(5.0)
     assert not RateSearch(FakeServer(20_000.0), 8_000.0).highest(5.0).unfinished
+
+
+def test_one_stray_window_does_not_decide_a_search_that_is_cut_off() -> None:
+    def windows(*p99_ms: float) -> list[Window]:
+        return [Window(rate=1, p99_ms=p99, failed=0, answered=1, lag_us=0, busy=0) for p99 in p99_ms]
+
+    search = RateSearch(FakeServer(1.0), 1_000.0, step=1.0, most_windows=0)
+    search.windows = {
+        0: windows(1, 1),
+        1: windows(9),
+        2: windows(1, 9, 1),
+        3: windows(1, 1),
+        4: windows(9, 9),
+    }
+    assert search.highest(5.0) == Found(8_000.0, generator_bound=False, unfinished=True)
+    search.windows = {0: windows(9, 1, 9), 1: windows(9)}
+    assert search.highest(5.0).rate == 0.0
+
+
+def test_a_search_goes_up_in_bounded_steps() -> None:
+    server = FakeServer(1e9)
+    offered: list[float] = []
+    RateSearch(
+        server, 1_000.0, step=0.04, most_windows=40, told=lambda window: offered.append(window.rate)
+    ).highest(5.0)
+    assert max(after / before for before, after in pairwise(offered)) <= STRIDE
 
 
 def test_a_search_for_one_threshold_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
