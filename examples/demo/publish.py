@@ -97,8 +97,9 @@ def write_settings(published: Published, paths: Paths, addresses: Addresses) -> 
         paths: where the file goes.
         addresses: fixed, so that the server is found at the same ones when it is started again.
     """
-    # The client shares the machine's cores with the server: violations of the SLA are counted, none is shed.
-    sla = 'mode = "observe"'
+    # The client shares the machine's cores with the server: violations of the SLA are counted, none is shed,
+    # and a bundle whose warm-up met a busy core is not refused.
+    sla = 'mode = "observe"\nwarmup_max_ratio = 50.0'
     sections = [
         "# Written by the demo; `scorer config example` prints every key.",
         "[server]",
