@@ -141,6 +141,12 @@ lint-python: build
 	$(call say,'Generated code')
 	@'$(RUN)' scripts/gen_protos.py --check
 	@'$(RUN)' scripts/gen_sdk.py --check
+	$(call say,'Fault cases and their tests')
+	@'$(RUN)' scripts/fault_cases.py --check
+
+.PHONY: fault-cases
+fault-cases: $(VENV)/.packages ## Write the table of docs/security.md: each fault case with the tests that assert it
+	@'$(RUN)' scripts/fault_cases.py
 
 .PHONY: format
 format: $(VENV)/.packages | cargo ## Format Rust and Python in place

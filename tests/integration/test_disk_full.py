@@ -67,6 +67,7 @@ def logging_server(request: pytest.FixtureRequest, tmp_path: Path, registry: Reg
         yield Logging(running, tmp_path / "decisions", lambda: limit(1), lambda: limit(None))
 
 
+@pytest.mark.fault_case(73)
 def test_exploration_stops_while_the_log_is_full_and_resumes_after(logging_server: Logging) -> None:
     server = logging_server.server
     with Client(server.address, timeout=10) as client:

@@ -89,6 +89,7 @@ def test_a_generation_learns_and_is_published(whole: tuple[dict[str, Any], list[
     assert [one.state for one in go(base).steps] == ["kept"] * 5
 
 
+@pytest.mark.fault_case(79)
 def test_killed_at_every_boundary_it_ends_in_the_same_state(
     base: Path, whole: tuple[dict[str, Any], list[str], Path]
 ) -> None:

@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from bundles import ACTIONS
 from servers import scorer, start_server
 from waiting import wait_until
@@ -54,6 +55,7 @@ def call_until_it_dies(address: str, caller: str, ledger: Ledger, stop: threadin
                 return
 
 
+@pytest.mark.fault_case(71)
 def test_no_acknowledged_decision_or_outcome_is_lost(tmp_path: Path, registry: Registry) -> None:
     ledger = Ledger()
     chance = random.Random(20260101)

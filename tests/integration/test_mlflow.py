@@ -114,6 +114,7 @@ def test_commands_reach_it(
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
 
 
+@pytest.mark.fault_case(65)
 def test_an_alias_that_moves_is_served_and_mlflow_may_die(
     mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -222,6 +223,7 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.fault_case(58)
 @pytest.mark.parametrize("case", HARM)
 def test_nothing_but_the_bundle_is_taken(
     mlflow: MlflowServer,

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import grpc
+import pytest
 
 from scorer.v1 import scoring_pb2, scoring_pb2_grpc
 
@@ -39,6 +40,7 @@ re.match("(a+)+$", "a" * 64 + "b")
 """
 
 
+@pytest.mark.fault_case(83)
 def test_requests_are_answered_while_python_holds_its_lock(
     tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:

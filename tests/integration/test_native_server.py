@@ -133,6 +133,7 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.fault_case(86)
 def test_a_forked_child_is_told_and_the_parent_serves_on(tmp_path: Path) -> None:
     finished = run(
         """
@@ -156,6 +157,7 @@ def test_a_forked_child_is_told_and_the_parent_serves_on(tmp_path: Path) -> None
     assert finished.returncode == 0
 
 
+@pytest.mark.fault_case(87)
 def test_an_interpreter_that_just_ends_ends(tmp_path: Path) -> None:
     finished = run(
         """

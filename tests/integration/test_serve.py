@@ -138,6 +138,7 @@ def test_a_bad_candidate_changes_nothing_and_says_why(
     assert server.status()["rejections"] == []
 
 
+@pytest.mark.fault_case(66)
 def test_an_empty_registry_is_waited_for(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
     with start_server(tmp_path, settings(SCORE), ready=False) as server:
         waiting = server.event("not_serving")
@@ -153,6 +154,7 @@ def test_an_empty_registry_is_waited_for(tmp_path: Path, built_bundles: dict[str
         assert server.stop() == 0
 
 
+@pytest.mark.fault_case(66, 94)
 def test_not_serving_until_every_checkpoint_has_a_bundle(
     tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
@@ -170,6 +172,7 @@ def test_not_serving_until_every_checkpoint_has_a_bundle(
             assert health(channel) == SERVING
 
 
+@pytest.mark.fault_case(65)
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
 def test_boots_from_the_last_known_good_table_without_the_registry(
     tmp_path: Path, registry: Registry, built_bundles: dict[str, Path], end: str
@@ -293,6 +296,7 @@ def test_port_taken(tmp_path: Path, registry: Registry, key: str) -> None:
             assert server.noise == []
 
 
+@pytest.mark.fault_case(76)
 def test_a_second_server_on_the_same_decision_log(tmp_path: Path, server: RunningServer) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -310,6 +314,7 @@ def test_a_state_directory_that_cannot_be_made(tmp_path: Path, registry: Registr
         assert "state_dir" in server.event("start_failed")["error"]
 
 
+@pytest.mark.fault_case(91)
 def test_bad_settings_end_with_64_and_bind_nothing(tmp_path: Path) -> None:
     text = settings(server="threads = 0\nlisen = 1")
     with start_server(tmp_path, text, ready=False, env={"SCORER_LOG__SYNC_MS": "never"}) as server:
@@ -325,6 +330,7 @@ def test_bad_settings_end_with_64_and_bind_nothing(tmp_path: Path) -> None:
     assert scorer("serve", "--config", "nothing.toml", cwd=tmp_path).returncode == 64
 
 
+@pytest.mark.fault_case(87)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(tmp_path: Path, registry: Registry, number: signal.Signals) -> None:
     with start_server(tmp_path) as server:
@@ -338,6 +344,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, registry: Registry, number: si
         assert server.noise == []
 
 
+@pytest.mark.fault_case(87)
 def test_a_signal_while_it_waits_for_bundles(tmp_path: Path) -> None:
     with start_server(tmp_path, settings(), ready=False) as server:
         server.event("not_serving")

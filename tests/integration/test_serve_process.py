@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from servers import environment, settings
 
 PREFIX = """
@@ -30,6 +31,7 @@ def run(tmp_path: Path, script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.fault_case(86)
 def test_a_forked_child_is_told_and_the_parent_lives_on(tmp_path: Path) -> None:
     done = run(
         tmp_path,
@@ -53,6 +55,7 @@ print(plane.status()["state"])
     assert (done.returncode, done.stdout, done.stderr) == (0, "NOT_SERVING\n", "")
 
 
+@pytest.mark.fault_case(87)
 def test_an_exit_without_a_goodbye_is_clean(tmp_path: Path) -> None:
     done = run(tmp_path, "print('leaving')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\n", "")
@@ -60,6 +63,7 @@ def test_an_exit_without_a_goodbye_is_clean(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (3, "")
 
 
+@pytest.mark.fault_case(87)
 def test_many_lives_in_one_process(tmp_path: Path) -> None:
     done = run(
         tmp_path,

@@ -6,6 +6,7 @@ import urllib.request
 from pathlib import Path
 
 import components
+import pytest
 from servers import SCORE, RunningServer, scorer, settings, start_server
 from stalled_disk import stalled_writes
 from waiting import wait_until
@@ -32,6 +33,7 @@ def samples(server: RunningServer) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
+@pytest.mark.fault_case(74)
 def test_a_stalled_disk_stops_exploration_and_nothing_else(tmp_path: Path, registry: Registry) -> None:
     components.require("strace")
     with (

@@ -7,6 +7,7 @@ import threading
 import urllib.request
 from pathlib import Path
 
+import pytest
 from bundles import rows, tiny_score_bundle
 from servers import RunningServer, settings, start_server
 from waiting import wait_until
@@ -38,6 +39,7 @@ def metrics(server: RunningServer) -> str:
         return str(page.read().decode())
 
 
+@pytest.mark.fault_case(62)
 def test_every_answer_is_one_bundles_while_an_alias_moves(tmp_path: Path) -> None:
     registry, digests, expected = world(tmp_path, 4)
     assert len({tuple(scores) for scores in expected.values()}) == len(digests), "the bundles must differ"

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 import xgboost as xgb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -108,6 +109,7 @@ def values(document: dict[str, Any]) -> np.ndarray:
         return np.concatenate([at, np.nextafter(at, up), np.nextafter(at, down), odd])
 
 
+@pytest.mark.fault_case(21)
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(documents(), st.integers(0, 2**32 - 1))
 def test_any_forest_at_its_thresholds(document: dict[str, Any], seed: int) -> None:
@@ -134,6 +136,7 @@ MODEL = small_model()
 FILES = {kind: bytes(MODEL.save_raw(kind)) for kind in ("json", "ubj")}
 
 
+@pytest.mark.fault_case(59)
 @settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(["json", "ubj"]),
@@ -152,6 +155,7 @@ def test_altered_files_are_read_or_refused(kind: str, edits: list[tuple[int, int
         assert np.isfinite(forest.predict(np.zeros((2, forest.num_features), np.float32), margin=True)).all()
 
 
+@pytest.mark.fault_case(59)
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 2**30), st.integers(0, 255)), min_size=1, max_size=4),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ REPORTS = st.lists(
 )
 
 
+@pytest.mark.fault_case(77)
 @given(REPORTS)
 def test_what_counts_is_the_first_report_of_the_highest_revision(reports: list[OutcomeRecord]) -> None:
     join = OutcomeJoin()

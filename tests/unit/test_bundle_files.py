@@ -38,6 +38,7 @@ def refusal(directory: Path, digest: str | None = None) -> str:
     return message
 
 
+@pytest.mark.fault_case(54)
 def test_a_flipped_bit_in_any_file(directory: Path) -> None:
     random = np.random.default_rng(0)
     verify(directory)
@@ -63,6 +64,7 @@ def test_a_truncated_file(directory: Path) -> None:
         file.write_bytes(good)
 
 
+@pytest.mark.fault_case(56)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -115,6 +117,7 @@ def reseal(directory: Path) -> None:
     seal(directory, json.loads((directory / "manifest.json").read_text()))
 
 
+@pytest.mark.fault_case(60)
 def test_a_golden_margin_one_ulp_off(score_bundle: Trained, tmp_path: Path) -> None:
     directory = tmp_path / "bundle"
     shutil.copytree(score_bundle.path, directory)

@@ -136,6 +136,7 @@ def test_a_pushback_beyond_the_deadline_ends_the_call_at_once():
         bench.score([(Failure(grpc.StatusCode.UNAVAILABLE, "", pushback="251"), 0)])
 
 
+@pytest.mark.fault_case(15)
 def test_an_outage_empties_the_budget_and_successes_refill_it():
     bench = Bench(retry=RetryPolicy(attempts=2, max_tokens=4, token_ratio=0.5))
     # 4 tokens: the first failure leaves 3 (> 2: retry), whose failure leaves 2 (no retry).

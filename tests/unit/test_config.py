@@ -351,6 +351,7 @@ MISTAKES: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
 }
 
 
+@pytest.mark.fault_case(91)
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes(name: str) -> None:
     text, expected = MISTAKES[name]
@@ -379,6 +380,7 @@ def test_syntax_errors_have_line_and_column(text: str, start: str) -> None:
     assert line.startswith(start)
 
 
+@pytest.mark.fault_case(91)
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"a = '\xff'")

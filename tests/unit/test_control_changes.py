@@ -218,6 +218,7 @@ async def test_an_alias_that_does_not_exist_is_reported_with_the_nearest_name(wo
     assert FRAUD not in watcher.rejections
 
 
+@pytest.mark.fault_case(65)
 @runs
 async def test_serves_on_and_boots_while_the_registry_is_gone(world: World) -> None:
     _, watcher = await world.booted()
@@ -432,6 +433,7 @@ def test_bad_lanes(
     asyncio.run(scenario())
 
 
+@pytest.mark.fault_case(63)
 @runs
 async def test_changes_wait_for_each_other(world: World) -> None:
     controller, _ = await world.booted()
@@ -459,6 +461,7 @@ async def test_nothing_changes_while_draining(world: World) -> None:
         await controller.rollback("", reason="")
 
 
+@pytest.mark.fault_case(69)
 @runs
 async def test_a_full_disk_while_copying_is_tried_again(world: World) -> None:
     controller, watcher = await world.booted()
@@ -530,6 +533,7 @@ class _Killed(BaseException):
     pass
 
 
+@pytest.mark.fault_case(64)
 def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def world(tmp_path: Path) -> World:
 # --- compare and set ---
 
 
+@pytest.mark.fault_case(63)
 @runs
 async def test_a_change_that_was_decided_on_an_older_table_is_refused(world: World) -> None:
     """A stalled leader's table never replaces a rollback that another process made meanwhile."""

@@ -193,6 +193,7 @@ def test_observers_by_the_service(setting: Setting) -> None:
     setting.run(scenario)
 
 
+@pytest.mark.fault_case(85)
 def test_a_defect_is_an_id_here_and_a_traceback_there(setting: Setting) -> None:
     async def scenario(stub: Any, controller: Controller, plane: FakeDataPlane) -> None:
         def broken(*_: object) -> None:

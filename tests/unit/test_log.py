@@ -349,6 +349,7 @@ def test_damage_is_named_and_decides_the_exit_code(
     assert output.rstrip().endswith("ok") and ("not ok" in output) is not fine
 
 
+@pytest.mark.fault_case(75)
 def test_a_missing_segment_in_the_middle_is_a_gap(tmp_path: Path) -> None:
     log = tmp_path / "log"
     record = LogRecord(recovery=RecoveryRecord(finding="x")).SerializeToString()

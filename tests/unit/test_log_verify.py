@@ -98,6 +98,7 @@ def served(
     return log, answers
 
 
+@pytest.mark.fault_case(81)
 def test_every_decision_of_a_server_is_repeated_bit_for_bit(
     served: tuple[Path, dict[str, pb.SelectActionResponse]], built_bundles: dict[str, Path]
 ) -> None:

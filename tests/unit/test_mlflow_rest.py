@@ -80,6 +80,7 @@ GARBAGE: dict[str, Say] = {
 }
 
 
+@pytest.mark.fault_case(65)
 @pytest.mark.parametrize("case", GARBAGE)
 def test_garbage_is_unavailability_and_always_in_the_same_words(case: str) -> None:
     with answering(GARBAGE[case]) as url:
@@ -131,6 +132,7 @@ def test_a_full_disk_here_is_not_the_servers_fault() -> None:
         Rest(url, environment={}).download("a/b", sink, limit=200_000)
 
 
+@pytest.mark.fault_case(93)
 def test_closing_breaks_off_what_is_under_way() -> None:
     asked, failed = threading.Event(), threading.Event()
 

@@ -119,6 +119,7 @@ def _changed(value: Any, seed: int, words: str) -> Any:
     return value + seed if isinstance(value, int) else words
 
 
+@pytest.mark.fault_case(82)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     which=st.integers(0, 5),
@@ -157,6 +158,7 @@ def test_any_single_change_of_any_field_is_found(
     assert audit.verify().problems == ()
 
 
+@pytest.mark.fault_case(82)
 @pytest.mark.parametrize("gone", [[1], [3], [2, 3, 4], [6], [5, 6], [1, 2, 3, 4, 5, 6]])
 def test_removed_entries_are_named(store: Store, audit: Audit, gone: list[int]) -> None:
     fill(store, audit)

@@ -82,6 +82,7 @@ def state(folder: Path) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.fault_case(79)
 def test_killed_at_every_boundary_it_ends_in_the_same_state(tmp_path: Path) -> None:
     run(steps(), tmp_path / "whole")
     wanted = state(tmp_path / "whole")

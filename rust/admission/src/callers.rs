@@ -257,6 +257,7 @@ mod tests {
         assert_eq!(callers.even(), 0.0);
     }
 
+    /// Fault case 9.
     #[test]
     fn the_noisy_one_gets_what_the_others_leave_and_takes_nothing_from_them() {
         let callers = Callers::new(1024, 7);

@@ -106,6 +106,7 @@ fn a_dearer_bundle_is_not_shed_for_what_the_one_before_it_cost() {
     assert!(is_at_rest(&admission));
 }
 
+/// Fault case 10.
 #[test]
 fn a_batch_costs_its_rows() {
     let batch = CheckpointSettings { row_cost: Nanos::from_micros(20), ..point(Mode::Enforce) };
@@ -212,6 +213,7 @@ fn those_who_wait_unread_are_in_the_house() {
     assert!(is_at_rest(&admission));
 }
 
+/// Fault case 7.
 #[test]
 fn each_tier_fills_its_part_of_the_limit() {
     let points: Vec<_> = (0..3)
@@ -233,6 +235,7 @@ fn each_tier_fills_its_part_of_the_limit() {
 }
 
 /// Every end a request can come to, from four threads at once.
+/// Fault case 6.
 #[test]
 fn a_hundred_thousand_cancelled_requests_leave_nothing_behind() {
     let bulk = CheckpointSettings { batch_p99: Some(Nanos::from_secs(9)), tier: 3, ..point(Mode::Enforce) };

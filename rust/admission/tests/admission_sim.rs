@@ -12,6 +12,7 @@ use sim::scenario::Scenario;
 
 const SEEDS: u64 = 10_000;
 
+/// Fault cases 7, 8, 11, 12.
 #[test]
 fn every_invariant_holds_on_ten_thousand_seeds() {
     let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));

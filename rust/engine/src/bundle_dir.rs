@@ -192,6 +192,7 @@ mod tests {
         load(directory.path(), None).unwrap_err()
     }
 
+    /// Fault case 56.
     #[test]
     fn only_regular_files_are_read() {
         let outside = tempfile::NamedTempFile::new().unwrap();

@@ -129,6 +129,7 @@ mod tests {
         assert!(events.take().is_empty());
     }
 
+    /// Fault case 36.
     #[test]
     fn one_event_stays_one_line() {
         let events = Events::new(Arc::new(RealClock::default()));

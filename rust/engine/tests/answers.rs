@@ -81,6 +81,7 @@ fn requests_without_an_id_do_not_displace_the_answers_of_those_with_one() {
     assert!(world.select("keyed", 1.0).unwrap().replayed);
 }
 
+/// Fault case 16.
 #[test]
 fn a_concurrent_duplicate_waits_and_gets_the_answer_of_the_first() {
     let world = world();
@@ -204,6 +205,7 @@ fn the_pool_gives_the_same_answers_as_the_thread_that_asks() {
     assert_eq!(pmf(&one), pmf(&other), "the record has the probabilities of the other thread");
 }
 
+/// Fault case 5.
 #[test]
 fn an_evaluation_that_is_not_done_in_time_gives_way_to_the_fallback() {
     let world = world();
@@ -230,6 +232,7 @@ fn a_caller_that_waits_for_an_hour_leaves_nothing_behind() {
     assert!(world.engine.watched() <= 64 + 1, "{} deadlines are kept", world.engine.watched());
 }
 
+/// Fault case 84.
 #[test]
 fn a_panic_is_caught_and_answered_by_the_fallback() {
     let world = world();
@@ -279,6 +282,7 @@ fn a_bundle_that_keeps_failing_is_taken_out_of_service() {
 
 // --- decide ---
 
+/// Fault case 14.
 #[test]
 fn beyond_its_caps_the_fallback_gives_way_to_the_stricter_answer() {
     let world = world_with(|settings| {

@@ -164,6 +164,7 @@ mod tests {
         assert!(error.contains(&address) && error.contains("in use") && error.contains("port 0"), "{error}");
     }
 
+    /// Fault case 51.
     #[test]
     fn a_socket_file_is_private_and_is_removed_with_its_owner() {
         let directory = tempfile::tempdir().unwrap();
@@ -176,6 +177,7 @@ mod tests {
         assert!(!path.exists());
     }
 
+    /// Fault case 51.
     #[test]
     fn a_dead_socket_is_replaced_and_a_file_is_not() {
         let directory = tempfile::tempdir().unwrap();

@@ -36,6 +36,7 @@ fn payloads(machine: &SimMachine) -> Vec<Vec<u8>> {
     payloads
 }
 
+/// Fault case 73.
 #[test]
 fn a_full_disk_makes_it_unavailable_and_space_makes_it_available_again() {
     let _limit = time_limit();
@@ -85,6 +86,7 @@ fn attempts_on_a_full_disk_come_ever_less_often() {
     }
 }
 
+/// Fault case 73.
 #[test]
 fn a_failed_fdatasync_is_never_repeated_on_its_file() {
     let _limit = time_limit();
@@ -110,6 +112,7 @@ fn a_failed_fdatasync_is_never_repeated_on_its_file() {
     assert_eq!([&kept[0], &kept[1], &kept[3]], [&b"one"[..], b"two", b"three"]);
 }
 
+/// Fault case 73.
 #[test]
 fn a_sync_append_that_cannot_be_synced_says_so() {
     let _limit = time_limit();
@@ -121,6 +124,7 @@ fn a_sync_append_that_cannot_be_synced_says_so() {
     assert!(matches!(log.append(b"two", Durability::Sync), Err(LogError::Unavailable { .. })));
 }
 
+/// Fault case 74.
 #[test]
 fn unsynced_bytes_are_bounded() {
     let _limit = time_limit();

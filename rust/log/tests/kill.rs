@@ -68,6 +68,7 @@ fn run_and_kill(dir: &Path, records: usize) -> BTreeMap<u64, String> {
     acknowledged
 }
 
+/// Fault case 71.
 #[test]
 fn acknowledged_records_survive_kill_9() {
     let _limit = time_limit();

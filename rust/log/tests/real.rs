@@ -90,6 +90,7 @@ fn both_routes_share_one_gap_free_sequence_and_a_reader_sees_them_live() {
     assert!(matches!(log.append(b"x", Durability::Async), Err(LogError::Closed)));
 }
 
+/// Fault case 76.
 #[test]
 fn a_second_writer_is_refused_by_name_until_the_first_is_gone() {
     let _limit = time_limit();
@@ -145,6 +146,7 @@ fn a_torn_tail_is_cut_and_goes_on_record() {
     assert!(told.finding.contains("torn tail cut"));
 }
 
+/// Fault case 75.
 #[test]
 fn another_segment_s_bytes_never_validate() {
     let _limit = time_limit();

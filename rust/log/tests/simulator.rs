@@ -456,6 +456,7 @@ fn for_seeds(test: &str, default: u64, run: impl Fn(u64)) {
     }
 }
 
+/// Fault case 72.
 #[test]
 fn promises_hold_through_faults_and_crashes() {
     for_seeds("promises_hold_through_faults_and_crashes", 3000, history);
@@ -531,6 +532,7 @@ fn flipped(seed: u64) {
     drop(log);
 }
 
+/// Fault case 75.
 #[test]
 fn a_flipped_bit_costs_one_record_and_is_reported() {
     for_seeds("a_flipped_bit_costs_one_record_and_is_reported", 3000, flipped);

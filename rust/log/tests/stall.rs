@@ -126,6 +126,7 @@ fn a_withdrawal_follows_its_record_within_twice_the_records_that_may_wait() {
     assert_eq!(withdrawn, 4);
 }
 
+/// Fault case 74.
 #[test]
 fn a_stalled_log_is_unavailable_and_its_status_does_not_wait() {
     let _limit = time_limit();

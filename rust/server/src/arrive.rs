@@ -84,6 +84,7 @@ mod tests {
         assert_eq!(read(&[]), Ok(None));
     }
 
+    /// Fault case 3.
     #[test]
     fn refuses_what_the_protocol_does_not_allow() {
         for text in ["", "5x", "S", "-1S", "+1S", "123456789S", "1.5S", "1 S", "5", "١S"] {
@@ -92,6 +93,7 @@ mod tests {
         assert!(matches!(read(&["1S", "1S"]), Err(ArriveError::Timeout { .. })));
     }
 
+    /// Fault case 2.
     #[test]
     fn an_expired_deadline_is_rejected_on_arrival() {
         let mut headers = HeaderMap::new();

@@ -22,6 +22,7 @@ fn of(source: &str, reason: &str) -> (String, String) {
     (source.to_owned(), reason.to_owned())
 }
 
+/// Fault case 84.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_in_one_request_gets_the_static_answer_and_stays_there() {
     let setup = start();
@@ -91,6 +92,7 @@ async fn without_a_static_answer_the_caller_gets_an_id_and_no_internals() {
     assert!(setup.decisions().is_empty());
 }
 
+/// Fault case 67.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_score_that_is_no_number_gets_the_static_answer() {
     let setup = start();
@@ -114,6 +116,7 @@ async fn a_score_that_is_no_number_gets_the_static_answer() {
     assert_eq!(setup.server.status().panics, 0);
 }
 
+/// Fault case 73.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_stops_exploration_and_nothing_else() {
     let machine = SimMachine::new(7);

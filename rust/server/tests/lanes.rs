@@ -116,6 +116,7 @@ async fn traffic_is_split_by_share_and_a_shopper_stays_in_a_lane() {
     assert_eq!(lanes.len(), 2, "not all shoppers in one lane");
 }
 
+/// Fault case 62.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn swaps_under_load_lose_nothing_and_mix_nothing() {
     let setup = start();
@@ -189,6 +190,7 @@ async fn swaps_under_load_lose_nothing_and_mix_nothing() {
     }
 }
 
+/// Fault case 70.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unloaded_bundle_is_freed_by_the_reaper() {
     let setup = start();

@@ -324,6 +324,7 @@ async fn an_action_is_selected_logged_and_repeated_for_its_id() {
     assert!(logged.iter().any(|it| it.decision_id == "order-1" && it.propensity == propensity));
 }
 
+/// Fault case 22.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_is_refused_by_name() {
     let setup = start();

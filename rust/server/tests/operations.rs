@@ -249,6 +249,7 @@ async fn every_metric_is_documented_and_every_documented_metric_is_there() {
     }
 }
 
+/// Fault case 53.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_answers_what_is_in_flight_and_takes_nothing_new() {
     let setup = start();
@@ -295,6 +296,7 @@ async fn a_drain_answers_what_is_in_flight_and_takes_nothing_new() {
     assert_eq!(decisions[0].propensity, answered.propensity);
 }
 
+/// Fault case 53.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_ends_in_time_whatever_a_request_does() {
     let setup = start();
@@ -314,6 +316,7 @@ async fn a_drain_ends_in_time_whatever_a_request_does() {
     tokio::task::spawn_blocking(move || barrier.wait()).await.unwrap();
 }
 
+/// Fault case 87.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_starts_and_stops_leave_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();

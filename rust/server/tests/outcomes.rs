@@ -14,6 +14,7 @@ fn answer(duplicate: bool, decision_known: bool, superseded: bool) -> ReportOutc
     ReportOutcomeResponse { duplicate, decision_known, superseded }
 }
 
+/// Fault case 77.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_report_counts_and_an_equal_one_is_fine() {
     let setup = start();
@@ -57,6 +58,7 @@ async fn the_first_report_counts_and_an_equal_one_is_fine() {
     );
 }
 
+/// Fault case 77.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_reported_is_known_after_a_restart() {
     let setup = start();

@@ -35,6 +35,7 @@ fn with_eligible(ids: &[&str], mask: &[u8]) -> Call {
     Call::Select(SelectActionRequest { eligible: eligible(ids, mask), ..select("", 10.0) })
 }
 
+/// Fault case 36.
 #[tokio::test(flavor = "multi_thread")]
 async fn checkpoints_and_ids() {
     let setup = start();
@@ -100,6 +101,7 @@ async fn checkpoints_and_ids() {
     check(&mut client, rows).await;
 }
 
+/// Fault cases 19, 20, 22, 23, 25.
 #[tokio::test(flavor = "multi_thread")]
 async fn features() {
     let setup = start();
@@ -235,6 +237,7 @@ async fn batches() {
     assert!(setup.decisions().is_empty(), "a refused batch leaves no rows in the log");
 }
 
+/// Fault case 24.
 #[tokio::test(flavor = "multi_thread")]
 async fn eligible_actions() {
     let setup = start();
@@ -267,6 +270,7 @@ async fn eligible_actions() {
     assert!(setup.decisions().is_empty(), "a refused request leaves no row in the log");
 }
 
+/// Fault case 77.
 #[tokio::test(flavor = "multi_thread")]
 async fn outcomes() {
     let setup = start();

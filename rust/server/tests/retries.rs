@@ -17,6 +17,7 @@ fn essence(response: SelectActionResponse) -> SelectActionResponse {
     SelectActionResponse { replayed: false, ..response }
 }
 
+/// Fault case 16.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_repeats_the_decision_even_after_a_swap() {
     let setup = start();
@@ -49,6 +50,7 @@ async fn the_same_content_in_another_order_is_the_same_request() {
     assert_eq!(essence(again), first);
 }
 
+/// Fault case 16.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_content_under_a_used_id_is_refused() {
     let setup = start();
@@ -86,6 +88,7 @@ async fn a_score_with_an_id_is_recorded_once_and_without_one_each_time() {
     assert_eq!(logged, ["s".to_owned(), ids[0].clone(), ids[1].clone()]);
 }
 
+/// Fault case 16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_several_at_once_exactly_one_decides() {
     let setup = start();

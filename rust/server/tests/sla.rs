@@ -44,6 +44,7 @@ async fn until(setup: &Setup, name: &str, labels: &[&str], wanted: u64) {
     }
 }
 
+/// Fault case 5.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_model_is_answered_for_and_what_it_says_then_is_thrown_away() {
     for (method, checkpoint) in [("score", FRAUD), ("select", ACTION)] {
@@ -76,6 +77,7 @@ async fn a_late_model_is_answered_for_and_what_it_says_then_is_thrown_away() {
     }
 }
 
+/// Fault case 12.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_expires_while_it_waits_is_never_evaluated() {
     let setup = start_with(|config| config["threads"] = json!(1));
@@ -171,6 +173,7 @@ async fn who_would_wait_for_too_long_is_told_at_once_and_not_to_retry() {
     }
 }
 
+/// Fault case 14.
 #[tokio::test(flavor = "multi_thread")]
 async fn fallbacks_are_given_within_their_caps_only() {
     let setup = start_with(|config| {
@@ -212,6 +215,7 @@ async fn fallbacks_are_given_within_their_caps_only() {
     assert_eq!(logged.iter().filter(|it| it.fallback_source == "on_cap").count(), 3);
 }
 
+/// Fault case 84.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_that_keeps_panicking_is_taken_out_of_service() {
     let setup = start();
@@ -242,6 +246,7 @@ async fn a_bundle_that_keeps_panicking_is_taken_out_of_service() {
 
 /// Every request ends once, wherever it was when its caller left: waiting for its body, for the pool, in an
 /// evaluation, or answered.
+/// Fault case 6.
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_requests_leave_nothing_behind() {
     const REQUESTS: u64 = 100_000;

@@ -62,6 +62,7 @@ impl Drop for Process {
     }
 }
 
+/// Fault case 43.
 #[tokio::test(flavor = "multi_thread")]
 async fn serves_survives_a_want_of_descriptors_and_ends_on_sigterm() {
     let directory = tempfile::tempdir().unwrap();

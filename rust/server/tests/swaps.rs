@@ -39,6 +39,7 @@ fn event(setup: &Setup, name: &str) -> Value {
     setup.events().into_iter().find(|event| event["event"] == name).unwrap()
 }
 
+/// Fault case 61.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_candidate_slower_than_the_live_bundle_allows_is_refused_by_its_figures() {
     // An SLA of a thousandth of a millisecond: every evaluation matters. No candidate is a thousand times faster.
@@ -86,6 +87,7 @@ async fn a_slower_bundle_that_takes_next_to_nothing_is_let_in() {
     assert!(0.0 < stages.golden_ms && sum <= report.load_ms, "{report:?}");
 }
 
+/// Fault case 61.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_candidate_is_refused_before_it_is_read_where_there_is_no_memory_for_it() {
     let setup = start_with(|config| config["memory_budget_bytes"] = (1_u64 << 40).into());
@@ -112,6 +114,7 @@ async fn a_candidate_is_refused_before_it_is_read_where_there_is_no_memory_for_i
     assert_eq!(answered(&setup).await, before);
 }
 
+/// Fault case 60.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_golden_case_that_differs_is_told_apart_from_a_damaged_file() {
     let setup = start();
@@ -197,6 +200,7 @@ async fn the_bundle_before_is_offered_until_memory_is_short_or_it_is_let_go() {
     assert_eq!(answered(&setup).await.0, digest);
 }
 
+/// Fault case 62.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() {
     let setup = start();

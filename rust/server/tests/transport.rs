@@ -28,6 +28,7 @@ fn with_timeout(values: &[&str]) -> http::Request<Full<hyper::body::Bytes>> {
     request
 }
 
+/// Fault cases 1, 2, 3.
 #[tokio::test(flavor = "multi_thread")]
 async fn deadlines() {
     let setup = start();
@@ -52,6 +53,7 @@ async fn deadlines() {
     }
 }
 
+/// Fault case 2.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_request_is_not_evaluated() {
     let setup = start();
@@ -64,6 +66,7 @@ async fn an_expired_request_is_not_evaluated() {
     assert!(setup.decisions().is_empty());
 }
 
+/// Fault case 29.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let setup = start();
@@ -93,6 +96,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     drop(frames);
 }
 
+/// Fault case 29.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_above_the_limit_are_resource_exhausted() {
     let setup = start_with(|config| config["max_message_bytes"] = json!(4096));
@@ -111,6 +115,7 @@ async fn messages_above_the_limit_are_resource_exhausted() {
     assert!(setup.metrics().await.contains("code=\"RESOURCE_EXHAUSTED\"} "));
 }
 
+/// Fault cases 26, 30, 33.
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_messages_are_told_and_the_connection_survives() {
     let setup = start();
@@ -138,6 +143,7 @@ async fn malformed_messages_are_told_and_the_connection_survives() {
     setup.client().await.noop(NoopRequest::default()).await.unwrap();
 }
 
+/// Fault case 31.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_may_come_in_pieces_but_whole_and_alone() {
     let setup = start();
@@ -170,6 +176,7 @@ async fn a_message_may_come_in_pieces_but_whole_and_alone() {
     }
 }
 
+/// Fault case 33.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_protocols_are_turned_away_and_counted() {
     let setup = start();
@@ -241,6 +248,7 @@ async fn requests_above_the_cap_are_refused_at_the_door() {
     client.score(score("t", 1.0)).await.unwrap();
 }
 
+/// Fault case 6.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_request_gives_its_place_back() {
     let setup = start();

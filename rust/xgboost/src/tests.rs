@@ -227,6 +227,7 @@ proptest! {
         }
     }
 
+    /// Fault case 59.
     #[test]
     fn any_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = (read_model(&bytes), json::parse(&bytes), ubj::parse(&bytes));

@@ -128,6 +128,7 @@ fn named_values_are_refused_by_name() {
     }
 }
 
+/// Fault cases 19, 20, 23.
 #[test]
 fn a_value_gets_the_same_verdict_by_name_and_in_a_row() {
     // 0.1 as float32 lies above 0.1: the limit is rounded as well, or the dense form would be refused.
@@ -136,6 +137,7 @@ fn a_value_gets_the_same_verdict_by_name_and_in_a_row() {
     assert_eq!(schema().check_dense(&row), Ok(()));
 }
 
+/// Fault cases 22, 25.
 #[test]
 fn dense_rows_are_refused_by_name() {
     let good = [0.05, 12.0, 1.0, 0.0, 1.0];

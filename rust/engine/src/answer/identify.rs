@@ -104,6 +104,7 @@ fn check_printable(text: &str, max: usize) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    /// Fault case 36.
     #[test]
     fn ids_are_printable_and_short() {
         for good in ["a", " ", "~", &"x".repeat(64), "order-1/attempt 2"] {

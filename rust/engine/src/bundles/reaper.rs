@@ -102,6 +102,7 @@ mod tests {
         }
     }
 
+    /// Fault case 70.
     #[test]
     fn frees_on_its_own_thread_and_only_what_is_out_of_use() {
         let reaper = Reaper::start().unwrap();

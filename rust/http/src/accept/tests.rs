@@ -77,6 +77,7 @@ async fn call(address: SocketAddr, path: &str) -> bool {
     answered
 }
 
+/// Fault case 84.
 #[tokio::test]
 async fn a_panic_on_a_connection_is_reported_and_frees_its_slot() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

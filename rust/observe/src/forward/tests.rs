@@ -213,6 +213,7 @@ async fn what_the_pool_drops_or_refuses_is_counted_as_it_says() {
     assert_eq!((taken.accepted - halves.accepted, taken.dropped, taken.error.as_str()), (10, 0, ""));
 }
 
+/// Fault case 93.
 #[tokio::test]
 async fn a_pool_that_hangs_or_lies_costs_what_was_under_way() {
     let pool = FakePool::new(Does::Hang);

@@ -22,6 +22,7 @@ fn refuses(files: &Files, expected: &str) {
     assert!(message.contains(expected), "{message}\nshould say: {expected}");
 }
 
+/// Fault case 54.
 #[test]
 fn an_altered_byte_anywhere() {
     for files in [score_files("fraud", 0.0), action_files("authorise", 0.0)] {
@@ -173,6 +174,7 @@ fn manifests() {
     }
 }
 
+/// Fault case 60.
 #[test]
 fn golden_cases_one_ulp_off() {
     for good in [score_files("fraud", 0.0), action_files("authorise", 0.0)] {

@@ -69,6 +69,7 @@ fn frames() {
     refused(&longer, "left over behind the checksum");
 }
 
+/// Fault case 59.
 #[test]
 fn every_rule_is_checked() {
     let u32 = |value: u32| value.to_le_bytes();
@@ -124,6 +125,7 @@ fn every_rule_is_checked() {
     }
 }
 
+/// Fault case 59.
 #[test]
 fn trees_must_be_trees() {
     // An orphan that is its own parent: leaf, split (1, 2), leaf.
@@ -153,6 +155,7 @@ fn evaluate(forest: &Forest) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
+    /// Fault case 59.
     #[test]
     fn altered_bytes_never_panic(
         model in models::model(),
@@ -175,6 +178,7 @@ proptest! {
         }
     }
 
+    /// Fault case 59.
     #[test]
     fn words_of_nodes_never_panic(model in models::model(), at in any::<prop::sample::Index>(), word in any::<u32>()) {
         let mut bytes = Forest::compile(&model).unwrap().to_bytes();

@@ -24,6 +24,7 @@ fn split(model: &mut Model) -> &mut Split {
     }
 }
 
+/// Fault case 59.
 #[test]
 fn links_between_nodes() {
     refused(&with(|m| split(m).left = 9), "tree 1, node 9: a child link leads out of the tree");
@@ -100,6 +101,7 @@ fn chain(depth: u32) -> Tree {
     Tree { target: Target::Output(0), nodes, leaves: (0..=depth).map(f64::from).collect(), sets: vec![] }
 }
 
+/// Fault case 59.
 #[test]
 fn depth_is_limited() {
     let forest = Forest::compile(&of(vec![chain(64)])).unwrap();
