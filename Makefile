@@ -102,11 +102,12 @@ test-neon: | cargo ## The engine's tests on an emulated AArch64, for its NEON ke
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$$qemu -L /usr/aarch64-linux-gnu" \
 	cargo test --locked --quiet --package scorer-core --lib --target $(NEON)
 
+# Two files of tests run at once; tests marked `alone` have the machine to themselves (PROCESSES=0: one after another).
 # The suite's own last line is the last line of `make test`.
 .PHONY: test-python
 test-python: build ## The Python tests; options: make test-python ARGS='-m "not slow" tests/unit'
 	$(call say,'Python tests')
-	@'$(RUN)' -m pytest $(ARGS)
+	@'$(RUN)' -m pytest --numprocesses $(or $(PROCESSES),2) --dist loadfile $(ARGS)
 
 .PHONY: fuzz-api
 fuzz-api: build ## REST fuzzed from its description for some minutes, another seed each time; options: make fuzz-api EXAMPLES=100

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import components
+import machine_locks
 import pytest
 
 from scorer.registry import Registry
@@ -22,6 +24,35 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name what was left out, once for the whole run."""
     for line in components.summary():
         terminalreporter.write_line(line)
+
+
+# --- pytest-xdist: the processes' missing components are added up; a test marked `alone` runs alone ---
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand over what one process left out; remove the locks once every process has ended."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["absent"] = dict(components.absent)
+    elif (distributed := session.config.pluginmanager.get_plugin("dsession")) is not None:
+        run = distributed.nodemanager.testrunuid
+        shutil.rmtree(machine_locks.directory(run), ignore_errors=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add what one process left out to the summary of the run."""
+    components.absent.update(getattr(node, "workeroutput", {}).get("absent", {}))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """Hold the machine for a test; its time limit begins afterwards."""
+    worker = getattr(item.config, "workerinput", None)
+    if worker is None:
+        return (yield)
+    alone = item.get_closest_marker("alone") is not None
+    with machine_locks.holding(machine_locks.directory(worker["testrunuid"]), alone=alone):
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

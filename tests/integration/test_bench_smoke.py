@@ -14,6 +14,7 @@ from loadtests.figures import UnpublishableError, publishable, read
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("group", ["swaps", "policy", "engine"])

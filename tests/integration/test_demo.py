@@ -25,7 +25,7 @@ from scorer.sdk import PlatformClient
 ROOT = Path(__file__).parents[2]
 # A full run starts some twenty commands, each of which imports the numeric libraries.
 LIMIT_S = 280
-pytestmark = pytest.mark.timeout(LIMIT_S + 20)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(LIMIT_S + 20)]
 
 
 def command(*arguments: str) -> list[str]:

@@ -17,6 +17,7 @@ from loadtests.kills import Run
 LEAST_KILLS = 3
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_and_nothing_released_without_its_gates(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from servers import settings
 from scorer import bridge, config, errors
 from scorer.control.dataplane import server_config
 
+pytestmark = pytest.mark.alone
+
 FRAUD = """
 [checkpoints."fraud.checkout"]
 kind = "score"

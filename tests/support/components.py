@@ -1,8 +1,9 @@
 """Real components that tests run against, and what happens where one is not installed.
 
 A test that needs a component calls `require`. On a user's machine it is then skipped, and one summary at the
-end of the run names what to install. With SCORER_TESTS=all, as in CI, the test fails instead, so that nothing
-is left out unnoticed. Run as a program, the module prints what is missing and exits with 1 if anything is.
+end of the run names what to install. With REQUIRE_COMPONENTS=all, as in CI, the test fails instead, so that
+nothing is left out unnoticed. Run as a program, the module prints what is missing and exits with 1 if
+anything is.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / ".build"
-# Read once and removed: a server that a test starts would take it for a setting of its own.
-EVERYTHING: Final = os.environ.pop("SCORER_TESTS", "") == "all"
+EVERYTHING: Final = os.environ.get("REQUIRE_COMPONENTS", "") == "all"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def require(name: str) -> None:
 
     Raises:
         pytest.skip.Exception: The component is missing on a user's machine.
-        pytest.fail.Exception: The component is missing and SCORER_TESTS is "all".
+        pytest.fail.Exception: The component is missing and REQUIRE_COMPONENTS is "all".
     """
     component = COMPONENTS[name]
     if component.is_installed():
