@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
+import ipaddress
 import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import components
 import pytest
+from fakes import RecordedEvents
 from receivers import HttpReceiver, Received, SmtpReceiver
 from sqlalchemy import select, update
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from scorer.events import EventLog
 from scorer.release.access import Access
 from scorer.release.audit import Audit
 from scorer.release.errors import InvalidError, NotAllowedError, NotFoundError
 from scorer.release.model import PLATFORM, Actor, Role, Severity
-from scorer.release.notify import Notifications, addresses, sending, targets
+from scorer.release.notify import Notifications, sending, targets
+from scorer.release.notify.addresses import Destinations
+from scorer.release.notify.connector import only_to
 from scorer.release.notify.outbox import ATTEMPTS, LEASE, pause
 from scorer.release.store import Store, tables
 
@@ -32,6 +39,9 @@ SLACK = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
 SECRET = "a secret of sufficient length"
 OWNER = Actor("olga", {"checkout": Role.OWNER})
 WAIT = 30.0
+LOOPBACK = Destinations((ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128")))
+LOG = RecordedEvents()
+PUBLIC = Destinations()
 
 
 class Clock:
@@ -52,7 +62,7 @@ def notifications(store: Store, clock: Clock) -> Iterator[Notifications]:
     access = Access(store, now=clock)
     access.create_project(PLATFORM, "checkout", "Checkout")
     access.create_project(PLATFORM, "payouts", "Payouts")
-    made = Notifications(store, access, now=clock)
+    made = Notifications(store, access, now=clock, destinations=LOOPBACK, events=EventLog(LOG))
     yield made
     made.close()
 
@@ -61,6 +71,15 @@ def notifications(store: Store, clock: Clock) -> Iterator[Notifications]:
 def http() -> Iterator[HttpReceiver]:
     with HttpReceiver() as receiver:
         yield receiver
+
+
+def resolving(names: list[str]) -> Callable[..., list[Any]]:
+    """Return a resolver in which every name has the addresses that the list holds at that moment."""
+
+    def getaddrinfo(host: str, port: Any, *_: Any, **__: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, int(port or 0))) for each in names]
+
+    return getaddrinfo
 
 
 def hook(notifications: Notifications, http: HttpReceiver, **more: object) -> int:
@@ -164,7 +183,8 @@ def test_a_refused_message_is_tried_again_later_and_in_the_end_given_up(
             assert len(http.received) == attempt  # not before its time
             clock.at += timedelta(microseconds=1)
     [delivery] = notifications.deliveries(OWNER, "checkout")
-    assert (delivery.state, delivery.error) == ("given up", "the receiver answered 503")
+    assert (delivery.state, delivery.error) == ("given up", sending.NOT_ACCEPTED)
+    assert notifications.failed == ATTEMPTS
     clock.at += timedelta(days=1)
     notifications.deliver(WAIT)
     assert len(http.received) == ATTEMPTS
@@ -214,7 +234,7 @@ def test_several_processes_send_nothing_twice(
     for number in range(20):
         tell(store, notifications, f"message {number}")
     other_store = Store(database_url)
-    others = [notifications, Notifications(other_store, now=clock)]
+    others = [notifications, Notifications(other_store, now=clock, destinations=LOOPBACK)]
     threads = [
         threading.Thread(target=lambda each=each: [each.deliver(WAIT) for _ in range(8)])  # type: ignore[misc]
         for each in others
@@ -294,7 +314,9 @@ def test_a_receiver_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     thread.start()
     message = sending.Message("dlv_1", "s", "b", Severity.INFO, b"{}")
     with pytest.raises(sending.NotSentError):
-        sending.send(f"http://127.0.0.1:{listening.getsockname()[1]}/", SECRET, message, seconds=0.3)
+        sending.send(
+            f"http://127.0.0.1:{listening.getsockname()[1]}/", SECRET, message, LOOPBACK, seconds=0.3
+        )
     stop.set()
     thread.join()
     listening.close()
@@ -311,10 +333,11 @@ def test_what_went_wrong_is_kept_in_a_line_without_secrets(
     )
     tell(store, notifications)
     notifications.deliver(WAIT)
-    said = [each.error for each in notifications.deliveries(OWNER, "checkout")]
+    assert {each.error for each in notifications.deliveries(OWNER, "checkout")} == {sending.NOT_ACCEPTED}
+    said = sorted(line["error"] for line in LOG.named("message_not_sent")[-2:])
     assert all(said)
     assert not [each for each in said if "\n" in each or "hunter2" in each or "tokentoken" in each]
-    assert f"127.0.0.1:{port} does not answer" in said[0]
+    assert any(f"127.0.0.1:{port} does not answer" in each for each in said)
 
 
 def test_a_redirect_is_not_followed(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
@@ -324,7 +347,7 @@ def test_a_redirect_is_not_followed(store: Store, notifications: Notifications, 
         tell(store, notifications)
         notifications.deliver(WAIT)
     assert http.received == []
-    assert "redirects are not followed" in notifications.deliveries(OWNER, "checkout")[1].error
+    assert any("redirects are not followed" in line["error"] for line in LOG.named("message_not_sent")[-2:])
 
 
 # === apprise ===
@@ -397,7 +420,7 @@ def test_trying_a_channel(notifications: Notifications, http: HttpReceiver) -> N
     assert notifications.test_channel(OWNER, channel).state == "sent"
     http.answer = lambda _: 404
     tried = notifications.test_channel(OWNER, channel)
-    assert (tried.state, tried.attempts, tried.error) == ("given up", 1, "the receiver answered 404")
+    assert (tried.state, tried.attempts, tried.error) == ("given up", 1, sending.NOT_ACCEPTED)
     assert notifications.deliver(WAIT) == 0
     assert len(http.received) == 2
 
@@ -428,7 +451,7 @@ def test_who_may(notifications: Notifications, http: HttpReceiver) -> None:
 def test_secrets_are_not_shown(
     store: Store, notifications: Notifications, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(addresses, "resolve", lambda *_: ["198.51.100.7"])
+    monkeypatch.setattr(socket, "getaddrinfo", resolving(["1.1.1.1"]))
     for url, secret, shown in (
         (SLACK, None, "slack://T...2/A...D/T...Q"),
         ("mailtos://ann:hunter2@example.com?to=b@example.com", None, "mailtos://ann:****@example.com"),
@@ -450,23 +473,39 @@ def test_secrets_are_not_shown(
         ("file:///etc/passwd", None, "no address"),
         ("syslog://", None, "not among the services"),
         ("dbus://", None, "no address|not among"),
-        (
-            f"{SLACK}?template=/etc/passwd",
-            None,
-            "option template",
-        ),
+        (f"{SLACK}?template=/etc/passwd", None, "option template"),
         ("json://127.0.0.1/?redirect=yes", None, "option redirect"),
         ("json://127.0.0.1/?RTO=1000", None, "option rto"),
-        ("json://192.0.2.1/", None, "encrypted only"),
-        ("jsons://169.254.169.254/", None, "where no receiver of messages is"),
+        ("json://127.0.0.1/?method=DELETE", None, "option method"),
+        ("json://127.0.0.1/?Method=DELETE", None, "option method"),
+        ("jsons://example.com/?verify=no", None, "option verify"),
+        ("jsons://example.com/?+Authorization=x", None, "option .*uthorization"),
+        ("jsons://example.com/?%2BAuthorization=x", None, "option .*uthorization"),
+        ("jsons://example.com/?-page=2", None, "option -page"),
+        ("jsons://example.com/?:name=fraud", None, "option :name"),
+        ("forms://example.com/?attach-as=x", None, "option attach-as"),
+        ("matrixs://user:pass@example.com/?discovery=yes", None, "option discovery"),
+        ("json://1.1.1.1/", None, "encrypted only"),
+        ("jsons://192.168.1.1/", None, "notification_networks"),
+        ("jsons://10.96.0.1/", None, "notification_networks"),
+        ("jsons://100.64.0.1/", None, "notification_networks"),
+        ("jsons://169.254.169.254/", None, "no receiver of messages has"),
+        ("mailto://u:p@1.1.1.1?from=a@example.com&to=b@example.com", None, "encrypted only"),
+        ("mailto://u:p@10.0.0.5:6379?from=a@example.com&to=b@example.com", None, "notification_networks"),
+        ("mailtos://u:p@1.1.1.1?mode=insecure&from=a@example.com&to=b@example.com", None, "encrypted only"),
         ("https://hooks.example.com/x", None, "give a secret"),
         ("https://hooks.example.com/x", "short", "16 to 200 characters"),
-        ("http://192.0.2.1/x", SECRET, "encrypted only"),
-        ("https://169.254.169.254/latest", SECRET, "where no receiver of messages is"),
-        ("https://[fe80::1]/", SECRET, "where no receiver of messages is"),
-        ("https://[::ffff:169.254.169.254]/", SECRET, "where no receiver of messages is"),
-        ("https://[fd00:ec2::254]/", SECRET, "where no receiver of messages is"),
-        ("https://0.0.0.0/", SECRET, "where no receiver of messages is"),
+        ("http://1.1.1.1/x", SECRET, "encrypted only"),
+        ("https://192.168.1.1/x", SECRET, "notification_networks"),
+        ("https://[fd12::1]/x", SECRET, "notification_networks"),
+        ("https://[::ffff:10.0.0.1]/x", SECRET, "notification_networks"),
+        ("https://[64:ff9b::a00:1]/x", SECRET, "notification_networks"),
+        ("https://[2002:a00:1::]/x", SECRET, "notification_networks"),
+        ("https://169.254.169.254/latest", SECRET, "no receiver of messages has"),
+        ("https://[fe80::1]/", SECRET, "no receiver of messages has"),
+        ("https://[::ffff:169.254.169.254]/", SECRET, "no receiver of messages has"),
+        ("https://[fd00:ec2::254]/", SECRET, "no receiver of messages has"),
+        ("https://0.0.0.0/", SECRET, "no receiver of messages has"),
         ("https://user:hunter2@example.com/", SECRET, "drop them"),
         ("https://exa mple.com/", SECRET, "cannot be read"),
         ("https:///path", SECRET, "cannot be read"),
@@ -476,8 +515,29 @@ def test_secrets_are_not_shown(
 )
 def test_addresses_that_are_refused(url: str, secret: str | None, words: str) -> None:
     with pytest.raises(InvalidError, match=words) as refused:
-        targets.check(url, secret)
+        targets.check(url, secret, LOOPBACK)
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "https://[::1]/x", "https://localhost/x"])
+def test_this_machine_is_no_receiver_unless_its_network_is_listed(url: str) -> None:
+    with pytest.raises(InvalidError, match="notification_networks"):
+        targets.check(url, SECRET, PUBLIC)
+    assert targets.check(url, SECRET, LOOPBACK) == "webhook"
+
+
+def test_link_local_addresses_cannot_be_allowed() -> None:
+    everything = Destinations((ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
+    with pytest.raises(InvalidError, match="no receiver of messages has"):
+        targets.check("https://169.254.169.254/latest", SECRET, everything)
+    assert targets.check("https://10.0.0.1/x", SECRET, everything) == "webhook"
+
+
+def test_a_rejection_does_not_show_what_a_name_resolves_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", resolving(["10.20.30.40"]))
+    with pytest.raises(InvalidError) as refused:
+        targets.check("https://git.internal/x", SECRET, PUBLIC)
+    assert "10.20" not in str(refused.value)
 
 
 def test_a_refused_address_is_no_channel(notifications: Notifications) -> None:
@@ -486,19 +546,89 @@ def test_a_refused_address_is_no_channel(notifications: Notifications) -> None:
     assert notifications.channels(OWNER, "checkout") == []
 
 
-def test_a_name_that_changes_its_mind_is_caught_when_it_is_spoken_to(
-    store: Store, notifications: Notifications, http: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("https://hooks.example.com:{port}/x", SECRET),
+        ("jsons://hooks.example.com:{port}/x", None),
+        ("forms://hooks.example.com:{port}/x", None),
+        ("ntfys://hooks.example.com:{port}/topic", None),
+        ("mailtos://u:p@hooks.example.com:{port}?from=a@example.com&to=b@example.com", None),
+    ],
+)
+def test_a_name_that_is_public_when_checked_and_this_machine_when_connected_to_is_not_reached(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, url: str, secret: str | None
 ) -> None:
-    """DNS rebinding: harmless when the channel is added, the metadata service when a message is sent."""
-    answers = {"hooks.example.com": ["198.51.100.7"]}
-    monkeypatch.setattr(addresses, "resolve", lambda host, port: answers.get(host, [host]))
-    for url, secret in (("https://hooks.example.com/x", SECRET), ("jsons://hooks.example.com/x", None)):
-        notifications.add_channel(OWNER, "checkout", url, secret=secret)
-    answers["hooks.example.com"] = ["198.51.100.7", "169.254.169.254"]
-    tell(store, notifications)
-    assert notifications.deliver(WAIT) == 0
-    for delivery in notifications.deliveries(OWNER, "checkout"):
-        assert "is 169.254.169.254, where no receiver" in delivery.error
+    """DNS rebinding against a real listener: it gets no connection."""
+    names: list[str] = ["1.1.1.1"]
+    monkeypatch.setattr(socket, "getaddrinfo", resolving(names))
+    access = Access(store, now=clock)
+    access.create_project(PLATFORM, "checkout", "Checkout")
+    log = RecordedEvents()
+    notifications = Notifications(store, access, now=clock, events=EventLog(log))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.3)
+        channel = notifications.add_channel(
+            OWNER, "checkout", url.format(port=listener.getsockname()[1]), secret=secret
+        )
+        names[:] = ["127.0.0.1"]
+        tried = notifications.test_channel(OWNER, channel.id)
+        with pytest.raises(TimeoutError):
+            listener.accept()
+    notifications.close()
+    assert tried.state == "given up"
+    assert "notification_networks" in tried.error and "127.0.0.1" not in tried.error
+    assert log.named("message_not_sent")[0]["delivery"].startswith("dlv_")
+
+
+def test_what_an_owner_sees_does_not_tell_open_ports_from_closed_ones(
+    notifications: Notifications, http: HttpReceiver
+) -> None:
+    seen = set()
+    with socket.create_server(("127.0.0.1", 0)) as closing, socket.create_server(("127.0.0.1", 0)) as speaks:
+        closed = closing.getsockname()[1]
+        closing.close()
+
+        def greet() -> None:
+            with speaks.accept()[0] as connection:
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        for port, status in (
+            (closed, 0),
+            (speaks.getsockname()[1], 0),
+            *((http.port, s) for s in (401, 404)),
+        ):
+            http.answer = lambda _, status=status: status  # type: ignore[misc]
+            channel = notifications.add_channel(
+                OWNER, "checkout", f"http://127.0.0.1:{port}/x", secret=SECRET
+            )
+            seen.add(notifications.test_channel(OWNER, channel.id).error)
+        thread.join()
+    assert seen == {sending.NOT_ACCEPTED}
+
+
+def test_only_a_thread_that_sends_is_restricted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        with pytest.raises(InvalidError), only_to(PUBLIC, encrypted=True):
+            thread = threading.Thread(target=lambda: socket.create_connection(address, 5).close())
+            thread.start()
+            thread.join()
+            listener.accept()[0].close()  # the other thread has connected
+            socket.create_connection(address, 5)
+        socket.create_connection(address, 5).close()
+
+
+def test_a_rejection_is_raised_although_a_library_hides_it() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.raises(InvalidError),
+        only_to(PUBLIC, encrypted=True),
+        contextlib.suppress(Exception),
+    ):
+        socket.create_connection(listener.getsockname(), 5)
 
 
 def test_every_service_on_the_list_is_one_of_apprise() -> None:
@@ -532,11 +662,11 @@ def test_a_webhook_over_tls_is_of_whom_its_certificate_names(
         context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
         receiver._server.socket = context.wrap_socket(receiver._server.socket, server_side=True)
         monkeypatch.setattr(sending, "_tls", lambda: ssl.create_default_context(cafile=tmp_path / "cert.pem"))
-        sending.send(f"https://localhost:{receiver.port}/", SECRET, message)
+        sending.send(f"https://localhost:{receiver.port}/", SECRET, message, LOOPBACK)
         assert len(receiver.received) == 1
         with pytest.raises(sending.NotSentError, match="certificate"):
-            sending.send(f"https://127.0.0.1:{receiver.port}/", SECRET, message)
+            sending.send(f"https://127.0.0.1:{receiver.port}/", SECRET, message, LOOPBACK)
         monkeypatch.setattr(sending, "_tls", ssl.create_default_context)
         with pytest.raises(sending.NotSentError, match="certificate"):
-            sending.send(f"https://localhost:{receiver.port}/", SECRET, message)
+            sending.send(f"https://localhost:{receiver.port}/", SECRET, message, LOOPBACK)
         assert len(receiver.received) == 1

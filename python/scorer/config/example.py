@@ -6,6 +6,7 @@ import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
@@ -129,4 +130,4 @@ def toml(value: Any) -> str:
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
         return f"{value:_}"
-    return json.dumps(str(value) if isinstance(value, Path) else value)
+    return json.dumps(str(value) if isinstance(value, Path | IPv4Network | IPv6Network) else value)

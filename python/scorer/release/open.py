@@ -28,6 +28,7 @@ from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.lanes.reconcile import Reconciler
 from scorer.release.notify import Notifications
+from scorer.release.notify.addresses import Destinations
 from scorer.release.permissions import Permissions
 from scorer.release.readout import Readouts
 from scorer.release.service import Service
@@ -157,6 +158,9 @@ class PlatformServices:
                 f'scorer_platform_break_glass_total{{checkpoint="{name}"}} {broken.get(name, 0)}'
                 for name in own
             ),
+            "# HELP scorer_platform_messages_failed_total Attempts to send a notification that failed.",
+            "# TYPE scorer_platform_messages_failed_total counter",
+            f"scorer_platform_messages_failed_total {self.service.notifications.failed}",
         ]
 
     def _round(self, parts: tuple[tuple[str, Callable[[], Any]], ...]) -> None:
@@ -236,7 +240,8 @@ def open_service(
     )
     audit = Audit(store, now=now)
     access = Access(store, audit, now=now, session_hours=own.session_hours)
-    notifications = Notifications(store, access, audit, now=now)
+    destinations = Destinations(tuple(own.notification_networks))
+    notifications = Notifications(store, access, audit, now=now, destinations=destinations, events=events)
     bundles = Bundles(
         store,
         access,

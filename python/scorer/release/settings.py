@@ -36,6 +36,7 @@ from scorer.config.model import (
 from scorer.config.source import SettingsSource
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
+from scorer.release.web_settings import Networks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -233,6 +234,12 @@ class PlatformSettings(Section):
         validate_default=True,
         description="The workspace of `scorer learn`, whose generations and reports the pages show.",
         examples=["learning"],
+    )
+    notification_networks: Networks = Field(
+        default=(),
+        description="Networks with private addresses, or loopback, that notifications may be sent to. "
+        "Default: public addresses only. Link-local addresses are never sent to.",
+        examples=[["10.20.0.0/16"]],
     )
     trusted_proxy_header: str | None = Field(
         default=None,

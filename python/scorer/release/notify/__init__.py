@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
 
+from scorer.events import EventLog
 from scorer.release.access import Access
 from scorer.release.access.names import check_checkpoints
 from scorer.release.answers import Channel, Delivery
@@ -22,12 +23,14 @@ from scorer.release.audit import Audit
 from scorer.release.errors import NotFoundError, PlatformError
 from scorer.release.model import Actor, Role, Severity
 from scorer.release.notify import targets
+from scorer.release.notify.addresses import Destinations
 from scorer.release.notify.outbox import GIVEN_UP, SENT, WAITING, Outbox
 from scorer.release.notify.sending import SECONDS, Message, NotSentError, send
 from scorer.release.store import Store, dumps, tables, utcnow
 from scorer.release.store.rows import read
 
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
+_PUBLIC = Destinations()
 _AT_ONCE = 8  # channels that are sent to at the same time, each by a thread
 _PER_CHANNEL = 5  # messages of one claim: 5 × 20 s is within its lease
 
@@ -42,8 +45,14 @@ class Notifications:
         audit: Audit | None = None,
         *,
         now: Callable[[], datetime] = utcnow,
+        destinations: Destinations = _PUBLIC,
+        events: EventLog | None = None,
     ) -> None:
         self._store = store
+        self._destinations = destinations
+        self._events = events or EventLog()
+        self.failed = 0
+        """How many attempts to send a message have failed, in this process."""
         self._audit = audit or Audit(store, now=now)
         self._access = access or Access(store, self._audit, now=now)
         self._now = now
@@ -80,7 +89,7 @@ class Notifications:
     ) -> Channel:
         """Owners. A webhook's deliveries are signed with `secret` (HMAC-SHA256)."""
         self._access.require(actor, Role.OWNER, project)
-        kind = targets.check(url, secret)
+        kind = targets.check(url, secret, self._destinations)
         with self._store.write() as connection:
             row = connection.execute(
                 insert(tables.channels)
@@ -148,11 +157,7 @@ class Notifications:
             "checkpoint": "",
             "payload": {"test": True},
         }
-        error = ""
-        try:
-            send(row.url, row.secret, _message({**values, "project": row.project}))
-        except NotSentError as failed:
-            error = str(failed)
+        error = self._send(row, {**values, "project": row.project}) or ""
         with self._store.write() as connection:
             made = connection.execute(
                 insert(box)
@@ -272,11 +277,7 @@ class Notifications:
                 if self._closed:
                     self._outbox.release(rows[number:])
                     return
-                error = None
-                try:
-                    send(row.url, row.secret, _message(row._mapping))
-                except NotSentError as failed:
-                    error = str(failed)
+                error = self._send(row, row._mapping)
                 self._outbox.ended(row, error)
                 if error is None:
                     with self._lock:
@@ -287,6 +288,19 @@ class Notifications:
         finally:
             with self._lock:
                 del self._busy[channel]
+
+    def _send(self, channel: Row[Any], values: Mapping[Any, Any]) -> str | None:
+        """Send one message; return what users may see of its failure. The log gets the reason."""
+        try:
+            send(channel.url, channel.secret, _message(values), self._destinations)
+        except NotSentError as error:
+            with self._lock:
+                self.failed += 1
+            self._events.warning(
+                "message_not_sent", delivery=values["delivery"], project=values["project"], error=str(error)
+            )
+            return error.public
+        return None
 
     def _forget_sometimes(self) -> None:
         now = time.monotonic()

@@ -1,58 +1,88 @@
 """Which machines the platform connects to for a channel.
 
-Private networks are allowed: chat and mail servers live there. Refused are addresses that no receiver has:
-link-local ones (a cloud's metadata service answers there, with credentials), multicast, unspecified and
-reserved ones. Without TLS only this machine itself is spoken to.
+Receivers have public addresses, or private ones in a network that the operator lists in `[platform]
+notification_networks`. No setting allows addresses that no receiver has: link-local ones (the metadata
+service of a cloud answers there, with credentials), multicast, unspecified and reserved ones. Without TLS
+only loopback is connected to.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import socket
+from dataclasses import dataclass
 
 from scorer.release.errors import InvalidError
 
 # Metadata services outside the link-local range: AWS over IPv6, Alibaba, Oracle.
 _METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192")))
+# Addresses that stand for the IPv4 address in their last 32 bits (RFC 6052).
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, in the order to try them. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """The addresses that messages may be sent to.
 
+    Args:
+        networks: Networks with private addresses, or loopback, that receivers have too.
+    """
 
-def check(host: str, addresses: list[str], *, encrypted: bool) -> None:
-    """Refuses a host by its addresses, any of them. Raises InvalidError."""
-    for text in addresses:
-        address = _plain(text)
+    networks: tuple[Network, ...] = ()
+
+    def check_address(self, text: str, *, encrypted: bool) -> None:
+        """Reject a numeric address.
+
+        The message does not repeat the address: it would tell a caller what an internal name resolves to.
+
+        Raises:
+            InvalidError: No receiver has it, it is private and not listed, or TLS is missing.
+        """
+        try:
+            address = _plain(text)
+        except ValueError:
+            raise InvalidError("the receiver has no IP address; give another host") from None
         if (
             address.is_link_local
             or address.is_multicast
             or address.is_unspecified
-            or address.is_reserved
+            or (address.is_reserved and not address.is_loopback)
             or address in _METADATA
         ):
-            raise InvalidError(f"{host} is {address}, where no receiver of messages is; give another host")
+            raise InvalidError("the host has an address that no receiver of messages has; give another host")
+        listed = any(address.version == network.version and address in network for network in self.networks)
+        if not address.is_global and not listed:
+            raise InvalidError(
+                "the host has a private address, which messages are not sent to; give a public host, or ask "
+                "the operator to list its network in [platform] notification_networks"
+            )
         if not encrypted and not address.is_loopback:
             raise InvalidError(
-                f"{host} is another machine, and messages go there encrypted only; write https:// "
+                "the host is another machine, and messages go there encrypted only; write https:// "
                 "(or the service's form with s, such as jsons://)"
             )
 
+    def check_host(self, host: str, *, encrypted: bool) -> None:
+        """Reject a host by any of its present addresses.
 
-def check_if_known(host: str, *, encrypted: bool) -> None:
-    """As `check`; a name that does not resolve now may later, and is checked again when it is spoken to."""
-    try:
-        addresses = resolve(host, 0)
-    except (OSError, UnicodeError):
-        return
-    check(host, addresses, encrypted=encrypted)
+        This is for an early error only. What a name means is checked again when a connection is made.
+        """
+        try:
+            found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return
+        for each in found:
+            self.check_address(str(each[4][0]), encrypted=encrypted)
 
 
 def _plain(text: str) -> _Address:
+    """Return an address, or the IPv4 address that it stands for."""
     address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return mapped or address
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _NAT64:
+            return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        return address.ipv4_mapped or address.sixtofour or address
+    return address

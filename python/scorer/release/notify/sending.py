@@ -1,4 +1,4 @@
-"""Sends one message, within a bound, or says in a line why not."""
+"""Sends one message, within a bound, or reports in a line why it was not sent."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ import httpcore
 from standardwebhooks import Webhook
 
 from scorer.errors import ScorerError
+from scorer.release.errors import InvalidError
 from scorer.release.model import Severity
-from scorer.release.notify import addresses, targets
+from scorer.release.notify import targets
+from scorer.release.notify.addresses import Destinations
+from scorer.release.notify.connector import only_to
 
 SECONDS = 20.0
 """For one message, everything included."""
@@ -27,8 +30,22 @@ SECONDS = 20.0
 _CONNECT = 5.0
 
 
+NOT_ACCEPTED = "the receiver did not accept the message; the platform's log has the reason under its id"
+"""What users see of a receiver's answer. Its status would make a channel a scanner of ports and services."""
+
+
 class NotSentError(ScorerError):
-    """A message that did not arrive, as far as we know."""
+    """A message that did not arrive, as far as we know.
+
+    Args:
+        reason: Why, for the platform's log.
+        rejected: Whether the platform itself rejected the address.
+    """
+
+    def __init__(self, reason: str, *, rejected: bool = False) -> None:
+        super().__init__(reason)
+        self.public = reason if rejected else NOT_ACCEPTED
+        """What the channel's users may see of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +60,28 @@ class Message:
     """What a webhook posts."""
 
 
-def send(url: str, secret: str | None, message: Message, *, seconds: float = SECONDS) -> None:
-    """Sends it. Raises NotSentError, without the URL's secrets."""
+def send(
+    url: str,
+    secret: str | None,
+    message: Message,
+    destinations: Destinations,
+    *,
+    seconds: float = SECONDS,
+) -> None:
+    """Send one message over connections to allowed addresses only.
+
+    Raises:
+        NotSentError: With the reason for the platform's log, without the URL's secrets.
+    """
     try:
         if secret is not None:
-            _post(url, secret, message, time.monotonic() + seconds)
+            _post(url, secret, message, destinations, time.monotonic() + seconds)
         else:
-            _within(seconds, lambda: _notify(url, message))
+            _within(seconds, lambda: _notify(url, message, destinations))
     except NotSentError:
         raise
+    except InvalidError as error:
+        raise NotSentError(str(error), rejected=True) from error
     except Exception as error:
         kind = targets.APPRISE if secret is None else targets.WEBHOOK
         raise NotSentError(_short(str(error) or type(error).__name__, url, kind)) from error
@@ -60,7 +90,7 @@ def send(url: str, secret: str | None, message: Message, *, seconds: float = SEC
 # === webhooks ===
 
 
-def _post(url: str, secret: str, message: Message, until: float) -> None:
+def _post(url: str, secret: str, message: Message, destinations: Destinations, until: float) -> None:
     at = datetime.now(UTC)
     # The specification's own form of a secret is base64; any other text is the key as it is.
     key = secret if secret.startswith("whsec_") else secret.encode()
@@ -71,10 +101,10 @@ def _post(url: str, secret: str, message: Message, until: float) -> None:
         "webhook-timestamp": str(int(at.timestamp())),
         "webhook-signature": Webhook(key).sign(message.delivery, at, message.document.decode()),
     }
-    backend = _Checked(until, encrypted=url.startswith("https:"))
     timeout = {"connect": _CONNECT, "read": SECONDS, "write": SECONDS, "pool": _CONNECT}
     with (
-        httpcore.ConnectionPool(ssl_context=_tls(), network_backend=backend) as pool,
+        only_to(destinations, encrypted=url.startswith("https:")),
+        httpcore.ConnectionPool(ssl_context=_tls(), network_backend=_Backend(until)) as pool,
         # The reply's status says everything; its body is not read.
         pool.stream(
             "POST",
@@ -98,12 +128,11 @@ def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-class _Checked(httpcore.NetworkBackend):
-    """Connects to an address that was checked, not to what the name means a moment later."""
+class _Backend(httpcore.NetworkBackend):
+    """Connects within the message's deadline; `only_to` checks the address."""
 
-    def __init__(self, until: float, *, encrypted: bool) -> None:
+    def __init__(self, until: float) -> None:
         self._until = until
-        self._encrypted = encrypted
         self._backend = httpcore.SyncBackend()
 
     def connect_tcp(
@@ -114,22 +143,12 @@ class _Checked(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
+        left = _left(self._until, timeout)
         try:
-            found = addresses.resolve(host, port)
-        except (OSError, UnicodeError) as error:
-            raise NotSentError(f"{host} is no known host ({error})") from error
-        addresses.check(host, found, encrypted=self._encrypted)
-        for number, address in enumerate(found, 1):
-            try:
-                stream = self._backend.connect_tcp(
-                    address, port, _left(self._until, timeout), local_address, socket_options
-                )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                if number == len(found):
-                    raise NotSentError(f"{host}:{port} does not answer ({error})") from error
-            else:
-                return _Timed(stream, self._until)
-        raise NotSentError(f"{host} has no address")
+            stream = self._backend.connect_tcp(host, port, left, local_address, socket_options)
+        except (httpcore.ConnectError, httpcore.ConnectTimeout, UnicodeError) as error:
+            raise NotSentError(f"{host}:{port} does not answer ({error})") from error
+        return _Timed(stream, self._until)
 
     def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.NetworkStream:
         raise NotImplementedError
@@ -174,7 +193,7 @@ def _left(until: float, timeout: float | None) -> float:
 # === apprise ===
 
 
-def _notify(url: str, message: Message) -> None:
+def _notify(url: str, message: Message, destinations: Destinations) -> None:
     from apprise import NotifyType
 
     plugin = targets.open_plugin(url)
@@ -185,7 +204,9 @@ def _notify(url: str, message: Message) -> None:
     }
     said = _said()
     said.begin()
-    if not plugin.notify(body=message.body, title=message.subject, notify_type=kinds[message.severity]):
+    with only_to(destinations, encrypted=targets.is_encrypted(plugin)):
+        sent = plugin.notify(body=message.body, title=message.subject, notify_type=kinds[message.severity])
+    if not sent:
         lines = "; ".join(said.end()) or "the service did not take it"
         raise NotSentError(_short(lines, url, targets.APPRISE))
 

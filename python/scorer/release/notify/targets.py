@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from scorer.release.errors import InvalidError
-from scorer.release.notify import addresses
+from scorer.release.notify.addresses import Destinations
 
 if TYPE_CHECKING:
     from apprise import NotifyBase
@@ -34,30 +34,28 @@ _CLOUD = frozenset(
 # fmt: on
 _EXAMPLES = "mailtos://user:password@mail.example.com?to=team@example.com, slack://..., jsons://host/path"
 
-# Options that have the platform read a file of its own, or fetch and wait as somebody else says.
-_REFUSED_OPTIONS = frozenset(
+# What an address may configure beyond its host and path. Every other option is rejected: `method`, `verify`,
+# time limits, redirects and files would let an owner of a project have the platform send other requests than
+# messages. So are the prefixes + - : of apprise, which set headers, parameters and fields of the body.
+_OPTIONS = frozenset(
     {
-        "template",
-        "pgp",
-        "pgppub",
-        "pgpprv",
-        "wkd",
-        "attach",
-        "redirect",
-        "retry",
-        "wait",
-        "cto",
-        "rto",
-        "store",
+        "to", "from", "name", "cc", "bcc", "reply", "smtp", "mode", "user", "pass", "format", "overflow",
+        "token", "key", "apikey", "secret", "access", "sid", "id", "sig", "ver", "workspace", "region",
+        "route", "priority", "severity", "class", "group", "tags", "channel", "channels", "team", "botname",
+        "thread", "topic", "silent", "image", "footer", "sound", "avatar", "detect", "preview", "batch",
     }
-)
+)  # fmt: skip
 
 
-def check(url: str, secret: str | None) -> str:
-    """The kind of a channel that may be added. Raises InvalidError, which repeats the URL's scheme alone."""
+def check(url: str, secret: str | None, destinations: Destinations) -> str:
+    """Return the kind of a channel that may be added.
+
+    Raises:
+        InvalidError: The address is rejected. The message repeats the URL's scheme alone.
+    """
     scheme = url.partition("://")[0].lower()
     if scheme in ("http", "https") and secret is not None:
-        _check_webhook(url, secret)
+        _check_webhook(url, secret, destinations)
         return WEBHOOK
     if secret is not None:
         raise InvalidError(
@@ -70,28 +68,39 @@ def check(url: str, secret: str | None) -> str:
         raise InvalidError(
             f"{scheme[:20]}:// and what follows is no address that messages go to; write it like {_EXAMPLES}"
         )
-    check_plugin(plugin, url)
+    host = check_plugin(plugin, url)
+    if host is not None:
+        destinations.check_host(host, encrypted=is_encrypted(plugin))
     return APPRISE
 
 
-def check_plugin(plugin: NotifyBase, url: str) -> None:
-    """Refuses services not listed, options that reach beyond the message, and hosts; before sending too."""
-    real = _url(plugin).partition("://")[0]
-    base = real if real in _CLOUD | _OWN_HOST else real.removesuffix("s")
+def check_plugin(plugin: NotifyBase, url: str) -> str | None:
+    """Reject services that are not listed and options that reach beyond the message.
+
+    Returns:
+        The host, where the address names it; None for a service with hosts of its own.
+    """
+    real, base = _scheme(plugin)
     if base not in _CLOUD | _OWN_HOST:
         raise InvalidError(
             f"{real}:// is not among the services that messages are sent to; take one of "
             f"{', '.join(sorted(_CLOUD | _OWN_HOST))}, or a signed webhook"
         )
-    options = {key.lower() for key, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
-    if refused := sorted(options & _REFUSED_OPTIONS):
+    if refused := sorted(_options(url) - _OPTIONS):
         raise InvalidError(
-            f"option {refused[0]} is not taken: the platform reads no files and follows nobody; drop it"
+            f"option {refused[0][:40]} is not taken; drop it, or take one of {', '.join(sorted(_OPTIONS))}"
         )
-    if base in _OWN_HOST:
-        host = getattr(plugin, "smtp_host", None) or plugin.host
-        encrypted = real != base or base in ("mailto", "workflow")
-        addresses.check_if_known(str(host), encrypted=encrypted)
+    if base not in _OWN_HOST:
+        return None
+    return str(getattr(plugin, "smtp_host", None) or plugin.host)
+
+
+def is_encrypted(plugin: NotifyBase) -> bool:
+    """Whether what a service sends is under TLS."""
+    real, base = _scheme(plugin)
+    if base == "mailto":
+        return getattr(plugin, "secure_mode", "insecure") in ("ssl", "starttls")
+    return base in _CLOUD or real != base or base == "workflow"
 
 
 def open_plugin(url: str) -> NotifyBase:
@@ -100,8 +109,9 @@ def open_plugin(url: str) -> NotifyBase:
     if plugin is None:
         raise InvalidError("the address is no longer understood; add the channel anew")
     check_plugin(plugin, url)
-    # Trying again is the outbox's; where to is the URL's alone.
+    # The outbox retries. A redirect would lead elsewhere than to the address.
     plugin.redirects = False
+    plugin.verify_certificate = True
     plugin.socket_connect_timeout = 5.0
     plugin.socket_read_timeout = 10.0
     return plugin
@@ -119,7 +129,7 @@ def shown(url: str, kind: str) -> str:
     return _url(plugin).partition("?")[0]
 
 
-def _check_webhook(url: str, secret: str) -> None:
+def _check_webhook(url: str, secret: str, destinations: Destinations) -> None:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -142,7 +152,28 @@ def _check_webhook(url: str, secret: str) -> None:
             raise InvalidError(
                 'a secret that starts with "whsec_" goes on in base64; correct it, or drop the prefix'
             ) from None
-    addresses.check_if_known(host, encrypted=parts.scheme == "https")
+    destinations.check_host(host, encrypted=parts.scheme == "https")
+
+
+def _scheme(plugin: NotifyBase) -> tuple[str, str]:
+    """Return a service's scheme as apprise writes it, and without the s of its encrypted form."""
+    real = _url(plugin).partition("://")[0]
+    return real, real if real in _CLOUD | _OWN_HOST else real.removesuffix("s")
+
+
+def _options(url: str) -> set[str]:
+    """Return the options of an address, as apprise reads them and as the standard library does.
+
+    An option with a prefix keeps it, which no option in the list has.
+    """
+    from apprise.utils.parse import parse_url
+
+    parsed = parse_url(url, verify_host=False) or {}  # type: ignore[no-untyped-call]
+    found = {str(key).lower() for key in parsed.get("qsd", {})}
+    for prefix in "+-:":
+        found |= {f"{prefix}{key}" for key in parsed.get(f"qsd{prefix}", {})}
+    query = url.partition("?")[2]
+    return found | {key.lower() for key, _ in parse_qsl(query, keep_blank_values=True)}
 
 
 def _url(plugin: NotifyBase) -> str:
