@@ -34,6 +34,7 @@ CHECKPOINTS = {"fraud.checkout": "score", "action.authorise": "action"}
 SETTINGS = """
 [platform]
 database = "{database}"
+notification_networks = ["127.0.0.0/8"]
 
 [[fleet]]
 name = "live-1"
