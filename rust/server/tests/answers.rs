@@ -134,20 +134,23 @@ async fn describe_tells_what_a_caller_needs() {
     let setup = start();
     let mut client = setup.client().await;
     let all = client.describe(DescribeRequest::default()).await.unwrap().into_inner().checkpoints;
-    assert_eq!(all.iter().map(|it| it.checkpoint.as_str()).collect::<Vec<_>>(), [ACTION, FRAUD]);
+    assert_eq!(
+        all.iter().map(|checkpoint| checkpoint.checkpoint.as_str()).collect::<Vec<_>>(),
+        [ACTION, FRAUD]
+    );
     let request = DescribeRequest { checkpoint: FRAUD.to_owned() };
     let one = client.describe(request).await.unwrap().into_inner().checkpoints;
     assert_eq!(one, all[1..]);
     let (action, fraud) = (&all[0], &all[1]);
     assert_eq!((&fraud.bundle, &*fraud.bundle_name, &*fraud.kind), (&setup.fraud, "fraud", "score"));
     assert_eq!(
-        fraud.features.iter().map(|it| &*it.r#type).collect::<Vec<_>>(),
+        fraud.features.iter().map(|feature| &*feature.r#type).collect::<Vec<_>>(),
         ["number", "category", "flag"]
     );
     assert_eq!((fraud.features[0].maximum, &*fraud.features[0].missing), (Some(50_000.0), "refuse"));
     assert_eq!((&*fraud.features[1].unknown_category, fraud.features[1].categories.len()), ("missing", 3));
     assert_eq!(
-        fraud.thresholds.iter().map(|it| &*it.label).collect::<Vec<_>>(),
+        fraud.thresholds.iter().map(|threshold| &*threshold.label).collect::<Vec<_>>(),
         ["approve", "review", "decline"]
     );
     assert_eq!((fraud.sla_p99_ms, fraud.max_batch_rows, fraud.lane_table), (10_000.0, 1000, 1));

@@ -73,7 +73,7 @@ async fn neither_taken_nor_left_out_costs_an_allocation() {
     let taken = per_request(4, 1.0).await;
     THREAD.store(0, Ordering::Relaxed);
     let status = setup.server.status();
-    assert!(none > 1.0 && status.observers.iter().all(|it| it.taken == it.seen), "{status:?}");
+    assert!(none > 1.0 && status.observers.iter().all(|lane| lane.taken == lane.seen), "{status:?}");
     // Some of what a connection does depends on time; one allocation per request and lane would be 3 more.
     assert!((left_out - none).abs() < 0.5, "{none} without, {left_out} left out");
     assert!((taken - none).abs() < 0.5, "{none} without, {taken} taken");

@@ -40,11 +40,14 @@ async fn a_score_is_observed_and_recorded_in_full() {
         assert_eq!(client.score(request).await.unwrap().into_inner(), answer);
         answers.insert(answer.decision_id.clone(), answer);
     }
-    let it = status(&setup, "shadow", |it| it.evaluated == 20).await;
-    assert_eq!((it.seen, it.taken, it.dropped, it.shed, it.unlogged), (20, 20, 0, 0, 0));
-    assert!(it.failed.values().all(|&count| count == 0) && !it.stuck && !it.pool);
-    assert!(0.0 < it.exec_p50_us && it.exec_p50_us <= it.exec_p999_us && it.cpu_seconds > 0.0, "{it:?}");
-    assert_eq!((it.checkpoint.as_str(), it.bundle.as_str()), (FRAUD, other.as_str()));
+    let counts = status(&setup, "shadow", |lane| lane.evaluated == 20).await;
+    assert_eq!((counts.seen, counts.taken, counts.dropped, counts.shed, counts.unlogged), (20, 20, 0, 0, 0));
+    assert!(counts.failed.values().all(|&count| count == 0) && !counts.stuck && !counts.pool);
+    assert!(
+        0.0 < counts.exec_p50_us && counts.exec_p50_us <= counts.exec_p999_us && counts.cpu_seconds > 0.0,
+        "{counts:?}"
+    );
+    assert_eq!((counts.checkpoint.as_str(), counts.bundle.as_str()), (FRAUD, other.as_str()));
 
     let bundle = assemble(&files).unwrap();
     let mut scratch = EvalScratch::new(&bundle);
@@ -52,15 +55,15 @@ async fn a_score_is_observed_and_recorded_in_full() {
     let decisions: HashMap<_, _> = records
         .iter()
         .filter_map(|record| match record {
-            log_record::Record::Decision(it) => Some((it.decision_id.clone(), it.clone())),
+            log_record::Record::Decision(decision) => Some((decision.decision_id.clone(), decision.clone())),
             _ => None,
         })
         .collect();
     let mut seen = 0;
     for record in &records {
-        let log_record::Record::Observation(it) = record else { continue };
+        let log_record::Record::Observation(observation) = record else { continue };
         seen += 1;
-        let own = it.decision.as_ref().unwrap();
+        let own = observation.decision.as_ref().unwrap();
         let (live, answer) = (&decisions[&own.decision_id], &answers[&own.decision_id]);
         assert_eq!(own.features, live.features);
         let expected = bundle.score(&own.features, &Unlimited, &mut scratch).unwrap();
@@ -72,15 +75,25 @@ async fn a_score_is_observed_and_recorded_in_full() {
         );
         assert_eq!(own.bundle, bundle.digest().0);
         assert_eq!((own.schema_fingerprint, own.lane_table), (bundle.schema().fingerprint(), 2));
-        assert_eq!((it.live_lane.as_str(), &it.live_bundle), ("live", &live.bundle));
+        assert_eq!((observation.live_lane.as_str(), &observation.live_bundle), ("live", &live.bundle));
         assert_eq!(
-            (it.live_score, it.live_margin, &it.live_decision),
+            (observation.live_score, observation.live_margin, &observation.live_decision),
             (answer.score, answer.margin, &answer.decision)
         );
-        assert_eq!((it.live_exec_us, it.live_data_load_us), (live.exec_us, live.data_load_us));
-        assert!(it.error.is_empty() && it.live_fallback_reason.is_empty() && it.absent_features.is_empty());
+        assert_eq!(
+            (observation.live_exec_us, observation.live_data_load_us),
+            (live.exec_us, live.data_load_us)
+        );
+        assert!(
+            observation.error.is_empty()
+                && observation.live_fallback_reason.is_empty()
+                && observation.absent_features.is_empty()
+        );
         assert!(own.fallback_reason.is_empty());
-        assert!(live.decided_at_us <= it.answered_at_us && it.answered_at_us <= own.decided_at_us);
+        assert!(
+            live.decided_at_us <= observation.answered_at_us
+                && observation.answered_at_us <= own.decided_at_us
+        );
     }
     assert_eq!((seen, decisions.len()), (20, 20));
     assert!(records.iter().any(|record| {
@@ -111,18 +124,18 @@ async fn a_lane_that_cannot_observe_is_refused_and_the_active_table_stays() {
             with(&|table| _ = table.observe.insert("nowhere".to_owned(), vec![])),
             "\"nowhere\" is not configured",
         ),
-        (lane(|it| it.bundle = format!("sha256:{}", "0".repeat(64))), "is not loaded; load it first"),
-        (lane(|it| it.bundle = "fraud@live".to_owned()), "is no digest"),
+        (lane(|lane| lane.bundle = format!("sha256:{}", "0".repeat(64))), "is not loaded; load lane first"),
+        (lane(|lane| lane.bundle = "fraud@live".to_owned()), "is no digest"),
         (
             with(&|table| table.observe.get_mut(FRAUD).unwrap()[0].bundle.clone_from(&setup.action)),
             "is of kind action, the checkpoint of kind score",
         ),
-        (lane(|it| it.sample = 0.0), "sample 0 is not above 0"),
-        (lane(|it| it.sample = 1.5), "sample 1.5 is not above 0 and at most 1"),
-        (lane(|it| it.sample = f64::NAN), "sample NaN"),
-        (lane(|it| it.sample = -0.1), "sample -0.1"),
-        (lane(|it| it.name = String::new()), "a name is 1 to 64"),
-        (lane(|it| it.name = "live".to_owned()), "an answer lane has this name; rename the observe lane"),
+        (lane(|lane| lane.sample = 0.0), "sample 0 is not above 0"),
+        (lane(|lane| lane.sample = 1.5), "sample 1.5 is not above 0 and at most 1"),
+        (lane(|lane| lane.sample = f64::NAN), "sample NaN"),
+        (lane(|lane| lane.sample = -0.1), "sample -0.1"),
+        (lane(|lane| lane.name = String::new()), "a name is 1 to 64"),
+        (lane(|lane| lane.name = "live".to_owned()), "an answer lane has this name; rename the observe lane"),
         (
             with(&|table| table.observe.get_mut(FRAUD).unwrap().push(observer("shadow", &fraud, 0.1))),
             "the name occurs twice",
@@ -148,7 +161,7 @@ async fn a_lane_that_cannot_observe_is_refused_and_the_active_table_stays() {
         assert!(matches!(LaneTable::from_json(text), Err(SwapError::Table(_))), "{text}");
     }
     let status = setup.server.status();
-    let lanes: Vec<_> = status.observers.iter().map(|it| it.lane.as_str()).collect();
+    let lanes: Vec<_> = status.observers.iter().map(|lane| lane.lane.as_str()).collect();
     assert_eq!((status.lane_table, lanes), (2, vec!["kept"]));
     let error = setup.server.swap(&observed(&setup, 2, FRAUD, vec![])).unwrap_err();
     assert_eq!(error, SwapError::Version { version: 2, current: 2 }, "other observers are another table");
@@ -173,8 +186,8 @@ async fn what_answers_may_be_replaced_whatever_a_filter_asks_for() {
     let mut request = score("a", 1.0);
     request.features = Some(scorer_proto::v1::score_request::Features::Named(context));
     client.score(request).await.unwrap();
-    let it = status(&setup, "shadow", |it| it.seen == 1).await;
-    assert_eq!(it.left_out, 1, "a feature that is not there is missing");
+    let counts = status(&setup, "shadow", |lane| lane.seen == 1).await;
+    assert_eq!(counts.left_out, 1, "a feature that is not there is missing");
     // A lane that is new is held to the bundles that answer.
     lane.name = "newcomer".to_owned();
     table.version = 4;
@@ -198,11 +211,11 @@ async fn equal_samples_are_the_same_requests_and_smaller_ones_are_among_the_larg
         client.score(score(&format!("d{number}"), 1.0)).await.unwrap();
     }
     for lane in ["third", "again", "tenth", "most"] {
-        status(&setup, lane, |it| it.seen == 1000 && it.evaluated == it.taken).await;
+        status(&setup, lane, |lane| lane.seen == 1000 && lane.evaluated == lane.taken).await;
     }
     let observations = observations(&setup);
     let of = |lane: &str| -> BTreeSet<String> {
-        observations.keys().filter(|(it, _)| it == lane).map(|(_, id)| id.clone()).collect()
+        observations.keys().filter(|(name, _)| name == lane).map(|(_, id)| id.clone()).collect()
     };
     let (third, tenth, most) = (of("third"), of("tenth"), of("most"));
     assert_eq!(third, of("again"));
@@ -247,7 +260,7 @@ async fn another_schema_gets_the_same_features_by_name() {
     unknown.features = Some(scorer_proto::v1::score_request::Features::Named(values));
     let error = client.score(unknown).await.unwrap_err();
     assert!(error.message().contains("divice"), "what nobody reads is refused as ever: {error}");
-    status(&setup, "shadow", |it| it.evaluated == 6).await;
+    status(&setup, "shadow", |lane| lane.evaluated == 6).await;
     let observations = observations(&setup);
     let mut scratch = EvalScratch::new(&bundle);
     let nan = f32::NAN;
@@ -259,18 +272,18 @@ async fn another_schema_gets_the_same_features_by_name() {
         ("mistyped", [nan, nan, 150.0], vec![], "features"),
         ("beyond", [nan, nan, 901.0], vec![0], "features"),
     ] {
-        let it = &observations[&("shadow".to_owned(), id.to_owned())];
-        let own = it.decision.as_ref().unwrap();
+        let observation = &observations[&("shadow".to_owned(), id.to_owned())];
+        let own = observation.decision.as_ref().unwrap();
         let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&own.features), bits(&row), "{id}");
-        assert_eq!((&it.absent_features, it.error.as_str()), (&absent, error), "{id}");
+        assert_eq!((&observation.absent_features, observation.error.as_str()), (&absent, error), "{id}");
         assert_eq!(own.schema_fingerprint, bundle.schema().fingerprint());
         if error.is_empty() {
             assert_eq!(own.score, bundle.score(&row, &Unlimited, &mut scratch).unwrap().score, "{id}");
         } else {
             assert_eq!((own.score, own.margin, own.decision.as_str()), (0.0, 0.0, ""));
         }
-        assert!(it.live_score > 0.0 && !it.live_decision.is_empty());
+        assert!(observation.live_score > 0.0 && !observation.live_decision.is_empty());
     }
 }
 
@@ -300,15 +313,18 @@ async fn another_catalogue_is_asked_about_the_same_actions() {
         answers.insert(answer.decision_id.clone(), answer);
     }
     for lane in ["shadow", "aa"] {
-        status(&setup, lane, |it| it.evaluated == 40).await;
+        status(&setup, lane, |lane| lane.evaluated == 40).await;
     }
     let observations = observations(&setup);
     let mut scratch = EvalScratch::new(&bundle);
-    for ((lane, id), it) in &observations {
-        let (own, answer) = (it.decision.as_ref().unwrap(), &answers[id]);
-        assert_eq!((&it.live_action, it.live_propensity), (&answer.action, answer.propensity));
-        assert_eq!(it.live_expected_reward, answer.expected_reward);
-        assert_eq!((own.pmf.len(), it.error.as_str()), (6, ""));
+    for ((lane, id), observation) in &observations {
+        let (own, answer) = (observation.decision.as_ref().unwrap(), &answers[id]);
+        assert_eq!(
+            (&observation.live_action, observation.live_propensity),
+            (&answer.action, answer.propensity)
+        );
+        assert_eq!(observation.live_expected_reward, answer.expected_reward);
+        assert_eq!((own.pmf.len(), observation.error.as_str()), (6, ""));
         assert!((own.pmf.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         if lane == "aa" {
             let same = (&own.action, own.propensity, own.expected_reward, own.action_index);
@@ -363,13 +379,13 @@ async fn rows_of_a_batch_and_requests_of_the_open_protocol_are_observed_too() {
         ..Default::default()
     };
     open.model_infer(request).await.unwrap();
-    status(&setup, "all", |it| it.evaluated == 101).await;
+    status(&setup, "all", |lane| lane.evaluated == 101).await;
     let large = rows.iter().filter(|row| row[0] >= 100.0 && !row[2].is_nan()).count() as u64 + 1;
-    status(&setup, "large", |it| it.evaluated == large && it.seen == 101).await;
+    status(&setup, "large", |lane| lane.evaluated == large && lane.seen == 101).await;
     let observations = observations(&setup);
     for (row, score) in reply.scores.iter().enumerate() {
-        let it = &observations[&("all".to_owned(), format!("b/{row}"))];
-        assert_eq!((it.live_score, it.decision.as_ref().unwrap().score), (*score, *score));
+        let observation = &observations[&("all".to_owned(), format!("b/{row}"))];
+        assert_eq!((observation.live_score, observation.decision.as_ref().unwrap().score), (*score, *score));
     }
     assert!(observations.contains_key(&("large".to_owned(), "open".to_owned())));
 }

@@ -49,9 +49,12 @@ async fn answers(faults: &[(&str, Option<LaneFault>)]) -> (Vec<ScoreResponse>, V
     for (lane, _) in faults {
         for checkpoint in [FRAUD, ACTION] {
             let status = setup.server.status();
-            let it =
-                status.observers.iter().find(|it| it.lane == *lane && it.checkpoint == checkpoint).unwrap();
-            assert_eq!((it.seen, it.taken), (300, 300), "{it:?}");
+            let counts = status
+                .observers
+                .iter()
+                .find(|each| each.lane == *lane && each.checkpoint == checkpoint)
+                .unwrap();
+            assert_eq!((counts.seen, counts.taken), (300, 300), "{counts:?}");
             setup.server.inject_lane(checkpoint, lane, None);
         }
     }
@@ -86,19 +89,22 @@ async fn a_lane_that_loops_is_stuck_and_nobody_waits_for_it() {
     loop {
         client.score(score("", 1.0)).await.unwrap();
         sent += 1;
-        status(&setup, "well", |it| it.evaluated == sent).await;
-        let it = status(&setup, "loops", |_| true).await;
-        if it.stuck && sent > 100 {
+        status(&setup, "well", |lane| lane.evaluated == sent).await;
+        let counts = status(&setup, "loops", |_| true).await;
+        if counts.stuck && sent > 100 {
             break;
         }
-        assert!(Instant::now() < until, "{it:?}");
+        assert!(Instant::now() < until, "{counts:?}");
     }
-    let it = status(&setup, "loops", |it| it.cpu_seconds > 0.0).await;
-    assert_eq!((it.evaluated, it.dropped + it.waiting + 1), (0, it.taken), "{it:?}");
-    let well = status(&setup, "well", |it| it.taken == sent).await;
+    let counts = status(&setup, "loops", |lane| lane.cpu_seconds > 0.0).await;
+    assert_eq!((counts.evaluated, counts.dropped + counts.waiting + 1), (0, counts.taken), "{counts:?}");
+    let well = status(&setup, "well", |lane| lane.taken == sent).await;
     assert!(!well.stuck && well.dropped == 0, "{well:?}");
     let events = setup.events();
-    assert!(events.iter().any(|it| it["event"] == "observer_stuck" && it["lane"] == "loops"), "{events:?}");
+    assert!(
+        events.iter().any(|event| event["event"] == "observer_stuck" && event["lane"] == "loops"),
+        "{events:?}"
+    );
     let text = setup.metrics().await;
     for line in [
         r#"scorer_observe_stuck{checkpoint="fraud.checkout",lane="loops"} 1"#,
@@ -109,12 +115,12 @@ async fn a_lane_that_loops_is_stuck_and_nobody_waits_for_it() {
     }
     // It comes back, and what waited is evaluated.
     setup.server.inject_lane(FRAUD, "loops", None);
-    let it = status(&setup, "loops", |it| !it.stuck && it.waiting == 0).await;
-    assert_eq!(it.evaluated + it.dropped, it.taken, "{it:?}");
+    let counts = status(&setup, "loops", |lane| !lane.stuck && lane.waiting == 0).await;
+    assert_eq!(counts.evaluated + counts.dropped, counts.taken, "{counts:?}");
     // Again, and now the server goes: without waiting for it, and with everything else on record.
     setup.server.inject_lane(FRAUD, "loops", Some(LaneFault::Loop));
     client.score(score("last", 1.0)).await.unwrap();
-    status(&setup, "loops", |it| it.stuck).await;
+    status(&setup, "loops", |lane| lane.stuck).await;
     // A drain that waited for it would never end.
     let observations = observations(&setup);
     assert!(observations.contains_key(&("well".to_owned(), "last".to_owned())));
@@ -136,28 +142,28 @@ async fn what_a_lane_cannot_do_is_counted_by_reason_and_on_record() {
         assert!(answer.served.unwrap().fallback_reason.is_empty());
     }
     for (lane, reason) in [("panics", "panic"), ("nan", "non_finite")] {
-        let it = status(&setup, lane, |it| it.evaluated == 40).await;
+        let counts = status(&setup, lane, |lane| lane.evaluated == 40).await;
         let expected: BTreeMap<_, _> = ["panic", "non_finite", "features", "error"]
             .map(|name| (name, if name == reason { 40 } else { 0 }))
             .into();
-        assert_eq!(it.failed, expected);
+        assert_eq!(counts.failed, expected);
     }
-    status(&setup, "well", |it| it.evaluated == 40).await;
+    status(&setup, "well", |lane| lane.evaluated == 40).await;
     let text = setup.metrics().await;
     assert!(text.contains(
         r#"scorer_observe_requests_total{checkpoint="fraud.checkout",lane="panics",outcome="panic"} 40"#
     ));
-    let told = setup.events().iter().filter(|it| it["event"] == "observer_panicked").count();
+    let told = setup.events().iter().filter(|event| event["event"] == "observer_panicked").count();
     assert_eq!(told, 6, "the first, and then ever more seldom");
-    for ((lane, _), it) in &observations(&setup) {
-        let own = it.decision.as_ref().unwrap();
+    for ((lane, _), observation) in &observations(&setup) {
+        let own = observation.decision.as_ref().unwrap();
         let (error, scored) = match lane.as_str() {
             "panics" => ("panic", false),
             "nan" => ("non_finite", false),
             _ => ("", true),
         };
-        assert_eq!((it.error.as_str(), own.score > 0.0), (error, scored));
-        assert!(it.live_score > 0.0 && own.features.len() == 3);
+        assert_eq!((observation.error.as_str(), own.score > 0.0), (error, scored));
+        assert!(observation.live_score > 0.0 && own.features.len() == 3);
     }
 }
 
@@ -175,19 +181,19 @@ async fn lanes_that_stay_keep_their_counts_and_others_begin_anew() {
         }
     };
     send(10).await;
-    status(&setup, "changes", |it| it.evaluated == 10).await;
+    status(&setup, "changes", |lane| lane.evaluated == 10).await;
     // A swap of what answers keeps both; another sample is another lane.
     let mut table = observed(&setup, 3, FRAUD, vec![stays.clone(), goes.clone()]);
     table.checkpoints.insert(FRAUD.to_owned(), Some(vec![lane("live", &other, 1.0)]));
     setup.server.swap(&table).unwrap();
     send(10).await;
-    status(&setup, "changes", |it| it.evaluated == 20).await;
+    status(&setup, "changes", |lane| lane.evaluated == 20).await;
     let mut changed = goes.clone();
     changed.sample = 0.999_999;
     setup.server.swap(&observed(&setup, 4, FRAUD, vec![changed, stays.clone()])).unwrap();
     send(10).await;
-    status(&setup, "stays", |it| it.evaluated == 30 && it.seen == 30).await;
-    status(&setup, "changes", |it| it.seen == 10).await;
+    status(&setup, "stays", |lane| lane.evaluated == 30 && lane.seen == 30).await;
+    status(&setup, "changes", |lane| lane.seen == 10).await;
     // Observe lanes outlive the bundle before being let go, which no lane answers with any more.
     let mut table = observed(&setup, 5, FRAUD, vec![stays]);
     table.previous.insert(FRAUD.to_owned(), other.clone());
@@ -201,15 +207,17 @@ async fn lanes_that_stay_keep_their_counts_and_others_begin_anew() {
     assert_eq!(error, expected);
     assert!(error.to_string().contains("end that observe lane first"));
     send(10).await;
-    status(&setup, "stays", |it| it.evaluated == 40).await;
+    status(&setup, "stays", |lane| lane.evaluated == 40).await;
     // Without the lane it goes, and the reaper frees it.
     setup.server.swap(&observed(&setup, 6, FRAUD, Vec::new())).unwrap();
     assert!(setup.server.status().observers.is_empty());
     setup.server.unload(&other).unwrap();
     let until = Instant::now() + Duration::from_secs(300);
     let freed = loop {
-        let freed =
-            setup.events().into_iter().find(|it| it["event"] == "bundle_freed" && it["bundle"] == other);
+        let freed = setup
+            .events()
+            .into_iter()
+            .find(|event| event["event"] == "bundle_freed" && event["bundle"] == other);
         if let Some(freed) = freed {
             break freed;
         }
@@ -269,12 +277,12 @@ async fn lanes_come_and_go_under_load_and_answers_do_not_notice() {
     for sender in senders {
         sent += sender.await.unwrap();
     }
-    let it = status(&setup, "kept", |it| it.evaluated + it.dropped + it.shed == it.taken).await;
-    assert!(it.seen <= sent && it.seen > 0);
+    let counts = status(&setup, "kept", |lane| lane.evaluated + lane.dropped + lane.shed == lane.taken).await;
+    assert!(counts.seen <= sent && counts.seen > 0);
     assert_eq!(setup.server.status().observers.len(), 1);
     let observations = observations(&setup);
     let kept = observations.keys().filter(|(lane, _)| lane == "kept").count() as u64;
-    assert_eq!(kept, it.evaluated - it.unlogged);
+    assert_eq!(kept, counts.evaluated - counts.unlogged);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -285,8 +293,8 @@ async fn without_a_log_lanes_still_run_and_count() {
     for _ in 0..10 {
         client.score(score("", 1.0)).await.unwrap();
     }
-    let it = status(&setup, "shadow", |it| it.evaluated == 10).await;
-    assert_eq!(it.unlogged, 10);
+    let counts = status(&setup, "shadow", |lane| lane.evaluated == 10).await;
+    assert_eq!(counts.unlogged, 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -299,10 +307,10 @@ async fn under_pressure_lanes_stop_first() {
     let until = Instant::now() + Duration::from_secs(300);
     loop {
         client.score(score("", 1.0)).await.unwrap();
-        let it = status(&setup, "shadow", |_| true).await;
-        if it.shed > 0 {
+        let counts = status(&setup, "shadow", |_| true).await;
+        if counts.shed > 0 {
             break;
         }
-        assert!(Instant::now() < until, "{it:?}");
+        assert!(Instant::now() < until, "{counts:?}");
     }
 }

@@ -128,8 +128,8 @@ async fn one_row_gets_the_bits_that_score_gives_raw_or_typed() {
     for row in ROWS {
         let expected = ours.score(score_dense("", print, &row)).await.unwrap().into_inner();
         let reply = infer(&mut oip, asking(raw_rows(&[row]), &all)).await;
-        assert_eq!(reply.outputs.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), all);
-        assert!(reply.outputs.iter().all(|it| it.shape == [1] && it.contents.is_none()));
+        assert_eq!(reply.outputs.iter().map(|output| output.name.as_str()).collect::<Vec<_>>(), all);
+        assert!(reply.outputs.iter().all(|output| output.shape == [1] && output.contents.is_none()));
         let [fil, score, margin, decision] = reply.raw_output_contents.as_slice() else { panic!() };
         assert_eq!(floats(fil)[0].to_bits(), (expected.score as f32).to_bits());
         assert_eq!(doubles(score)[0].to_bits(), expected.score.to_bits());
@@ -139,7 +139,7 @@ async fn one_row_gets_the_bits_that_score_gives_raw_or_typed() {
 
         let typed = infer(&mut oip, asking(typed_rows(&[row]), &all)).await;
         assert!(typed.raw_output_contents.is_empty());
-        let contents: Vec<_> = typed.outputs.iter().map(|it| it.contents.clone().unwrap()).collect();
+        let contents: Vec<_> = typed.outputs.iter().map(|output| output.contents.clone().unwrap()).collect();
         assert_eq!(contents[0].fp32_contents, floats(fil));
         assert_eq!(contents[1].fp64_contents, doubles(score));
         assert_eq!(contents[2].fp64_contents, doubles(margin));
@@ -162,7 +162,7 @@ async fn many_rows_are_one_batch_and_every_row_is_logged() {
     assert_eq!(floats(&reply.raw_output_contents[2]), rounded);
     assert_eq!(reply.outputs[2].shape, [4]);
     assert_eq!((reply.id.as_str(), text(&reply, "request_id").as_str()), ("theirs", "theirs"));
-    let ids: Vec<_> = setup.decisions().into_iter().map(|it| it.decision_id).collect();
+    let ids: Vec<_> = setup.decisions().into_iter().map(|record| record.decision_id).collect();
     for expected in ["ours/0", "theirs/0", "theirs/3"] {
         assert!(ids.iter().any(|id| id == expected), "{expected} is not in {ids:?}");
     }
@@ -321,7 +321,7 @@ async fn an_action_is_selected_logged_and_repeated_for_its_id() {
     let two = ModelInferRequest { model_name: ACTION.to_owned(), ..raw_rows(&ROWS[..2]) };
     assert!(refused(&mut oip, two).await.message().contains("one row"));
     let logged = setup.decisions();
-    assert!(logged.iter().any(|it| it.decision_id == "order-1" && it.propensity == propensity));
+    assert!(logged.iter().any(|record| record.decision_id == "order-1" && record.propensity == propensity));
 }
 
 /// Fault case 22.
@@ -338,9 +338,9 @@ async fn what_does_not_fit_is_refused_by_name() {
     let invalid = Code::InvalidArgument;
     let string = |text: &str| ParameterChoice::StringParam(text.to_owned());
     for (request, code, says) in [
-        (change(|it| it.model_name = "nope".to_owned()), Code::NotFound, "fraud.checkout"),
-        (change(|it| it.model_version = "7".to_owned()), Code::NotFound, "no version \"7\""),
-        (change(|it| it.inputs.clear()), invalid, "1 raw_input_contents"),
+        (change(|request| request.model_name = "nope".to_owned()), Code::NotFound, "fraud.checkout"),
+        (change(|request| request.model_version = "7".to_owned()), Code::NotFound, "no version \"7\""),
+        (change(|request| request.inputs.clear()), invalid, "1 raw_input_contents"),
         (raw("input__0", "FP16", &[1, 3], &[0; 6]), invalid, "\"FP16\""),
         (raw("input__0", "BYTES", &[1, 3], &[0; 12]), invalid, "\"BYTES\" is not taken here"),
         (raw("input__0", "FP32", &[1, 2], &[0; 8]), invalid, "[rows, 3]"),
@@ -355,8 +355,12 @@ async fn what_does_not_fit_is_refused_by_name() {
         (raw("input__0", "FP32", &[0, 3], &[]), invalid, "at least one row"),
         (raw("input__0", "FP32", &[1001, 3], &[0; 12012]), invalid, "at most 1000"),
         (raw("nights", "INT8", &[4000], &[0; 4000]), invalid, "at most 1000"),
-        (change(|it| it.inputs[0].contents = Some(InferTensorContents::default())), invalid, "both contents"),
-        (change(|it| it.raw_input_contents.push(Default::default())), invalid, "1 inputs and 2"),
+        (
+            change(|request| request.inputs[0].contents = Some(InferTensorContents::default())),
+            invalid,
+            "both contents",
+        ),
+        (change(|request| request.raw_input_contents.push(Default::default())), invalid, "1 inputs and 2"),
         (asking(good(), &["treeshap_output__0"]), invalid, "output__0, score, margin, decision"),
         (asking(good(), &["score", "score"]), invalid, "twice"),
         (with(good(), "timeout", string("5")), invalid, "\"timeout\""),
@@ -423,8 +427,8 @@ async fn models_are_described_listed_and_counted() {
     assert!(ready(FRAUD).await && ready(ACTION).await && !ready("nope").await && !ready("liveness").await);
 
     let index = oip.repository_index(RepositoryIndexRequest::default()).await.unwrap().into_inner().models;
-    assert_eq!(index.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), [ACTION, FRAUD]);
-    assert!(index.iter().all(|it| it.state == "READY" && it.version.len() == 12));
+    assert_eq!(index.iter().map(|model| model.name.as_str()).collect::<Vec<_>>(), [ACTION, FRAUD]);
+    assert!(index.iter().all(|model| model.state == "READY" && model.version.len() == 12));
 
     infer(&mut oip, raw_rows(&ROWS)).await;
     ours.score(score("", 5.0)).await.unwrap();
@@ -467,7 +471,8 @@ async fn a_stream_answers_in_order_and_outlives_a_bad_request() {
     let requests = vec![request("a", ROWS[0]), bad, request("panics", ROWS[1]), request("c", ROWS[2])];
     let replies = oip.model_stream_infer(tokio_stream::iter(requests)).await.unwrap().into_inner();
     let replies: Vec<_> = replies.map(|reply| reply.unwrap()).collect().await;
-    let ids: Vec<_> = replies.iter().map(|it| it.infer_response.as_ref().unwrap().id.as_str()).collect();
+    let ids: Vec<_> =
+        replies.iter().map(|reply| reply.infer_response.as_ref().unwrap().id.as_str()).collect();
     assert_eq!(ids, ["a", "b", "panics", "c"]);
     assert!(replies[1].error_message.starts_with("[NOT_FOUND] checkpoint \"nope\""), "{replies:?}");
     assert_eq!(text(replies[2].infer_response.as_ref().unwrap(), "fallback_reason"), "panic");

@@ -322,5 +322,5 @@ async fn without_a_bundle_or_a_log() {
     ];
     check(&mut client, rows).await;
     let all = client.describe(DescribeRequest::default()).await.unwrap().into_inner().checkpoints;
-    assert!(all.iter().all(|it| it.bundle.is_empty() && it.lanes.is_empty()));
+    assert!(all.iter().all(|checkpoint| checkpoint.bundle.is_empty() && checkpoint.lanes.is_empty()));
 }

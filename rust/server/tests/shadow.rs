@@ -98,9 +98,12 @@ fn recorded(directory: &std::path::Path) -> BTreeMap<(String, String), Observati
     let mut all = BTreeMap::new();
     while let Some(record) = reader.next_record().unwrap() {
         let record: LogRecord = prost::Message::decode(record.payload).unwrap();
-        if let Some(log_record::Record::Observation(it)) = record.record {
-            let decision = it.decision.clone().unwrap();
-            assert!(all.insert((decision.lane, decision.decision_id), it).is_none(), "recorded twice");
+        if let Some(log_record::Record::Observation(observation)) = record.record {
+            let decision = observation.decision.clone().unwrap();
+            assert!(
+                all.insert((decision.lane, decision.decision_id), observation).is_none(),
+                "recorded twice"
+            );
         }
     }
     all
@@ -168,12 +171,12 @@ fn other_files(name: &str) -> Files {
 }
 
 /// What may differ between two evaluations of one request: when and how fast.
-fn but_for_times(mut it: ObservationRecord) -> ObservationRecord {
-    let decision = it.decision.as_mut().unwrap();
-    (decision.decided_at_us, decision.data_load_us, decision.exec_us, it.lag_us) = (0, 0, 0, 0);
+fn but_for_times(mut observation: ObservationRecord) -> ObservationRecord {
+    let decision = observation.decision.as_mut().unwrap();
+    (decision.decided_at_us, decision.data_load_us, decision.exec_us, observation.lag_us) = (0, 0, 0, 0);
     // NaN is no number that equals itself.
-    decision.features.iter_mut().filter(|it| it.is_nan()).for_each(|it| *it = -1.0);
-    it
+    decision.features.iter_mut().filter(|feature| feature.is_nan()).for_each(|feature| *feature = -1.0);
+    observation
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,25 +236,27 @@ async fn the_pool_records_bit_for_bit_what_observing_in_process_does() {
     let status = setup.settled(182).await;
     assert_eq!((status.accepted, status.error.as_str()), (182, ""));
     let counted = |status: &Status, wanted: bool| -> BTreeMap<String, (u64, u64)> {
-        let observers = status.observers.iter().filter(|it| it.pool == wanted);
-        observers.map(|it| (it.lane.replace("-there", ""), (it.seen, it.taken))).collect()
+        let observers = status.observers.iter().filter(|status| status.pool == wanted);
+        observers.map(|lane| (lane.lane.replace("-there", ""), (lane.seen, lane.taken))).collect()
     };
     let of_live = setup.server.status();
     assert_eq!(counted(&of_live, true), counted(&of_live, false), "one draw for all lanes");
-    let done = |status: &Status| status.observers.iter().all(|it| it.evaluated == it.taken);
+    let done = |status: &Status| status.observers.iter().all(|lane| lane.evaluated == lane.taken);
     let of_pool = pool.until("evaluated", done).await;
     assert_eq!(counted(&of_pool, true), counted(&of_live, true), "sample and filter nest");
     let senders = &of_pool.senders["live-1"];
     assert_eq!((senders.accepted, senders.dropped), (182, 0));
-    until(&setup.server, "evaluated", |it| it.observers.iter().all(|it| it.pool || it.evaluated == it.taken))
-        .await;
+    until(&setup.server, "evaluated", |status| {
+        status.observers.iter().all(|lane| lane.pool || lane.evaluated == lane.taken)
+    })
+    .await;
 
     let there = pool.observations();
     let here = observations(&setup.server, setup.directory.path());
     assert!(here.len() > 150 && there.len() == here.len(), "{} {}", here.len(), there.len());
     let (mut absent, mut restricted) = (0, 0);
-    for ((lane, id), it) in here {
-        let mut own = it;
+    for ((lane, id), observation) in here {
+        let mut own = observation;
         own.decision.as_mut().unwrap().lane = format!("{lane}-there");
         absent += usize::from(!own.absent_features.is_empty());
         restricted += usize::from(!own.decision.as_ref().unwrap().eligible_mask.is_empty());
@@ -289,7 +294,7 @@ async fn a_feature_that_only_the_pool_reads_may_be_named_and_gets_there() {
     let answer = [(FRAUD, setup.fraud.as_str()), (ACTION, setup.action.as_str())];
     let error = setup.server.swap(&observing(4, &answer, &[(FRAUD, lane)])).unwrap_err().to_string();
     assert!(error.contains("at most 4096"), "{error}");
-    pool.until("evaluated", |it| it.observers[0].evaluated == 1).await;
+    pool.until("evaluated", |status| status.observers[0].evaluated == 1).await;
     let observed = pool.observations();
     let observed = &observed[&("cr-000001".to_owned(), "2".to_owned())];
     assert_eq!(observed.decision.as_ref().unwrap().features, [10.0, 2.0, 2.5]);
@@ -311,7 +316,7 @@ async fn answers_are_the_same_with_the_pool_away_dead_and_back_and_every_request
     // Over all pools: requests that they accepted, and those of them that a kill left unrecorded.
     let (mut accepted, mut lost, mut before) = (0, 0, 0);
     for round in 0..3 {
-        until(&setup.server, "connected", |it| it.pool.as_ref().unwrap().connected).await;
+        until(&setup.server, "connected", |status| status.pool.as_ref().unwrap().connected).await;
         for _ in 0..200 {
             client.score(score(&format!("{asked}"), f64::from(asked))).await.unwrap();
             asked += 1;
@@ -320,7 +325,7 @@ async fn answers_are_the_same_with_the_pool_away_dead_and_back_and_every_request
                 pool.server.drain(Duration::ZERO);
             }
         }
-        until(&setup.server, "lost", |it| !it.pool.as_ref().unwrap().connected).await;
+        until(&setup.server, "lost", |status| !status.pool.as_ref().unwrap().connected).await;
         assert!(!setup.pool().error.is_empty());
         let Pool { server, directory, port } = pool;
         let status = server.status();
@@ -337,7 +342,7 @@ async fn answers_are_the_same_with_the_pool_away_dead_and_back_and_every_request
     assert!(status.accepted > 0 && status.sent <= 600, "{status:?}");
     let lane = setup.server.status().observers.remove(0);
     assert_eq!((lane.seen, lane.taken, lane.evaluated), (600, 600, 0));
-    let done = |it: &Status| it.observers[0].evaluated == it.observers[0].taken;
+    let done = |status: &Status| status.observers[0].evaluated == status.observers[0].taken;
     pool.until("evaluated", done).await;
     // The last pool was not killed, so it recorded all that it accepted; nothing is there twice.
     let received = pool.server.status().observers.first().map_or(0, |lane| lane.taken);
@@ -354,7 +359,7 @@ async fn answers_are_the_same_with_the_pool_away_dead_and_back_and_every_request
     assert!(lost < accepted, "every observation was lost: {status:?}");
     let decisions = setup.decisions();
     assert_eq!(decisions.len(), 600);
-    assert!(decisions.iter().all(|it| it.fallback_reason.is_empty()));
+    assert!(decisions.iter().all(|record| record.fallback_reason.is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -374,13 +379,15 @@ async fn a_pool_that_cannot_keep_up_drops_and_says_so() {
     }
     let status = setup.settled(100).await;
     assert!(status.refused >= 100 - 9 && status.accepted <= 9 && status.dropped == 0, "{status:?}");
-    let lanes =
-        pool.until("b is done", |it| it.observers[1].evaluated + it.observers[1].dropped == 100).await;
+    let lanes = pool
+        .until("b is done", |status| status.observers[1].evaluated + status.observers[1].dropped == 100)
+        .await;
     let senders = lanes.senders["live-1"];
     assert_eq!((senders.accepted, senders.dropped), (status.accepted, status.refused));
     assert_eq!((lanes.observers[0].taken, lanes.observers[1].taken), (100, 100));
     pool.server.inject_lane(FRAUD, "a", None);
-    pool.until("a is done", |it| it.observers[0].evaluated + it.observers[0].dropped == 100).await;
+    pool.until("a is done", |status| status.observers[0].evaluated + status.observers[0].dropped == 100)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -425,7 +432,7 @@ async fn what_a_live_server_cannot_keep_is_counted_by_lane_and_in_all() {
     let status = setup.server.status();
     let pool = status.pool.unwrap();
     assert_eq!((pool.taken, pool.dropped, pool.waiting, pool.connected), (20, 15, 5, false), "{pool:?}");
-    let counts: Vec<_> = status.observers.iter().map(|it| (it.seen, it.taken, it.dropped)).collect();
+    let counts: Vec<_> = status.observers.iter().map(|lane| (lane.seen, lane.taken, lane.dropped)).collect();
     assert_eq!(counts, [(20, 20, 15), (20, 0, 0)]);
     setup.server.drain(Duration::from_secs(5));
     let pool = setup.server.status().pool.unwrap();
@@ -438,7 +445,7 @@ async fn each_role_refuses_what_is_the_others() {
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel(&pool.server).await);
     let mut check = async |service: &str| {
         let request = tonic_health::pb::HealthCheckRequest { service: service.to_owned() };
-        health.check(request).await.map(|it| it.into_inner().status).map_err(|status| status.code())
+        health.check(request).await.map(|reply| reply.into_inner().status).map_err(|status| status.code())
     };
     let (serving, not_serving) = (1, 2);
     assert_eq!(check("").await, Ok(not_serving), "no table yet");
@@ -486,13 +493,13 @@ async fn each_role_refuses_what_is_the_others() {
     // A live server that sends to another live one reports so, and keeps answering.
     let port = setup.server.addresses().grpc[0].rsplit_once(':').unwrap().1.parse().unwrap();
     let misled = live(port, |_| ());
-    let told = |it: &Status| it.pool.as_ref().unwrap().error.contains("this server is live");
+    let told = |status: &Status| status.pool.as_ref().unwrap().error.contains("this server is live");
     until(&misled.server, "told", told).await;
     misled.client().await.score(score("1", 1.0)).await.unwrap();
 
     // And the pool rejects a call for an answer with the name of the server that sends to it.
     let sender = live(pool.port, |_| ());
-    until(&sender.server, "connected", |it| it.pool.as_ref().unwrap().connected).await;
+    until(&sender.server, "connected", |status| status.pool.as_ref().unwrap().connected).await;
     let status = scoring.score(score("2", 1.0)).await.unwrap_err();
     assert!(status.message().ends_with("call the live server, such as \"live-1\""), "{status}");
 }
@@ -552,32 +559,41 @@ async fn a_call_that_breaks_a_rule_is_refused_by_its_name_and_nothing_of_it_is_t
         call(&|request| request.requests[1].others = names.iter().map(other).collect())
     };
     for (request, says) in [
-        (call(&|it| it.server = "a\nb".to_owned()), "server: server: character 1 is a control character"),
-        (call(&|it| it.server = "x".repeat(257)), "server has 257 bytes; at most 256"),
-        (call(&|it| it.schemas[0].fingerprint ^= 1), "schemas[0]: fingerprint is"),
         (
-            call(&|it| it.schemas[0].features[0].r#type = "text".to_owned()),
+            call(&|request| request.server = "a\nb".to_owned()),
+            "server: server: character 1 is a control character",
+        ),
+        (call(&|request| request.server = "x".repeat(257)), "server has 257 bytes; at most 256"),
+        (call(&|request| request.schemas[0].fingerprint ^= 1), "schemas[0]: fingerprint is"),
+        (
+            call(&|request| request.schemas[0].features[0].r#type = "text".to_owned()),
             "schemas[0]: feature \"amount\": type",
         ),
-        (call(&|it| it.schemas = vec![it.schemas[0].clone(); 65]), "schemas: 65 of them; at most 64"),
-        (call(&|it| it.requests = vec![good("1"); 4097]), "requests: 4097 of them; at most 4096"),
-        (call(&|it| it.requests[1].schema = 1), "requests[1]: schema is 1 and the call has 1"),
-        (call(&|it| it.requests[1].decision = None), "requests[1]: decision is absent"),
-        (decision(|it| it.decision_id.clear()), "decision_id: is empty"),
-        (decision(|it| it.decision_id = "a\nb".to_owned()), "decision_id: byte 1"),
-        (decision(|it| it.entity = "x".repeat(257)), "entity: 257 bytes"),
-        (decision(|it| it.checkpoint = "x".repeat(257)), "checkpoint has 257 bytes"),
-        (decision(|it| it.lane = "\u{1b}[31m".to_owned()), "lane: character 0 is a control character"),
-        (decision(|it| it.bundle = vec![1; 31]), "bundle has 31 bytes; a digest has 32"),
-        (decision(|it| it.schema_fingerprint ^= 1), "schema_fingerprint"),
-        (decision(|it| _ = it.features.pop()), "features: "),
-        (decision(|it| it.features[1] = 3.0), "features: "),
-        (decision(|it| it.features[0] = f32::INFINITY), "features: "),
-        (decision(|it| it.score = f64::NAN), "score is NaN; no answer has that"),
-        (decision(|it| it.margin = f64::INFINITY), "margin is inf"),
-        (decision(|it| it.decided_at_us = -1), "decided_at_us is -1"),
-        (decision(|it| it.eligible_mask = vec![1, 1]), "eligible_mask: "),
-        (decision(|it| it.eligible_mask = vec![0xff]), "eligible_mask: "),
+        (
+            call(&|request| request.schemas = vec![request.schemas[0].clone(); 65]),
+            "schemas: 65 of them; at most 64",
+        ),
+        (call(&|request| request.requests = vec![good("1"); 4097]), "requests: 4097 of them; at most 4096"),
+        (call(&|request| request.requests[1].schema = 1), "requests[1]: schema is 1 and the call has 1"),
+        (call(&|request| request.requests[1].decision = None), "requests[1]: decision is absent"),
+        (decision(|decision| decision.decision_id.clear()), "decision_id: is empty"),
+        (decision(|decision| decision.decision_id = "a\nb".to_owned()), "decision_id: byte 1"),
+        (decision(|decision| decision.entity = "x".repeat(257)), "entity: 257 bytes"),
+        (decision(|decision| decision.checkpoint = "x".repeat(257)), "checkpoint has 257 bytes"),
+        (
+            decision(|decision| decision.lane = "\u{1b}[31m".to_owned()),
+            "lane: character 0 is a control character",
+        ),
+        (decision(|decision| decision.bundle = vec![1; 31]), "bundle has 31 bytes; a digest has 32"),
+        (decision(|decision| decision.schema_fingerprint ^= 1), "schema_fingerprint"),
+        (decision(|decision| _ = decision.features.pop()), "features: "),
+        (decision(|decision| decision.features[1] = 3.0), "features: "),
+        (decision(|decision| decision.features[0] = f32::INFINITY), "features: "),
+        (decision(|decision| decision.score = f64::NAN), "score is NaN; no answer has that"),
+        (decision(|decision| decision.margin = f64::INFINITY), "margin is inf"),
+        (decision(|decision| decision.decided_at_us = -1), "decided_at_us is -1"),
+        (decision(|decision| decision.eligible_mask = vec![1, 1]), "eligible_mask: "),
+        (decision(|decision| decision.eligible_mask = vec![0xff]), "eligible_mask: "),
         (named(&["amount"]), "\"amount\" is a feature of the schema"),
         (named(&["x", "y", "x"]), "\"x\" occurs twice"),
         (named(&["x\u{0}"]), "others: a name: character 1 is a control character"),
@@ -586,11 +602,11 @@ async fn a_call_that_breaks_a_rule_is_refused_by_its_name_and_nothing_of_it_is_t
         assert_eq!(status.code(), Code::InvalidArgument, "{says}: {status}");
         assert!(status.message().contains(says), "{says:?} is not in {:?}", status.message());
     }
-    let large = call(&|it| it.requests[1].decision.as_mut().unwrap().entity = "x".repeat(17 << 20));
+    let large = call(&|request| request.requests[1].decision.as_mut().unwrap().entity = "x".repeat(17 << 20));
     assert_eq!(client.observe(large).await.unwrap_err().code(), Code::ResourceExhausted);
     let status = pool.server.status();
     assert!(
-        status.observers.iter().all(|it| it.seen == 0) && status.senders.is_empty(),
+        status.observers.iter().all(|lane| lane.seen == 0) && status.senders.is_empty(),
         "nothing is half taken"
     );
 
@@ -604,7 +620,7 @@ async fn a_call_that_breaks_a_rule_is_refused_by_its_name_and_nothing_of_it_is_t
     );
     let response = client.observe(ObserveRequest::default()).await.unwrap().into_inner();
     assert_eq!((response.accepted, response.dropped), (0, 0));
-    pool.until("evaluated", |it| it.observers.iter().any(|it| it.evaluated == 1)).await;
+    pool.until("evaluated", |status| status.observers.iter().any(|lane| lane.evaluated == 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,7 +19,7 @@ use tonic::{Code, Request};
 const POOLED: Duration = Duration::from_millis(1);
 
 fn why(served: Option<Served>) -> (String, String) {
-    served.map(|it| (it.fallback_source, it.fallback_reason)).unwrap_or_default()
+    served.map(|served| (served.fallback_source, served.fallback_reason)).unwrap_or_default()
 }
 
 fn is(source: &str, reason: &str) -> (String, String) {
@@ -212,7 +212,7 @@ async fn fallbacks_are_given_within_their_caps_only() {
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert_eq!(refused.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
     let logged = setup.decisions();
-    assert_eq!(logged.iter().filter(|it| it.fallback_source == "on_cap").count(), 3);
+    assert_eq!(logged.iter().filter(|record| record.fallback_source == "on_cap").count(), 3);
 }
 
 /// Fault case 84.

@@ -218,7 +218,7 @@ async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() 
     let plain = testing::assemble(&testing::action_files("action", 0.0)).unwrap();
     let mut bundles = vec![(setup.action.clone(), plain)];
     let wanted = LoadFor { checkpoint: Some(ACTION.to_owned()), ..LoadFor::default() };
-    let before = setup.server.status().bundles.iter().map(|it| it.bytes).sum::<u64>();
+    let before = setup.server.status().bundles.iter().map(|bundle| bundle.bytes).sum::<u64>();
     let mut own = 0;
     for files in &files {
         let (path, digest) = write(setup.directory.path(), files);
@@ -229,9 +229,12 @@ async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() 
     }
     let page = setup.metrics().await;
     let line = format!("scorer_bundle_bytes {}", before + own);
-    assert!(page.lines().any(|it| it == line), "{page}");
+    assert!(page.lines().any(|each| each == line), "{page}");
     let status = setup.server.status();
-    assert_eq!(status.bundles.iter().map(|it| it.bytes - it.shared_bytes).sum::<u64>(), before + own);
+    assert_eq!(
+        status.bundles.iter().map(|bundle| bundle.bytes - bundle.shared_bytes).sum::<u64>(),
+        before + own
+    );
 
     let done = Arc::new(AtomicBool::new(false));
     let mut callers = Vec::new();
@@ -251,7 +254,7 @@ async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() 
         let (digest, _) = &bundles[version as usize % bundles.len()];
         setup.server.swap(&table(version, &setup.fraud, digest)).unwrap();
         // A hundred decisions under each table.
-        let decided = || setup.server.status().bundles.iter().map(|it| it.decisions).sum::<u64>();
+        let decided = || setup.server.status().bundles.iter().map(|bundle| bundle.decisions).sum::<u64>();
         let enough = decided() + 100;
         eventually("a hundred decisions are made", || decided() >= enough).await;
     }
@@ -282,7 +285,7 @@ async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() 
     let answer = setup.client().await.select_action(select("last", 250.0)).await.unwrap().into_inner();
     assert_eq!(answer.served.unwrap().bundle, bundles[1].0);
     let status = setup.server.status();
-    let shared: Vec<u64> = status.bundles.iter().map(|it| it.shared_bytes).collect();
+    let shared: Vec<u64> = status.bundles.iter().map(|bundle| bundle.shared_bytes).collect();
     assert_eq!(shared, [0, 0, files[0]["forest.bin"].len() as u64]);
     // What is logged is what was drawn from.
     for decision in setup.decisions() {

@@ -205,7 +205,8 @@ pub async fn raw(address: &str, request: http::Request<Full<Bytes>>) -> (u16, Op
     let (head, body) = response.into_parts();
     let trailers = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
     connection.abort();
-    let field = |name: &str| head.headers.get(name).or(trailers.get(name)).map(|it| it.to_str().unwrap());
+    let field =
+        |name: &str| head.headers.get(name).or(trailers.get(name)).map(|value| value.to_str().unwrap());
     let message = field("grpc-message").unwrap_or_default().replace("%20", " ").replace("%22", "\"");
     (head.status.as_u16(), field("grpc-status").map(|code| code.parse().unwrap()), message)
 }
@@ -349,12 +350,12 @@ pub async fn status(setup: &Setup, lane: &str, ready: impl Fn(&ObserverStatus) -
     let until = Instant::now() + Duration::from_secs(300);
     loop {
         let status = setup.server.status();
-        let it = status.observers.into_iter().find(|it| it.lane == lane).unwrap();
-        assert_eq!(it.seen, it.left_out + it.taken, "{it:?}");
-        if ready(&it) {
-            return it;
+        let counts = status.observers.into_iter().find(|each| each.lane == lane).unwrap();
+        assert_eq!(counts.seen, counts.left_out + counts.taken, "{counts:?}");
+        if ready(&counts) {
+            return counts;
         }
-        assert!(Instant::now() < until, "{it:?}");
+        assert!(Instant::now() < until, "{counts:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -363,9 +364,12 @@ pub async fn status(setup: &Setup, lane: &str, ready: impl Fn(&ObserverStatus) -
 pub fn observations(setup: &Setup) -> HashMap<(String, String), ObservationRecord> {
     let mut all = HashMap::new();
     for record in setup.records() {
-        if let log_record::Record::Observation(it) = record {
-            let decision = it.decision.clone().unwrap();
-            assert!(all.insert((decision.lane, decision.decision_id), it).is_none(), "recorded twice");
+        if let log_record::Record::Observation(observation) = record {
+            let decision = observation.decision.clone().unwrap();
+            assert!(
+                all.insert((decision.lane, decision.decision_id), observation).is_none(),
+                "recorded twice"
+            );
         }
     }
     all
