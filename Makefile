@@ -246,6 +246,17 @@ mlflow: .build/mlflow/.packages ## An MLflow server into .build/mlflow, for the 
 .PHONY: airflow
 airflow: .build/airflow/.packages ## Airflow into .build/airflow, for the test that runs the learning DAG
 
+# Programs that other projects check HTTP/2 and gRPC servers with. Versions and hashes stand in the Go module.
+CONFORMANCE := tests/conformance/tools
+.PHONY: conformance-tools
+conformance-tools: ## h2spec, gRPC's interop client, connectconformance, ghz and grpcurl into .build/bin, for the tests
+	$(call say,'Conformance tools')
+	@command -v go >/dev/null || { echo "error: go not found; install Go 1.26 or newer" >&2; exit 1; }
+	@mkdir -p .build/bin
+	@cd '$(CONFORMANCE)' && for program in $$(go tool | grep /); do \
+		name=$$(basename "$$program"); [ "$$name" = client ] && name=grpc-interop-client; \
+		GOFLAGS='-trimpath -mod=readonly' go build -o '$(CURDIR)/.build/bin/'"$$name" "$$program"; done
+
 .PHONY: docs
 docs: .build/docs/.packages ## The documentation site into .build/site; a broken link is an error
 	$(call say,'Documentation site')

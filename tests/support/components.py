@@ -77,10 +77,10 @@ COMPONENTS: Final[dict[str, Component]] = {
     "strace": Component("apt-get install strace; sysctl kernel.yama.ptrace_scope=0", _can_attach),
     "systemd-analyze": Component("apt-get install systemd", _program("systemd-analyze")),
     "promtool": Component("apt-get install prometheus", _program("promtool")),
-    "grpcurl": Component(
-        "GOBIN=$PWD/.build/bin go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4",
-        _program("grpcurl"),
-    ),
+    **{
+        name: Component("make conformance-tools", _program(name))
+        for name in ("h2spec", "grpc-interop-client", "connectconformance", "ghz", "grpcurl")
+    },
     "tritonclient": Component("make clients", _client("tritonclient")),
     "kserve": Component("make clients", _client("kserve")),
     "MLflow": Component("make mlflow", _file("mlflow/bin/mlflow")),

@@ -1,13 +1,19 @@
 //! Reads the HTTP/2 connection preface before hyper does, because hyper waits for it without a limit. A peer that
 //! connects and sends nothing, or speaks HTTP/1.1 or TLS, is disconnected and counted.
+//!
+//! What such a peer has sent is read before its connection is closed: closing a socket that holds unread bytes resets
+//! the connection, and a reset is reported as a broken network rather than as a server that ended the connection.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Bytes that are read of a peer that speaks another protocol.
+const FOREIGN_LIMIT: u64 = 16 << 10;
 
 /// A connection whose preface has been read; reading from it starts with the preface again.
 pub(crate) struct Prefaced<IO> {
@@ -19,7 +25,7 @@ pub(crate) struct Prefaced<IO> {
 ///
 /// # Errors
 /// `InvalidData` if the peer speaks another protocol, or the socket's own error.
-pub(crate) async fn read<IO: AsyncRead + Unpin>(mut io: IO) -> io::Result<Prefaced<IO>> {
+pub(crate) async fn read<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) -> io::Result<Prefaced<IO>> {
     let mut head = [0_u8; PREFACE.len()];
     let mut filled = 0;
     while filled < head.len() {
@@ -29,10 +35,19 @@ pub(crate) async fn read<IO: AsyncRead + Unpin>(mut io: IO) -> io::Result<Prefac
         }
         filled += read;
         if head[..filled] != PREFACE[..filled] {
+            close(io).await;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not HTTP/2 with prior knowledge"));
         }
     }
     Ok(Prefaced { io, returned: 0 })
+}
+
+/// Ends the server's side of a connection, then reads until the peer ends its own or the limit is reached.
+async fn close<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) {
+    if io.shutdown().await.is_ok() {
+        // The connection is closed in either case.
+        let _ = tokio::io::copy(&mut io.take(FOREIGN_LIMIT), &mut tokio::io::sink()).await;
+    }
 }
 
 // === impl Prefaced ===
@@ -58,13 +73,22 @@ crate::forward_writes!(Prefaced);
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::Join;
+
     use super::*;
+
+    /// A connection whose peer has sent `sent` and then ended its side.
+    type Peer<'a> = Join<&'a [u8], tokio::io::Sink>;
+
+    fn peer(sent: &[u8]) -> Peer<'_> {
+        tokio::io::join(sent, tokio::io::sink())
+    }
 
     #[tokio::test]
     async fn every_byte_is_returned_once() {
         let mut sent = PREFACE.to_vec();
         sent.extend_from_slice(b"frames");
-        let mut prefaced = read(sent.as_slice()).await.unwrap();
+        let mut prefaced = read(peer(&sent)).await.unwrap();
         let mut seen = Vec::new();
         let mut small = [0_u8; 5];
         loop {
@@ -84,8 +108,21 @@ mod tests {
             b"\x16\x03\x01\x02\x00\x01",
             b"PRI * HTTP/2.0\r\n\r\nXX",
         ] {
-            assert_eq!(read(head).await.err().unwrap().kind(), io::ErrorKind::InvalidData);
+            assert_eq!(read(peer(head)).await.err().unwrap().kind(), io::ErrorKind::InvalidData);
         }
-        assert_eq!(read(&b"PRI *"[..]).await.err().unwrap().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(read(peer(b"PRI *")).await.err().unwrap().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[tokio::test]
+    async fn another_protocol_is_read_before_the_connection_is_closed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut peer = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        peer.write_all(&[b'G'; 8 << 10]).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let server = tokio::spawn(async move { read(accepted).await.err().unwrap().kind() });
+        // A reset would be an error here.
+        assert_eq!(peer.read(&mut [0_u8; 8]).await.unwrap(), 0);
+        drop(peer);
+        assert_eq!(server.await.unwrap(), io::ErrorKind::InvalidData);
     }
 }

@@ -11,8 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
 use scorer_engine::{Level, Rejection};
 use scorer_http::{ConnectionEnd, ConnectionEvents, Handler};
@@ -28,6 +27,7 @@ use crate::config::Role;
 use crate::grpc_status;
 use crate::health::Health;
 use crate::method::Method;
+use crate::not_grpc;
 use crate::oip::{self, Inference};
 use crate::probe::{Peer, Probe};
 use crate::service::{self, Answering};
@@ -68,6 +68,8 @@ pub(crate) struct Answer {
 enum State {
     /// Rejected before its body is read, or answered at once. Empty once the reply has been returned.
     Ready(Option<Response<Reply>>),
+    /// Answered by a status of HTTP.
+    NotGrpc { response: Pin<Box<dyn Future<Output = Response<Body>> + Send>>, services: Arc<Services> },
     /// Stamped, admitted and counted.
     Counted { request: Guarded, probe: Probe, polled: bool },
     /// Health, reflection and the metadata of the Open Inference Protocol: neither admitted nor counted by method.
@@ -188,10 +190,9 @@ impl Handler for Dispatch {
     }
 
     fn handle(&self, request: Request<Incoming>, arrived: Instant) -> Answer {
-        if let Some(status) = not_grpc(&request) {
-            let mut response = Response::new(Reply::uncounted(&self.services, Body::empty()));
-            *response.status_mut() = status;
-            return Answer { state: State::Ready(Some(response)) };
+        if let Some(status) = not_grpc::status(&request) {
+            let response = Box::pin(not_grpc::answer(status, request.into_body()));
+            return Answer { state: State::NotGrpc { response, services: Arc::clone(&self.services) } };
         }
         let path = request.uri().path();
         let method = match path.strip_prefix(SCORING) {
@@ -243,17 +244,6 @@ impl ConnectionEvents for Services {
     }
 }
 
-/// What is not gRPC gets HTTP's own answer.
-fn not_grpc(request: &Request<Incoming>) -> Option<StatusCode> {
-    if request.method() != http::Method::POST {
-        return Some(StatusCode::METHOD_NOT_ALLOWED);
-    }
-    let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    let rest = kind.strip_prefix(b"application/grpc");
-    let grpc = rest.is_some_and(|rest| rest.first().is_none_or(|next| b"+;".contains(next)));
-    (!grpc).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
-}
-
 /// Reflection of what is served here; the descriptors hold the control service as well, which is not.
 fn reflection(role: Role, own_name: &str) -> tonic_reflection::server::Builder<'static> {
     let builder = tonic_reflection::server::Builder::configure()
@@ -273,6 +263,10 @@ impl Future for Answer {
         let response = match &mut self.state {
             State::Ready(response) => {
                 return response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response)));
+            }
+            State::NotGrpc { response, services } => {
+                let response = ready!(response.as_mut().poll(context));
+                return Poll::Ready(Ok(response.map(|body| Reply::uncounted(services, body))));
             }
             State::Auxiliary { request, services, arrived } => {
                 ready!(request.poll(*arrived, || WITHOUT_DEADLINE, context))
@@ -300,7 +294,7 @@ impl Future for Answer {
         Poll::Ready(Ok(match std::mem::replace(&mut self.state, State::Ready(None)) {
             State::Counted { probe, .. } => counted(response, probe),
             State::Auxiliary { services, .. } => auxiliary(&services, response),
-            State::Ready(_) => return Poll::Pending,
+            State::Ready(_) | State::NotGrpc { .. } => return Poll::Pending,
         }))
     }
 }

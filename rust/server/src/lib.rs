@@ -20,6 +20,7 @@ mod grpc_status;
 mod health;
 mod method;
 mod metrics;
+mod not_grpc;
 mod oip;
 mod probe;
 mod rollout;

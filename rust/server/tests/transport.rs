@@ -143,6 +143,30 @@ async fn malformed_messages_are_told_and_the_connection_survives() {
     setup.client().await.noop(NoopRequest::default()).await.unwrap();
 }
 
+/// Fault case 33.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_not_grpc_is_answered_though_its_body_does_not_end() {
+    let setup = start();
+    let address = setup.server.addresses().grpc[0].clone();
+    // A byte and then silence; and more bytes than are read of such a body.
+    for length in [1, 64 << 10] {
+        let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        tokio::spawn(connection);
+        let (frames, body) =
+            tokio::sync::mpsc::channel::<Result<hyper::body::Frame<hyper::body::Bytes>, std::io::Error>>(1);
+        frames.send(Ok(hyper::body::Frame::data(vec![b'a'; length].into()))).await.unwrap();
+        let body = http_body_util::StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(body));
+        let request = http::Request::post("http://scorer/").body(body).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), 415);
+        let text = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(text, "This server answers gRPC, whose content-type begins with application/grpc.\n");
+        drop(frames);
+    }
+}
+
 /// Fault case 31.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_may_come_in_pieces_but_whole_and_alone() {

@@ -1,0 +1,59 @@
+//! Requests that are not gRPC: they get a status and a text of HTTP.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body as _, Incoming};
+use tonic::body::Body;
+
+/// Time limit for the body of such a request.
+const BODY_WITHIN: Duration = Duration::from_secs(1);
+/// Bytes that are read of such a body.
+const BODY_LIMIT: usize = 16 << 10;
+
+/// Returns the status for a request that is not gRPC.
+pub(crate) fn status<B>(request: &Request<B>) -> Option<StatusCode> {
+    if request.method() != Method::POST {
+        return Some(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let rest = kind.strip_prefix(b"application/grpc");
+    let grpc = rest.is_some_and(|rest| rest.first().is_none_or(|next| b"+;".contains(next)));
+    (!grpc).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+}
+
+/// Answers such a request once its body has ended, so that the stream ends without a reset and errors of its later
+/// frames are reported. A body that is longer or slower than the limits is not waited for.
+pub(crate) async fn answer(status: StatusCode, body: Incoming) -> Response<Body> {
+    let _ = tokio::time::timeout(BODY_WITHIN, discard(body)).await;
+    let text = match status {
+        StatusCode::METHOD_NOT_ALLOWED => "This server answers gRPC, whose requests are POST.\n",
+        _ => "This server answers gRPC, whose content-type begins with application/grpc.\n",
+    };
+    let mut response = Response::new(Body::new(Full::from(text).map_err(|never| match never {})));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(http::header::ALLOW, HeaderValue::from_static("POST"));
+    }
+    response
+}
+
+async fn discard(mut body: Incoming) {
+    let mut left = BODY_LIMIT;
+    while !body.is_end_stream() {
+        match poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+            Some(Ok(frame)) => {
+                let read = frame.data_ref().map_or(0, |data| data.len());
+                let Some(rest) = left.checked_sub(read) else { return };
+                left = rest;
+            }
+            Some(Err(_)) | None => return,
+        }
+    }
+}
