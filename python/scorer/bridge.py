@@ -12,10 +12,14 @@ from scorer._scorer import (
     build_profile,
     draft_bundle,
     draw,
+    generate_key,
+    public_key,
     revise_bundle,
     run_load,
     seal_manifest,
+    sign_bundle,
     transform_rows,
+    verify_signature,
 )
 from scorer._scorer import Bundle as RawBundle
 from scorer._scorer import Policy as RawPolicy
@@ -32,8 +36,12 @@ __all__ = [
     "build_profile",
     "draft_bundle",
     "draw",
+    "generate_key",
+    "public_key",
     "revise_bundle",
     "run_load",
     "seal_manifest",
+    "sign_bundle",
     "transform_rows",
+    "verify_signature",
 ]

@@ -7,6 +7,7 @@
     ├── ForestError                 a model that cannot be converted, read or evaluated
     │   └── UnsupportedModelError   ... because it uses something that is refused by name
     ├── BundleError                 a bundle that cannot be built, read or trusted
+    │   └── SignatureError          ... because of its signature, or a key that cannot be used
     ├── RegistryError               what a registry refuses
     │   ├── InvalidReferenceError   not a digest, prefix or name@alias
     │   ├── UnknownReferenceError   nothing in the registry is called that
@@ -53,6 +54,7 @@ __all__ = [
     "RegistryUnavailableError",
     "ScorerError",
     "ServerError",
+    "SignatureError",
     "StaleLaneTableError",
     "SwapError",
     "UnknownCheckpointError",
@@ -83,6 +85,10 @@ class UnsupportedModelError(ForestError):
 
 class BundleError(ScorerError):
     """A bundle that cannot be built, read or trusted."""
+
+
+class SignatureError(BundleError):
+    """A signature that is missing or not accepted, or a key that cannot be used."""
 
 
 class RegistryError(ScorerError):

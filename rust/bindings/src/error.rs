@@ -74,6 +74,7 @@ impl From<LoadError> for Failure {
         let class = match &error {
             LoadError::Digest { .. }
             | LoadError::Bundle { .. }
+            | LoadError::Signature { .. }
             | LoadError::Memory { .. }
             | LoadError::Slower { .. }
             | LoadError::TooSlow { .. }

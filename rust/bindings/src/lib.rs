@@ -7,6 +7,7 @@ mod forest;
 mod load;
 mod log;
 mod server;
+mod signing;
 
 use pyo3::prelude::*;
 
@@ -26,6 +27,8 @@ mod _scorer {
     use crate::log::LogReader;
     #[pymodule_export]
     use crate::server::Server;
+    #[pymodule_export]
+    use crate::signing::{generate_key, public_key, sign_bundle, verify_signature};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -59,6 +59,12 @@ impl Server {
         Ok(())
     }
 
+    /// Notes how many bundles are in quarantine, for the metrics.
+    fn note_quarantined(&self, bundles: u64) -> PyResult<()> {
+        self.here()?.note_quarantined(bundles);
+        Ok(())
+    }
+
     /// Lets go of a bundle that no lane names.
     fn unload(&self, py: Python<'_>, digest: &str) -> PyResult<()> {
         let inner = self.here()?;

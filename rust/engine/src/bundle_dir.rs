@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use scorer_core::bundle::{
     Bundle, BundleError, Digest, FileEntry, GoldenRow, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES,
-    Manifest, ReadError, Revised, Step,
+    Manifest, ReadError, Revised, SIGNATURE, Step,
 };
+use scorer_signing::MAX_ENVELOPE_BYTES;
 use serde::Serialize;
 
 /// The stages of loading, milliseconds.
@@ -31,7 +32,7 @@ pub struct Stages {
 
 /// Reads, verifies and compiles the bundle in a directory.
 ///
-/// Anything beside the files of the manifest is refused, and so are links and directories in the place of a file.
+/// Anything beside the files of the manifest and a signature is refused, and so are links and directories in the place of a file.
 /// Without `expected`, a directory that is named by 64 hexadecimal digits must still hold that bundle.
 ///
 /// # Errors
@@ -116,6 +117,15 @@ pub fn digest(path: &Path) -> Result<Digest, BundleError> {
     let manifest = read(path, MANIFEST, MAX_MANIFEST_BYTES)
         .map_err(|source| BundleError::Read { file: MANIFEST.to_owned(), source })?;
     Ok(Manifest::parse(&manifest)?.digest)
+}
+
+/// The signature in a bundle's directory, if there is one; nothing is checked.
+pub(crate) fn signature(path: &Path) -> Result<Option<Vec<u8>>, BundleError> {
+    match read(path, SIGNATURE, MAX_ENVELOPE_BYTES) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(ReadError::Missing) => Ok(None),
+        Err(source) => Err(BundleError::Read { file: SIGNATURE.to_owned(), source }),
+    }
 }
 
 fn list(path: &Path) -> Result<Vec<String>, ReadError> {

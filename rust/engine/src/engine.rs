@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use scorer_log::{Clock, Env, LogError};
+use scorer_signing::Trust;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -43,6 +44,8 @@ pub struct EngineConfig {
     pub max_inflight: usize,
     /// Bytes that the process may hold when a bundle has been loaded; absent: the system's limit.
     pub memory_budget_bytes: Option<u64>,
+    /// Which bundles are accepted.
+    pub trust: Trust,
     /// Answers remembered per kind.
     pub remembered: usize,
 }
@@ -103,6 +106,7 @@ impl Default for EngineConfig {
             threads: 1,
             max_inflight: 2048,
             memory_budget_bytes: None,
+            trust: Trust::default(),
             remembered: REMEMBERED,
         }
     }
@@ -130,7 +134,8 @@ impl Engine {
         Ok(Arc::new(Engine {
             checkpoints: Checkpoints::new(&config.checkpoints),
             lanes: ArcSwap::from_pointee(ActiveLanes::none(config.checkpoints.len())),
-            bundles: Store::start(config.memory_budget_bytes, listener).map_err(EngineError::Thread)?,
+            bundles: Store::start(config.memory_budget_bytes, config.trust.clone(), listener)
+                .map_err(EngineError::Thread)?,
             admission,
             pool: Pool::default(),
             watchdog: Watchdog::default(),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use scorer_core::bundle::BundleError;
+use scorer_signing::SignatureError;
 
 /// Why a bundle was not loaded. Whatever is served is not touched.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,14 @@ pub enum LoadError {
         path: PathBuf,
         /// What is wrong with it.
         source: BundleError,
+    },
+    /// Its signature is missing, or is not accepted here.
+    #[error("bundle {}: {source}", path.display())]
+    Signature {
+        /// The bundle's directory.
+        path: PathBuf,
+        /// What is wrong with the signature.
+        source: SignatureError,
     },
     /// Loading or scoring the golden cases panicked: a defect of this program.
     #[error("bundle {}: loading it panicked, id {id}; keep the bundle and report the defect", path.display())]
@@ -189,6 +198,8 @@ pub enum UnloadError {
 pub enum LoadErrorKind {
     /// Files, hashes, structure or program.
     Verification,
+    /// No signature that is accepted here, or an older release.
+    Signature,
     /// A golden case gave other bits.
     Golden,
     /// Its warm-up took too long.
@@ -203,10 +214,11 @@ pub enum LoadErrorKind {
 
 impl LoadErrorKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
     /// Every kind.
     pub const ALL: [LoadErrorKind; LoadErrorKind::COUNT] = [
         LoadErrorKind::Verification,
+        LoadErrorKind::Signature,
         LoadErrorKind::Golden,
         LoadErrorKind::WarmUp,
         LoadErrorKind::Memory,
@@ -218,6 +230,7 @@ impl LoadErrorKind {
     pub fn as_str(self) -> &'static str {
         match self {
             LoadErrorKind::Verification => "verification",
+            LoadErrorKind::Signature => "signature",
             LoadErrorKind::Golden => "golden",
             LoadErrorKind::WarmUp => "warm_up",
             LoadErrorKind::Memory => "memory",
@@ -239,6 +252,7 @@ impl LoadError {
                 ..
             } => LoadErrorKind::Golden,
             LoadError::Bundle { .. } => LoadErrorKind::Verification,
+            LoadError::Signature { .. } => LoadErrorKind::Signature,
             LoadError::Slower { .. } | LoadError::TooSlow { .. } => LoadErrorKind::WarmUp,
             LoadError::Memory { .. } => LoadErrorKind::Memory,
             LoadError::Digest { .. }

@@ -40,8 +40,8 @@ pub use answers::{Answer, Band, BatchRow, Score, Scored, ScoredBatch, Selected};
 pub use arrival::Arrival;
 pub use bundle_dir::Stages;
 pub use bundles::{
-    ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, Shape, Store, WarmUp, WarmUpReport,
-    resident,
+    ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, Shape, Store, Vetting, WarmUp,
+    WarmUpReport, resident,
 };
 pub use checkpoint::{Checkpoint, Checkpoints};
 pub use config::{

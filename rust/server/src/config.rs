@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use scorer_engine::{CheckpointConfig, LogSettings};
 use scorer_observe::ShadowPoolConfig;
+use scorer_signing::Trust;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
@@ -48,6 +49,9 @@ pub struct ServerConfig {
     /// the machine's memory.
     #[serde(default)]
     pub memory_budget_bytes: Option<u64>,
+    /// Which bundles are accepted.
+    #[serde(default)]
+    pub bundles: Trust,
     /// What an observe lane's thread may use of one core, above 0, to 1.
     #[serde(default = "default_observe_cpu")]
     pub observe_cpu: f64,

@@ -29,6 +29,15 @@ pub struct LoadFor {
     /// Take it even if it is slower than `warmup_max_ratio` allows: a deliberate release of a larger model.
     #[serde(default)]
     pub allow_slower: bool,
+    /// The name that the bundle's signature must state; absent: any.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// By bundle name: the lowest release that is accepted.
+    #[serde(default)]
+    pub floors: BTreeMap<String, u64>,
+    /// This server has accepted the bundle before: it is the last known good one, or the one before.
+    #[serde(default)]
+    pub known: bool,
 }
 
 /// One bundle's roll-out at one checkpoint.

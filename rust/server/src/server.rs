@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use scorer_core::bundle::{Bundle, Digest};
 use scorer_engine::{
     BundleListener, DecisionLog, Engine, EngineConfig, EngineError, Events, LaneTable, Level, Live,
-    LoadError, LoadReport, LoadRequest, Loaded, SwapError, UnloadError,
+    LoadError, LoadReport, LoadRequest, Loaded, SwapError, UnloadError, Vetting,
 };
 use scorer_log::Env;
 use scorer_observe::{ObserveConfig, Observers, SchemaCache};
@@ -97,7 +97,9 @@ impl Server {
             wanted.checkpoint.as_deref().map(|name| self.live(name, wanted.allow_slower)).transpose()?;
         // Before anything is served, a load runs at normal priority.
         let low_priority = engine.lanes().all().next().is_some();
-        let request = LoadRequest { path, expected, live: live.as_ref(), low_priority };
+        let vetting =
+            Vetting { name: wanted.name.clone(), floors: wanted.floors.clone(), known: wanted.known };
+        let request = LoadRequest { path, expected, vetting: &vetting, live: live.as_ref(), low_priority };
         let began_us = engine.events.now_us();
         let result = engine.bundles.load(&request, &|| self.make_room(), &engine.events);
         match &result {
@@ -273,6 +275,11 @@ impl Server {
         self.services.counters.registry_seen_ms.store(last_seen_ms, Relaxed);
     }
 
+    /// The control plane keeps so many bundles in quarantine. For the metrics alone.
+    pub fn note_quarantined(&self, bundles: u64) {
+        self.services.counters.quarantined.store(bundles, Relaxed);
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn addresses(&self) -> &Addresses {
@@ -401,6 +408,7 @@ fn services(
         threads: config.threads,
         max_inflight: config.max_inflight,
         memory_budget_bytes: config.memory_budget_bytes,
+        trust: config.bundles.clone(),
         ..EngineConfig::default()
     };
     let listener: Arc<dyn BundleListener> = Arc::clone(&rollouts) as _;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use scorer_engine::{ActiveLanes, Loaded, WarmUpReport};
 use scorer_observe::{ObserverStatus, PoolStatus};
+use scorer_signing::Signed;
 use serde::Serialize;
 
 use crate::senders::Received;
@@ -87,6 +88,10 @@ pub struct BundleStatus {
     pub decisions: u64,
     /// Whether it answers at a checkpoint now.
     pub live: bool,
+    /// `closed`, `open` or `half_open`: whether it was taken out of service because it kept failing.
+    pub breaker: &'static str,
+    /// What its signature says; absent where none was needed.
+    pub signed: Option<Signed>,
 }
 
 /// The log's own status and where it is.
@@ -168,6 +173,8 @@ impl BundleStatus {
             shared_bytes: loaded.bundle.shared_bytes(&before),
             decisions: loaded.decisions.load(Relaxed),
             live: table.all().any(|(_, lane)| lane.loaded.digest == loaded.digest),
+            breaker: loaded.breaker.state().as_str(),
+            signed: loaded.signed.clone(),
         }
     }
 }

@@ -10,6 +10,8 @@ use super::{BundleError, Digest};
 
 /// The manifest's own name.
 pub const MANIFEST: &str = "manifest.json";
+/// The name of the signature, which the manifest cannot list: it is over the manifest's digest.
+pub const SIGNATURE: &str = "signature.json";
 /// The format that this build reads and writes.
 pub const FORMAT: u64 = 1;
 /// Largest manifest, bytes.
@@ -139,13 +141,16 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks the names found in a bundle's directory: every one must be listed. (A listed file that is not
-    /// there is found when it is read.)
+    /// Checks the names found in a bundle's directory: every one but the signature's must be listed. (A listed file
+    /// that is not there is found when it is read.)
     ///
     /// # Errors
     /// The first name that is not listed.
     pub fn check_listing<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<(), BundleError> {
-        match names.into_iter().find(|&name| name != MANIFEST && !self.files.contains_key(name)) {
+        match names
+            .into_iter()
+            .find(|&name| ![MANIFEST, SIGNATURE].contains(&name) && !self.files.contains_key(name))
+        {
             None => Ok(()),
             Some(name) => Err(BundleError::Extra(name.to_owned())),
         }

@@ -35,7 +35,8 @@ pub use digest::{Digest, DigestError};
 pub use error::{BundleError, EvalError, ReadError};
 pub use golden::GoldenRow;
 pub use manifest::{
-    FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, is_file_name,
+    FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, SIGNATURE,
+    is_file_name,
 };
 pub use node::Band;
 pub use overlay::{Offsets, OverlayFile};

@@ -3,8 +3,10 @@
 mod memory;
 mod reaper;
 mod store;
+mod vetting;
 mod warm;
 
 pub use memory::resident;
 pub use store::{ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, Shape, Store};
+pub use vetting::Vetting;
 pub use warm::{WarmUp, WarmUpReport};

@@ -12,10 +12,12 @@ use scorer_admission::{Breaker, BreakerSettings};
 use scorer_core::bundle::{Bundle, Digest, GoldenRow, Kind as BundleKind};
 use scorer_core::schema::FeatureSpec;
 use scorer_os::sched;
+use scorer_signing::{Signed, Trust};
 use serde::Serialize;
 
 use super::memory::{self, Budget};
 use super::reaper::Reaper;
+use super::vetting::{self, Vetting};
 use super::warm::{Subject, WarmUp, WarmUpReport, warm_up};
 use crate::bundle_dir::{self, Stages};
 use crate::config::Kind;
@@ -58,8 +60,10 @@ pub struct Loaded {
     pub warmup: WarmUp,
     /// Decisions that it has made.
     pub decisions: AtomicU64,
+    /// What its signature says; absent where none was needed.
+    pub signed: Option<Signed>,
     /// Takes it out of service when it keeps failing.
-    pub(crate) breaker: Breaker,
+    pub breaker: Breaker,
     /// It has been active; without that it may be waiting for the table that it was loaded for.
     was_live: AtomicBool,
     /// The next answer is the first since it became active.
@@ -97,6 +101,8 @@ pub struct LoadRequest<'a> {
     pub path: &'a Path,
     /// The digest it must have.
     pub expected: Digest,
+    /// What its signature is checked against.
+    pub vetting: &'a Vetting,
     /// What it is compared with.
     pub live: Option<&'a Live>,
     /// Requests are being answered, which must not wait for the load.
@@ -127,6 +133,8 @@ pub struct LoadReport {
     pub stages: Stages,
     /// How fast it is.
     pub warm_up: WarmUpReport,
+    /// What its signature says; absent where none was needed.
+    pub signed: Option<Signed>,
     /// Bytes of its files.
     pub bytes: u64,
     /// Those of them that are of forests of bundles that were in memory already; nothing of them was parsed again.
@@ -152,6 +160,7 @@ pub struct Store {
     loading: Mutex<()>,
     next_serial: AtomicU64,
     budget: Option<Budget>,
+    trust: Trust,
     reaper: Reaper,
     listener: Arc<dyn BundleListener>,
 }
@@ -159,9 +168,10 @@ pub struct Store {
 // === impl Store ===
 
 impl Store {
-    /// An empty store that keeps to `memory_budget` bytes, or to the system's limit.
+    /// An empty store that keeps to `memory_budget` bytes, or to the system's limit, and takes what `trust` accepts.
     pub(crate) fn start(
         memory_budget: Option<u64>,
+        trust: Trust,
         listener: Arc<dyn BundleListener>,
     ) -> std::io::Result<Store> {
         Ok(Store {
@@ -169,12 +179,13 @@ impl Store {
             loading: Mutex::default(),
             next_serial: AtomicU64::new(0),
             budget: Budget::find(memory_budget),
+            trust,
             reaper: Reaper::start()?,
             listener,
         })
     }
 
-    /// Reads, verifies, warms and measures a bundle on a thread of its own. It shares the forests of the bundles in
+    /// Checks a bundle's signature; then reads, verifies, warms and measures the bundle on a thread of its own. It shares the forests of the bundles in
     /// memory. `make_room` lets go of bundles that are kept for a rollback only, and returns the bytes of their files.
     ///
     /// # Errors
@@ -185,14 +196,15 @@ impl Store {
         make_room: &dyn Fn() -> u64,
         events: &Events,
     ) -> Result<LoadReport, LoadError> {
-        let &LoadRequest { path, expected, live, low_priority } = request;
+        let &LoadRequest { path, expected, vetting, live, low_priority } = request;
         let _loading = lock(&self.loading);
+        let signed = vetting::verify(&self.trust, path, &expected, vetting)?;
         if let Some(loaded) = self.get(&expected) {
             if let Some(live) = live.filter(|_| !loaded.was_live()) {
                 // It was loaded to observe, and was not compared.
                 on_own_thread(low_priority, || live.compare(path, &loaded.bundle, &loaded.rows))??;
             }
-            return Ok(loaded.report(true));
+            return Ok(LoadReport { signed, ..loaded.report(true) });
         }
         let started = Instant::now();
         self.check_memory(path, make_room)?;
@@ -223,6 +235,7 @@ impl Store {
             load_ms: started.elapsed().as_secs_f64() * 1e3,
             stages,
             warmup,
+            signed,
             decisions: AtomicU64::new(0),
             breaker: Breaker::new(BreakerSettings::default()),
             was_live: AtomicBool::new(false),
@@ -424,6 +437,7 @@ impl Loaded {
             load_ms: self.load_ms,
             stages: self.stages,
             warm_up: self.warmup.report(),
+            signed: self.signed.clone(),
             bytes: self.bytes,
             shared_bytes: self.shared_bytes,
             already_loaded,

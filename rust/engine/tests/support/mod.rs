@@ -105,7 +105,8 @@ fn load(engine: &Engine, directory: &Path, files: &Files) -> String {
         std::fs::write(path.join(name), bytes).unwrap();
     }
     let expected: Digest = digest.parse().unwrap();
-    let request = LoadRequest { path: &path, expected, live: None, low_priority: false };
+    let request =
+        LoadRequest { path: &path, expected, vetting: &Vetting::default(), live: None, low_priority: false };
     engine.bundles.load(&request, &|| 0, &engine.events).unwrap();
     digest
 }

@@ -29,6 +29,8 @@ pub(crate) struct Counters {
     /// When the control plane could read the registry last, milliseconds since the Unix epoch, and whether it can.
     pub(crate) registry_seen_ms: AtomicU64,
     pub(crate) registry_reachable: AtomicBool,
+    /// Bundles that the control plane keeps in quarantine.
+    pub(crate) quarantined: AtomicU64,
     pub(crate) connections: Connections,
     /// Replies of the services beside scoring, by code.
     pub(crate) auxiliary: [AtomicU64; CODES],
@@ -90,6 +92,7 @@ impl Counters {
             cancelled: AtomicU64::new(0),
             registry_seen_ms: AtomicU64::new(0),
             registry_reachable: AtomicBool::new(false),
+            quarantined: AtomicU64::new(0),
             connections: Connections::default(),
             auxiliary: std::array::from_fn(|_| AtomicU64::new(0)),
             swaps: AtomicU64::new(0),

@@ -340,6 +340,8 @@ fn bundles(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result 
         }
     }
     gauge(encoder, "bundles_loaded", "Bundles in memory", services.engine.bundles.all().len() as i64)?;
+    let quarantined = services.counters.quarantined.load(Relaxed) as i64;
+    gauge(encoder, "bundles_quarantined", "Bundles that are not loaded again", quarantined)?;
     gauge(
         encoder,
         "bundle_bytes",
