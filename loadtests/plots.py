@@ -33,6 +33,8 @@ _STYLE: Final[dict[str, Any]] = {
     "lines.linewidth": 1.8,
     "lines.markersize": 4.5,
 }
+# With the colours of the peers, enough for 21 of them.
+_MARKERS: Final = ("o", "s", "D")
 # A logarithmic axis that spans more has labels at powers of ten alone.
 _FEW_LABELS: Final = 500
 # Memory of the forest at a point: where it outgrows a cache is drawn, not a curve of its own.
@@ -127,20 +129,22 @@ def _save(figure: Any, path: Path) -> Path:
 
 
 def _ratios(figures: list[Figure]) -> Any:
-    """One line per figure's name, a dot per peer, a bar where the target is."""
+    """One line per figure's name, a marker per peer, a bar where the target is."""
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(figure.name for figure in figures))
     peers = list(dict.fromkeys(figure.peer for figure in figures))
-    colours = {peer: _COLOURS[1:][i % (len(_COLOURS) - 1)] for i, peer in enumerate(peers)}
-    picture, axes = plt.subplots(figsize=(9, 1.3 + 0.27 * len(names)), layout="constrained")
+    hues = _COLOURS[1:]
+    colours = {peer: hues[i % len(hues)] for i, peer in enumerate(peers)}
+    markers = {peer: _MARKERS[i // len(hues) % len(_MARKERS)] for i, peer in enumerate(peers)}
+    picture, axes = plt.subplots(figsize=(11, 2.4 + 0.27 * len(names)), layout="constrained")
     seen: set[str | None] = set()
     for figure in figures:
         y = names.index(figure.name)
         axes.plot(
             float(figure.ratio or 1),
             y,
-            "o",
+            markers[figure.peer],
             markersize=7,
             color=colours[figure.peer],
             markerfacecolor="white" if figure.result != "met" else colours[figure.peer],
@@ -157,7 +161,7 @@ def _ratios(figures: list[Figure]) -> Any:
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel("times better than the peer, same run (bar: target; filled: target met)")
     axes.set_title("scorer beside its peers")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+    picture.legend(loc="outside lower center", ncols=3)
     return picture
 
 

@@ -134,9 +134,9 @@ def test_a_change_from_draft_to_withdrawn(world: World, visit: Visit) -> None:
     assert world.service.changes.get(world.actor("modeler"), name).change.state is ChangeState.REJECTED
 
 
-def test_a_taken_slot_leaves_no_draft_and_names_the_next(world: World, visit: Visit) -> None:
-    modeler = visit("modeler")
-    fields = {
+def _booking(world: World) -> dict[str, str]:
+    """Return the form of a TEST that takes slot 1 in three hours."""
+    return {
         "project": "fraud",
         "kind": "test",
         "checkpoint": "fraud.checkout",
@@ -147,6 +147,11 @@ def test_a_taken_slot_leaves_no_draft_and_names_the_next(world: World, visit: Vi
         "slot": "1",
         "then": "submit",
     }
+
+
+def test_a_taken_slot_leaves_no_draft_and_names_the_next(world: World, visit: Visit) -> None:
+    modeler = visit("modeler")
+    fields = _booking(world)
     assert _said(_post(modeler, "/changes", **fields)) == "submit"
     refused = _post(modeler, "/changes", **{**fields, "title": "Second"})
     # Nothing is left of what was refused: neither by the refusal, nor by a reload that repeats it.
@@ -351,17 +356,7 @@ def test_a_page_that_the_browser_has_already_is_not_sent_again(world: World, vis
 
 def test_a_rejected_booking_is_repeated_for_the_free_slot_with_one_button(world: World, visit: Visit) -> None:
     modeler = visit("modeler")
-    fields = {
-        "project": "fraud",
-        "kind": "test",
-        "checkpoint": "fraud.checkout",
-        "bundle": world.candidate,
-        "title": "First",
-        "minutes": "60",
-        "start": (utcnow() + timedelta(hours=3)).strftime("%Y-%m-%dT%H:00"),
-        "slot": "1",
-        "then": "submit",
-    }
+    fields = _booking(world)
     assert _said(_post(modeler, "/changes", **fields)) == "submit"
     rejected = _post(modeler, "/changes", **{**fields, "title": "Second"})
     assert rejected.status_code == 409
