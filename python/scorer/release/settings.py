@@ -36,7 +36,7 @@ from scorer.config.model import (
 from scorer.config.source import SettingsSource
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
-from scorer.release.web_settings import Networks
+from scorer.release.web_settings import Networks, WebSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -376,6 +376,7 @@ class PlatformFile(Section):
     """Everything that the platform needs to know."""
 
     platform: PlatformSettings = Field(default_factory=PlatformSettings)
+    web: WebSettings = Field(default_factory=WebSettings)
     fleet: Members = Field(default=(), description="The servers that the platform leads.")
     checkpoints: dict[CheckpointName, ManagedCheckpoint] = Field(min_length=1)
 

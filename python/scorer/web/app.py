@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from scorer.release import problems
 from scorer.release.access import Attempts
@@ -20,6 +21,8 @@ from scorer.release.errors import NotAuthenticatedError, PlatformError
 from scorer.release.store.keys import shared_key
 from scorer.web import pages, statuses
 from scorer.web.assets import Assets
+from scorer.web.bodies import BodyLimit
+from scorer.web.counters import WebCounters
 from scorer.web.guard import RequestGuard
 from scorer.web.identity import Identity
 from scorer.web.rendering import environment, query
@@ -41,6 +44,7 @@ class Web:
     identity: Identity
     assets: Assets = field(default_factory=Assets)
     attempts: Attempts = field(default_factory=lambda: Attempts(limit=10, seconds=300.0))
+    counters: WebCounters = field(default_factory=WebCounters)
 
     def __post_init__(self) -> None:
         self._templates = environment()
@@ -85,10 +89,18 @@ def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
 
     for router in pages.routers():
         app.include_router(router, include_in_schema=False)
-    _mount_api(app, platform, identity)
+    _mount_api(app, platform, identity, web.counters)
     app.add_exception_handler(PlatformError, _refused)
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(RequestValidationError, _unreadable)
+    app.add_middleware(
+        BodyLimit,
+        settings=settings.web,
+        upload_bytes=own.upload_mb << 20,
+        counters=web.counters,
+        answer=_page,
+    )
+    # The last one that is added is the first that a request meets.
     app.add_middleware(
         RequestGuard,
         hosts=[public.hostname or "", socket.gethostname()],
@@ -97,13 +109,16 @@ def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
             request, 500, "The page could not be rendered because of an internal error.", identity
         ),
     )
+    app.add_middleware(
+        ProxyHeadersMiddleware, trusted_hosts=[str(each) for each in settings.web.trusted_proxies]
+    )
     return app
 
 
-def _mount_api(app: FastAPI, platform: PlatformServices, identity: Identity) -> None:
+def _mount_api(app: FastAPI, platform: PlatformServices, identity: Identity, counters: WebCounters) -> None:
     from scorer.web.api import PATH, create_api
 
-    app.mount(PATH, create_api(platform, sessions=identity.of))
+    app.mount(PATH, create_api(platform, sessions=identity.of, counters=counters))
 
 
 def _proxied(settings: PlatformFile) -> Any:

@@ -17,6 +17,7 @@ import uvicorn
 from scorer.durable import write_atomically
 from scorer.errors import ConfigError, ScorerError
 from scorer.events import EventLog
+from scorer.web.connections import HEAD_BYTES, bounded
 
 if TYPE_CHECKING:
     from scorer.release.open import PlatformServices
@@ -68,9 +69,14 @@ def _serve(settings: PlatformFile, listener: socket.socket, events: EventLog, re
 
     platform = open_service(settings, events=events)
     try:
+        app = create_app(platform, settings)
         server = _Server(
             uvicorn.Config(
-                create_app(platform, settings),
+                app,
+                http=bounded(settings.web, app.state.web.counters),
+                ws="none",
+                h11_max_incomplete_event_size=HEAD_BYTES,
+                limit_concurrency=settings.web.max_connections + 1,
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -13,17 +13,22 @@ if TYPE_CHECKING:
 
     from scorer.release.open import PlatformServices
     from scorer.web.api.security import Sessions
+    from scorer.web.counters import WebCounters
 
 PATH = "/api/v1"
 
 
-def create_api(platform: PlatformServices, *, sessions: Sessions | None = None) -> FastAPI:
+def create_api(
+    platform: PlatformServices, *, sessions: Sessions | None = None, counters: WebCounters | None = None
+) -> FastAPI:
     """The application, to be mounted at `PATH`.
 
     Args:
         platform: Whose operations these are.
         sessions: Reads a browser's session; None: bearer tokens alone.
+        counters: Counts of the web side, shown with the platform's metrics.
     """
     from scorer.web.api.application import create
+    from scorer.web.counters import WebCounters
 
-    return create(platform, sessions=sessions)
+    return create(platform, sessions=sessions, counters=counters or WebCounters())

@@ -1,4 +1,4 @@
-"""Puts the routers together, describes them, and bounds what they take."""
+"""Puts the routers together and describes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, Response
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scorer.release import answers, model
@@ -27,10 +26,12 @@ from scorer.web.api import (
     readouts,
     words,
 )
+from scorer.web.api.watch import Watch
 
 if TYPE_CHECKING:
     from scorer.release.open import PlatformServices
     from scorer.web.api.security import Sessions
+    from scorer.web.counters import WebCounters
 
 ROUTERS = tuple(
     module.router
@@ -48,19 +49,19 @@ ROUTERS = tuple(
         audit,
     )
 )
-_MAX_BODY = 1 << 20
 _ALWAYS = {
     401: "Unauthenticated: the token is missing, wrong, expired or revoked.",
     403: "The caller lacks the role that the operation needs.",
     404: "The object does not exist, or the caller may not see it.",
     413: "The body is too large.",
     422: "Validation error; the detail names the field and the rule.",
+    429: "Too many requests of this token, user or address; `Retry-After` gives the seconds to wait.",
     500: "Internal error; the platform's log has the id.",
     503: "A server, the registry or the database does not answer; try again.",
 }
 
 
-def create(platform: PlatformServices, *, sessions: Sessions | None) -> FastAPI:
+def create(platform: PlatformServices, *, sessions: Sessions | None, counters: WebCounters) -> FastAPI:
     """Return the REST API as an application."""
     from scorer import bridge
 
@@ -79,6 +80,13 @@ def create(platform: PlatformServices, *, sessions: Sessions | None) -> FastAPI:
     )
     app.state.platform = platform
     app.state.sessions = sessions
+    app.state.counters = counters
+    app.state.watch = Watch(
+        platform.service.changes.newest_events,
+        lambda: platform.stopping,
+        platform.settings.web,
+        counters,
+    )
     for router in ROUTERS:
         app.include_router(router)
 
@@ -135,10 +143,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
 
 
 class _Edge:
-    """Bounds bodies by what JSON of ours needs, and answers for defects, telling nothing of them.
-
-    Uploads are bounded where they are taken in.
-    """
+    """Responds to defects, without any of their details."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -148,16 +153,7 @@ class _Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        is_upload = scope["method"] == "POST" and scope["path"].endswith("/bundles")
-        left, begun = _MAX_BODY, False
-
-        async def counted() -> Message:
-            nonlocal left
-            message = await receive()
-            left -= 0 if is_upload else len(message.get("body", b""))
-            if left < 0:
-                raise HTTPException(413, f"the body has more than {_MAX_BODY} bytes; send a smaller one")
-            return message
+        begun = False
 
         async def watched(message: Message) -> None:
             nonlocal begun
@@ -165,7 +161,7 @@ class _Edge:
             await send(message)
 
         try:
-            await self._app(scope, counted, watched)
+            await self._app(scope, receive, watched)
         except Exception as error:
             if begun:
                 raise

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated
+from contextlib import AbstractContextManager
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, TypeAdapter
+from starlette.types import Receive, Scope, Send
 
 from scorer.release.model import ChangeEvent, ChangeState
 from scorer.web.api.security import By, RestCaller
 from scorer.web.api.values import ChangePath
+from scorer.web.api.watch import Watch
 
 router = APIRouter(tags=["changes"])
 
-_POLL_SECONDS = 0.25
-_SLOWEST_POLL_SECONDS = 2.0
-"""Where nothing happens, the database is read less and less often: an open page must cost next to nothing."""
 _MOST = 500
 """Events of one answer."""
 _BEAT_SECONDS = 15.0
@@ -62,15 +62,19 @@ async def list_events(
     ] = 0.0,
 ) -> EventsOut:
     """Return the events after a known one, and wait for the next where there are none."""
+    watch: Watch = request.app.state.watch
     end = asyncio.get_running_loop().time() + wait
-    pause = _POLL_SECONDS
-    while True:
-        found = await _since(by, change, after)
-        left = end - asyncio.get_running_loop().time()
-        if found.items or found.is_final or left <= 0 or _is_over(request):
-            return found
-        await asyncio.sleep(min(pause, left))
-        pause = min(pause * 1.5, _SLOWEST_POLL_SECONDS)
+    found = await _since(by, change, after)
+    if found.items or found.is_final or not wait:
+        return found
+    watch.check(by.actor.user)
+    with watch.waiting(by.actor.user):
+        while not (found.items or found.is_final):
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0 or not await watch.changed(change, after, left):
+                break
+            found = await _since(by, change, after)
+    return found
 
 
 @router.get(
@@ -90,38 +94,52 @@ async def stream_events(
     after: After = 0,
     last: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,15}$")] = None,
 ) -> StreamingResponse:
-    """Stream the same events until the change request is final. A client resumes by `Last-Event-ID`."""
-    begin = max(after, int(last or 0))
-    first = await _since(by, change, begin)
+    """Stream the same events until the change request is final.
+
+    A stream ends after `[web] stream_minutes`. The client resumes it by `Last-Event-ID`, as browsers do, and
+    its permissions are checked again.
+    """
+    watch: Watch = request.app.state.watch
+    first = await _since(by, change, max(after, int(last or 0)))
+    watch.check(by.actor.user)
 
     async def lines() -> AsyncIterator[str]:
-        found, silent, pause = first, 0.0, _POLL_SECONDS
+        found = first
+        end = asyncio.get_running_loop().time() + watch.stream_seconds
         while True:
             for event in found.items:
                 data = _EVENT.dump_json(event).decode()
                 yield f"event: change\nid: {event.id}\ndata: {data}\n\n"
-                silent, pause = 0.0, _POLL_SECONDS
             if found.is_final:
                 yield f"event: end\ndata: {found.state}\n\n"
                 return
-            if _is_over(request) or await request.is_disconnected():
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0 or watch.is_over or await request.is_disconnected():
                 return
-            await asyncio.sleep(pause)
-            silent += pause
-            pause = min(pause * 1.5, _SLOWEST_POLL_SECONDS)
-            if silent >= _BEAT_SECONDS:
-                # Proxies close what says nothing.
+            if await watch.changed(change, found.next, min(_BEAT_SECONDS, left)):
+                found = await _since(by, change, found.next)
+            else:
+                found = found.model_copy(update={"items": []})
+                # Proxies close connections without traffic.
                 yield ": still here\n\n"
-                silent = 0.0
-            found = await _since(by, change, found.next)
 
-    return StreamingResponse(
+    return _Stream(
         lines(),
+        place=watch.waiting(by.actor.user),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-def _is_over(request: Request) -> bool:
-    """Whether the process is stopping: nobody must wait for somebody who waits."""
-    return bool(request.app.state.platform.stopping)
+class _Stream(StreamingResponse):
+    """A response that has a place among those who wait, for as long as it is being sent."""
+
+    def __init__(
+        self, content: AsyncIterator[str], *, place: AbstractContextManager[None], **given: Any
+    ) -> None:
+        super().__init__(content, **given)
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._place:
+            await super().__call__(scope, receive, send)

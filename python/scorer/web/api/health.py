@@ -37,7 +37,6 @@ def health(request: Request) -> HealthOut:
 @router.get("/metrics", include_in_schema=False)
 def metrics(request: Request) -> PlainTextResponse:
     """What to alert on, in Prometheus' text format: servers, drift, broken glasses."""
-    platform = request.app.state.platform
-    return PlainTextResponse(
-        "".join(f"{line}\n" for line in platform.metrics()), media_type="text/plain; version=0.0.4"
-    )
+    state = request.app.state
+    lines = [*state.platform.metrics(), *state.counters.lines()]
+    return PlainTextResponse("".join(f"{line}\n" for line in lines), media_type="text/plain; version=0.0.4")

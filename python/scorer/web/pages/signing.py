@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from scorer.release.errors import NotAllowedError, NotAuthenticatedError
 from scorer.web.identity import check_form, inside
-from scorer.web.pages.visit import Posted
+from scorer.web.pages.visit import Form, Posted, read_form_data
 from scorer.web.rendering import query
 
 if TYPE_CHECKING:
@@ -52,16 +52,17 @@ def login(request: Request, why: str = "", next: str = "/") -> Response:  # noqa
     return _form(request, why=why, following=inside(next))
 
 
+async def _fields(request: Request) -> Form:
+    """Read the sign-in form: a few short fields, no file."""
+    return Form(await read_form_data(request, max_files=0, max_fields=8, max_part_size=8 << 10))
+
+
 @router.post("/login")
-def sign_in(
-    request: Request,
-    token: str = Form("", max_length=1000),
-    csrf: str = Form("", max_length=200),
-    next: str = Form("/", max_length=4000),  # noqa: A002
-) -> Response:
+def sign_in(request: Request, form: Annotated[Form, Depends(_fields)]) -> Response:
     """Opens a session for a token."""
     web: Web = request.app.state.web
-    following, address = inside(next), request.client.host if request.client else ""
+    token, csrf = form.text("token", most=1000), form.text("csrf", most=200)
+    following, address = inside(form.text("next") or "/"), request.client.host if request.client else ""
     if wait := web.attempts.wait(address):
         words = f"Too many attempts from this address; try again in {ceil(wait / 60)} min."
         response = _form(request, wrong=words, following=following, status=429)
@@ -73,7 +74,7 @@ def sign_in(
         words = "This form had been open for too long. It is a new one now; paste the token once more."
         return _form(request, wrong=words, following=following, status=403)
     try:
-        cookie, session = web.service.access.open_session(token.strip())
+        cookie, session = web.service.access.open_session(token)
     except NotAuthenticatedError as error:
         web.attempts.failed(address)
         return _form(request, wrong=f"{error}", following=following, status=401)

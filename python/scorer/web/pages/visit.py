@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
 
 from scorer.release.errors import InvalidError, NotFoundError, PlatformError
 from scorer.release.model import Actor, Project, Role
@@ -273,31 +274,29 @@ def visit(request: Request) -> Visit:
 Here = Annotated[Visit, Depends(visit)]
 
 
-async def posted(request: Request, here: Here) -> AsyncIterator[Form]:
-    """Read the form after its CSRF check. Uploaded files exist as long as the request."""
-    _check_length(request, here)
+async def read_form_data(
+    request: Request, *, max_files: int, max_fields: int, max_part_size: int
+) -> FormData:
+    """Parse a form within limits of files, fields and bytes of a field. Raises InvalidError."""
     try:
-        data = await request.form(max_files=1, max_fields=200, max_part_size=1 << 20)
+        return await request.form(max_files=max_files, max_fields=max_fields, max_part_size=max_part_size)
     except ValueError as error:
         raise InvalidError(f"the form cannot be read ({error}); open the page again") from None
+    except HTTPException as error:
+        if error.status_code != 400:
+            raise
+        raise InvalidError(f"the form cannot be read ({error.detail}); open the page again") from None
+
+
+async def posted(request: Request, here: Here) -> AsyncIterator[Form]:
+    """Read the form after its CSRF check. Uploaded files exist as long as the request."""
+    data = await read_form_data(request, max_files=1, max_fields=200, max_part_size=1 << 20)
     try:
         sent = data.get(FIELD, "")
         check_form(request, sent if isinstance(sent, str) else "", here.csrf)
         yield Form(data)
     finally:
         await data.close()
-
-
-def _check_length(request: Request, here: Visit) -> None:
-    """Before anything of it is read: what is too large fills no disk."""
-    most = 1 << 20
-    if request.headers.get("content-type", "").startswith("multipart/"):
-        most += here.settings.platform.upload_mb << 20
-    length = request.headers.get("content-length", "")
-    if not length.isdecimal():
-        raise HTTPException(411, "The request does not say how long it is; send Content-Length.")
-    if int(length) > most:
-        raise HTTPException(413, f"{int(length):,} bytes are more than the {most:,} that are taken here.")
 
 
 Posted = Annotated[Form, Depends(posted)]
