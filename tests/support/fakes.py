@@ -79,6 +79,11 @@ class FakeDataPlane:
         """Of the shadow pool: it evaluates the pool's lanes too."""
         self.said: dict[str, Any] = {}
         """What `status` says beside the bundles."""
+        self.releases: dict[str, int] = {}
+        """Digest to release: what the signature says."""
+        self.breakers: dict[str, str] = {}
+        """Digest to state, where it is not closed."""
+        self.quarantined = 0
         self.entered = threading.Event()
         self.may_load = threading.Event()
         self.may_load.set()
@@ -96,8 +101,17 @@ class FakeDataPlane:
             raise LoadError(str(error)) from error
         if found != digest:
             raise LoadError(f"digest is {found}")
+        report: dict[str, Any] = {"name": "fraud-checkout", "load_ms": 1.5, "bytes": 10}
+        if digest in self.releases:
+            name, release = (
+                str(json.loads((path / "manifest.json").read_bytes())["name"]),
+                self.releases[digest],
+            )
+            if wanted is not None and release < wanted.floors.get(name, 0):
+                raise LoadError(f"it is release {release}, and release {wanted.floors[name]} has been served")
+            report["signed"] = {"name": name, "release": release, "key": "k", "signed_at": ""}
         self.loaded[digest] = path
-        return {"name": "fraud-checkout", "load_ms": 1.5, "bytes": 10}
+        return report
 
     def swap(self, table: LaneTable, previous: Mapping[str, str] | None = None) -> None:
         if self.tables and table == self.tables[-1]:
@@ -122,8 +136,15 @@ class FakeDataPlane:
     def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
         self.registry = (reachable, last_seen_ms)
 
+    def note_quarantined(self, bundles: int) -> None:
+        self.quarantined = bundles
+
     def status(self) -> Mapping[str, Any]:
-        return {"bundles": [{"digest": digest, "decisions": 3} for digest in self.loaded], **self.said}
+        bundles = [
+            {"digest": digest, "decisions": 3, "breaker": self.breakers.get(digest, "closed")}
+            for digest in self.loaded
+        ]
+        return {"bundles": bundles, **self.said}
 
     def _used(self, table: LaneTable) -> set[str]:
         observing = (lane for lanes in table.observe.values() for lane in lanes)

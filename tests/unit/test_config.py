@@ -112,6 +112,7 @@ def test_what_crosses_to_the_data_plane() -> None:
         "max_message_bytes": 1048576,
         "max_connections": 1024,
         "memory_budget_bytes": None,
+        "bundles": {"trusted_keys": [], "unsigned": None},
         "observe_cpu": 0.25,
         "observe_queue": 1024,
         "shadow_pool": None,

@@ -38,6 +38,7 @@ CODES = {
     "RegistryError": "FAILED_PRECONDITION",
     "BundleError": "FAILED_PRECONDITION",
     "LoadError": "FAILED_PRECONDITION",
+    "SignatureError": "FAILED_PRECONDITION",
     "SwapError": "FAILED_PRECONDITION",
 }
 

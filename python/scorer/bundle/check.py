@@ -14,6 +14,8 @@ from scorer.bundle.models import Action, CalibrationFile, Manifest, OverlaySpec,
 from scorer.errors import BundleError
 
 MANIFEST = "manifest.json"
+SIGNATURE = "signature.json"
+"""Over the manifest's digest; the manifest cannot list it."""
 
 
 class Inspection(BaseModel):

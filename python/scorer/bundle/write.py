@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from scorer.bundle.check import verify
+from scorer.bundle.signing import configured_keys, sign
 from scorer.durable import sync_directory
 from scorer.errors import BundleError
 
@@ -24,7 +25,7 @@ class WrittenBundle:
 
 
 def write_bundle(output: Path, files: Mapping[str, bytes], kept: Mapping[str, Path] | None = None) -> str:
-    """Writes, verifies what was written, and only then gives the directory its name.
+    """Writes, verifies and (if keys are configured) signs a bundle, and then gives its directory the name.
 
     Args:
         output: The directory to make.
@@ -50,6 +51,8 @@ def write_bundle(output: Path, files: Mapping[str, bytes], kept: Mapping[str, Pa
         temporary.chmod(0o755)
         sync_directory(temporary)
         digest = verify(temporary).digest
+        if keys := configured_keys():
+            sign(temporary, keys)
         temporary.rename(output)
         sync_directory(output.parent)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""``scorer bundle``: build, revise, verify and inspect bundles."""
+"""``scorer bundle``: build, revise, sign, verify and inspect bundles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from scorer.bundle import Inspection
     from scorer.bundle.write import WrittenBundle
 
-app = typer.Typer(help="Build, revise, verify and inspect bundles.", no_args_is_help=True, **TYPER_OPTIONS)
+app = typer.Typer(
+    help="Build, revise, sign, verify and inspect bundles.", no_args_is_help=True, **TYPER_OPTIONS
+)
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A bundle's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -99,19 +101,83 @@ def _made(built: WrittenBundle, json: bool) -> None:
 
 
 @app.command()
+def keygen(
+    name: Annotated[
+        Path, typer.Argument(metavar="NAME", help="NAME.key is the private key, NAME.pem the public one.")
+    ],
+    not_after: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When the key stops signing, such as 2027-01-01T00:00:00Z."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make an Ed25519 key pair for signing bundles."""
+    from scorer.bundle.signing import new_key
+
+    private, public = name.with_name(f"{name.name}.key"), name.with_name(f"{name.name}.pem")
+    key = new_key(private, public, not_after=not_after)
+    if json:
+        print_json({"key": key, "private": str(private), "public": str(public)})
+        return
+    typer.echo(f"{key}  {private} (keep it secret), {public} (for bundles.trusted_keys)")
+
+
+@app.command()
+def sign(
+    directory: Directory,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Private key; repeatable, as while one key replaces another. Default: $SCORER_SIGNING_KEYS.",
+        ),
+    ] = None,
+    release: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Release of the bundle's name; servers refuse one lower than they served. Default: the time "
+            "in seconds.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Verify a bundle and sign it, in place of the signature that it has."""
+    from scorer.bundle import signing
+    from scorer.bundle import verify as verify_bundle
+
+    verify_bundle(directory)
+    made = signing.sign(directory, key or signing.configured_keys(), release=release)
+    if json:
+        print_json({"name": made.name, "release": made.release, "key": made.key})
+        return
+    typer.echo(f"signed {made.name} release {made.release} by {made.key}")
+
+
+@app.command()
 def verify(
     directory: Directory,
     digest: Annotated[str | None, typer.Option("--digest", help="Digest that the bundle must have.")] = None,
+    trusted_key: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="Public key, or directory of them: check the signature as well."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Run the server's verification: hashes, structure, and every golden case bit for bit."""
+    """Run the server's verification: hashes, structure, every golden case bit for bit, the signature."""
     from scorer.bundle import verify as verify_bundle
+    from scorer.bundle.signing import verify_signature
 
+    signed = verify_signature(directory, trusted_key) if trusted_key else None
     bundle = verify_bundle(directory, digest)
     if json:
-        print_json({"digest": bundle.digest, "name": bundle.name, "kind": bundle.kind, "ok": True})
+        found = {"digest": bundle.digest, "name": bundle.name, "kind": bundle.kind, "ok": True}
+        if signed is not None:
+            found |= {"release": signed.release, "key": signed.key, "signed_at": signed.signed_at}
+        print_json(found)
         return
-    typer.echo(f"ok {bundle.name} ({bundle.kind}) {bundle.digest}")
+    by = "" if signed is None else f", release {signed.release} signed by {signed.key}"
+    typer.echo(f"ok {bundle.name} ({bundle.kind}) {bundle.digest}{by}")
 
 
 @app.command()

@@ -31,6 +31,12 @@ Slower = Annotated[
     bool,
     typer.Option("--allow-slower", help="Release a larger model: `warmup_max_ratio` is not asked this time."),
 ]
+Older = Annotated[
+    bool,
+    typer.Option(
+        "--allow-rollback", help="Serve it although its signature states an older release than was served."
+    ),
+]
 Reason = Annotated[str, typer.Option("--reason", "-m", help="Why; kept in the server's log.")]
 BreakGlass = Annotated[
     bool,
@@ -85,11 +91,14 @@ def status(address: Address = None, json: Json = False) -> None:
             size(b.bytes),
             f"{b.load_ms:.0f} ms",
             str(b.decisions),
+            f"release {b.release} by {b.signed_by}" if b.signed_by else "not needed",
         )
         for b in found.bundles
     ]
     print_table(
-        ("bundle", "name", "state", "size", "loaded in", "decisions"), rows, empty="no bundles are loaded"
+        ("bundle", "name", "state", "size", "loaded in", "decisions", "signature"),
+        rows,
+        empty="no bundles are loaded",
     )
     for entry in found.checkpoints:
         if entry.drift:
@@ -103,6 +112,11 @@ def status(address: Address = None, json: Json = False) -> None:
                 f"BREAK GLASS {when(glass.at_ms)} {entry.checkpoint}: by {glass.by or 'unknown'}, lane table "
                 f"{glass.lane_table}: {glass.reason}"
             )
+    for bundle in found.bundles:
+        if bundle.breaker not in ("", "closed"):
+            typer.echo(f"FAILING {short(bundle.digest)}: its breaker is {bundle.breaker.replace('_', ' ')}")
+    for kept in found.quarantine:
+        typer.echo(f"QUARANTINE {when(kept.at_ms)} {short(kept.digest)}: by {kept.by}: {kept.reason}")
     for rejection in found.rejections:
         typer.echo(
             f"REFUSED {when(rejection.at_ms)} {rejection.checkpoint}: {_named(rejection.bundle)}: "
@@ -121,6 +135,7 @@ def lanes(
     address: Address = None,
     reason: Reason = "",
     allow_slower: Slower = False,
+    allow_rollback: Older = False,
     break_glass: BreakGlass = False,
     json: Json = False,
 ) -> None:
@@ -141,8 +156,9 @@ def lanes(
                 lanes=map(parse_lane, settings),
                 reason=reason,
                 allow_slower=allow_slower,
+                allow_rollback=allow_rollback,
                 break_glass=break_glass,
-                by=_user(),
+                by=user(),
             )
             client.call(stub.SetLanes, wanted, target)
         found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
@@ -162,6 +178,7 @@ def swap(
     address: Address = None,
     reason: Reason = "",
     allow_slower: Slower = False,
+    allow_rollback: Older = False,
     break_glass: BreakGlass = False,
     json: Json = False,
 ) -> None:
@@ -176,8 +193,9 @@ def swap(
             bundle=bundle,
             reason=reason,
             allow_slower=allow_slower,
+            allow_rollback=allow_rollback,
             break_glass=break_glass,
-            by=_user(),
+            by=user(),
         )
         done = client.call(stub.Swap, wanted, target)
     if json:
@@ -206,7 +224,7 @@ def rollback(
 
     target = control_address(address)
     with client.connected(target) as stub:
-        wanted = pb.RollbackRequest(checkpoint=checkpoint, reason=reason, break_glass=break_glass, by=_user())
+        wanted = pb.RollbackRequest(checkpoint=checkpoint, reason=reason, break_glass=break_glass, by=user())
         done = client.call(stub.Rollback, wanted, target)
         found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
     if json:
@@ -233,7 +251,7 @@ def unmanage(
     target = control_address(address)
     with client.connected(target) as stub:
         wanted = pb.SetManagementRequest(
-            checkpoint=checkpoint, release=True, break_glass=break_glass, by=_user(), reason=reason
+            checkpoint=checkpoint, release=True, break_glass=break_glass, by=user(), reason=reason
         )
         client.call(stub.SetManagement, wanted, target)
         found = client.call(stub.ListLanes, pb.ListLanesRequest(), target)
@@ -241,7 +259,7 @@ def unmanage(
     print_lanes(found.lane_table, list(found.checkpoints))
 
 
-def _user() -> str:
+def user() -> str:
     """The name of this process's user, for the server's log."""
     import getpass
 

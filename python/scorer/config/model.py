@@ -323,6 +323,37 @@ class RegistrySettings(Section):
         return value
 
 
+class BundleSettings(Section):
+    """Which bundles this server accepts."""
+
+    trusted_keys: list[Directory] = Field(
+        default=[],
+        max_length=64,
+        description="Public keys in PEM (`scorer bundle keygen`), or directories of them (`*.pem`): once one "
+        "is named, a bundle is loaded only with the signature of a trusted key. Read for every load: a key "
+        "that is added or removed counts from the next bundle on.",
+        examples=[["keys"]],
+    )
+    unsigned: Literal["allow", "refuse"] | None = Field(
+        default=None,
+        description='A bundle without a signature: "allow" loads it, "refuse" does not. Default: "refuse" '
+        "once a trusted key is named.",
+        examples=["allow"],
+    )
+    allow_rollback: bool = Field(
+        default=False,
+        description="Lets the registry's alias go back to an older release than this server has served. "
+        "`scorer rollback`, and the platform's rollback, need no such setting.",
+    )
+    minimum_release: dict[str, Annotated[int, Field(ge=1, lt=1 << 63)]] = Field(
+        default={},
+        max_length=1000,
+        description="By bundle name: the lowest release that is ever taken, also by a server that starts "
+        "without a state_dir of before.",
+        examples=[{"fraud-checkout": 12}],
+    )
+
+
 class LogSettings(Section):
     """The decision log: directory, segments, syncing and queue."""
 
@@ -518,6 +549,7 @@ class Settings(Section):
 
     server: ServerSettings = Field(default_factory=ServerSettings)
     registry: RegistrySettings = Field(default_factory=RegistrySettings)
+    bundles: BundleSettings = Field(default_factory=BundleSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     learning: LearningSettings = Field(default_factory=LearningSettings)
     checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)

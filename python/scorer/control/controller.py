@@ -34,6 +34,8 @@ from scorer.control.lanes import (
 )
 from scorer.control.management import NOBODY, BreakGlass, Caller, breaks_glass, record_of
 from scorer.control.state import Following, SavedState, StateDirectory, StateError
+from scorer.control.vetting import Vetting, VettingError
+from scorer.control.withdrawal import without
 from scorer.errors import (
     BundleError,
     ControlUnavailableError,
@@ -47,10 +49,12 @@ from scorer.errors import (
 )
 from scorer.events import EventLog
 from scorer.registry.base import BundleSource, Resolved
-from scorer.registry.reference import DigestReference, parse_reference, pick_digest
+from scorer.registry.reference import DigestReference, full_digest, parse_reference, pick_digest
 
 # Observing has no SLA: nothing is measured from here on, and no speed is rejected.
 _UNMEASURED = LoadFor()
+# A copy that was served before, brought in again after a start.
+_KNOWN = LoadFor(known=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class Controller:
         self.source = source
         self.state = state
         self.events = events
+        self.vetting = Vetting(state.path, settings.bundles)
         self.draining = False
         self.load_reports: dict[str, Mapping[str, Any]] = {}
         """By digest: what loading said, for every bundle that is loaded."""
@@ -86,6 +91,8 @@ class Controller:
         self.ready = asyncio.Event()
         """Set once every checkpoint has something to serve."""
         self._lock = asyncio.Lock()
+        self._stuck_with: set[str] = set()
+        """Failing bundles that nothing can replace, for telling it once."""
         self._now = SavedState(
             LaneTable(0, dict.fromkeys(settings.checkpoints, ())),
             following={name: Following(c.alias) for name, c in settings.checkpoints.items()},
@@ -132,6 +139,7 @@ class Controller:
         except StateError as error:
             self.events.error("state_unreadable", error=str(error))
             last = None
+        await self._read_vetting()
         self._tell_if_ready()
         is_shadow = self.role == "shadow"
         if last is None and is_shadow:
@@ -274,7 +282,9 @@ class Controller:
                 answer={checkpoint: only(target.digest)},
                 following=following,
                 event={"cause": f"alias {alias}"},
-                wanted=LoadFor(changed_at_us=changed_at_us, noticed_at_us=noticed_at_us),
+                wanted=LoadFor(
+                    changed_at_us=changed_at_us, noticed_at_us=noticed_at_us, name=alias.partition("@")[0]
+                ),
             )
 
     async def set_lanes(
@@ -285,6 +295,7 @@ class Controller:
         reason: str,
         cause: str = "set lanes",
         allow_slower: bool = False,
+        allow_rollback: bool = False,
         expected: int | None = None,
         caller: Caller = NOBODY,
     ) -> Changed:
@@ -297,6 +308,7 @@ class Controller:
             cause: Kept in the log.
             allow_slower: Serve a bundle that is slower than the live one by more than the checkpoint's
                 `warmup_max_ratio`.
+            allow_rollback: Serve a bundle of an older release than this server has served.
             expected: The version of the lane table that the change was decided on; None: not compared.
             caller: On whose behalf.
 
@@ -328,6 +340,7 @@ class Controller:
                 following=following,
                 event={"cause": cause, "reason": reason},
                 wanted=LoadFor(noticed_at_us=asked_at_us, allow_slower=allow_slower),
+                is_older_fine=allow_rollback,
             )
             if broken:
                 await self._note_broken_glass([checkpoint], caller, reason, cause)
@@ -401,6 +414,60 @@ class Controller:
                 await self._note_broken_glass(broken, caller, reason, "rollback")
             return changed
 
+    async def withdraw(self, digest: str, *, by: str, reason: str) -> tuple[str, ...]:
+        """Put a bundle into quarantine and end its lanes, where another bundle can take over.
+
+        Where it shares a checkpoint the other lanes take its traffic; where it answers alone, the lanes
+        before.
+
+        Returns:
+            The checkpoints at which it goes on answering, since no other bundle is known there.
+
+        Raises:
+            VettingError: The quarantine is full.
+        """
+        async with self._lock:
+            self._check_running()
+            return await self._withdraw(digest, by=by, reason=reason)
+
+    async def digest_of(self, reference: str) -> str:
+        """The digest that a reference stands for; one that is written out need not be in the registry."""
+        full = full_digest(reference)
+        if full is not None:
+            return f"sha256:{full}"
+        parsed = parse_reference(reference)
+        if isinstance(parsed, DigestReference):
+            prefix = f"sha256:{parsed.prefix}"
+            found = [digest for digest in self.vetting.quarantine if digest.startswith(prefix)]
+            if len(found) == 1:
+                return found[0]
+        return (await asyncio.to_thread(self._resolve, reference)).digest
+
+    async def release(self, digest: str, *, by: str, reason: str) -> bool:
+        """Lift the quarantine of a bundle; False if there is none."""
+        async with self._lock:
+            if not self.vetting.remove(digest):
+                return False
+            await self._write_vetting()
+            self.events.warning("quarantine_lifted", bundle=digest, by=by, reason=reason)
+            return True
+
+    async def withdraw_failing(self) -> None:
+        """Withdraw every bundle that its breaker has taken out of service, where another can take over."""
+        status = await asyncio.to_thread(self.plane.status)
+        for entry in status.get("bundles", ()):
+            digest = str(entry.get("digest"))
+            if entry.get("breaker", "closed") == "closed":
+                self._stuck_with.discard(digest)
+                continue
+            async with self._lock:
+                is_replaceable = any(self._replacement(name, digest) for name in self.table.checkpoints)
+                if is_replaceable and digest not in self.vetting.quarantine and not self.draining:
+                    await self._withdraw(digest, by="breaker", reason="it panicked or gave no finite answer")
+                elif digest in self.table.bundles() and digest not in self._stuck_with:
+                    self._stuck_with.add(digest)
+                    self.events.error("not_withdrawn", bundle=digest, error="no other bundle can take over")
+
     async def manage(self, checkpoint: str, platform: str, *, caller: Caller, reason: str) -> int:
         """Mark a checkpoint as managed by a platform; the version of the lane table, which stays.
 
@@ -446,6 +513,59 @@ class Controller:
 
     # --- inside: everything below runs under the lock ---
 
+    async def _read_vetting(self) -> None:
+        try:
+            await asyncio.to_thread(self.vetting.read)
+        except VettingError as error:
+            self.events.error("vetting_unreadable", error=str(error))
+        self.plane.note_quarantined(len(self.vetting.quarantine))
+
+    async def _write_vetting(self) -> None:
+        self.plane.note_quarantined(len(self.vetting.quarantine))
+        try:
+            await asyncio.to_thread(self.vetting.write)
+        except OSError as error:
+            self.events.error("vetting_not_saved", error=str(error))
+
+    def _replacement(self, checkpoint: str, digest: str) -> Lanes:
+        """What can answer at a checkpoint in place of a bundle; empty: nothing, or it does not answer."""
+        answering = self.table.checkpoints[checkpoint]
+        if all(lane.bundle != digest for lane in answering):
+            return ()
+        return without(answering, digest) or without(self._now.before.get(checkpoint, ()), digest)
+
+    async def _withdraw(self, digest: str, *, by: str, reason: str) -> tuple[str, ...]:
+        answer = {
+            name: lanes for name in self.table.checkpoints if (lanes := self._replacement(name, digest))
+        }
+        observe = {
+            name: tuple(lane for lane in lanes if lane.bundle != digest)
+            for name, lanes in self.table.observe.items()
+            if any(lane.bundle == digest for lane in lanes)
+        }
+        if self.vetting.add(digest, by=by, reason=reason):
+            await self._write_vetting()
+            self.events.error("quarantined", bundle=digest, by=by, reason=reason)
+        if answer or observe:
+            caller = Caller(break_glass=True, by=by)
+            broken = [n for n in answer if breaks_glass(n, self.managed.get(n, ""), caller, reason)]
+            await self._change(
+                {},
+                answer=answer,
+                observe=observe,
+                following={name: await self._pinned(name) for name in answer},
+                event={"cause": "quarantine", "reason": reason},
+                is_rollback=True,
+                wanted=LoadFor(noticed_at_us=time.time_ns() // 1000, allow_slower=True),
+            )
+            if broken:
+                await self._note_broken_glass(broken, caller, reason, "quarantine")
+        return tuple(
+            name
+            for name, lanes in self.table.checkpoints.items()
+            if any(lane.bundle == digest for lane in lanes)
+        )
+
     def _check_expected(self, expected: int | None) -> None:
         if expected is not None and expected != self.table.version:
             raise StaleLaneTableError(
@@ -482,6 +602,7 @@ class Controller:
         event: Mapping[str, Any],
         wanted: LoadFor = _UNMEASURED,
         is_rollback: bool = False,
+        is_older_fine: bool = False,
     ) -> Changed:
         """Makes a new table in which some checkpoints have other lanes."""
         was_loaded = set(self.load_reports)
@@ -489,8 +610,13 @@ class Controller:
             load_ms = 0.0
             for checkpoint, lanes in answer.items():
                 for digest in sorted({lane.bundle for lane in lanes}):
+                    # What has answered here may answer again; a rollback restores just that.
+                    known = is_rollback or digest in self._answered_at(checkpoint)
+                    floors = {} if known or is_older_fine else self.vetting.floors(checkpoint)
                     load_ms += await self._stage_and_load(
-                        digest, origins.get(digest), replace(wanted, checkpoint=checkpoint)
+                        digest,
+                        origins.get(digest),
+                        replace(wanted, checkpoint=checkpoint, floors=floors, known=known),
                     )
             for digest in sorted(self._evaluating(observe)):
                 load_ms += await self._stage_and_load(digest, origins.get(digest), _UNMEASURED)
@@ -524,6 +650,7 @@ class Controller:
         )
         self._tell_if_ready()
         await self._remember(self._now)
+        await self._note_releases(answer)
         await self._tidy()
         self.events.info(
             "swapped" if answer else "observing",
@@ -533,6 +660,19 @@ class Controller:
             **event,
         )
         return Changed(version, load_ms, next(iter(before.values()), ()) if len(answer) == 1 else ())
+
+    def _answered_at(self, checkpoint: str) -> set[str]:
+        """The bundles that answer at a checkpoint, or did before its last change."""
+        now = self._now
+        return bundles_of({"": now.table.checkpoints[checkpoint], " ": now.before.get(checkpoint, ())})
+
+    async def _note_releases(self, answer: Mapping[str, Lanes]) -> None:
+        risen = [
+            self.vetting.served(name, [self.load_reports.get(lane.bundle, {}) for lane in lanes])
+            for name, lanes in answer.items()
+        ]
+        if any(risen):
+            await self._write_vetting()
 
     async def _resolved(self, lanes: Sequence[Lane]) -> tuple[Lanes, dict[str, Resolved]]:
         """The lanes with digests for references, and where those bundles come from."""
@@ -544,6 +684,7 @@ class Controller:
 
     async def _stage_and_load(self, digest: str, origin: Resolved | None, wanted: LoadFor) -> float:
         """Loads a bundle from the own copy, made first where there is none; the milliseconds it took."""
+        self.vetting.check(digest)
         if digest in self.load_reports:
             if await asyncio.to_thread(self._is_loaded, digest):
                 if wanted.checkpoint is not None and digest not in self._answered():
@@ -572,7 +713,8 @@ class Controller:
                 raise
         return (asyncio.get_running_loop().time() - started) * 1e3
 
-    async def _load_copy(self, digest: str, wanted: LoadFor | None = None) -> None:
+    async def _load_copy(self, digest: str, wanted: LoadFor = _KNOWN) -> None:
+        self.vetting.check(digest)
         if digest not in self.load_reports:
             self.load_reports[digest] = await asyncio.to_thread(
                 self.plane.load, self.state.bundle(digest), digest, wanted

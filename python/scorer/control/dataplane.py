@@ -8,7 +8,7 @@ import os
 import socket
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,6 +38,12 @@ class LoadFor:
     """How long copying took."""
     allow_slower: bool = False
     """Take it although it is slower than `warmup_max_ratio` allows."""
+    name: str | None = None
+    """The bundle name that its signature must state; None: any."""
+    floors: Mapping[str, int] = field(default_factory=dict)
+    """By bundle name: the lowest release that is accepted."""
+    known: bool = False
+    """This server has served it: a key that has expired since is no reason to refuse it."""
 
 
 class DataPlane(Protocol):
@@ -62,6 +68,9 @@ class DataPlane(Protocol):
 
     def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
         """Tells whether the registry could be read, and when it could last, for the metrics."""
+
+    def note_quarantined(self, bundles: int) -> None:
+        """Tells how many bundles are in quarantine, for the metrics."""
 
     def status(self) -> Mapping[str, Any]:
         """Return counters and states of the data plane."""
@@ -111,6 +120,10 @@ class NativeDataPlane:
         """Implement `DataPlane.note_registry` with the extension."""
         self._server.note_registry(reachable, last_seen_ms)
 
+    def note_quarantined(self, bundles: int) -> None:
+        """Implement `DataPlane.note_quarantined` with the extension."""
+        self._server.note_quarantined(bundles)
+
     def status(self) -> Mapping[str, Any]:
         """Implement `DataPlane.status` with the extension."""
         status: Mapping[str, Any] = json.loads(self._server.status())
@@ -147,6 +160,10 @@ def server_config(settings: Settings) -> dict[str, Any]:
         "max_message_bytes": server.max_message_bytes,
         "max_connections": server.max_connections,
         "memory_budget_bytes": None if server.memory_budget_mb is None else server.memory_budget_mb << 20,
+        "bundles": {
+            "trusted_keys": [str(path) for path in settings.bundles.trusted_keys],
+            "unsigned": settings.bundles.unsigned,
+        },
         "observe_cpu": server.observe_cpu,
         "observe_queue": server.observe_queue,
         "shadow_pool": None

@@ -16,6 +16,7 @@ from google.protobuf.json_format import ParseDict
 from scorer.control.controller import Controller
 from scorer.control.lanes import LIVE, Lane, Lanes
 from scorer.control.management import BreakGlass, Caller
+from scorer.control.vetting import VettingError
 from scorer.control.watcher import Watcher
 from scorer.errors import (
     AmbiguousReferenceError,
@@ -53,6 +54,7 @@ _STATUS: tuple[tuple[type[ScorerError], grpc.StatusCode], ...] = (
     (BundleError, grpc.StatusCode.FAILED_PRECONDITION),
     (LoadError, grpc.StatusCode.FAILED_PRECONDITION),
     (SwapError, grpc.StatusCode.FAILED_PRECONDITION),
+    (VettingError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (ServerError, grpc.StatusCode.UNAVAILABLE),
 )
 
@@ -152,6 +154,10 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
                 for entry in status.get("observers") or ()
             ],
             role=controller.role,
+            quarantine=[
+                pb.QuarantinedBundle(digest=digest, at_ms=entry.at_ms, by=entry.by, reason=entry.reason)
+                for digest, entry in controller.vetting.quarantine.items()
+            ],
             pool=None
             if not status.get("pool")
             else ParseDict(dict(status["pool"]), pb.PoolStatus(), ignore_unknown_fields=True),
@@ -170,6 +176,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             [*map(_lane, request.lanes)],
             reason=request.reason,
             allow_slower=request.allow_slower,
+            allow_rollback=request.allow_rollback,
             expected=_expected(request),
             caller=Caller(request.platform, request.break_glass, request.by),
         )
@@ -197,6 +204,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             reason=request.reason,
             cause="swap",
             allow_slower=request.allow_slower,
+            allow_rollback=request.allow_rollback,
             expected=_expected(request),
             caller=Caller("", request.break_glass, request.by),
         )
@@ -233,6 +241,21 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             reason=request.reason,
         )
         return pb.SetManagementResponse(lane_table=version)
+
+    @_answered
+    async def SetQuarantine(  # noqa: N802
+        self, request: pb.SetQuarantineRequest, context: Any
+    ) -> pb.SetQuarantineResponse:
+        """Put a bundle into quarantine, or lift that."""
+        digest = await self.controller.digest_of(request.bundle)
+        answering: tuple[str, ...] = ()
+        if request.remove:
+            await self.controller.release(digest, by=request.by, reason=request.reason)
+        else:
+            answering = await self.controller.withdraw(digest, by=request.by, reason=request.reason)
+        return pb.SetQuarantineResponse(
+            digest=digest, lane_table=self.controller.table.version, answering=answering
+        )
 
     def _state(self) -> str:
         if self.controller.draining:
@@ -275,6 +298,9 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
                 bytes=int(report.get("bytes", 0)),
                 decisions=int(counted.get(digest, {}).get("decisions", 0)),
                 live=digest in live,
+                release=int((report.get("signed") or {}).get("release", 0)),
+                signed_by=str((report.get("signed") or {}).get("key", "")),
+                breaker=str(counted.get(digest, {}).get("breaker", "")),
             )
             for digest, report in self.controller.load_reports.items()
         ]

@@ -15,6 +15,7 @@ from scorer.errors import RegistryUnavailableError, ScorerError
 from scorer.registry.base import Resolved
 
 _MAX_DELAY = 5.0
+_BREAKER_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Watcher:
         self._jitter = jitter
         self._seen: Hashable = None
         self._failures = 0
+        self._breakers_due = 0.0
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -70,10 +72,17 @@ class Watcher:
             # Cleared before the look: what moves during it is looked at again.
             self._woken.clear()
             try:
+                await self._withdraw_failing()
                 await self.poll()
             except Exception as error:
                 self._failures += 1
                 self._controller.events.defect("watcher_failed", error)
+
+    async def _withdraw_failing(self) -> None:
+        now = time.monotonic()
+        if now >= self._breakers_due:
+            self._breakers_due = now + _BREAKER_SECONDS
+            await self._controller.withdraw_failing()
 
     def delay(self) -> float:
         """Seconds to the next pass: the settings' interval, doubling while the registry fails, up to 5 s."""

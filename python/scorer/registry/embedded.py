@@ -65,7 +65,8 @@ class Registry:
         """Verifies a bundle, stores it and returns its digest.
 
         The copy is verified, not the original, so what is stored is what was checked.
-        Pushing a bundle that is already there changes nothing; one that was damaged since is replaced.
+        Pushing a bundle that is already there changes nothing but its signature; one that was damaged since
+        is replaced.
         """
         source = Path(directory)
         manifest = files.read_manifest(source)
@@ -93,6 +94,8 @@ class Registry:
             target = self._bundles / _hex(digest)
             if target.exists() and not self._is_sound(target, digest):
                 files.remove(target, staging=self._staging)
+            if target.exists():
+                files.replace_signature(temporary, target)
             files.commit(temporary, target)
         return digest, manifest
 
@@ -248,7 +251,7 @@ class Registry:
         return (identity, id(self._watch[0]), data_version)
 
     def copy(self, target: Resolved, destination: Path) -> None:
-        """Copies the stored files; what is listed in the manifest and nothing else."""
+        """Copies the stored files: what is listed in the manifest, and the signature."""
         files.copy_bundle(self._bundles / _hex(target.digest), destination)
 
     def fingerprint(self, digest: str) -> Hashable:

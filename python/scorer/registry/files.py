@@ -14,10 +14,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from scorer.durable import sync_directory
+from scorer.durable import sync_directory, write_atomically
 from scorer.errors import BundleError
 
 MANIFEST = "manifest.json"
+SIGNATURE = "signature.json"
+"""Over the manifest's digest. It is not part of the bundle, and may be replaced."""
+MAX_SIGNATURE_BYTES = 64 << 10
 MAX_FILE_BYTES = 1 << 30
 MAX_MANIFEST_BYTES = 16 << 20
 _STALE_SECONDS = 24 * 3600
@@ -50,7 +53,9 @@ def read_manifest(directory: Path) -> Mapping[str, Any]:
 
 
 def copy_bundle(source: Path, destination: Path, stored: Path | None = None) -> None:
-    """Copies the manifest and the files it lists, each synced to disk; extra files are left behind.
+    """Copies the manifest, the files it lists and the signature, each synced to disk.
+
+    Other files are left behind.
 
     A file that another `stored` bundle lists with the same content is linked from there: a revision every few
     minutes should not take a forest's space every time.
@@ -65,7 +70,26 @@ def copy_bundle(source: Path, destination: Path, stored: Path | None = None) -> 
             and _link(stored / name, destination / name, like=source / name)
         ):
             _copy_file(source / name, destination / name)
+    if os.path.lexists(source / SIGNATURE):
+        _copy_file(source / SIGNATURE, destination / SIGNATURE, limit=MAX_SIGNATURE_BYTES)
     sync_directory(destination)
+
+
+def read_signature(directory: Path) -> bytes | None:
+    """The signature of a bundle, unverified; None where there is none."""
+    try:
+        with (directory / SIGNATURE).open("rb") as file:
+            return file.read(MAX_SIGNATURE_BYTES)
+    except FileNotFoundError:
+        return None
+
+
+def replace_signature(source: Path, stored: Path) -> None:
+    """Gives a stored bundle the signature of another copy of it, in one step."""
+    signature = read_signature(source)
+    if signature is not None and signature != read_signature(stored):
+        write_atomically(stored / SIGNATURE, signature)
+        (stored / SIGNATURE).chmod(0o444)
 
 
 @contextmanager
@@ -137,7 +161,7 @@ def _link(stored: Path, destination: Path, *, like: Path) -> bool:
     return True
 
 
-def _copy_file(source: Path, destination: Path) -> None:
+def _copy_file(source: Path, destination: Path, *, limit: int = MAX_FILE_BYTES) -> None:
     try:
         # O_NOFOLLOW and O_NONBLOCK: a link could lead anywhere, a FIFO would never answer.
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -154,10 +178,8 @@ def _copy_file(source: Path, destination: Path) -> None:
         os.close(descriptor)
         raise BundleError(f'"{source}" is not a regular file; a bundle holds regular files only')
     with os.fdopen(descriptor, "rb") as reader:
-        if status.st_size > MAX_FILE_BYTES:
-            raise BundleError(
-                f'"{source}" has {status.st_size} bytes; a file of a bundle has at most {MAX_FILE_BYTES}'
-            )
+        if status.st_size > limit:
+            raise BundleError(f'"{source}" has {status.st_size} bytes; it may have at most {limit}')
         with destination.open("xb") as writer:
             shutil.copyfileobj(reader, writer, 1 << 20)
             writer.flush()

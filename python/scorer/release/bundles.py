@@ -241,7 +241,7 @@ class Bundles:
         from scorer.registry import files
 
         try:
-            listed = {*files.read_manifest(directory)["files"], files.MANIFEST}
+            listed = {*files.read_manifest(directory)["files"], files.MANIFEST, files.SIGNATURE}
             if extra := sorted(set(names) - listed):
                 raise InvalidError(
                     f'the archive holds "{extra[0][:80]}", which its manifest does not list; pack '

@@ -184,6 +184,7 @@ class GetStatusResponse(_message.Message):
     OBSERVERS_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
+    QUARANTINE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     build_profile: _builtins.str
     started_at_ms: _builtins.int
@@ -213,6 +214,10 @@ class GetStatusResponse(_message.Message):
     def pool(self) -> Global___PoolStatus:
         """What was sent to the shadow pool; absent without one."""
 
+    @_builtins.property
+    def quarantine(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuarantinedBundle]:
+        """Bundles that are not loaded again."""
+
     def __init__(
         self,
         *,
@@ -232,14 +237,44 @@ class GetStatusResponse(_message.Message):
         observers: _abc.Iterable[Global___ObserverStatus] | None = ...,
         role: _builtins.str = ...,
         pool: Global___PoolStatus | None = ...,
+        quarantine: _abc.Iterable[Global___QuarantinedBundle] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "pool", b"pool", "registry", b"registry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "build_profile", b"build_profile", "bundles", b"bundles", "checkpoints", b"checkpoints", "lane_table", b"lane_table", "log", b"log", "observers", b"observers", "pool", b"pool", "ready_after_ms", b"ready_after_ms", "registry", b"registry", "rejections", b"rejections", "resident_bytes", b"resident_bytes", "role", b"role", "started_at_ms", b"started_at_ms", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "build_profile", b"build_profile", "bundles", b"bundles", "checkpoints", b"checkpoints", "lane_table", b"lane_table", "log", b"log", "observers", b"observers", "pool", b"pool", "quarantine", b"quarantine", "ready_after_ms", b"ready_after_ms", "registry", b"registry", "rejections", b"rejections", "resident_bytes", b"resident_bytes", "role", b"role", "started_at_ms", b"started_at_ms", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class QuarantinedBundle(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    at_ms: _builtins.int
+    by: _builtins.str
+    """A person as the caller gave it, or "breaker"."""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        at_ms: _builtins.int = ...,
+        by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "by", b"by", "digest", b"digest", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuarantinedBundle: _TypeAlias = QuarantinedBundle  # noqa: Y015
 
 @_typing.final
 class ObserverStatus(_message.Message):
@@ -401,12 +436,22 @@ class BundleStatus(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     DECISIONS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    SIGNED_BY_FIELD_NUMBER: _builtins.int
+    BREAKER_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     name: _builtins.str
     load_ms: _builtins.float
     bytes: _builtins.int
     decisions: _builtins.int
     live: _builtins.bool
+    release: _builtins.int
+    """Of its signature: the release, and the id of the key; 0 and empty where none
+    was needed.
+    """
+    signed_by: _builtins.str
+    breaker: _builtins.str
+    """"closed", "open" or "half_open": whether it keeps failing."""
     def __init__(
         self,
         *,
@@ -416,10 +461,13 @@ class BundleStatus(_message.Message):
         bytes: _builtins.int = ...,
         decisions: _builtins.int = ...,
         live: _builtins.bool = ...,
+        release: _builtins.int = ...,
+        signed_by: _builtins.str = ...,
+        breaker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "decisions", b"decisions", "digest", b"digest", "live", b"live", "load_ms", b"load_ms", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "bytes", b"bytes", "decisions", b"decisions", "digest", b"digest", "live", b"live", "load_ms", b"load_ms", "name", b"name", "release", b"release", "signed_by", b"signed_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -568,6 +616,7 @@ class SetLanesRequest(_message.Message):
     PLATFORM_FIELD_NUMBER: _builtins.int
     BREAK_GLASS_FIELD_NUMBER: _builtins.int
     BY_FIELD_NUMBER: _builtins.int
+    ALLOW_ROLLBACK_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     reason: _builtins.str
     """The caller and the reason: kept in the log."""
@@ -585,6 +634,8 @@ class SetLanesRequest(_message.Message):
     """
     by: _builtins.str
     """Who makes the change, for the log."""
+    allow_rollback: _builtins.bool
+    """As in SwapRequest."""
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lane]: ...
     def __init__(
@@ -598,10 +649,11 @@ class SetLanesRequest(_message.Message):
         platform: _builtins.str = ...,
         break_glass: _builtins.bool = ...,
         by: _builtins.str = ...,
+        allow_rollback: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "expected_lane_table", b"expected_lane_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "allow_slower", b"allow_slower", "break_glass", b"break_glass", "by", b"by", "checkpoint", b"checkpoint", "expected_lane_table", b"expected_lane_table", "lanes", b"lanes", "platform", b"platform", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "allow_rollback", b"allow_rollback", "allow_slower", b"allow_slower", "break_glass", b"break_glass", "by", b"by", "checkpoint", b"checkpoint", "expected_lane_table", b"expected_lane_table", "lanes", b"lanes", "platform", b"platform", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_lane_table: _TypeAlias = _typing.Literal["expected_lane_table"]  # noqa: Y015
     _WhichOneofArgType__expected_lane_table: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table"]  # noqa: Y015
@@ -690,6 +742,7 @@ class SwapRequest(_message.Message):
     EXPECTED_LANE_TABLE_FIELD_NUMBER: _builtins.int
     BREAK_GLASS_FIELD_NUMBER: _builtins.int
     BY_FIELD_NUMBER: _builtins.int
+    ALLOW_ROLLBACK_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     bundle: _builtins.str
     reason: _builtins.str
@@ -699,6 +752,8 @@ class SwapRequest(_message.Message):
     """As in SetLanesRequest."""
     break_glass: _builtins.bool
     by: _builtins.str
+    allow_rollback: _builtins.bool
+    """Serve it although its signature states an older release than this server has served."""
     def __init__(
         self,
         *,
@@ -709,10 +764,11 @@ class SwapRequest(_message.Message):
         expected_lane_table: _builtins.int | None = ...,
         break_glass: _builtins.bool = ...,
         by: _builtins.str = ...,
+        allow_rollback: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "expected_lane_table", b"expected_lane_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "allow_slower", b"allow_slower", "break_glass", b"break_glass", "bundle", b"bundle", "by", b"by", "checkpoint", b"checkpoint", "expected_lane_table", b"expected_lane_table", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table", "allow_rollback", b"allow_rollback", "allow_slower", b"allow_slower", "break_glass", b"break_glass", "bundle", b"bundle", "by", b"by", "checkpoint", b"checkpoint", "expected_lane_table", b"expected_lane_table", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_lane_table: _TypeAlias = _typing.Literal["expected_lane_table"]  # noqa: Y015
     _WhichOneofArgType__expected_lane_table: _TypeAlias = _typing.Literal["_expected_lane_table", b"_expected_lane_table"]  # noqa: Y015
@@ -860,3 +916,61 @@ class SetManagementResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetManagementResponse: _TypeAlias = SetManagementResponse  # noqa: Y015
+
+@_typing.final
+class SetQuarantineRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUNDLE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    REMOVE_FIELD_NUMBER: _builtins.int
+    bundle: _builtins.str
+    """A digest, the beginning of one, or an alias "name@alias"."""
+    reason: _builtins.str
+    by: _builtins.str
+    remove: _builtins.bool
+    """Lift it instead."""
+    def __init__(
+        self,
+        *,
+        bundle: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        by: _builtins.str = ...,
+        remove: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle", b"bundle", "by", b"by", "reason", b"reason", "remove", b"remove"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetQuarantineRequest: _TypeAlias = SetQuarantineRequest  # noqa: Y015
+
+@_typing.final
+class SetQuarantineResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    LANE_TABLE_FIELD_NUMBER: _builtins.int
+    ANSWERING_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    lane_table: _builtins.int
+    @_builtins.property
+    def answering(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Checkpoints at which it goes on answering: no other bundle is known there."""
+
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        lane_table: _builtins.int = ...,
+        answering: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answering", b"answering", "digest", b"digest", "lane_table", b"lane_table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetQuarantineResponse: _TypeAlias = SetQuarantineResponse  # noqa: Y015

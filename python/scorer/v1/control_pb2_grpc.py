@@ -69,6 +69,11 @@ class ControlServiceStub:
                 request_serializer=scorer_dot_v1_dot_control__pb2.SetManagementRequest.SerializeToString,
                 response_deserializer=scorer_dot_v1_dot_control__pb2.SetManagementResponse.FromString,
                 _registered_method=True)
+        self.SetQuarantine = channel.unary_unary(
+                '/scorer.v1.ControlService/SetQuarantine',
+                request_serializer=scorer_dot_v1_dot_control__pb2.SetQuarantineRequest.SerializeToString,
+                response_deserializer=scorer_dot_v1_dot_control__pb2.SetQuarantineResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServiceServicer:
@@ -125,6 +130,15 @@ class ControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuarantine(self, request, context):
+        """Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
+        loaded again; where it answers, another one takes over if there is one. Kept
+        across restarts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -162,6 +176,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.SetManagement,
                     request_deserializer=scorer_dot_v1_dot_control__pb2.SetManagementRequest.FromString,
                     response_serializer=scorer_dot_v1_dot_control__pb2.SetManagementResponse.SerializeToString,
+            ),
+            'SetQuarantine': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuarantine,
+                    request_deserializer=scorer_dot_v1_dot_control__pb2.SetQuarantineRequest.FromString,
+                    response_serializer=scorer_dot_v1_dot_control__pb2.SetQuarantineResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -353,6 +372,33 @@ class ControlService:
             '/scorer.v1.ControlService/SetManagement',
             scorer_dot_v1_dot_control__pb2.SetManagementRequest.SerializeToString,
             scorer_dot_v1_dot_control__pb2.SetManagementResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuarantine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scorer.v1.ControlService/SetQuarantine',
+            scorer_dot_v1_dot_control__pb2.SetQuarantineRequest.SerializeToString,
+            scorer_dot_v1_dot_control__pb2.SetQuarantineResponse.FromString,
             options,
             channel_credentials,
             insecure,

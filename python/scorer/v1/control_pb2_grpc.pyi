@@ -52,6 +52,11 @@ class ControlServiceStub:
     manages a checkpoint, the registry alias is not followed and answer lanes are
     changed by that platform alone, or with `break_glass`. Kept across restarts.
     """
+    SetQuarantine: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetQuarantineRequest, _control_pb2.SetQuarantineResponse]
+    """Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
+    loaded again; where it answers, another one takes over if there is one. Kept
+    across restarts.
+    """
 
 @_typing.type_check_only
 class ControlServiceAsyncStub(ControlServiceStub):
@@ -74,6 +79,11 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Marks a checkpoint as managed by a platform, or ends that. While a platform
     manages a checkpoint, the registry alias is not followed and answer lanes are
     changed by that platform alone, or with `break_glass`. Kept across restarts.
+    """
+    SetQuarantine: _aio.UnaryUnaryMultiCallable[_control_pb2.SetQuarantineRequest, _control_pb2.SetQuarantineResponse]  # type: ignore[assignment]
+    """Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
+    loaded again; where it answers, another one takes over if there is one. Kept
+    across restarts.
     """
 
 class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -136,6 +146,17 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         """Marks a checkpoint as managed by a platform, or ends that. While a platform
         manages a checkpoint, the registry alias is not followed and answer lanes are
         changed by that platform alone, or with `break_glass`. Kept across restarts.
+        """
+
+    @_abc_1.abstractmethod
+    def SetQuarantine(
+        self,
+        request: _control_pb2.SetQuarantineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.SetQuarantineResponse, _abc.Awaitable[_control_pb2.SetQuarantineResponse]]:
+        """Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
+        loaded again; where it answers, another one takes over if there is one. Kept
+        across restarts.
         """
 
 def add_ControlServiceServicer_to_server(servicer: ControlServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

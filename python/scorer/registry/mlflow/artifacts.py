@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 from collections.abc import Mapping
@@ -64,7 +65,7 @@ def fetch(rest: Rest, folder: str, digest: str, destination: Path) -> None:
             "`scorer registry push`"
         )
     manifest = fetch_manifest(rest, folder, digest, destination)
-    extra = sorted(listing.keys() - manifest["files"].keys() - {files.MANIFEST})
+    extra = sorted(listing.keys() - manifest["files"].keys() - {files.MANIFEST, files.SIGNATURE})
     if extra:
         raise BundleError(
             f'the artifacts of bundle {digest[:19]} hold "{extra[0]}", which its manifest does not list; '
@@ -72,6 +73,13 @@ def fetch(rest: Rest, folder: str, digest: str, destination: Path) -> None:
         )
     for name, entry in manifest["files"].items():
         _fetch_file(rest, folder, name, entry, destination / name)
+    if files.SIGNATURE in listing:
+        # What it says is the data plane's business.
+        limit = files.MAX_SIGNATURE_BYTES
+        if _download(rest, folder, files.SIGNATURE, destination / files.SIGNATURE, limit) > limit:
+            raise BundleError(
+                f"the signature of bundle {digest[:19]} has more than {limit} bytes; sign it again"
+            )
     sync_directory(destination)
 
 
@@ -96,9 +104,17 @@ def fetch_manifest(rest: Rest, folder: str, digest: str, destination: Path) -> M
     return manifest
 
 
+def fetch_signature(rest: Rest, folder: str) -> bytes:
+    """The signature as it is stored, unverified; at most a byte more than one may have."""
+    sink = io.BytesIO()
+    rest.download(f"{folder}/{files.SIGNATURE}", sink, limit=files.MAX_SIGNATURE_BYTES)
+    return sink.getvalue()
+
+
 def store(rest: Rest, folder: str, bundle: Path) -> None:
     """Uploads a bundle's files, the manifest last: where there is a manifest the rest is there."""
-    for name in [*files.read_manifest(bundle)["files"], files.MANIFEST]:
+    signature = [files.SIGNATURE] if (bundle / files.SIGNATURE).is_file() else []
+    for name in [*files.read_manifest(bundle)["files"], *signature, files.MANIFEST]:
         rest.upload(f"{folder}/{name}", bundle / name)
 
 

@@ -93,9 +93,11 @@ class MlflowRegistry:
         artifacts.fetch(self._rest, self._folder(target.digest), target.digest, destination)
 
     def fingerprint(self, digest: str) -> Hashable:
-        """Where the artifacts are, and their names and sizes."""
+        """Where the artifacts are, their names and sizes, and the signature: a new one has the same size."""
         folder = self._folder(digest)
-        return (folder, *sorted(self._rest.list_artifacts(folder).items()))
+        listing = self._rest.list_artifacts(folder)
+        signature = artifacts.fetch_signature(self._rest, folder) if files.SIGNATURE in listing else b""
+        return (folder, signature, *sorted(listing.items()))
 
     def close(self) -> None:
         """Breaks off what is under way."""
@@ -106,7 +108,8 @@ class MlflowRegistry:
     def push(self, directory: str | os.PathLike[str], *, by: str | None = None) -> str:
         """Verifies a bundle, uploads it as a run's artifacts and makes a model version of it.
 
-        Pushing one that is there already changes nothing; one that was damaged since becomes a new version.
+        Pushing one that is there already changes nothing but its signature; one that was damaged since
+        becomes a new version.
         The version comes last: a push that was cut off leaves a run, and nothing that an alias can point to.
         """
         source = Path(directory)
@@ -118,6 +121,8 @@ class MlflowRegistry:
             name = check_name(str(manifest["name"]), "bundle name")
             if not self._is_sound(digest):
                 self._upload(copy, name, digest, manifest, by or pushing.user())
+            elif (copy / files.SIGNATURE).is_file():
+                self._rest.upload(f"{self._folder(digest)}/{files.SIGNATURE}", copy / files.SIGNATURE)
         return digest
 
     def list(self, name: str | None = None) -> Sequence[BundleRecord]:

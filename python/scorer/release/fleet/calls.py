@@ -96,7 +96,8 @@ class Fleet:
         """Replace the answer lanes of a checkpoint.
 
         A server compares the warm-up of a new bundle with its live one's; the platform does not ask for
-        that, since gates have judged the bundle's execution under traffic.
+        that, since gates have judged the bundle's execution under traffic. Nor does it ask that a release be
+        newer: which bundle answers was decided by a change request, a rollback among them.
 
         Args:
             member: The server.
@@ -119,6 +120,7 @@ class Fleet:
             lanes=wanted,
             reason=reason,
             allow_slower=True,
+            allow_rollback=True,
             expected_lane_table=expected,
             platform=self.platform,
         )

@@ -1120,6 +1120,21 @@ pub struct GetStatusResponse {
     /// What was sent to the shadow pool; absent without one.
     #[prost(message, optional, tag = "16")]
     pub pool: ::core::option::Option<PoolStatus>,
+    /// Bundles that are not loaded again.
+    #[prost(message, repeated, tag = "17")]
+    pub quarantine: ::prost::alloc::vec::Vec<QuarantinedBundle>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QuarantinedBundle {
+    #[prost(string, tag = "1")]
+    pub digest: ::prost::alloc::string::String,
+    #[prost(int64, tag = "2")]
+    pub at_ms: i64,
+    /// A person as the caller gave it, or "breaker".
+    #[prost(string, tag = "3")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
 }
 /// Counters of one observe lane since it began.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1208,6 +1223,15 @@ pub struct BundleStatus {
     pub decisions: u64,
     #[prost(bool, tag = "6")]
     pub live: bool,
+    /// Of its signature: the release, and the id of the key; 0 and empty where none
+    /// was needed.
+    #[prost(uint64, tag = "7")]
+    pub release: u64,
+    #[prost(string, tag = "8")]
+    pub signed_by: ::prost::alloc::string::String,
+    /// "closed", "open" or "half_open": whether it keeps failing.
+    #[prost(string, tag = "9")]
+    pub breaker: ::prost::alloc::string::String,
 }
 /// A candidate that was refused, and why; the live bundle was not touched.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1283,6 +1307,9 @@ pub struct SetLanesRequest {
     /// Who makes the change, for the log.
     #[prost(string, tag = "8")]
     pub by: ::prost::alloc::string::String,
+    /// As in SwapRequest.
+    #[prost(bool, tag = "9")]
+    pub allow_rollback: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetLanesResponse {
@@ -1324,6 +1351,9 @@ pub struct SwapRequest {
     pub break_glass: bool,
     #[prost(string, tag = "7")]
     pub by: ::prost::alloc::string::String,
+    /// Serve it although its signature states an older release than this server has served.
+    #[prost(bool, tag = "8")]
+    pub allow_rollback: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SwapResponse {
@@ -1379,6 +1409,29 @@ pub struct SetManagementRequest {
 pub struct SetManagementResponse {
     #[prost(uint64, tag = "1")]
     pub lane_table: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetQuarantineRequest {
+    /// A digest, the beginning of one, or an alias "name@alias".
+    #[prost(string, tag = "1")]
+    pub bundle: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub by: ::prost::alloc::string::String,
+    /// Lift it instead.
+    #[prost(bool, tag = "4")]
+    pub remove: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetQuarantineResponse {
+    #[prost(string, tag = "1")]
+    pub digest: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub lane_table: u64,
+    /// Checkpoints at which it goes on answering: no other bundle is known there.
+    #[prost(string, repeated, tag = "3")]
+    pub answering: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Generated client implementations.
 pub mod control_service_client {
@@ -1645,6 +1698,33 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "SetManagement"));
             self.inner.unary(req, path, codec).await
         }
+        /// Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
+        /// loaded again; where it answers, another one takes over if there is one. Kept
+        /// across restarts.
+        pub async fn set_quarantine(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetQuarantineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetQuarantineResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/scorer.v1.ControlService/SetQuarantine",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("scorer.v1.ControlService", "SetQuarantine"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1713,6 +1793,16 @@ pub mod control_service_server {
             request: tonic::Request<super::SetManagementRequest>,
         ) -> std::result::Result<
             tonic::Response<super::SetManagementResponse>,
+            tonic::Status,
+        >;
+        /// Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
+        /// loaded again; where it answers, another one takes over if there is one. Kept
+        /// across restarts.
+        async fn set_quarantine(
+            &self,
+            request: tonic::Request<super::SetQuarantineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetQuarantineResponse>,
             tonic::Status,
         >;
     }
@@ -2091,6 +2181,51 @@ pub mod control_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetManagementSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/scorer.v1.ControlService/SetQuarantine" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetQuarantineSvc<T: ControlService>(pub Arc<T>);
+                    impl<
+                        T: ControlService,
+                    > tonic::server::UnaryService<super::SetQuarantineRequest>
+                    for SetQuarantineSvc<T> {
+                        type Response = super::SetQuarantineResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetQuarantineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ControlService>::set_quarantine(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetQuarantineSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -1,0 +1,158 @@
+"""Which bundles this server may load: a quarantine by digest, and the lowest release of each name.
+
+Both are kept in `<state_dir>/vetting.json`. The signature itself is checked by the data plane, before it
+reads anything else of a bundle; it gets the lowest releases from here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from scorer.config.model import BundleSettings
+from scorer.durable import write_atomically
+from scorer.errors import LoadError, ScorerError
+
+FILE = "vetting.json"
+_FORMAT = 1
+_MOST = 10_000
+"""Bundles in quarantine; above, none is added."""
+_MOST_NAMES = 100
+"""Bundle names of one checkpoint whose releases are remembered, the newest."""
+_MOST_TEXT = 500
+
+
+class VettingError(ScorerError):
+    """The file of this server's verdicts cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A bundle that is not loaded again, and why."""
+
+    at_ms: int
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    format: int = _FORMAT
+    quarantine: Mapping[str, Quarantined] = field(default_factory=dict)
+    releases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+_SAVED = TypeAdapter(_Saved)
+
+
+class Vetting:
+    """The quarantine and the lowest releases of one server. Only `read` and `write` touch the disk."""
+
+    def __init__(self, directory: Path, settings: BundleSettings) -> None:
+        self._path = directory / FILE
+        self._settings = settings
+        self._saved = _Saved()
+
+    # --- the file ---
+
+    def read(self) -> None:
+        """Remember what was decided before the last stop.
+
+        Raises:
+            VettingError: The file is damaged; it is begun anew by the next `write`.
+        """
+        try:
+            saved = _SAVED.validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, ValidationError) as error:
+            what = error.strerror if isinstance(error, OSError) else "it is damaged"
+            raise VettingError(
+                f'"{self._path}" cannot be read ({what}): the quarantine is empty, every release is taken; '
+                "add what belongs there with `scorer quarantine add`"
+            ) from None
+        if saved.format != _FORMAT:
+            raise VettingError(f'"{self._path}" is of another version; the quarantine is empty')
+        self._saved = saved
+
+    def write(self) -> None:
+        """Replace the file, on disk when it returns."""
+        write_atomically(
+            self._path, json.dumps(_SAVED.dump_python(self._saved, mode="json"), indent=1).encode() + b"\n"
+        )
+
+    # --- the quarantine ---
+
+    @property
+    def quarantine(self) -> Mapping[str, Quarantined]:
+        """By digest: every bundle that is not loaded again."""
+        return self._saved.quarantine
+
+    def check(self, digest: str) -> None:
+        """Refuse a bundle that is in quarantine.
+
+        Raises:
+            LoadError: It is.
+        """
+        if found := self.quarantine.get(digest):
+            raise LoadError(
+                f"bundle {digest} is in quarantine ({found.reason}, by {found.by}); serve another one, or "
+                f"lift it with `scorer quarantine remove {digest[7:19]}`"
+            )
+
+    def add(self, digest: str, *, by: str, reason: str) -> bool:
+        """Put a bundle into quarantine; False if it is there already.
+
+        Raises:
+            VettingError: The quarantine is full.
+        """
+        if digest in self.quarantine:
+            return False
+        if len(self.quarantine) >= _MOST:
+            raise VettingError(
+                f"the quarantine holds {_MOST} bundles; remove those that no registry has any longer"
+            )
+        entry = Quarantined(time.time_ns() // 1_000_000, by[:_MOST_TEXT], reason[:_MOST_TEXT])
+        self._saved = _Saved(_FORMAT, {**self.quarantine, digest: entry}, self._saved.releases)
+        return True
+
+    def remove(self, digest: str) -> bool:
+        """Lift the quarantine of a bundle; False if there is none."""
+        kept = {key: value for key, value in self.quarantine.items() if key != digest}
+        changed = len(kept) < len(self.quarantine)
+        self._saved = _Saved(_FORMAT, kept, self._saved.releases)
+        return changed
+
+    # --- releases ---
+
+    def floors(self, checkpoint: str) -> Mapping[str, int]:
+        """By bundle name: the lowest release that this server still takes at a checkpoint."""
+        served = {} if self._settings.allow_rollback else self._saved.releases.get(checkpoint, {})
+        least = self._settings.minimum_release
+        return {name: max(served.get(name, 0), least.get(name, 0)) for name in {*served, *least}}
+
+    def served(self, checkpoint: str, reports: Iterable[Mapping[str, Any]]) -> bool:
+        """Note the bundles that answer at a checkpoint; True if a lowest release rose.
+
+        While several releases of one name share the traffic the lowest of them counts: the others may be
+        withdrawn yet.
+        """
+        lowest: dict[str, int] = {}
+        for report in reports:
+            signed = report.get("signed") or {}
+            if (name := signed.get("name")) is not None:
+                lowest[name] = min(lowest.get(name, signed["release"]), signed["release"])
+        before = self._saved.releases.get(checkpoint, {})
+        risen = {name: release for name, release in lowest.items() if release > before.get(name, 0)}
+        if not risen:
+            return False
+        kept = {name: release for name, release in before.items() if name not in risen}
+        newest = dict([*kept.items(), *risen.items()][-_MOST_NAMES:])
+        self._saved = _Saved(_FORMAT, self.quarantine, {**self._saved.releases, checkpoint: newest})
+        return True
