@@ -16,6 +16,8 @@ __all__ = [
     "__version__",
     "build_golden",
     "build_profile",
+    "check_client_tls",
+    "check_server_tls",
     "draft_bundle",
     "draw",
     "generate_key",
@@ -26,6 +28,7 @@ __all__ = [
     "sign_bundle",
     "transform_rows",
     "verify_signature",
+    "write_fleet",
 ]
 
 __version__: Final[str]
@@ -135,6 +138,7 @@ class Server:
     def unload(self, digest: str) -> None: ...
     def status(self) -> str: ...
     def events(self) -> list[str]: ...
+    def operator(self, pem: bytes) -> str: ...
     def addresses(self) -> str: ...
     def drain(self, seconds: float) -> None: ...
 
@@ -148,3 +152,11 @@ class LogReader:
     def total_bytes(self) -> int: ...
     @property
     def bytes_read(self) -> int: ...
+def write_fleet(
+    directory: str | PathLike[str],
+    trust_domain: str,
+    members: Sequence[tuple[str, Sequence[str]]],
+    days: int,
+) -> None: ...
+def check_server_tls(config_json: str) -> int: ...
+def check_client_tls(config_json: str, address: str) -> None: ...

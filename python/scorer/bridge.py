@@ -10,6 +10,8 @@ from scorer._scorer import (
     __version__,
     build_golden,
     build_profile,
+    check_client_tls,
+    check_server_tls,
     draft_bundle,
     draw,
     generate_key,
@@ -20,6 +22,7 @@ from scorer._scorer import (
     sign_bundle,
     transform_rows,
     verify_signature,
+    write_fleet,
 )
 from scorer._scorer import Bundle as RawBundle
 from scorer._scorer import Policy as RawPolicy
@@ -34,6 +37,8 @@ __all__ = [
     "__version__",
     "build_golden",
     "build_profile",
+    "check_client_tls",
+    "check_server_tls",
     "draft_bundle",
     "draw",
     "generate_key",
@@ -44,4 +49,5 @@ __all__ = [
     "sign_bundle",
     "transform_rows",
     "verify_signature",
+    "write_fleet",
 ]

@@ -52,6 +52,11 @@ impl Failure {
         Failure::new(Class::Log, error)
     }
 
+    /// Certificates cannot be made or used.
+    pub(crate) fn identity(error: &scorer_identity::IdentityError) -> Failure {
+        Failure::new(Class::Config, error)
+    }
+
     /// A value that Python passed.
     pub(crate) fn argument(message: String) -> Failure {
         Failure::new(Class::Server, message)
@@ -61,7 +66,7 @@ impl Failure {
 impl From<ServerError> for Failure {
     fn from(error: ServerError) -> Failure {
         let class = match &error {
-            ServerError::Config(_) => Class::Config,
+            ServerError::Config(_) | ServerError::Identity(_) => Class::Config,
             ServerError::Log(_) => Class::Log,
             ServerError::Bind(_) | ServerError::Start { .. } | ServerError::Stopped => Class::Server,
         };

@@ -4,6 +4,7 @@ mod bundle;
 mod enter;
 mod error;
 mod forest;
+mod identity;
 mod load;
 mod log;
 mod server;
@@ -21,6 +22,8 @@ mod _scorer {
     };
     #[pymodule_export]
     use crate::forest::Forest;
+    #[pymodule_export]
+    use crate::identity::{check_client_tls, check_server_tls, write_fleet};
     #[pymodule_export]
     use crate::load::run_load;
     #[pymodule_export]

@@ -83,6 +83,13 @@ impl Server {
         enter(py, || Ok::<_, Failure>(inner.events()))
     }
 
+    /// Who is at the other end of a control connection with this certificate chain, PEM, as JSON: `principal`, or
+    /// `code` and `error` of a caller that may not operate the server.
+    fn operator(&self, py: Python<'_>, pem: &[u8]) -> PyResult<String> {
+        let inner = self.here()?;
+        enter(py, || json(&inner.operator(pem)))
+    }
+
     /// Where it listens, as JSON.
     fn addresses(&self, py: Python<'_>) -> PyResult<String> {
         let inner = self.here()?;

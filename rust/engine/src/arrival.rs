@@ -18,6 +18,8 @@ pub struct Arrival {
     pub at: Instant,
     /// The caller, hashed: shares of the capacity are per caller.
     pub caller: u64,
+    /// Whose request ids these are: two principals may use the same id. 0 where callers are not known.
+    pub(crate) principal: u64,
     /// Admission control counts it as waiting and unread.
     waits: AtomicBool,
     /// What the caller allows, nanoseconds; [`UNLIMITED`] if it set no limit.
@@ -41,6 +43,7 @@ impl Arrival {
         Arrival {
             at,
             caller,
+            principal: 0,
             waits: AtomicBool::new(false),
             allowed: AtomicU64::new(timeout.map_or(UNLIMITED, nanos)),
             checkpoint: AtomicU32::new(NONE),
@@ -48,6 +51,13 @@ impl Arrival {
             fallback: AtomicBool::new(false),
             ready: AtomicU64::new(UNLIMITED),
         }
+    }
+
+    /// The same request, sent by a known principal: its ids are its own.
+    #[must_use]
+    pub fn of_principal(mut self, principal: u64) -> Arrival {
+        self.principal = principal;
+        self
     }
 
     /// What the caller allows, counted from the arrival, if it set a limit.

@@ -95,9 +95,10 @@ impl<A: Remembered> IdempotencyCache<A> {
         Content::new(self.key)
     }
 
-    /// The key of a decision.
-    pub(crate) fn key(&self, checkpoint: usize, id: &str) -> u128 {
+    /// The key of a decision: each principal has request ids of its own.
+    pub(crate) fn key(&self, principal: u64, checkpoint: usize, id: &str) -> u128 {
         let mut hasher = self.hasher();
+        hasher.number(principal);
         hasher.number(checkpoint as u64);
         hasher.bytes(id.as_bytes());
         hasher.finish()
@@ -244,14 +245,14 @@ mod tests {
     }
 
     fn decide(replay: &IdempotencyCache<(u64, usize)>, id: u64, bytes: usize) {
-        match replay.begin(replay.key(0, &id.to_string()), 7) {
+        match replay.begin(replay.key(0, 0, &id.to_string()), 7) {
             Known::New(claim) => claim.finish(&(id, bytes)),
             _ => panic!("{id} is known"),
         }
     }
 
     fn remembered(replay: &IdempotencyCache<(u64, usize)>, ids: std::ops::Range<u64>) -> Vec<u64> {
-        ids.filter(|id| matches!(replay.begin(replay.key(0, &id.to_string()), 7), Known::Answered(_)))
+        ids.filter(|id| matches!(replay.begin(replay.key(0, 0, &id.to_string()), 7), Known::Answered(_)))
             .collect()
     }
 
@@ -259,11 +260,11 @@ mod tests {
     fn an_answer_is_repeated_for_the_same_content_only() {
         let replay = IdempotencyCache::new(1000, 1000);
         decide(&replay, 1, 0);
-        let key = replay.key(0, "1");
+        let key = replay.key(0, 0, "1");
         assert!(matches!(replay.begin(key, 7), Known::Answered((1, 0))));
         assert!(matches!(replay.begin(key, 8), Known::ContentDiffers));
         assert!(
-            matches!(replay.begin(replay.key(1, "1"), 7), Known::New(_)),
+            matches!(replay.begin(replay.key(0, 1, "1"), 7), Known::New(_)),
             "another checkpoint, another decision"
         );
     }
@@ -271,7 +272,7 @@ mod tests {
     #[test]
     fn a_failed_attempt_leaves_no_trace_and_wakes_the_others() {
         let replay = IdempotencyCache::<(u64, usize)>::new(1000, 1000);
-        let key = replay.key(0, "1");
+        let key = replay.key(0, 0, "1");
         let Known::New(claim) = replay.begin(key, 7) else { panic!() };
         let Known::Deciding(mut receiver) = replay.begin(key, 7) else { panic!() };
         drop(claim);
@@ -301,7 +302,7 @@ mod tests {
                 let (replay, decided) = (Arc::clone(&replay), Arc::clone(&decided));
                 std::thread::spawn(move || {
                     for id in 0..2000_u64 {
-                        let answer = match replay.begin(replay.key(0, &id.to_string()), 7) {
+                        let answer = match replay.begin(replay.key(0, 0, &id.to_string()), 7) {
                             Known::New(claim) => {
                                 decided.fetch_add(1, SeqCst);
                                 let answer = (id * 10 + thread, 0);

@@ -1,5 +1,7 @@
 //! The accept loop: limits the number of connections and survives every error of `accept`.
 
+mod tls;
+
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::connection::{self, ConnectionEnd};
 use crate::{ConnectionEvents, Handler, Settings};
+pub use tls::{HandshakeFailure, Tls, TlsSource};
 
 /// Pause after an error that persists for a while (out of descriptors or memory).
 const PAUSE: Duration = Duration::from_millis(20);
@@ -55,6 +58,7 @@ pub struct Acceptor<H, E> {
     settings: Arc<Settings>,
     slots: Arc<Semaphore>,
     draining: watch::Receiver<bool>,
+    tls: Option<Tls>,
 }
 
 impl<H: Clone, E> Clone for Acceptor<H, E> {
@@ -65,6 +69,7 @@ impl<H: Clone, E> Clone for Acceptor<H, E> {
             settings: Arc::clone(&self.settings),
             slots: Arc::clone(&self.slots),
             draining: self.draining.clone(),
+            tls: self.tls.clone(),
         }
     }
 }
@@ -82,7 +87,14 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
         draining: watch::Receiver<bool>,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(max_connections));
-        Acceptor { handler, events, settings: Arc::new(settings), slots, draining }
+        Acceptor { handler, events, settings: Arc::new(settings), slots, draining, tls: None }
+    }
+
+    /// The same acceptor, whose connections begin with a TLS handshake if `tls` is given.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<Tls>) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// Accepts until the drain begins, then closes the listener and waits for the connections that it accepted.
@@ -126,10 +138,14 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
             let jitter = (accepted as f64 * 0.618_033_988_749_895).fract();
             let handler = self.handler.for_peer(&peer);
             let (events, settings) = (Arc::clone(&self.events), Arc::clone(&self.settings));
-            let draining = self.draining.clone();
+            let (draining, tls) = (self.draining.clone(), self.tls.clone());
             events.opened();
             connections.spawn(async move {
-                events.closed(connection::serve(io, handler, &settings, draining, jitter).await);
+                let end = match tls {
+                    None => connection::serve(io, handler, &settings, draining, jitter).await,
+                    Some(tls) => serve_tls(&tls, io, handler, &settings, draining, jitter).await,
+                };
+                events.closed(end);
                 drop(slot);
             });
         }
@@ -145,6 +161,32 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
             // A task that was aborted instead is a connection that outlived the drain's limit.
             self.events.closed(error.try_into_panic().map_or(ConnectionEnd::Failed, ConnectionEnd::Panicked));
         }
+    }
+}
+
+/// Serves `io` once its TLS handshake has succeeded.
+async fn serve_tls<IO, H>(
+    tls: &Tls,
+    io: IO,
+    handler: H,
+    settings: &Settings,
+    mut draining: watch::Receiver<bool>,
+    jitter: f64,
+) -> ConnectionEnd
+where
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    H: Handler,
+{
+    let accepted = tokio::select! {
+        accepted = tls.accept(io) => accepted,
+        _ = draining.wait_for(|draining| *draining) => return ConnectionEnd::Closed,
+    };
+    match accepted {
+        Ok((io, certificates)) => {
+            let handler = handler.for_certificates(&certificates);
+            connection::serve(io, handler, settings, draining, jitter).await
+        }
+        Err(failure) => ConnectionEnd::NoHandshake(failure),
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::accept::HandshakeFailure;
 use crate::read_quota::Limited;
 use crate::{Handler, Settings, preface};
 
@@ -21,6 +22,8 @@ use crate::{Handler, Settings, preface};
 pub enum ConnectionEnd {
     /// It was closed by the peer, by age, or by the drain.
     Closed,
+    /// The TLS handshake failed.
+    NoHandshake(HandshakeFailure),
     /// The peer did not speak HTTP/2.
     NoPreface,
     /// The peer broke a rule or a limit of HTTP/2, or the socket failed.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use http::{Request, Response};
 use hyper::body::{Body, Bytes, Incoming};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use crate::ConnectionEnd;
 
@@ -24,6 +25,16 @@ pub trait Handler: Clone + Send + Sync + 'static {
     /// `peer` is the other end: an IP address without the port, or `uid N` on a Unix socket.
     #[must_use]
     fn for_peer(&self, peer: &str) -> Self;
+
+    /// Returns the handler for a connection whose TLS handshake has succeeded.
+    ///
+    /// # Arguments
+    /// `certificates` is the peer's verified chain, its own certificate first; empty if it sent none.
+    #[must_use]
+    fn for_certificates(&self, certificates: &[CertificateDer<'static>]) -> Self {
+        let _ = certificates;
+        self.clone()
+    }
 
     /// Starts a request. Called on the connection's task as soon as the HEADERS are decoded, before the request has a
     /// task of its own: `arrived` is therefore its arrival, and waiting for a thread counts.

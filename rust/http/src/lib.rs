@@ -54,7 +54,7 @@ mod read_quota;
 mod settings;
 pub mod unary;
 
-pub use accept::{Acceptor, Listener};
+pub use accept::{Acceptor, HandshakeFailure, Listener, Tls, TlsSource};
 pub use connection::ConnectionEnd;
 pub use handler::{ConnectionEvents, Handler};
 pub use settings::Settings;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use scorer_engine::{CheckpointConfig, LogSettings};
+use scorer_identity::IdentityConfig;
+use scorer_identity::tls::ServerTlsConfig;
 use scorer_observe::ShadowPoolConfig;
 use scorer_signing::Trust;
 use serde::{Deserialize, Serialize};
@@ -64,6 +66,12 @@ pub struct ServerConfig {
     /// Where a live server sends what the shadow pool observes; absent: there is none.
     #[serde(default)]
     pub shadow_pool: Option<ShadowPoolConfig>,
+    /// TLS of the TCP listener; absent: it speaks plaintext.
+    #[serde(default)]
+    pub tls: Option<ServerTlsConfig>,
+    /// Who may call and what for; absent: whoever can connect may call everything.
+    #[serde(default)]
+    pub identity: Option<IdentityConfig>,
     /// The decision points served, by name.
     pub checkpoints: BTreeMap<String, CheckpointConfig>,
 }
@@ -116,6 +124,19 @@ impl ServerConfig {
                 );
             }
             pool.check(&mut wrong);
+        }
+        if let Some(tls) = &self.tls {
+            tls.check(&mut wrong);
+            if tls.knows_clients() && self.identity.is_none() {
+                wrong.push(
+                    "\"tls\": client_ca is set and \"identity\" is not, so certificates would grant nothing; add \
+                     grants to it"
+                        .to_owned(),
+                );
+            }
+        }
+        if let Some(identity) = &self.identity {
+            identity.check(&mut wrong);
         }
         for (name, checkpoint) in &self.checkpoints {
             checkpoint.check(name, &mut wrong);

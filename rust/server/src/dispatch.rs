@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Request, Response};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
+use rustls::pki_types::CertificateDer;
 use scorer_engine::{Level, Rejection};
 use scorer_http::{ConnectionEnd, ConnectionEvents, Handler};
+use scorer_identity::Role as Permission;
 use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
 use serde_json::json;
 use tokio::time::{Sleep, sleep};
@@ -29,7 +31,7 @@ use crate::health::Health;
 use crate::method::Method;
 use crate::not_grpc;
 use crate::oip::{self, Inference};
-use crate::probe::{Peer, Probe};
+use crate::probe::{Caller, Peer, Probe};
 use crate::service::{self, Answering};
 use crate::services::Services;
 use crate::shadow::ShadowError;
@@ -127,7 +129,7 @@ impl Dispatch {
     }
 
     fn counted(&self, method: Method, request: Request<Incoming>, arrived: Instant) -> Answer {
-        let (probe, verdict) = Probe::begin(&self.services, method, request.headers(), self.peer, arrived);
+        let (probe, verdict) = Probe::begin(&self.services, method, request.headers(), &self.peer, arrived);
         if let Err(status) = verdict.and_then(|()| Ok(self.check_role(method)?)) {
             return Answer { state: State::Ready(Some(counted(status.into_http(), probe))) };
         }
@@ -150,7 +152,21 @@ impl Dispatch {
     }
 
     fn auxiliary(&self, mut request: Request<Incoming>, arrived: Instant) -> Answer {
-        request.extensions_mut().insert(self.peer);
+        if !is_open(request.uri().path()) {
+            let security = &self.services.security;
+            let caller = security.caller(&self.peer.credential, request.headers()).and_then(|caller| {
+                // The messages of a stream are checked one by one.
+                if request.uri().path().strip_prefix(INFERENCE) != Some("ModelStreamInfer") {
+                    security.check(caller.as_deref(), Permission::Describe, None)?;
+                }
+                Ok(caller)
+            });
+            match caller {
+                Ok(caller) => _ = request.extensions_mut().insert(Caller(caller)),
+                Err(status) => return self.ready(status),
+            }
+        }
+        request.extensions_mut().insert(self.peer.clone());
         let path = request.uri().path();
         let answering: Answering = if path.starts_with(INFERENCE) && self.services.config.role == Role::Shadow
         {
@@ -186,7 +202,12 @@ impl Handler for Dispatch {
     type Future = Answer;
 
     fn for_peer(&self, peer: &str) -> Dispatch {
-        Dispatch { peer: Peer::of(&self.services.engine.admission, peer), ..self.clone() }
+        Dispatch { peer: Peer::of(&self.services, peer), ..self.clone() }
+    }
+
+    fn for_certificates(&self, certificates: &[CertificateDer<'static>]) -> Dispatch {
+        let credential = self.services.security.of_certificates(certificates);
+        Dispatch { peer: self.peer.with(credential), ..self.clone() }
     }
 
     fn handle(&self, request: Request<Incoming>, arrived: Instant) -> Answer {
@@ -233,6 +254,7 @@ impl ConnectionEvents for Services {
         connections.open.fetch_sub(1, Relaxed);
         match end {
             ConnectionEnd::Closed => {}
+            ConnectionEnd::NoHandshake(failure) => self.security.no_handshake(failure),
             ConnectionEnd::NoPreface => _ = connections.no_preface.fetch_add(1, Relaxed),
             ConnectionEnd::Failed => _ = connections.failed.fetch_add(1, Relaxed),
             ConnectionEnd::Panicked(panic) => {
@@ -242,6 +264,13 @@ impl ConnectionEvents for Services {
             }
         }
     }
+}
+
+/// Whether a path is answered to callers without a credential. Health is: probes have none, and it says no more than
+/// whether a name serves.
+fn is_open(path: &str) -> bool {
+    path.starts_with("/grpc.health.v1.Health/")
+        || path.strip_prefix(INFERENCE).is_some_and(|method| matches!(method, "ServerLive" | "ServerReady"))
 }
 
 /// Reflection of what is served here; the descriptors hold the control service as well, which is not.

@@ -3,6 +3,7 @@
 use std::io;
 
 use scorer_http::bind::BindError;
+use scorer_identity::IdentityError;
 use scorer_log::LogError;
 
 /// Why the server did not start.
@@ -14,6 +15,9 @@ pub enum ServerError {
     /// A listening socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// Certificates or keys cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The decision log could not be opened.
     #[error(transparent)]
     Log(#[from] LogError),

@@ -26,6 +26,7 @@ mod probe;
 mod rollout;
 mod run;
 mod scoring;
+mod security;
 mod senders;
 mod server;
 mod service;
@@ -48,6 +49,7 @@ pub use scorer_http::bind::BindError;
 #[cfg(feature = "fault-injection")]
 pub use scorer_observe::LaneFault;
 pub use scorer_observe::{ObserverStatus, PoolStatus, ShadowPoolConfig};
+pub use security::Operator;
 pub use senders::Received;
 pub use server::Server;
 pub use status::{BundleStatus, LogStatus, SlaStatus, Status};

@@ -1,5 +1,27 @@
 //! The methods that are counted.
 
+use scorer_identity::{Access, Role};
+use tonic::Status;
+
+use crate::security::Security;
+
+/// Roles of which a caller needs one; none needs no more than a known caller.
+pub(crate) struct Roles(&'static [Role]);
+
+// === impl Roles ===
+
+impl Roles {
+    /// Checks that a caller has one of them at any checkpoint.
+    pub(crate) fn check(&self, security: &Security, caller: Option<&Access>) -> Result<(), Status> {
+        let Some((last, others)) = self.0.split_last() else { return Ok(()) };
+        let has = |role: &Role| caller.is_some_and(|access| access.check(*role).is_ok());
+        if others.iter().any(has) {
+            return Ok(());
+        }
+        security.check(caller, *last, None)
+    }
+}
+
 /// The methods that are counted: those of the scoring service, and inference by the open protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
@@ -60,6 +82,19 @@ impl Method {
             Method::ReportOutcome | Method::Describe | Method::Noop | Method::Observe | Method::Unknown => {
                 false
             }
+        }
+    }
+
+    /// The roles of which a caller needs one, before the message names its checkpoint.
+    pub(crate) fn roles(self) -> Roles {
+        match self {
+            Method::Score | Method::ScoreBatch => Roles(&[Role::Score]),
+            Method::SelectAction => Roles(&[Role::Select]),
+            Method::ModelInfer | Method::ModelStreamInfer => Roles(&[Role::Score, Role::Select]),
+            Method::ReportOutcome => Roles(&[Role::ReportOutcomes]),
+            Method::Describe => Roles(&[Role::Describe]),
+            Method::Observe => Roles(&[Role::Observe]),
+            Method::Noop | Method::Unknown => Roles(&[]),
         }
     }
 

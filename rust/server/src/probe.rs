@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use http::HeaderMap;
 use scorer_engine::{Arrival, Gate, InflightGuard};
+use scorer_identity::{Access, Role};
 use tonic::{Code, Status};
 
-use crate::arrive;
+use crate::arrive::{self, ArriveError};
 use crate::method::Method;
+use crate::security::Credential;
 use crate::services::Services;
 
 /// Names a caller, where one connection carries requests of several; see [`Peer`].
@@ -21,32 +23,67 @@ const CALLERS_PER_ADDRESS: u64 = 16;
 ///
 /// A request may name its caller in `x-caller`. On the Unix socket, whose users the operating system authenticates, each
 /// name is a caller. On TCP a name is one of 16 callers of its address.
-#[derive(Clone, Copy, Default)]
+///
+/// Where identity is configured, the caller is the principal, and the name that a request gives counts for nothing.
+#[derive(Clone, Default)]
 pub(crate) struct Peer {
     key: u64,
     /// It is a user of this machine.
     local: bool,
+    pub(crate) credential: Credential,
 }
+
+/// Who sends a request; `None` where identity is not configured.
+#[derive(Clone)]
+pub(crate) struct Caller(pub(crate) Option<Arc<Access>>);
 
 /// Counts one request exactly once, however it ends.
 pub(crate) struct Probe {
     services: Arc<Services>,
     method: Method,
     pub(crate) arrival: Arc<Arrival>,
+    /// Who sends it; `None` where identity is not configured, or the caller is refused.
+    caller: Option<Arc<Access>>,
     code: Code,
     _guard: Option<InflightGuard>,
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// The caller of a request, as the dispatch has noted it.
+    pub(crate) fn of<M>(request: &tonic::Request<M>) -> Caller {
+        request.extensions().get::<Caller>().cloned().unwrap_or(Caller(None))
+    }
+
+    /// Whether the caller has a role at a checkpoint, or identity is not configured.
+    pub(crate) fn allows(&self, role: Role, checkpoint: &str) -> bool {
+        self.0.as_ref().is_none_or(|access| access.allows(role, checkpoint))
+    }
 }
 
 // === impl Peer ===
 
 impl Peer {
     /// The peer of a connection: an IP address without the port, or `uid N`.
-    pub(crate) fn of(gate: &Gate, peer: &str) -> Peer {
-        Peer { key: gate.caller(peer.as_bytes()), local: !peer.contains(['.', ':']) }
+    pub(crate) fn of(services: &Services, peer: &str) -> Peer {
+        let uid = peer.strip_prefix("uid ").and_then(|uid| uid.parse().ok());
+        let credential = uid.map_or(Credential::Absent, |uid| services.security.of_uid(uid));
+        Peer { credential, ..Peer::at(&services.engine.admission, peer) }
+    }
+
+    fn at(gate: &Gate, peer: &str) -> Peer {
+        let local = !peer.contains(['.', ':']);
+        Peer { key: gate.caller(peer.as_bytes()), local, credential: Credential::Absent }
+    }
+
+    /// The same end of the connection, which has shown this.
+    pub(crate) fn with(&self, credential: Credential) -> Peer {
+        Peer { credential, ..self.clone() }
     }
 
     /// The caller of a request with these headers.
-    pub(crate) fn caller(self, gate: &Gate, headers: &HeaderMap) -> u64 {
+    fn caller(&self, gate: &Gate, headers: &HeaderMap) -> u64 {
         let Some(name) = headers.get(CALLER) else { return self.key };
         let name = gate.caller(name.as_bytes());
         gate.caller_at(self.key, if self.local { name } else { name % CALLERS_PER_ADDRESS })
@@ -61,26 +98,48 @@ impl Probe {
         services: &Arc<Services>,
         method: Method,
         headers: &HeaderMap,
-        peer: Peer,
+        peer: &Peer,
         arrived: Instant,
     ) -> (Probe, Result<(), Status>) {
         services.counters.arrived();
         let gate = &services.engine.admission;
-        let (arrival, verdict) = arrive::stamp(headers, arrived, peer.caller(gate, headers));
+        let (caller, allowed) = match services.security.caller(&peer.credential, headers) {
+            Ok(caller) => {
+                let allowed = method.roles().check(&services.security, caller.as_deref());
+                (caller, allowed)
+            }
+            Err(status) => (None, Err(status)),
+        };
+        let key = caller.as_ref().map_or_else(|| peer.caller(gate, headers), |access| access.key());
+        let (arrival, verdict) = arrive::stamp(headers, arrived, key);
+        let arrival = match &caller {
+            Some(access) => arrival.of_principal(access.key()),
+            None => arrival,
+        };
         let mut probe = Probe {
             services: Arc::clone(services),
             method,
             arrival: Arc::new(arrival),
+            caller,
             code: Code::Cancelled,
             _guard: None,
         };
-        let verdict = verdict.and_then(|()| Ok(gate.enter(&probe.arrival, method.infers())?));
-        let verdict = verdict.map(|guard| probe._guard = Some(guard)).map_err(Status::from);
+        let verdict = allowed.and_then(|()| {
+            verdict?;
+            let guard = gate.enter(&probe.arrival, method.infers()).map_err(ArriveError::from)?;
+            probe._guard = Some(guard);
+            Ok(())
+        });
         (probe, verdict)
     }
 
     pub(crate) fn services(&self) -> &Arc<Services> {
         &self.services
+    }
+
+    /// Who sends the request, and what it may do.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller(self.caller.clone())
     }
 
     pub(crate) fn set_code(&mut self, code: Code) {
@@ -124,7 +183,7 @@ mod tests {
         let engine = Engine::new(&config, Env::real(), events, Arc::new(()), Instant::now()).unwrap();
         let gate = &engine.admission;
         let callers = |peer: &str| -> HashSet<u64> {
-            let peer = Peer::of(gate, peer);
+            let peer = Peer::at(gate, peer);
             let headers = |number: u32| {
                 let name = format!("caller-{number}").parse().unwrap();
                 HeaderMap::from_iter([(http::HeaderName::from_static(CALLER), name)])
@@ -135,7 +194,7 @@ mod tests {
         assert!(first.len() <= 16 && ipv6.len() <= 16, "{} {}", first.len(), ipv6.len());
         assert!(first.is_disjoint(&second), "another address is another caller");
         assert_eq!(callers("uid 1000").len(), 1000, "the operating system knows who this is");
-        let unnamed = |peer: &str| Peer::of(gate, peer).caller(gate, &HeaderMap::new());
+        let unnamed = |peer: &str| Peer::at(gate, peer).caller(gate, &HeaderMap::new());
         assert_ne!(unnamed("10.0.0.1"), unnamed("10.0.0.2"));
     }
 }

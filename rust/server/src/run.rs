@@ -20,6 +20,7 @@ use crate::config::ServerConfig;
 use crate::dispatch::Dispatch;
 use crate::error::ServerError;
 use crate::metrics;
+use crate::security;
 use crate::services::Services;
 
 /// After the drain's own time: what the runtime gets to stop its threads.
@@ -41,6 +42,8 @@ pub(crate) struct Running {
     ended: mpsc::Receiver<()>,
     runtime: JoinHandle<()>,
     stop: watch::Sender<bool>,
+    /// Dropped, it ends the thread that keeps certificates and keys current.
+    current: Option<mpsc::Sender<()>>,
     metrics: Option<JoinHandle<()>>,
     services: Arc<Services>,
     /// The pool's, the watchdog's and the observe lanes' supervisor's.
@@ -130,7 +133,8 @@ impl Running {
             let _guard = runtime.enter();
             if let Some(tcp) = listeners.tcp {
                 let listener = tokio::net::TcpListener::from_std(tcp).map_err(start("the TCP listener"))?;
-                loops.spawn_on(acceptor.clone().run(listener), runtime.handle());
+                let acceptor = acceptor.clone().with_tls(services.security.listener());
+                loops.spawn_on(acceptor.run(listener), runtime.handle());
             }
             if let Some(UnixSocket { listener, file }) = listeners.unix {
                 let listener =
@@ -154,18 +158,34 @@ impl Running {
             ended,
             runtime,
             stop,
+            current: None,
             metrics,
             services: Arc::clone(services),
             workers: Vec::new(),
             socket,
         };
-        match workers(services, &running.stop, &mut running.workers) {
+        let started = workers(services, &running.stop, &mut running.workers)
+            .and_then(|()| running.keep_current(services));
+        match started {
             Ok(()) => Ok(running),
             Err(source) => {
                 running.stop(Duration::ZERO);
                 Err(ServerError::Start { what: "a thread beside the runtime", source })
             }
         }
+    }
+
+    /// Starts the thread that reads certificates and keys again when their files change.
+    fn keep_current(&mut self, services: &Arc<Services>) -> std::io::Result<()> {
+        if !services.security.has_files() {
+            return Ok(());
+        }
+        let (alive, stopped) = mpsc::channel();
+        let services = Arc::clone(services);
+        let run = move || security::keep_current(&services.security, &stopped);
+        self.workers.push(thread::Builder::new().name("scorer-identity".to_owned()).spawn(run)?);
+        self.current = Some(alive);
+        Ok(())
     }
 
     /// Whether everything in flight ended in time.
@@ -177,6 +197,7 @@ impl Running {
         self.services.engine.close();
         self.services.observers.finish(within);
         let _ = self.stop.send(true);
+        drop(self.current);
         let _ = self.runtime.join();
         for worker in self.workers {
             let _ = worker.join();

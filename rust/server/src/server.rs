@@ -22,6 +22,7 @@ use crate::error::ServerError;
 use crate::health::Health;
 use crate::rollout::{LoadFor, Rollouts};
 use crate::run::{Addresses, Listeners, Running};
+use crate::security::{Operator, Security};
 use crate::senders::Senders;
 use crate::services::Services;
 use crate::status::Status;
@@ -280,6 +281,13 @@ impl Server {
         self.services.counters.quarantined.store(bundles, Relaxed);
     }
 
+    /// Returns who is at the other end of a control connection, which presents these certificates, PEM; and whether that
+    /// principal may operate this server.
+    #[must_use]
+    pub fn operator(&self, pem: &[u8]) -> Operator {
+        self.services.security.operator(pem)
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn addresses(&self) -> &Addresses {
@@ -401,6 +409,7 @@ fn services(
 ) -> Result<Services, ServerError> {
     let started_at_us = env.clock.unix_us();
     let events = Arc::new(Events::new(Arc::clone(&env.clock)));
+    let security = Security::new(&config, &events)?;
     let rollouts = Arc::new(Rollouts::new(Arc::clone(&events)));
     let settings = EngineConfig {
         checkpoints: config.checkpoints.clone(),
@@ -427,6 +436,7 @@ fn services(
     Ok(Services {
         observers: Observers::new(&engine, &observe, started),
         engine,
+        security,
         health: Health::new(config.role, config.checkpoints.keys()),
         senders: Senders::default(),
         schemas: SchemaCache::default(),

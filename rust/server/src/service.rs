@@ -9,15 +9,21 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use prost::Message;
 use scorer_http::unary;
-use scorer_proto::v1::{NoopRequest, NoopResponse};
+use scorer_identity::Role;
+use scorer_proto::inference::ModelInferRequest;
+use scorer_proto::v1::{
+    DescribeRequest, NoopRequest, NoopResponse, ObserveRequest, ReportOutcomeRequest, ScoreBatchRequest,
+    ScoreRequest, SelectActionRequest,
+};
 use tonic::Status;
 use tonic::body::Body;
 
 use crate::grpc_status;
 use crate::method::Method;
 use crate::oip;
-use crate::probe::Probe;
+use crate::probe::{Caller, Probe};
 use crate::scoring;
+use crate::services::Services;
 use crate::shadow;
 
 /// A reply under way.
@@ -26,10 +32,12 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, I
 /// Answers one request. Each method has a future of its own size: the largest would cost every other.
 pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) -> Answering {
     let (services, arrival) = (Arc::clone(probe.services()), Arc::clone(&probe.arrival));
+    let caller = probe.caller();
     let limit = services.config.max_message_bytes;
     match method {
         Method::Score => Box::pin(async move {
-            answered(match unary::message(request, limit).await {
+            let message = unary::message::<ScoreRequest>(request, limit).await;
+            answered(match at(&services, &caller, Role::Score, message, |message| &message.checkpoint) {
                 Ok(message) => {
                     scoring::score(&services.engine, &arrival, message).await.map_err(grpc_status::of)
                 }
@@ -37,7 +45,8 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             })
         }),
         Method::ScoreBatch => Box::pin(async move {
-            answered(match unary::message(request, limit).await {
+            let message = unary::message::<ScoreBatchRequest>(request, limit).await;
+            answered(match at(&services, &caller, Role::Score, message, |message| &message.checkpoint) {
                 Ok(message) => {
                     scoring::score_batch(&services.engine, &arrival, message).await.map_err(grpc_status::of)
                 }
@@ -45,7 +54,8 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             })
         }),
         Method::SelectAction => Box::pin(async move {
-            answered(match unary::message(request, limit).await {
+            let message = unary::message::<SelectActionRequest>(request, limit).await;
+            answered(match at(&services, &caller, Role::Select, message, |message| &message.checkpoint) {
                 Ok(message) => {
                     scoring::select_action(&services.engine, &arrival, message).await.map_err(grpc_status::of)
                 }
@@ -53,13 +63,16 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             })
         }),
         Method::ModelInfer => Box::pin(async move {
-            answered(match unary::message(request, limit).await {
+            let message = unary::message::<ModelInferRequest>(request, limit).await;
+            answered(match oip::permitted(&services, &caller, message) {
                 Ok(message) => oip::infer(&services.engine, &arrival, message).await.map_err(Status::from),
                 Err(status) => Err(status),
             })
         }),
         Method::ReportOutcome => Box::pin(async move {
-            answered(match unary::message(request, limit).await {
+            let message = unary::message::<ReportOutcomeRequest>(request, limit).await;
+            let role = Role::ReportOutcomes;
+            answered(match at(&services, &caller, role, message, |message| &message.checkpoint) {
                 Ok(message) => scoring::report_outcome(&services.engine, &arrival, message)
                     .await
                     .map_err(grpc_status::of),
@@ -67,9 +80,21 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             })
         }),
         Method::Describe => Box::pin(async move {
-            let message = unary::message(request, limit).await;
+            let message = unary::message::<DescribeRequest>(request, limit).await;
             answered(message.and_then(|message| {
-                scoring::describe(&services.engine, &arrival, &message).map_err(grpc_status::of)
+                if !message.checkpoint.is_empty() {
+                    services.security.check(
+                        caller.0.as_deref(),
+                        Role::Describe,
+                        Some(&message.checkpoint),
+                    )?;
+                }
+                let mut response =
+                    scoring::describe(&services.engine, &arrival, &message).map_err(grpc_status::of)?;
+                if let Some(access) = &caller.0 {
+                    response.checkpoints.retain(|known| access.allows(Role::Describe, &known.checkpoint));
+                }
+                Ok(response)
             }))
         }),
         Method::Noop => Box::pin(async move {
@@ -77,7 +102,8 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             answered(message.map(|NoopRequest { payload }| NoopResponse { payload }))
         }),
         Method::Observe => Box::pin(async move {
-            answered(match unary::message(request, scorer_observe::MAX_MESSAGE).await {
+            let message = unary::message::<ObserveRequest>(request, scorer_observe::MAX_MESSAGE).await;
+            answered(match shadow::permitted(&services, &caller, message) {
                 Ok(message) => shadow::receive(&services, message).map_err(Status::from),
                 Err(status) => Err(status),
             })
@@ -87,6 +113,19 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             Box::pin(std::future::ready(Ok(status.into_http())))
         }
     }
+}
+
+/// Passes a message on if its caller has a role at the checkpoint that it names.
+fn at<M>(
+    services: &Services,
+    caller: &Caller,
+    role: Role,
+    message: Result<M, Status>,
+    checkpoint: impl FnOnce(&M) -> &str,
+) -> Result<M, Status> {
+    let message = message?;
+    services.security.check(caller.0.as_deref(), role, Some(checkpoint(&message)))?;
+    Ok(message)
 }
 
 fn answered<M: Message>(answer: Result<M, Status>) -> Result<Response<Body>, Infallible> {

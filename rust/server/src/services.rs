@@ -13,6 +13,7 @@ use crate::config::{Role, ServerConfig};
 use crate::counters::Counters;
 use crate::health::Health;
 use crate::rollout::Rollouts;
+use crate::security::Security;
 use crate::senders::Senders;
 
 /// Shared by the adapters, the listeners and the handle that the control plane holds.
@@ -20,6 +21,7 @@ pub(crate) struct Services {
     pub(crate) config: ServerConfig,
     pub(crate) engine: Arc<Engine>,
     pub(crate) observers: Observers,
+    pub(crate) security: Security,
     pub(crate) health: Health,
     /// For a shadow pool: who sends to it, and by which schemas.
     pub(crate) senders: Senders,

@@ -12,13 +12,14 @@ pub(super) async fn once<D: Decision>(
     context: RequestContext<'_>,
     decision: &D,
 ) -> Result<(D::Answer, bool), <D::Features as Features>::Error> {
-    let RequestContext { engine, checkpoint, id, entity, .. } = context;
+    let RequestContext { engine, arrival, checkpoint, id, entity } = context;
     let cache = D::cache(engine);
     let mut content = cache.hasher();
     content.bytes(entity.as_bytes());
     decision.query().features.hash(&mut content);
     decision.hash(&mut content);
-    match cache.claim(cache.key(checkpoint.index, id), content.finish(), checkpoint).await? {
+    let key = cache.key(arrival.principal, checkpoint.index, id);
+    match cache.claim(key, content.finish(), checkpoint).await? {
         Claimed::Mine(claim) => {
             let answer = sequence::decide(context, decision).await?;
             claim.finish(&answer);

@@ -43,6 +43,7 @@ impl Collector for Snapshot {
         bundles(&self.0, &mut encoder)?;
         rollouts(&self.0, &mut encoder)?;
         registry(&self.0, &mut encoder)?;
+        super::security::encode(&self.0, &mut encoder)?;
         super::admission::encode(&self.0, &mut encoder)?;
         super::observe::encode(&self.0, &mut encoder)?;
         super::shadow::encode(&self.0, &mut encoder)?;
@@ -420,7 +421,7 @@ pub(super) fn histogram(
     family.encode_family(&labels)?.encode_histogram::<[(&str, &str); 0]>(sum, count, &buckets, None)
 }
 
-fn single(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> fmt::Result {
+pub(super) fn single(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> fmt::Result {
     ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
 }
 

@@ -4,6 +4,7 @@ mod admission;
 mod expose;
 pub(crate) mod http;
 mod observe;
+mod security;
 mod shadow;
 
 pub(crate) use expose::render;

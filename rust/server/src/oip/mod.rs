@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::HeaderMap;
-use scorer_engine::{Checkpoint, shortened};
+use scorer_engine::{Checkpoint, Kind, shortened};
+use scorer_identity::Role;
 use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceService;
 use scorer_proto::inference::{
     InferParameter, ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
@@ -31,7 +32,7 @@ use scorer_proto::inference::{
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::arrive;
-use crate::probe::Peer;
+use crate::probe::{Caller, Peer};
 use crate::services::Services;
 pub(crate) use error::InferError;
 pub(crate) use infer::infer;
@@ -74,6 +75,21 @@ pub(crate) fn not_offered(method: &str) -> Option<Status> {
     )))
 }
 
+/// Passes a request on if its caller may have it answered: the role follows from the kind of the checkpoint.
+pub(crate) fn permitted(
+    services: &Services,
+    caller: &Caller,
+    request: Result<ModelInferRequest, Status>,
+) -> Result<ModelInferRequest, Status> {
+    let request = request?;
+    let role = match services.engine.checkpoints.find(&request.model_name).map(|known| known.kind) {
+        Some(Kind::Action) => Role::Select,
+        Some(Kind::Score) | None => Role::Score,
+    };
+    services.security.check(caller.0.as_deref(), role, Some(&request.model_name))?;
+    Ok(request)
+}
+
 // === impl Inference ===
 
 impl Inference {
@@ -110,6 +126,16 @@ impl Inference {
     fn checkpoint(&self, name: &str) -> Result<&Checkpoint, InferError> {
         Ok(self.services.engine.checkpoints.get(name)?)
     }
+
+    /// Passes a message on if its caller may read what the model that it names serves.
+    fn describing<M>(&self, request: Request<M>, name: impl FnOnce(&M) -> String) -> Result<M, Status> {
+        let (_, extensions, message) = request.into_parts();
+        let caller = extensions.get::<Caller>().and_then(|caller| caller.0.as_deref());
+        let name = name(&message);
+        let checkpoint = (!name.is_empty()).then_some(name.as_str());
+        self.services.security.check(caller, Role::Describe, checkpoint)?;
+        Ok(message)
+    }
 }
 
 #[tonic::async_trait]
@@ -124,7 +150,7 @@ impl GrpcInferenceService for Inference {
 
     /// A model that there is not is not ready: clients poll before anything is published.
     async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
-        let ModelReadyRequest { name, version } = request.into_inner();
+        let ModelReadyRequest { name, version } = self.describing(request, |message| message.name.clone())?;
         let ready = self.services.engine.checkpoints.find(&name).is_some()
             && self.services.health.serves(&name)
             && self.model(&name, &version, |_| ()).is_ok();
@@ -140,7 +166,8 @@ impl GrpcInferenceService for Inference {
     }
 
     async fn model_metadata(&self, request: Request<ModelMetadataRequest>) -> Answer<ModelMetadataResponse> {
-        let ModelMetadataRequest { name, version } = request.into_inner();
+        let ModelMetadataRequest { name, version } =
+            self.describing(request, |message| message.name.clone())?;
         Ok(Response::new(self.model(&name, &version, |model| model.metadata())?))
     }
 
@@ -162,14 +189,15 @@ impl GrpcInferenceService for Inference {
         let (arrival, verdict) = arrive::stamp(&headers, Instant::now(), 0);
         verdict?;
         let until = arrival.timeout().and_then(|timeout| arrival.at.checked_add(timeout));
-        let peer = request.extensions().get::<Peer>().copied().unwrap_or_default();
+        let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
         let (metadata, _, requests) = request.into_parts();
         let headers = metadata.into_headers();
         Ok(Response::new(stream::answers(Arc::clone(&self.services), until, peer, headers, requests)))
     }
 
     async fn model_config(&self, request: Request<ModelConfigRequest>) -> Answer<ModelConfigResponse> {
-        let ModelConfigRequest { name, version } = request.into_inner();
+        let ModelConfigRequest { name, version } =
+            self.describing(request, |message| message.name.clone())?;
         let config = self.model(&name, &version, |model| model.config())?;
         Ok(Response::new(ModelConfigResponse { config: Some(config) }))
     }
@@ -178,8 +206,11 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<ModelStatisticsRequest>,
     ) -> Answer<ModelStatisticsResponse> {
-        let ModelStatisticsRequest { name, version } = request.into_inner();
-        let model_stats = self.models(&name, &version, |model| model.statistics(&self.services))?;
+        let caller = Caller::of(&request);
+        let ModelStatisticsRequest { name, version } =
+            self.describing(request, |message| message.name.clone())?;
+        let mut model_stats = self.models(&name, &version, |model| model.statistics(&self.services))?;
+        model_stats.retain(|model| caller.allows(Role::Describe, &model.name));
         Ok(Response::new(ModelStatisticsResponse { model_stats }))
     }
 
@@ -187,8 +218,10 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<RepositoryIndexRequest>,
     ) -> Answer<RepositoryIndexResponse> {
+        let caller = Caller::of(&request);
         let table = self.services.engine.lanes();
-        let models = model::index(&self.services, &table, request.into_inner().ready);
+        let mut models = model::index(&self.services, &table, request.into_inner().ready);
+        models.retain(|model| caller.allows(Role::Describe, &model.name));
         Ok(Response::new(RepositoryIndexResponse { models }))
     }
 
@@ -197,7 +230,8 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<RepositoryModelLoadRequest>,
     ) -> Answer<RepositoryModelLoadResponse> {
-        let RepositoryModelLoadRequest { repository_name, model_name, parameters } = request.into_inner();
+        let RepositoryModelLoadRequest { repository_name, model_name, parameters } =
+            self.describing(request, |message| message.model_name.clone())?;
         if !parameters.is_empty() {
             let what = "loading with parameters";
             let remedy = "publish a bundle and point the checkpoint's alias at it";

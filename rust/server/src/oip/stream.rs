@@ -17,6 +17,7 @@ use tonic::{Status, Streaming};
 
 use super::error::InferError;
 use super::infer::infer;
+use super::permitted;
 use crate::method::Method;
 use crate::probe::{Peer, Probe};
 use crate::services::Services;
@@ -56,7 +57,7 @@ pub(crate) fn answers(
                 () = sender.closed() => return,
             };
             let answer = match next {
-                Ok(Some(request)) => Ok(answer(&services, until, peer, &headers, request).await),
+                Ok(Some(request)) => Ok(answer(&services, until, &peer, &headers, request).await),
                 Ok(None) => return,
                 Err(status) => Err(Status::new(corrected(status.code()), status.message())),
             };
@@ -72,7 +73,7 @@ pub(crate) fn answers(
 async fn answer(
     services: &Arc<Services>,
     until: Option<Instant>,
-    peer: Peer,
+    peer: &Peer,
     headers: &HeaderMap,
     request: ModelInferRequest,
 ) -> ModelStreamInferResponse {
@@ -82,7 +83,10 @@ async fn answer(
     }
     let (id, model_name) = (request.id.clone(), request.model_name.clone());
     let answered = match verdict {
-        Ok(()) => guarded(services, &probe, request).await,
+        Ok(()) => match permitted(services, &probe.caller(), Ok(request)) {
+            Ok(request) => guarded(services, &probe, request).await,
+            Err(status) => Err(status),
+        },
         Err(status) => Err(status),
     };
     probe.end(answered.as_ref().err().map_or(tonic::Code::Ok, Status::code));

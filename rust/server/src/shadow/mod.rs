@@ -3,7 +3,26 @@
 
 mod receive;
 
+use scorer_identity::Role;
+use scorer_proto::v1::ObserveRequest;
+use tonic::Status;
+
+use crate::probe::Caller;
+use crate::services::Services;
 pub(crate) use receive::receive;
+
+/// Passes a call on if its sender may have requests observed at every checkpoint that it names.
+pub(crate) fn permitted(
+    services: &Services,
+    caller: &Caller,
+    message: Result<ObserveRequest, Status>,
+) -> Result<ObserveRequest, Status> {
+    let message = message?;
+    for decision in message.requests.iter().filter_map(|request| request.decision.as_ref()) {
+        services.security.check(caller.0.as_deref(), Role::Observe, Some(&decision.checkpoint))?;
+    }
+    Ok(message)
+}
 
 /// Why a call between a live server and a shadow pool is rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

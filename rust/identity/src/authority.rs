@@ -1,0 +1,228 @@
+//! An authority for a trial: makes a root, certificates for servers and clients, and a revocation list.
+//!
+//! For trials and tests. A production fleet takes its certificates from SPIRE, cert-manager or another authority whose
+//! key does not lie beside the certificates.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
+    SerialNumber,
+};
+
+use crate::certificate::spiffe_domain;
+use crate::error::IdentityError;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Clocks of the fleet's machines may differ by this much.
+const SKEW: Duration = Duration::from_secs(300);
+
+/// What a certificate is for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The SPIFFE ids; usually one.
+    pub uris: Vec<String>,
+    /// Host names and IP addresses; a server needs those by which it is called.
+    pub hosts: Vec<String>,
+    /// Usable by a server.
+    pub server: bool,
+    /// Usable by a client.
+    pub client: bool,
+    /// When its validity begins.
+    pub from: SystemTime,
+    /// When it ends.
+    pub until: SystemTime,
+    /// Its serial number, for revocation lists.
+    pub serial: u64,
+}
+
+/// A certificate with its key, PEM.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// A root that signs certificates.
+pub struct Authority {
+    certificate: Certificate,
+    issuer: Issuer<'static, KeyPair>,
+    key: String,
+}
+
+fn failed(error: rcgen::Error) -> IdentityError {
+    IdentityError::Rule(format!("the certificate cannot be made: {error}"))
+}
+
+// === impl Request ===
+
+impl Request {
+    /// A certificate that is valid from now on, for so many days.
+    #[must_use]
+    pub fn of(uri: &str, hosts: &[&str], days: u32) -> Request {
+        let now = SystemTime::now();
+        Request {
+            uris: vec![uri.to_owned()],
+            hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+            server: !hosts.is_empty(),
+            client: true,
+            from: now - SKEW,
+            until: now + DAY * days,
+            serial: 0,
+        }
+    }
+}
+
+// === impl Authority ===
+
+impl Authority {
+    /// Makes a root of this name, valid for so many days.
+    ///
+    /// # Errors
+    /// The system has no randomness.
+    pub fn new(name: &str, days: u32) -> Result<Authority, IdentityError> {
+        let key = KeyPair::generate().map_err(failed)?;
+        let text = key.serialize_pem();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let now = SystemTime::now();
+        params.not_before = (now - SKEW).into();
+        params.not_after = (now + DAY * days).into();
+        let certificate = params.self_signed(&key).map_err(failed)?;
+        Ok(Authority { certificate, issuer: Issuer::new(params, key), key: text })
+    }
+
+    /// Its certificate, PEM.
+    #[must_use]
+    pub fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// Its key, PEM.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Makes a certificate.
+    ///
+    /// # Errors
+    /// A name cannot stand in a certificate.
+    pub fn issue(&self, request: &Request) -> Result<Issued, IdentityError> {
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = CertificateParams::new(request.hosts.clone()).map_err(failed)?;
+        for uri in &request.uris {
+            let uri = Ia5String::try_from(uri.as_str())
+                .map_err(|_| IdentityError::Rule(format!("{uri:?} is not ASCII")))?;
+            params.subject_alt_names.push(SanType::URI(uri));
+        }
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        if request.serial != 0 {
+            params.serial_number = Some(SerialNumber::from(request.serial));
+        }
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        if request.server {
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        if request.client {
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+        }
+        params.not_before = request.from.into();
+        params.not_after = request.until.into();
+        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// Makes a revocation list of serial numbers, PEM, that ends at `until`.
+    ///
+    /// # Errors
+    /// The list cannot be signed.
+    pub fn revoke(&self, serials: &[u64], number: u64, until: SystemTime) -> Result<String, IdentityError> {
+        let now = SystemTime::now();
+        let revoked = serials.iter().map(|&serial| RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: (now - SKEW).into(),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: (now.min(until) - SKEW).into(),
+            next_update: until.into(),
+            crl_number: SerialNumber::from(number),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).and_then(|list| list.pem()).map_err(failed)
+    }
+}
+
+/// Writes the material of a trial fleet into a directory: the authority, and certificate and key of each member.
+///
+/// # Arguments
+/// `members` are names and what stands in their certificate: hosts for those that are called.
+///
+/// # Errors
+/// The trust domain or a name breaks its rule, a file exists, or the directory cannot be written.
+pub fn write_fleet(
+    directory: &Path,
+    trust_domain: &str,
+    members: &[(String, Vec<String>)],
+    days: u32,
+) -> Result<(), IdentityError> {
+    let uri = |name: &str| format!("spiffe://{trust_domain}/{name}");
+    for (name, _) in members {
+        if spiffe_domain(&uri(name)).is_none() || name.contains('/') {
+            return Err(IdentityError::Rule(format!(
+                "{:?} is no SPIFFE id; use letters, digits, '.', '_' and '-', and a lower-case trust domain",
+                uri(name)
+            )));
+        }
+    }
+    let create = |directory: &Path| {
+        fs::create_dir_all(directory).map_err(|error| IdentityError::Read {
+            what: "directory",
+            path: directory.to_owned(),
+            error: error.to_string(),
+        })
+    };
+    create(directory)?;
+    let authority = Authority::new(&format!("scorer trial authority of {trust_domain}"), days)?;
+    write(&directory.join("ca.pem"), &authority.pem(), 0o644)?;
+    write(&directory.join("ca.key"), authority.key(), 0o600)?;
+    let until = SystemTime::now() + DAY * days;
+    write(&directory.join("revoked.pem"), &authority.revoke(&[], 1, until)?, 0o644)?;
+    for (serial, (name, hosts)) in members.iter().enumerate() {
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        let mut request = Request::of(&uri(name), &hosts, days);
+        request.serial = serial as u64 + 2;
+        let issued = authority.issue(&request)?;
+        write(&directory.join(format!("{name}.pem")), &issued.certificate, 0o644)?;
+        write(&directory.join(format!("{name}.key")), &issued.key, 0o600)?;
+    }
+    Ok(())
+}
+
+/// Writes a new file; one that exists is never replaced, since it may be a fleet's key.
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), IdentityError> {
+    let fail = |error: std::io::Error| {
+        let problem = match error.kind() {
+            std::io::ErrorKind::AlreadyExists => "it exists already; choose an empty directory".to_owned(),
+            _ => error.to_string(),
+        };
+        IdentityError::file("file", path, problem)
+    };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(fail)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fail)
+}

@@ -1,0 +1,280 @@
+//! What a principal may do, and at which checkpoints.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::GrantConfig;
+use crate::error::Unauthenticated;
+use crate::principal::Principal;
+
+/// What a caller may be allowed to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Score events and rows.
+    Score,
+    /// Have actions selected.
+    Select,
+    /// Report outcomes.
+    ReportOutcomes,
+    /// Read what a checkpoint serves: schemas, actions, metadata, reflection.
+    Describe,
+    /// Send requests to be observed, as live servers do to a shadow pool.
+    Observe,
+    /// Call the control service: lanes, swaps, rollbacks, status.
+    Operate,
+}
+
+// === impl Role ===
+
+impl Role {
+    /// The word in settings and messages.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Score => "score",
+            Role::Select => "select",
+            Role::ReportOutcomes => "report_outcomes",
+            Role::Describe => "describe",
+            Role::Observe => "observe",
+            Role::Operate => "operate",
+        }
+    }
+}
+
+/// A set of roles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Roles(u8);
+
+// === impl Roles ===
+
+impl Roles {
+    fn of(roles: &[Role]) -> Roles {
+        Roles(roles.iter().fold(0, |bits, &role| bits | 1 << role as u8))
+    }
+
+    fn has(self, role: Role) -> bool {
+        self.0 & (1 << role as u8) != 0
+    }
+}
+
+/// A whole name, or the beginning of one, which ends in `*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    Whole(String),
+    Beginning(String),
+}
+
+// === impl Pattern ===
+
+impl Pattern {
+    fn of(text: &str) -> Pattern {
+        text.strip_suffix('*')
+            .map_or_else(|| Pattern::Whole(text.to_owned()), |start| Pattern::Beginning(start.to_owned()))
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Pattern::Whole(whole) => whole == name,
+            Pattern::Beginning(beginning) => name.starts_with(beginning.as_str()),
+        }
+    }
+}
+
+/// Roles at checkpoints, for the principals that match.
+#[derive(Debug)]
+struct Grant {
+    principal: Pattern,
+    given: Arc<Given>,
+}
+
+#[derive(Debug)]
+struct Given {
+    roles: Roles,
+    checkpoints: Vec<Pattern>,
+}
+
+/// The table of who may do what. What it does not grant is denied.
+#[derive(Debug)]
+pub struct Grants {
+    grants: Vec<Grant>,
+    hasher: RandomState,
+}
+
+/// A principal with what it may do.
+#[derive(Debug)]
+pub struct Access {
+    principal: Principal,
+    key: u64,
+    given: Vec<Arc<Given>>,
+}
+
+/// Why a known caller is denied; the message names the principal and the role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// Nothing grants the role.
+    #[error("{principal} has no grant of the role {}; add one to identity.grants", role.as_str())]
+    Role {
+        /// The caller.
+        principal: Principal,
+        /// What the call needs.
+        role: Role,
+    },
+    /// The role is granted, at other checkpoints.
+    #[error(
+        "{principal} has no grant of the role {} at this checkpoint; add the checkpoint to its grant",
+        role.as_str()
+    )]
+    Checkpoint {
+        /// The caller.
+        principal: Principal,
+        /// What the call needs.
+        role: Role,
+    },
+}
+
+/// Why a call is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The caller is not known.
+    #[error(transparent)]
+    Unauthenticated(#[from] Unauthenticated),
+    /// The caller is known and may not do this.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+}
+
+// === impl Grants ===
+
+impl Grants {
+    /// The table of these grants.
+    #[must_use]
+    pub fn new(grants: &[GrantConfig]) -> Grants {
+        let grants = grants
+            .iter()
+            .map(|grant| Grant {
+                principal: Pattern::of(&grant.principal),
+                given: Arc::new(Given {
+                    roles: Roles::of(&grant.roles),
+                    checkpoints: grant.checkpoints.iter().map(|name| Pattern::of(name)).collect(),
+                }),
+            })
+            .collect();
+        Grants { grants, hasher: RandomState::new() }
+    }
+
+    /// What a principal may do; nothing if no grant matches.
+    #[must_use]
+    pub fn of(&self, principal: Principal) -> Access {
+        let matching = self.grants.iter().filter(|grant| grant.principal.matches(principal.as_str()));
+        let given = matching.map(|grant| Arc::clone(&grant.given)).collect();
+        Access { key: self.hasher.hash_one(principal.as_str()), principal, given }
+    }
+}
+
+// === impl Access ===
+
+impl Access {
+    /// Who it is.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// A number for the principal, by a key of this process: nobody outside can construct a name of another's number.
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// Checks that a role is granted at any checkpoint.
+    ///
+    /// # Errors
+    /// [`Denied::Role`].
+    pub fn check(&self, role: Role) -> Result<(), Denied> {
+        if self.given.iter().any(|given| given.roles.has(role)) {
+            return Ok(());
+        }
+        Err(Denied::Role { principal: self.principal.clone(), role })
+    }
+
+    /// Whether a role is granted at a checkpoint.
+    #[must_use]
+    pub fn allows(&self, role: Role, checkpoint: &str) -> bool {
+        let at = |given: &Given| given.checkpoints.iter().any(|pattern| pattern.matches(checkpoint));
+        self.given.iter().any(|given| given.roles.has(role) && at(given))
+    }
+
+    /// Checks that a role is granted at a checkpoint.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn check_at(&self, role: Role, checkpoint: &str) -> Result<(), Denied> {
+        if self.allows(role, checkpoint) {
+            return Ok(());
+        }
+        self.check(role)?;
+        Err(Denied::Checkpoint { principal: self.principal.clone(), role })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grants() -> Grants {
+        let config: Vec<GrantConfig> = serde_json::from_str(
+            r#"[{"principal":"spiffe://example.org/checkout","roles":["score","select"],"checkpoints":["fraud.*"]},
+                {"principal":"spiffe://example.org/checkout","roles":["report_outcomes"],"checkpoints":["action"]},
+                {"principal":"spiffe://example.org/ops/*","roles":["operate"]}]"#,
+        )
+        .unwrap();
+        Grants::new(&config)
+    }
+
+    fn access(name: &str) -> Access {
+        grants().of(Principal::of_name(name.to_owned()))
+    }
+
+    #[test]
+    fn roles_hold_at_the_checkpoints_of_their_own_grant() {
+        let checkout = access("spiffe://example.org/checkout");
+        assert!(
+            checkout.allows(Role::Score, "fraud.checkout") && checkout.allows(Role::ReportOutcomes, "action")
+        );
+        assert!(
+            !checkout.allows(Role::ReportOutcomes, "fraud.checkout")
+                && !checkout.allows(Role::Score, "action")
+        );
+        assert!(matches!(checkout.check_at(Role::Score, "action"), Err(Denied::Checkpoint { .. })));
+        assert!(matches!(checkout.check_at(Role::Operate, "action"), Err(Denied::Role { .. })));
+    }
+
+    #[test]
+    fn a_principal_without_a_grant_may_do_nothing() {
+        for name in ["spiffe://example.org/checkout2", "spiffe://example.org/ops", "dns:a", "uid:0"] {
+            let access = access(name);
+            for role in [
+                Role::Score,
+                Role::Select,
+                Role::ReportOutcomes,
+                Role::Describe,
+                Role::Observe,
+                Role::Operate,
+            ] {
+                assert!(access.check(role).is_err(), "{name}");
+            }
+        }
+        let operator = access("spiffe://example.org/ops/ann");
+        assert!(operator.check(Role::Operate).is_ok() && operator.check(Role::Score).is_err());
+        assert!(operator.allows(Role::Operate, "anything"));
+    }
+
+    #[test]
+    fn a_denial_names_principal_and_role_in_one_line() {
+        let error = access("dns:web").check(Role::Score).unwrap_err().to_string();
+        assert_eq!(error, "dns:web has no grant of the role score; add one to identity.grants");
+    }
+}

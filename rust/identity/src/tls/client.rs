@@ -1,0 +1,80 @@
+//! The client's side of TLS.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde::{Deserialize, Serialize};
+
+use super::files::Source;
+use super::{MinVersion, provider};
+use crate::error::IdentityError;
+
+/// Certificates of a client.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ClientTlsConfig {
+    /// The authorities that vouch for the server, PEM.
+    pub ca: PathBuf,
+    /// The client's certificate chain, PEM; absent: it presents none.
+    #[serde(default)]
+    pub certificate: Option<PathBuf>,
+    /// Its private key, PEM.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
+    /// The name in the server's certificate; absent: the host of its address.
+    #[serde(default)]
+    pub server_name: Option<String>,
+}
+
+/// What a connection is encrypted with. Built anew from the files for each connection, so that replaced certificates
+/// are used by the next one.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// Certificates and rules.
+    pub config: Arc<ClientConfig>,
+    /// The name that the server's certificate has to hold.
+    pub server_name: ServerName<'static>,
+}
+
+// === impl ClientTlsConfig ===
+
+impl ClientTlsConfig {
+    /// Adds everything that is wrong to `wrong`; `what` names the setting.
+    pub fn check(&self, what: &str, wrong: &mut Vec<String>) {
+        if self.certificate.is_some() != self.key.is_some() {
+            wrong.push(format!("\"{what}\": certificate and key go together; set both or neither"));
+        }
+    }
+
+    /// Reads the files for a connection to `address`, `host:port`.
+    ///
+    /// # Errors
+    /// They cannot be read or used.
+    pub fn connect(&self, address: &str) -> Result<ClientTls, IdentityError> {
+        let roots = Source::read("tls ca", &self.ca)?.roots()?;
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(MinVersion::Tls12.versions())
+            .map_err(|error| IdentityError::Rule(error.to_string()))?
+            .with_root_certificates(roots);
+        let mut config = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => {
+                let chain = Source::read("tls certificate", certificate)?.certificates()?;
+                let source = Source::read("tls key", key)?;
+                builder
+                    .with_client_auth_cert(chain, source.key()?)
+                    .map_err(|error| source.fail(format!("it does not belong to the certificate: {error}")))?
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let host = self.server_name.as_deref().unwrap_or_else(|| {
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+            host.trim_start_matches('[').trim_end_matches(']')
+        });
+        let server_name = ServerName::try_from(host.to_owned())
+            .map_err(|_| IdentityError::Rule(format!("{host:?} is no name of a server; set server_name")))?;
+        Ok(ClientTls { config: Arc::new(config), server_name })
+    }
+}

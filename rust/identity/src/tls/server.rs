@@ -1,0 +1,318 @@
+//! The server's side of TLS.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use ring::digest;
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use serde::{Deserialize, Serialize};
+
+use super::files::Source;
+use super::{MinVersion, provider};
+use crate::certificate;
+use crate::error::{IdentityError, Unauthenticated};
+
+/// Whether clients present certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificates {
+    /// They are not asked for one.
+    Off,
+    /// One that is presented has to be valid.
+    Optional,
+    /// A connection without a valid one is refused.
+    #[default]
+    Required,
+}
+
+/// What an expired revocation list means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExpiredCrl {
+    /// Every certificate of its issuer is refused.
+    #[default]
+    Refuse,
+    /// It is used as if it had not expired.
+    Accept,
+}
+
+/// Certificates and rules of a listener.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ServerTlsConfig {
+    /// The server's certificate chain, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// The authorities that vouch for clients, PEM; absent: clients present no certificate.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients present certificates; has no effect without `client_ca`.
+    #[serde(default)]
+    pub client_certificates: ClientCertificates,
+    /// Revocation lists, PEM. With any, a certificate whose issuer has none is refused.
+    #[serde(default)]
+    pub crl: Vec<PathBuf>,
+    /// What an expired list means.
+    #[serde(default)]
+    pub expired_crl: ExpiredCrl,
+    /// The oldest version of TLS.
+    #[serde(default)]
+    pub min_version: MinVersion,
+    /// Time limit for a handshake, milliseconds.
+    #[serde(default = "default_handshake_ms")]
+    pub handshake_ms: u64,
+    /// Interval at which the files are read again, milliseconds.
+    #[serde(default = "default_reload_ms")]
+    pub reload_ms: u64,
+}
+
+fn default_handshake_ms() -> u64 {
+    2000
+}
+
+fn default_reload_ms() -> u64 {
+    1000
+}
+
+/// What reading the files again came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reloaded {
+    /// They hold what they held.
+    Unchanged,
+    /// New handshakes use what they hold now.
+    Replaced,
+    /// They cannot be used, for this reason; what was in use stays. Reported once for each content.
+    Rejected(IdentityError),
+}
+
+/// The TLS of a listener, replaceable while connections are open.
+pub struct ServerTls {
+    config: ServerTlsConfig,
+    active: ArcSwap<Active>,
+    /// The content that was read last, usable or not.
+    seen: Mutex<Seen>,
+    expires: AtomicI64,
+}
+
+struct Active {
+    server: Arc<ServerConfig>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Seen {
+    Content(Vec<u8>),
+    Unreadable(IdentityError),
+}
+
+/// Everything that the files hold.
+struct Material<'a> {
+    certificate: Source<'a>,
+    key: Source<'a>,
+    client_ca: Option<Source<'a>>,
+    crl: Vec<Source<'a>>,
+}
+
+// === impl ServerTlsConfig ===
+
+impl ServerTlsConfig {
+    /// Adds everything that is wrong to `wrong`.
+    pub fn check(&self, wrong: &mut Vec<String>) {
+        for (key, value, low, high) in
+            [("handshake_ms", self.handshake_ms, 10, 60_000), ("reload_ms", self.reload_ms, 10, 86_400_000)]
+        {
+            if !(low..=high).contains(&value) {
+                wrong.push(format!("\"tls\": {key} is {value}; use {low} to {high}"));
+            }
+        }
+        if self.client_ca.is_none() && !self.crl.is_empty() {
+            wrong.push("\"tls\": crl is set and client_ca is not; set it, or remove the lists".to_owned());
+        }
+    }
+
+    /// Whether clients can present certificates.
+    #[must_use]
+    pub fn knows_clients(&self) -> bool {
+        self.client_ca.is_some() && self.client_certificates != ClientCertificates::Off
+    }
+
+    fn read(&self) -> Result<Material<'_>, IdentityError> {
+        Ok(Material {
+            certificate: Source::read("tls certificate", &self.certificate)?,
+            key: Source::read("tls key", &self.key)?,
+            client_ca: self
+                .client_ca
+                .as_deref()
+                .map(|path| Source::read("tls client_ca", path))
+                .transpose()?,
+            crl: self.crl.iter().map(|path| Source::read("tls crl", path)).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+// === impl Material ===
+
+impl Material<'_> {
+    fn digest(&self) -> Vec<u8> {
+        let mut hasher = digest::Context::new(&digest::SHA256);
+        let sources = [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()];
+        for source in sources.into_iter().flatten().chain(&self.crl) {
+            hasher.update(&(source.bytes.len() as u64).to_be_bytes());
+            hasher.update(&source.bytes);
+        }
+        hasher.finish().as_ref().to_vec()
+    }
+
+    fn build(&self, config: &ServerTlsConfig) -> Result<(Active, i64), IdentityError> {
+        let chain = self.certificate.certificates()?;
+        let expires = chain.first().and_then(|leaf| certificate::expires(leaf));
+        let expires = expires.ok_or_else(|| self.certificate.fail("its first certificate cannot be read"))?;
+        let clients = match (&self.client_ca, config.client_certificates) {
+            (None, _) | (_, ClientCertificates::Off) => None,
+            (Some(authorities), wanted) => Some(self.verifier(authorities, wanted, config.expired_crl)?),
+        };
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(config.min_version.versions())
+            .map_err(|error| IdentityError::Rule(error.to_string()))?;
+        let builder = match &clients {
+            Some(clients) => builder.with_client_cert_verifier(Arc::clone(clients)),
+            None => builder.with_no_client_auth(),
+        };
+        let mut server = builder.with_single_cert(chain, self.key.key()?).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                self.key.fail("it does not belong to the certificate; replace both files together")
+            }
+            error => self.certificate.fail(format!("it cannot be used with its key: {error}")),
+        })?;
+        server.alpn_protocols = vec![b"h2".to_vec()];
+        // A resumed session would not verify the client's certificate again, and connections live long.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        Ok((Active { server: Arc::new(server), clients }, expires))
+    }
+
+    fn verifier(
+        &self,
+        authorities: &Source<'_>,
+        wanted: ClientCertificates,
+        expired: ExpiredCrl,
+    ) -> Result<Arc<dyn ClientCertVerifier>, IdentityError> {
+        let mut lists = Vec::new();
+        for source in &self.crl {
+            lists.extend(source.revocation_lists()?);
+        }
+        let mut builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(authorities.roots()?), provider())
+                .with_crls(lists);
+        if wanted == ClientCertificates::Optional {
+            builder = builder.allow_unauthenticated();
+        }
+        if expired == ExpiredCrl::Refuse {
+            builder = builder.enforce_revocation_expiration();
+        }
+        builder.build().map_err(|error| match self.crl.first() {
+            Some(list) => list.fail(format!("it cannot be used: {error}")),
+            None => authorities.fail(error.to_string()),
+        })
+    }
+}
+
+// === impl ServerTls ===
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// They cannot be read or used.
+    pub fn new(config: ServerTlsConfig) -> Result<ServerTls, IdentityError> {
+        let (active, expires, seen) = {
+            let material = config.read()?;
+            let (active, expires) = material.build(&config)?;
+            (active, expires, Seen::Content(material.digest()))
+        };
+        Ok(ServerTls {
+            config,
+            active: ArcSwap::from_pointee(active),
+            seen: Mutex::new(seen),
+            expires: AtomicI64::new(expires),
+        })
+    }
+
+    /// Reads the files again; uses what they hold if it is complete and consistent.
+    pub fn reload(&self) -> Reloaded {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let material = self.config.read();
+        let now = match &material {
+            Ok(material) => Seen::Content(material.digest()),
+            Err(error) => Seen::Unreadable(error.clone()),
+        };
+        if *seen == now {
+            return Reloaded::Unchanged;
+        }
+        *seen = now;
+        match material.and_then(|material| material.build(&self.config)) {
+            Ok((active, expires)) => {
+                self.active.store(Arc::new(active));
+                self.expires.store(expires, Relaxed);
+                Reloaded::Replaced
+            }
+            Err(error) => Reloaded::Rejected(error),
+        }
+    }
+
+    /// What the next handshake uses.
+    #[must_use]
+    pub fn current(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.active.load().server)
+    }
+
+    /// Verifies a client's chain by the authorities and lists of now, for a connection whose handshake was made by
+    /// another implementation or before these were replaced.
+    ///
+    /// # Errors
+    /// The chain is not trusted, or clients present no certificates here.
+    pub fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<(), Unauthenticated> {
+        let refused = |problem: String| Unauthenticated::Certificate(problem);
+        let active = self.active.load();
+        let Some(clients) = &active.clients else {
+            return Err(refused("this server accepts none".to_owned()));
+        };
+        let Some((leaf, others)) = chain.split_first() else { return Err(Unauthenticated::Nothing) };
+        clients
+            .verify_client_cert(leaf, others, UnixTime::now())
+            .map(|_| ())
+            .map_err(|error| refused(format!("not trusted: {error}")))
+    }
+
+    /// When the server's own certificate expires, seconds since the Unix epoch.
+    #[must_use]
+    pub fn expires(&self) -> i64 {
+        self.expires.load(Relaxed)
+    }
+
+    /// Interval at which to call [`ServerTls::reload`].
+    #[must_use]
+    pub fn reload_interval(&self) -> Duration {
+        Duration::from_millis(self.config.reload_ms)
+    }
+
+    /// Time limit for a handshake.
+    #[must_use]
+    pub fn handshake_timeout(&self) -> Duration {
+        Duration::from_millis(self.config.handshake_ms)
+    }
+}
+
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerTls").field("config", &self.config).finish_non_exhaustive()
+    }
+}

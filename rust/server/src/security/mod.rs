@@ -1,0 +1,232 @@
+//! Who may call this server: TLS of the listener, the caller of each request, and its roles.
+
+mod caller;
+mod refresh;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use http::HeaderMap;
+use rustls::ServerConfig as Rustls;
+use rustls::pki_types::CertificateDer;
+use scorer_engine::{Events, Level};
+use scorer_http::{HandshakeFailure, Tls, TlsSource};
+use scorer_identity::tls::{ServerTls, certificates};
+use scorer_identity::{Access, Identity, Principal, Refused, Role, Unauthenticated};
+use serde::Serialize;
+use serde_json::json;
+use tonic::{Code, Status};
+
+use crate::config::ServerConfig;
+use crate::error::ServerError;
+pub(crate) use caller::Credential;
+pub(crate) use refresh::keep_current;
+
+/// The listener's certificates, the identities that are accepted, and what was refused.
+pub(crate) struct Security {
+    tls: Option<Arc<ServerTls>>,
+    identity: Option<Identity>,
+    events: Arc<Events>,
+    pub(crate) counters: Counters,
+}
+
+/// What was refused, and what became of files that were read again.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) handshakes_failed: [AtomicU64; HandshakeFailure::COUNT],
+    pub(crate) unauthenticated: AtomicU64,
+    pub(crate) denied: AtomicU64,
+    pub(crate) replaced: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    /// Files that cannot be used now: the last that could be are in use.
+    pub(crate) outdated: AtomicU64,
+    refusals: Rate,
+    handshakes: Rate,
+}
+
+/// Whether the peer of a control connection may operate the server.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Operator {
+    /// It may.
+    Allowed {
+        /// Who it is.
+        principal: String,
+    },
+    /// It may not.
+    Refused {
+        /// `UNAUTHENTICATED` or `PERMISSION_DENIED`.
+        code: &'static str,
+        /// The reason, in one line.
+        error: String,
+    },
+}
+
+/// One event a second: a flood of refusals must not push other events out of the ring.
+#[derive(Debug, Default)]
+struct Rate {
+    /// The second of the last event.
+    last_s: AtomicU64,
+    left_out: AtomicU64,
+}
+
+/// The certificates of the listener, as the handshake takes them.
+struct Source(Arc<ServerTls>);
+
+impl TlsSource for Source {
+    fn current(&self) -> Arc<Rustls> {
+        self.0.current()
+    }
+}
+
+// === impl Security ===
+
+impl Security {
+    /// Reads certificates and keys.
+    pub(crate) fn new(config: &ServerConfig, events: &Arc<Events>) -> Result<Security, ServerError> {
+        let tls = config.tls.clone().map(ServerTls::new).transpose()?.map(Arc::new);
+        let identity = config.identity.as_ref().map(Identity::new);
+        let security = Security { tls, identity, events: Arc::clone(events), counters: Counters::default() };
+        security.read_keys();
+        let remote = config.listen.as_deref().filter(|address| !is_loopback(address));
+        if let (Some(address), None) = (remote, &security.tls) {
+            let remedy = "set [server.tls]; without it others can read and change requests";
+            security.events.push(
+                Level::Warning,
+                "plaintext_listener",
+                json!({"address": address, "remedy": remedy}),
+            );
+        }
+        Ok(security)
+    }
+
+    /// What the TCP listener's handshakes use.
+    pub(crate) fn listener(&self) -> Option<Tls> {
+        let tls = self.tls.as_ref()?;
+        Some(Tls { source: Arc::new(Source(Arc::clone(tls))), handshake_timeout: tls.handshake_timeout() })
+    }
+
+    pub(crate) fn tls(&self) -> Option<&ServerTls> {
+        self.tls.as_deref()
+    }
+
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// What the bearer of a certificate may do, on a connection to the listener.
+    pub(crate) fn of_certificates(&self, certificates: &[CertificateDer<'static>]) -> Credential {
+        match (&self.identity, certificates.first()) {
+            (Some(identity), Some(leaf)) => Credential::of(identity.of_certificate(leaf)),
+            _ => Credential::Absent,
+        }
+    }
+
+    /// What the user of the Unix socket may do.
+    pub(crate) fn of_uid(&self, uid: u32) -> Credential {
+        self.identity.as_ref().map_or(Credential::Absent, |identity| Credential::of(Ok(identity.of_uid(uid))))
+    }
+
+    /// Who sends a request with these headers over a connection of this credential; `None` where identity is not
+    /// configured.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED.
+    pub(crate) fn caller(
+        &self,
+        connection: &Credential,
+        headers: &HeaderMap,
+    ) -> Result<Option<Arc<Access>>, Status> {
+        let Some(identity) = &self.identity else { return Ok(None) };
+        caller::of_request(identity, connection, headers).map(Some).map_err(|why| self.refused(&why.into()))
+    }
+
+    /// Checks that a caller has one of these roles at any checkpoint, or at `checkpoint`.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED.
+    pub(crate) fn check(
+        &self,
+        caller: Option<&Access>,
+        role: Role,
+        checkpoint: Option<&str>,
+    ) -> Result<(), Status> {
+        let Some(access) = caller else { return Ok(()) };
+        let checked = match checkpoint {
+            Some(checkpoint) => access.check_at(role, checkpoint),
+            None => access.check(role),
+        };
+        checked.map_err(|denied| self.refused(&denied.into()))
+    }
+
+    /// Who is at the other end of a connection that another implementation of TLS has accepted with these certificates,
+    /// PEM, and whether it may operate this server.
+    pub(crate) fn operator(&self, pem: &[u8]) -> Operator {
+        let decide = || -> Result<Principal, Refused> {
+            let (Some(tls), Some(identity)) = (&self.tls, &self.identity) else {
+                return Err(Unauthenticated::Nothing.into());
+            };
+            let chain = certificates(pem)?;
+            tls.verify(&chain)?;
+            let leaf = chain.first().ok_or(Unauthenticated::Nothing)?;
+            let access = identity.of_certificate(leaf)?;
+            access.check(Role::Operate)?;
+            Ok(access.principal().clone())
+        };
+        match decide() {
+            Ok(principal) => Operator::Allowed { principal: principal.to_string() },
+            Err(why) => {
+                let status = self.refused(&why);
+                let code = scorer_proto::CODE_NAMES[status.code() as usize];
+                Operator::Refused { code, error: status.message().to_owned() }
+            }
+        }
+    }
+
+    /// A handshake failed.
+    pub(crate) fn no_handshake(&self, failure: HandshakeFailure) {
+        self.counters.handshakes_failed[failure as usize].fetch_add(1, Relaxed);
+        if let Some(left_out) = self.counters.handshakes.event(self.events.now_us()) {
+            let fields = json!({"reason": failure.as_str(), "left_out": left_out});
+            self.events.push(Level::Warning, "handshake_failed", fields);
+        }
+    }
+
+    /// Counts a refusal and makes it a status; the events name the principal of one each second.
+    fn refused(&self, why: &Refused) -> Status {
+        let (count, code) = match why {
+            Refused::Unauthenticated(_) => (&self.counters.unauthenticated, Code::Unauthenticated),
+            Refused::Denied(_) => (&self.counters.denied, Code::PermissionDenied),
+        };
+        count.fetch_add(1, Relaxed);
+        if let Some(left_out) = self.counters.refusals.event(self.events.now_us()) {
+            let fields = json!({
+                "code": scorer_proto::CODE_NAMES[code as usize], "error": why.to_string(), "left_out": left_out,
+            });
+            self.events.push(Level::Warning, "call_refused", fields);
+        }
+        Status::new(code, why.to_string())
+    }
+}
+
+// === impl Rate ===
+
+impl Rate {
+    /// How many events were left out since the last one, if it is time for another.
+    fn event(&self, now_us: i64) -> Option<u64> {
+        let second = u64::try_from(now_us / 1_000_000).unwrap_or(0);
+        if self.last_s.swap(second, Relaxed) == second {
+            self.left_out.fetch_add(1, Relaxed);
+            return None;
+        }
+        Some(self.left_out.swap(0, Relaxed))
+    }
+}
+
+/// Whether an address can be reached from this machine alone.
+pub(crate) fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
