@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 from browser import serving
 from demo_platform import SETTINGS, demo_platform
 
+from scorer.release.access import Attempts
 from scorer.release.errors import NotFoundError
 from scorer.release.store import utcnow
+from scorer.web import sign_ins
 from scorer.web.app import create_app
 from scorer.web.assets import Assets
 from scorer.web.identity import inside
@@ -211,14 +214,75 @@ def test_a_link_in_a_message_asks_again_from_here(world: Any, client: Client) ->
     assert 'content="0; url=/changes/cr-000018?a=1&amp;b=2"' in answer.text
 
 
+@pytest.mark.usefixtures("frozen")
 def test_guessing_is_slowed_down(world: Any, client: Client) -> None:
     platform, tokens = world
     site = client(platform)
-    statuses = [sign_in(site, f"scr_{number}").status_code for number in range(11)]
+    wrong = tokens["mia"][:20] + "0" * 27
+    statuses = [sign_in(site, wrong).status_code for _ in range(11)]
     assert statuses == [401] * 10 + [429]
     right = sign_in(site, tokens["mia"])
-    assert right.status_code == 429
+    assert right.status_code == 429  # the same prefix
     assert int(right.headers["retry-after"]) >= 1
+    assert "too many failed sign-ins with this token" in right.text.lower()
+    # Programs with that token prefix are refused as well; users of other tokens are not.
+    program = site.get("/api/v1/me", headers={"Authorization": f"Bearer {wrong}"})
+    assert (program.status_code, program.json()["type"]) == (429, "urn:scorer:problem:throttled")
+    assert int(program.headers["retry-after"]) >= 1
+    assert sign_in(site, tokens["otto"]).status_code == 303
+    ada = platform.service.access.authenticate(tokens["ada"])
+    entries = platform.service.audit.entries(ada, action="sign_in.")
+    assert [entry.action for entry in entries] == ["sign_in.lock"] + ["sign_in.fail"] * 9
+    assert {entry.object for entry in entries} == {wrong[:12]}
+    assert entries[0].details["way"] == "page" and entries[0].details["address"] == "127.0.0.1"
+
+
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed sign-ins are not forgotten meanwhile, however slow the machine is."""
+    monkeypatch.setattr(sign_ins, "Attempts", partial(Attempts, clock=lambda: 0.0))
+
+
+@pytest.mark.usefixtures("frozen")
+def test_wrong_tokens_behind_a_proxy_lock_out_only_their_own_address(tmp_path: Path, client: Client) -> None:
+    """100 failures of one client of a trusted proxy; X-Forwarded-For counts from its right end."""
+    platform, tokens = demo_platform(tmp_path)
+    site = client(platform)
+    site.headers["X-Forwarded-For"] = "203.0.113.9"
+    form = field(site.get("/login").text)
+    for number in range(100):
+        site.headers["X-Forwarded-For"] = (
+            f"198.51.100.{number}, 203.0.113.9"  # what a client may make up is left
+        )
+        assert site.post("/login", data={"token": f"scr_{number:08}", "csrf": form}).status_code == 401
+    assert sign_in(site, tokens["mia"]).status_code == 429
+    for other in ("203.0.113.10", "203.0.113.9, 203.0.113.10", "2001:db8::1"):
+        site.headers["X-Forwarded-For"] = other
+        assert sign_in(site, tokens["mia"]).status_code == 303
+    # One IPv6 client has a whole /64.
+    for number in range(100):
+        site.headers["X-Forwarded-For"] = f"2001:db8:1::{number:x}"
+        site.post("/login", data={"token": f"scr_{number:08}", "csrf": form})
+    site.headers["X-Forwarded-For"] = "2001:db8:1::ffff"
+    assert sign_in(site, tokens["mia"]).status_code == 429
+    ada = platform.service.access.authenticate(tokens["ada"])
+    assert len(platform.service.audit.entries(ada, action="sign_in.", limit=1000)) >= 60
+    assert not platform.service.audit.verify().problems
+    platform.close()
+
+
+@pytest.mark.usefixtures("frozen")
+def test_a_client_that_is_no_trusted_proxy_cannot_name_its_address(tmp_path: Path, client: Client) -> None:
+    toml = SETTINGS.replace("[platform]", "[web]\ntrusted_proxies = []\nsign_in_attempts = 1\n[platform]", 1)
+    platform, tokens = demo_platform(tmp_path, toml=toml)
+    site = client(platform)
+    form = field(site.get("/login").text)
+    for number in range(10):
+        site.headers["X-Forwarded-For"] = f"203.0.113.{number}"
+        assert site.post("/login", data={"token": f"scr_{number:08}", "csrf": form}).status_code == 401
+    site.headers["X-Forwarded-For"] = "203.0.113.99"
+    assert sign_in(site, tokens["mia"]).status_code == 429
+    platform.close()
 
 
 def test_a_sign_in_form_made_elsewhere_is_refused(world: Any, client: Client) -> None:
@@ -321,10 +385,18 @@ def test_a_proxys_word_counts_only_with_its_secret(tmp_path: Path, client: Clien
     known = {**named, "X-Proxy-Secret": "between the two of us"}
     page = site.get("/tokens", headers=known)
     assert page.status_code == 200
-    assert site.post("/audit/verify", headers=known).status_code == 403
-    done = site.post("/audit/verify", headers=known, data={"csrf": field(page.text)})
-    assert done.status_code == 200
-    assert "as they were written" in done.text
+    assert site.post("/tokens", headers=known).status_code == 403
+    form = {"csrf": field(page.text), "label": "x", "role": "viewer"}
+    assert site.post("/tokens", headers=known, data=form).status_code == 303
+    # A proxy that adds its headers to those of the client leaves it open which are the proxy's.
+    secret = ("X-Proxy-Secret", "between the two of us")
+    for twice in (
+        [("X-Forwarded-User", "ada"), ("X-Forwarded-User", "mia"), secret],
+        [("X-Forwarded-User", "mia"), ("X-Proxy-Secret", "wrong"), secret],
+    ):
+        refused = site.get("/", headers=twice)
+        assert refused.status_code == 403
+        assert "more than once" in refused.text
     platform.close()
 
 

@@ -77,7 +77,9 @@ BASICS = """() => {
 def serving(app: Any) -> Iterator[str]:
     """Serves an application in a thread; its address."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", ws="none", proxy_headers=False
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

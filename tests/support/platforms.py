@@ -138,7 +138,9 @@ class World:
         import uvicorn
 
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            config = uvicorn.Config(self.app(), log_config=None, lifespan="off", timeout_graceful_shutdown=2)
+            config = uvicorn.Config(
+                self.app(), log_config=None, lifespan="off", proxy_headers=False, timeout_graceful_shutdown=2
+            )
             server = uvicorn.Server(config)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
             thread.start()

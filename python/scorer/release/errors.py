@@ -45,6 +45,19 @@ class QuotaError(PlatformError):
     """The project has used up what it may take."""
 
 
+class ThrottledError(PlatformError):
+    """Too many failed sign-ins.
+
+    Args:
+        message: The refusal.
+        retry_after: Seconds to wait.
+    """
+
+    def __init__(self, message: str, *, retry_after: int = 60) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class RefusedError(InvalidError):
     """A server of the fleet refuses: a bundle that does not load, lanes that make no table."""
 

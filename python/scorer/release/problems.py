@@ -15,6 +15,7 @@ from scorer.release.errors import (
     PlatformError,
     QuotaError,
     RefusedError,
+    ThrottledError,
     UnreachableError,
 )
 
@@ -44,6 +45,7 @@ KINDS = (
     Kind("refused", 409, "Rejected by a server", RefusedError),
     Kind("invalid", 422, "Validation error", InvalidError),
     Kind("frozen", 423, "Frozen", FrozenError),
+    Kind("throttled", 429, "Too many requests", ThrottledError),
     Kind("quota", 429, "Quota exceeded", QuotaError),
     Kind("unreachable", 503, "Unavailable", UnreachableError),
     Kind("unreachable", 503, "Unavailable", RegistryUnavailableError),

@@ -265,6 +265,15 @@ class PlatformSettings(Section):
             )
         return value
 
+    @model_validator(mode="after")
+    def _is_encrypted_for_others(self) -> PlatformSettings:
+        if not is_loopback(self.listen) and not (self.public_url or "").startswith("https://"):
+            raise ValueError(
+                f'listen = "{self.listen}" is for other machines, and tokens and cookies would go there in '
+                "clear; put a proxy with TLS in front, and set public_url to its https:// address"
+            )
+        return self
+
     @field_validator("trusted_proxy_secret_file")
     @classmethod
     def _both_or_none(cls, value: Path | None, info: ValidationInfo) -> Path | None:

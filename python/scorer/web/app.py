@@ -16,8 +16,7 @@ from starlette.exceptions import HTTPException
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from scorer.release import problems
-from scorer.release.access import Attempts
-from scorer.release.errors import NotAuthenticatedError, PlatformError
+from scorer.release.errors import NotAllowedError, NotAuthenticatedError, PlatformError
 from scorer.release.store.keys import shared_key
 from scorer.web import pages, statuses
 from scorer.web.assets import Assets
@@ -26,6 +25,8 @@ from scorer.web.counters import WebCounters
 from scorer.web.guard import RequestGuard
 from scorer.web.identity import Identity
 from scorer.web.rendering import environment, query
+from scorer.web.sign_ins import SignIns
+from scorer.web.sources import source_of
 
 if TYPE_CHECKING:
     from scorer.release.open import PlatformServices
@@ -42,9 +43,9 @@ class Web:
     platform: PlatformServices
     settings: PlatformFile
     identity: Identity
+    counters: WebCounters
+    sign_ins: SignIns
     assets: Assets = field(default_factory=Assets)
-    attempts: Attempts = field(default_factory=lambda: Attempts(limit=10, seconds=300.0))
-    counters: WebCounters = field(default_factory=WebCounters)
 
     def __post_init__(self) -> None:
         self._templates = environment()
@@ -70,14 +71,16 @@ def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
     own = settings.platform
     public = urlsplit(own.public_url or f"http://{own.listen}")
     secure = public.scheme == "https"
+    counters = WebCounters()
+    sign_ins = SignIns(platform.service.access, counters, attempts=settings.web.sign_in_attempts)
     identity = Identity(
         platform.service.access,
         key=shared_key(platform.store, "forms"),
         secure=secure,
-        proxied=_proxied(settings),
+        proxied=_proxied(settings, sign_ins),
     )
     app = FastAPI(title="scorer", docs_url=None, redoc_url=None, openapi_url=None)
-    web = app.state.web = Web(platform, settings, identity)
+    web = app.state.web = Web(platform, settings, identity, counters, sign_ins)
 
     @app.get("/static/{address}", include_in_schema=False)
     def static(request: Request, address: str) -> Response:
@@ -89,7 +92,7 @@ def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
 
     for router in pages.routers():
         app.include_router(router, include_in_schema=False)
-    _mount_api(app, platform, identity, web.counters)
+    _mount_api(app, web)
     app.add_exception_handler(PlatformError, _refused)
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(RequestValidationError, _unreadable)
@@ -115,23 +118,37 @@ def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
     return app
 
 
-def _mount_api(app: FastAPI, platform: PlatformServices, identity: Identity, counters: WebCounters) -> None:
+def _mount_api(app: FastAPI, web: Web) -> None:
     from scorer.web.api import PATH, create_api
 
-    app.mount(PATH, create_api(platform, sessions=identity.of, counters=counters))
+    api = create_api(web.platform, sessions=web.identity.of, counters=web.counters, sign_ins=web.sign_ins)
+    app.mount(PATH, api)
 
 
-def _proxied(settings: PlatformFile) -> Any:
-    """Reads whom a trusted proxy names, where one is set up; believed only with its secret."""
+def _proxied(settings: PlatformFile, sign_ins: SignIns) -> Any:
+    """Return the reader of the user whom a trusted proxy names, None without such a proxy.
+
+    The name counts with the proxy's secret only. A request with one of the headers twice is refused: the
+    proxy has added its own to what the client sent, and either may be the client's.
+    """
     header, file = settings.platform.trusted_proxy_header, settings.platform.trusted_proxy_secret_file
     if not header or not file:
         return None
     secret = file.read_bytes().strip()
 
     def named(request: Request) -> str | None:
-        sent = request.headers.get("x-proxy-secret", "").encode()
-        user = request.headers.get(header, "").strip()
-        return user if user and secret and hmac.compare_digest(sent, secret) else None
+        secrets, users = request.headers.getlist("x-proxy-secret"), request.headers.getlist(header)
+        if len(secrets) > 1 or len(users) > 1:
+            raise NotAllowedError(
+                f"the request carries {header} or X-Proxy-Secret more than once; have the proxy remove the "
+                "headers that clients send"
+            )
+        if not (secrets and users and users[0].strip() and secret):
+            return None
+        if not hmac.compare_digest(secrets[0].encode(), secret):
+            sign_ins.failed("proxy", "", source_of(request.scope), "wrong X-Proxy-Secret")
+            return None
+        return users[0].strip()
 
     return named
 

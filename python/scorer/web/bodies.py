@@ -1,7 +1,7 @@
 """Bounds the body of every request, before anything parses it: bytes, time, and memory in total.
 
-Starlette's own limit bounds the bytes of one body. This one bounds also how long a body may take, and how much
-memory the bodies of all requests hold together.
+Starlette's own limit bounds the bytes of one body. This one bounds also how long a body may take, and
+how much memory the bodies of all requests hold together.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ from scorer.release.errors import (
     NotFoundError,
     UnreachableError,
 )
-from scorer.release.model import Actor, Project, Quotas, Role
+from scorer.release.model import PLATFORM, Actor, Project, Quotas, Role
 from scorer.release.store import Store, tables, utcnow
 from scorer.release.store.rows import read, row_of
 
@@ -506,6 +506,12 @@ class Access:
             },
         )
         return token, secret
+
+    def record_failed_sign_in(self, who: str, *, locked: bool, details: Mapping[str, str]) -> None:
+        """Write a failed sign-in to the audit log, and whether more of them are refused now."""
+        with self._store.write() as connection:
+            action = "sign_in.lock" if locked else "sign_in.fail"
+            self._audit.append(connection, PLATFORM, action, who, details=details)
 
     # --- sessions ---
 

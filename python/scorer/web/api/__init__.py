@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from scorer.release.open import PlatformServices
     from scorer.web.api.security import Sessions
     from scorer.web.counters import WebCounters
+    from scorer.web.sign_ins import SignIns
 
 PATH = "/api/v1"
 
 
 def create_api(
-    platform: PlatformServices, *, sessions: Sessions | None = None, counters: WebCounters | None = None
+    platform: PlatformServices, *, sessions: Sessions | None, counters: WebCounters, sign_ins: SignIns
 ) -> FastAPI:
     """The application, to be mounted at `PATH`.
 
@@ -27,8 +28,8 @@ def create_api(
         platform: Whose operations these are.
         sessions: Reads a browser's session; None: bearer tokens alone.
         counters: Counts of the web side, shown with the platform's metrics.
+        sign_ins: Limits and records failures.
     """
     from scorer.web.api.application import create
-    from scorer.web.counters import WebCounters
 
-    return create(platform, sessions=sessions, counters=counters or WebCounters())
+    return create(platform, sessions=sessions, counters=counters, sign_ins=sign_ins)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scorer.release.open import PlatformServices
     from scorer.web.api.security import Sessions
     from scorer.web.counters import WebCounters
+    from scorer.web.sign_ins import SignIns
 
 ROUTERS = tuple(
     module.router
@@ -61,7 +62,9 @@ _ALWAYS = {
 }
 
 
-def create(platform: PlatformServices, *, sessions: Sessions | None, counters: WebCounters) -> FastAPI:
+def create(
+    platform: PlatformServices, *, sessions: Sessions | None, counters: WebCounters, sign_ins: SignIns
+) -> FastAPI:
     """Return the REST API as an application."""
     from scorer import bridge
 
@@ -81,6 +84,7 @@ def create(platform: PlatformServices, *, sessions: Sessions | None, counters: W
     app.state.platform = platform
     app.state.sessions = sessions
     app.state.counters = counters
+    app.state.sign_ins = sign_ins
     app.state.watch = Watch(
         platform.service.changes.newest_events,
         lambda: platform.stopping,

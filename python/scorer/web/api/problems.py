@@ -86,7 +86,9 @@ def _refused(request: Request, error: Exception) -> Response:
     kind = kind_of(error)
     if kind is INTERNAL:
         return defect(request, error)
-    return answer(request, kind.type, kind.title, kind.status, " ".join(str(error).split()))
+    wait = getattr(error, "retry_after", None)
+    headers = None if wait is None else {"Retry-After": str(wait)}
+    return answer(request, kind.type, kind.title, kind.status, " ".join(str(error).split()), headers)
 
 
 def _unreadable(request: Request, error: Exception) -> Response:

@@ -11,11 +11,13 @@ from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
 from scorer.release.errors import NotAllowedError, NotAuthenticatedError
+from scorer.web.sources import source_of
 
 if TYPE_CHECKING:
     from scorer.release.model import Actor
     from scorer.release.open import PlatformServices
     from scorer.release.service import Service
+    from scorer.web.sign_ins import SignIns
 
 CSRF_HEADER = "X-CSRF-Token"
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -59,7 +61,7 @@ def _caller(
             raise NotAuthenticatedError(
                 "the Authorization header holds no bearer token; send `Authorization: Bearer TOKEN`"
             )
-        return RestCaller(platform.service.access.authenticate(bearer.credentials), platform)
+        return RestCaller(_authenticate(request, platform, bearer.credentials), platform)
     sessions: Sessions | None = state.sessions
     if sessions is None:
         raise NotAuthenticatedError("no token was sent; send `Authorization: Bearer TOKEN`")
@@ -70,6 +72,17 @@ def _caller(
             f"load the page again"
         )
     return RestCaller(actor, platform)
+
+
+def _authenticate(request: Request, platform: PlatformServices, token: str) -> Actor:
+    sign_ins: SignIns = request.app.state.sign_ins
+    address = source_of(request.scope)
+    sign_ins.check(token, address)
+    try:
+        return platform.service.access.authenticate(token)
+    except NotAuthenticatedError as error:
+        sign_ins.failed("bearer", token, address, str(error))
+        raise
 
 
 By = Annotated[RestCaller, Depends(_caller)]

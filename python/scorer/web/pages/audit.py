@@ -23,7 +23,7 @@ def audit(here: Here) -> Response:
 def verify(here: Here, form: Posted) -> Response:
     """Checks every hash; against an entry that was written down elsewhere, where one is given."""
     try:
-        return _show(here, verified=here.service.audit.verify(expect=_expected(form)))
+        return _show(here, verified=here.service.audit.verify_for(here.actor, expect=_expected(form)))
     except PlatformError as error:
         return _show(here, error=error)
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from scorer.learn.errors import DataError
-from scorer.release.errors import NotFoundError
+from scorer.release.errors import NotAllowedError, NotFoundError
 from scorer.web.pages.traffic import moment
 from scorer.web.pages.visit import Here, Visit
 
@@ -51,7 +51,7 @@ class GenerationRow:
 @router.get("/learning")
 def learning(here: Here) -> Response:
     """Show every generation (training run), newest first."""
-    folder = here.settings.platform.learning
+    folder = _workspace(here)
     found = [_read(path) for path in reversed(_folders(here))]
     return here.page("learning.html", workspace=folder, generations=found, steps=STEPS)
 
@@ -61,7 +61,7 @@ def history(here: Here) -> Response:
     """The report over all generations, as `scorer learn report` writes it."""
     from scorer.learn.report.history import history_page, read_runs
 
-    folder = here.settings.platform.learning
+    folder = _workspace(here)
     if folder is None:
         raise NotFoundError(_NONE)
     try:
@@ -92,10 +92,20 @@ def report(here: Here, name: str) -> Response:
 _NONE = "the settings name no learning workspace; set [platform] learning to the one of learn.toml"
 
 
+def _workspace(here: Visit) -> Path | None:
+    """Return the learning workspace, which members of any project may see."""
+    if not here.may("viewer"):
+        raise NotAllowedError(
+            f"{here.actor.user} is a member of no project, and the learning pages are for members; "
+            "ask an owner of a project"
+        )
+    return here.settings.platform.learning
+
+
 def _folders(here: Visit) -> list[Path]:
     from scorer.learn.schedule.workspace import Workspace
 
-    folder = here.settings.platform.learning
+    folder = _workspace(here)
     return Workspace(folder).generations() if folder else []
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from math import ceil
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from scorer.release.errors import NotAllowedError, NotAuthenticatedError
+from scorer.release.errors import NotAllowedError, NotAuthenticatedError, ThrottledError
 from scorer.web.identity import check_form, inside
 from scorer.web.pages.visit import Form, Posted, read_form_data
 from scorer.web.rendering import query
+from scorer.web.sources import source_of
 
 if TYPE_CHECKING:
     from scorer.web.app import Web
@@ -62,11 +62,12 @@ def sign_in(request: Request, form: Annotated[Form, Depends(_fields)]) -> Respon
     """Opens a session for a token."""
     web: Web = request.app.state.web
     token, csrf = form.text("token", most=1000), form.text("csrf", most=200)
-    following, address = inside(form.text("next") or "/"), request.client.host if request.client else ""
-    if wait := web.attempts.wait(address):
-        words = f"Too many attempts from this address; try again in {ceil(wait / 60)} min."
-        response = _form(request, wrong=words, following=following, status=429)
-        response.headers["Retry-After"] = str(ceil(wait))
+    following, address = inside(form.text("next") or "/"), source_of(request.scope)
+    try:
+        web.sign_ins.check(token, address)
+    except ThrottledError as error:
+        response = _form(request, wrong=_sentence(error), following=following, status=429)
+        response.headers["Retry-After"] = str(error.retry_after)
         return response
     try:
         check_form(request, csrf, web.identity.sign(request.cookies.get(_tie(web), "")))
@@ -76,7 +77,7 @@ def sign_in(request: Request, form: Annotated[Form, Depends(_fields)]) -> Respon
     try:
         cookie, session = web.service.access.open_session(token)
     except NotAuthenticatedError as error:
-        web.attempts.failed(address)
+        web.sign_ins.failed("page", token, address, str(error))
         return _form(request, wrong=f"{error}", following=following, status=401)
     response = RedirectResponse(following, 303)
     response.set_cookie(
@@ -89,6 +90,11 @@ def sign_in(request: Request, form: Annotated[Form, Depends(_fields)]) -> Respon
         path="/",
     )
     return response
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 @router.post("/logout")

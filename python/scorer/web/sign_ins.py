@@ -1,0 +1,102 @@
+"""Sign-ins that fail: how many are taken, and what is recorded of them.
+
+Failures count for the credential that was presented and for the client's address. A wrong credential
+therefore locks out neither the users of other credentials nor, unless there are ten times as many failures,
+the other users of an address.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from math import ceil
+from typing import TYPE_CHECKING
+
+from scorer.release.access import Attempts
+from scorer.release.access.secrets import PREFIX
+from scorer.release.errors import ThrottledError, UnreachableError
+
+if TYPE_CHECKING:
+    from scorer.release.access import Access
+    from scorer.web.counters import WebCounters
+
+_SECONDS = 300.0
+_PER_ADDRESS = 10
+_ENTRIES_PER_MINUTE = 60
+"""Audit entries of one process: a guesser must not fill the audit log."""
+_SHOWN = len(PREFIX) + 8
+
+
+class SignIns:
+    """Counts failed sign-ins of this process, and records them in the audit log.
+
+    Args:
+        access: Writes the audit entries.
+        counters: Count failures and refusals.
+        attempts: Failures of one credential within 5 minutes, after which more are refused.
+    """
+
+    def __init__(self, access: Access, counters: WebCounters, *, attempts: int) -> None:
+        self._access, self._counters = access, counters
+        self._credentials = Attempts(limit=attempts, seconds=_SECONDS)
+        self._addresses = Attempts(limit=attempts * _PER_ADDRESS, seconds=_SECONDS)
+        self._lock = threading.Lock()
+        self._minute = 0.0
+        self._entries = 0
+        self._omitted = 0
+
+    def check(self, credential: str, address: str) -> None:
+        """Refuse a credential or an address with too many failures.
+
+        Raises:
+            ThrottledError: With the seconds to wait.
+        """
+        for by, attempts, key in (
+            ("credential", self._credentials, shown(credential)),
+            ("address", self._addresses, address),
+        ):
+            if wait := attempts.wait(key):
+                self._counters.count("sign_ins_locked", by)
+                what = "this token" if by == "credential" else "this address"
+                raise ThrottledError(
+                    f"too many failed sign-ins with {what}; try again in {ceil(wait / 60)} min",
+                    retry_after=ceil(wait),
+                )
+
+    def failed(self, way: str, credential: str, address: str, reason: str) -> None:
+        """Count and record a failure.
+
+        Args:
+            way: How the sign-in was tried: `page`, `bearer`, `proxy` or `oidc`.
+            credential: The token, empty where there is none.
+            address: The client's.
+            reason: Why it failed.
+        """
+        name = shown(credential)
+        self._credentials.failed(name)
+        self._addresses.failed(address)
+        self._counters.count("sign_in_failures", way)
+        is_locked = bool(self._credentials.wait(name) or self._addresses.wait(address))
+        with self._lock:
+            now = time.monotonic()
+            if now - self._minute >= 60:
+                self._minute, self._entries = now, 0
+            self._entries += 1
+            if self._entries > _ENTRIES_PER_MINUTE:
+                self._omitted += 1
+                return
+            omitted, self._omitted = self._omitted, 0
+        details = {"way": way, "address": address, "reason": reason[:300]}
+        if omitted:
+            details["omitted_before"] = str(omitted)
+        with suppress(UnreachableError):  # the counter has it in any case
+            self._access.record_failed_sign_in(name, locked=is_locked, details=details)
+
+
+def shown(credential: str) -> str:
+    """Return what is stored of a credential: the beginning of a token.
+
+    Any other text may be a password that was entered by mistake, and is not shown at all.
+    """
+    return credential[:_SHOWN] if credential.startswith(PREFIX) else "unknown"

@@ -1,0 +1,273 @@
+"""Who may reach what: every route of pages and REST has a rule here, and a new route without one fails."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from browser import serving
+from fastapi.routing import APIRoute
+from platforms import World
+from starlette.routing import Mount, Route
+
+from scorer.release.model import Quotas, Role
+from scorer.release.requests import NewFreeze, NewPermission
+
+WHO = ("nobody", "stranger", "outsider", "viewer", "modeler", "approver", "owner", "admin")
+"""`stranger` is in no project, `outsider` owns another one."""
+RULES: dict[str, tuple[str, str, dict[str, str]]] = {}
+"""By method and route: a letter for each of `WHO`, a concrete path, and the form.
+
+`+` allowed, `x` refused, `n` not to be seen, `L` sent to sign in.
+"""
+OPEN = {"GET /static/{address}", "GET /favicon.ico", "GET /login", "POST /login"}
+"""Pages without a rule by role: what a browser needs to sign in."""
+UNDESCRIBED_API = {"GET /metrics", "GET /openapi.json", "GET /docs", "GET /docs.css"}
+"""REST without a token, for probes and for readers of its documentation; none shows an object."""
+
+
+def rule(route: str, letters: str, path: str = "", **form: str) -> None:
+    template = route.partition(" ")[2]
+    given = letters.split()
+    assert len(given) == len(WHO), route
+    RULES[route] = ("".join(given), path or template, form)
+
+
+DRAFT = {
+    "project": "fraud",
+    "kind": "test",
+    "checkpoint": "fraud.checkout",
+    "bundle": "{bundle}",
+    "title": "t",
+    "minutes": "10",
+    "then": "draft",
+}
+FREEZE = {
+    "name": "f-{who}",
+    "kind": "deny",
+    "cron": "0 0 1 1 *",
+    "timezone": "UTC",
+    "minutes": "1",
+    "reason": "r",
+}
+PERMISSION = {
+    "kind": "overlay",
+    "checkpoint": "action.authorise",
+    "user": "modeler",
+    "days": "30",
+    "reason": "r",
+}
+#                                               nobody stranger outsider viewer modeler approver owner admin
+EVERYBODY = "L + + + + + + +"
+SEES = "L n n + + + + +"
+MODELS = "L n n x + + + +"
+OWNS = "L n n x x x + +"
+# The project of `outsider` may bring models to every checkpoint, so an owner there runs the checkpoint too.
+AUTHOR = "L n n x + x + +"
+RUNS = "L x + x x x + +"
+ADMIN = "L x x x x x x +"
+rule("GET /", EVERYBODY)
+rule("POST /logout", EVERYBODY)
+rule("GET /checkpoints", EVERYBODY)
+rule("GET /checkpoints/{name}", EVERYBODY, "/checkpoints/fraud.checkout")
+rule("POST /checkpoints/{name}/sampling", RUNS, "/checkpoints/fraud.checkout/sampling", percent="10")
+rule(
+    "POST /checkpoints/{name}/rollback", RUNS, "/checkpoints/fraud.checkout/rollback", reason="r", sure="yes"
+)
+rule("GET /calendar", EVERYBODY)
+rule("POST /calendar/move", AUTHOR, change="{change}", start="2030-01-01T00:00")
+rule("POST /calendar/freezes", ADMIN, **FREEZE)
+rule("POST /calendar/freezes/{freeze}/remove", ADMIN, "/calendar/freezes/{freeze}/remove")
+rule("GET /changes", EVERYBODY)
+rule("GET /changes/new", EVERYBODY)
+rule("POST /changes", MODELS, **DRAFT)
+rule("GET /changes/{change}", SEES, "/changes/{change}")
+rule("GET /changes/{change}/edit", SEES, "/changes/{change}/edit")
+rule("POST /changes/{change}/edit", AUTHOR, "/changes/{change}/edit", version="1", **DRAFT)
+rule("POST /changes/{change}/{action}", AUTHOR, "/changes/{change}/withdraw", reason="r")
+rule("GET /changes/{change}/readout", SEES, "/changes/{change}/readout")
+rule("GET /changes/{change}/readout/readout.json", SEES, "/changes/{change}/readout/readout.json")
+rule(
+    "GET /changes/{change}/readout/figures/{name}.{form}",
+    "L n n n n n n n",
+    "/changes/{change}/readout/figures/a.csv",
+)
+rule("GET /models", EVERYBODY)
+rule("POST /models", MODELS, project="fraud")
+rule("GET /models/{digest}", SEES, "/models/{bundle}")
+rule("GET /decisions", EVERYBODY)
+rule("GET /decisions/{decision_id:path}", "L n n n n n n n", "/decisions/unknown")
+for page in ("/learning", "/learning/report", "/learning/{name}", "/learning/{name}/report"):
+    rule(
+        f"GET {page}",
+        "L x n n n n n n" if page == "/learning/report" else "L x + + + + + +",
+        page.replace("{name}", "20261102T030000Z"),
+    )
+rule("GET /notifications", EVERYBODY)
+rule("POST /notifications", OWNS, project="fraud", url="json://127.0.0.1:9/x", severity="info")
+rule("POST /notifications/{channel}/test", OWNS, "/notifications/{channel}/test?project=fraud")
+rule("POST /notifications/{channel}/remove", OWNS, "/notifications/{channel}/remove?project=fraud")
+rule("GET /projects", EVERYBODY)
+rule("POST /projects", ADMIN, name="p-{who}", title="P")
+rule("GET /projects/{name}", SEES, "/projects/fraud")
+rule("POST /projects/{name}", "L n n x x x x +", "/projects/fraud", title="Fraud")
+rule("POST /projects/{name}/members", OWNS, "/projects/fraud/members", user="second", role="viewer")
+rule("POST /projects/{name}/permissions", OWNS, "/projects/fraud/permissions", **PERMISSION)
+rule(
+    "POST /projects/{name}/permissions/{permission}/revoke",
+    OWNS,
+    "/projects/fraud/permissions/{permission}/revoke",
+    reason="r",
+)
+rule("GET /tokens", EVERYBODY)
+rule("POST /tokens", "L x + + + + + +", label="x", role="viewer")
+rule("POST /tokens/{token}/revoke", "L n n n n n n +", "/tokens/{token}/revoke")
+rule("GET /audit", EVERYBODY)
+rule("POST /audit/verify", ADMIN)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("routes")
+    from platforms import SETTINGS
+
+    made = World(
+        directory,
+        built_bundles,
+        settings=SETTINGS.replace("[platform]", '[platform]\nlearning = "learning"', 1),
+    )
+    access = made.service.access
+    root = made.actor("admin")
+    access.add_user(root, "stranger")
+    access.update_project(root, "fraud", quotas=Quotas(open_changes=1000))
+    _, made.tokens["stranger"] = access.create_token(root, user="stranger", label="t", role=Role.ADMIN)
+    folder = directory / "learning" / "generations" / "20261102T030000Z" / "verdict"
+    folder.mkdir(parents=True)
+    (folder / "report.html").write_text("<h1>Report</h1>")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def app(world: World) -> Any:
+    return world.app()
+
+
+@pytest.fixture(scope="module")
+def visitors(world: World, app: Any) -> Iterator[dict[str, httpx.Client]]:
+    found = {}
+    with serving(app) as address:
+        for who in WHO:
+            found[who] = client = httpx.Client(base_url=address, timeout=60)
+            _sign_in(client, world, who)
+        yield found
+        for client in found.values():
+            client.close()
+
+
+def _sign_in(client: httpx.Client, world: World, who: str) -> None:
+    if who != "nobody":
+        form = {"csrf": _csrf(client.get("/login").text), "token": world.tokens[who]}
+        assert client.post("/login", data=form).status_code == 303, who
+
+
+def _csrf(text: str) -> str:
+    found = re.search(r'name="csrf" value="([^"]*)"', text)
+    return found[1] if found else "none"
+
+
+def _routes(routes: Any) -> Iterator[str]:
+    for route in routes:
+        if isinstance(route, Mount):
+            continue
+        if (included := getattr(route, "original_router", None)) is not None:
+            yield from _routes(included.routes)
+            continue
+        assert isinstance(route, Route | APIRoute), f"{route} is of a kind that this test does not know"
+        for method in sorted((route.methods or set()) - {"HEAD"}):
+            yield f"{method} {route.path}"
+
+
+def test_every_page_has_a_rule(app: Any) -> None:
+    assert sorted(_routes(app.routes)) == sorted({*RULES, *OPEN})
+
+
+def test_every_route_of_rest_has_a_rule(app: Any) -> None:
+    """Those of the description have one in test_platform_api.py, which holds it to the same routes."""
+    (mount,) = (route for route in app.routes if isinstance(route, Mount))
+    api: Any = mount.app
+    described = {
+        f"{method.upper()} {path}"
+        for path, operations in api.openapi()["paths"].items()
+        for method in operations
+    }
+    assert set(_routes(api.routes)) - described == UNDESCRIBED_API
+
+
+def _fill(text: str, values: dict[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+@pytest.mark.parametrize("route", RULES)
+def test_who_reaches_a_page(world: World, visitors: dict[str, httpx.Client], route: str) -> None:
+    letters, path, form = RULES[route]
+    found = ""
+    for who in WHO:
+        values = _objects(world, route, who)
+        client = visitors[who]
+        where = _fill(path, values)
+        if route.startswith("GET"):
+            answer = client.get(where)
+        else:
+            data = {name: _fill(text, values) for name, text in form.items()}
+            files = {"archive": ("b.tar", world.archive("score-2"))} if route == "POST /models" else None
+            sent = {"csrf": _csrf(client.get("/tokens").text), **data}
+            answer = client.post(where, data=sent, files=files)
+        found += _letter(answer)
+        if route == "POST /logout":
+            _sign_in(client, world, who)
+    assert found == letters, f"{route}: {' '.join(found)} for {' '.join(WHO)}"
+
+
+def _objects(world: World, route: str, who: str) -> dict[str, str]:
+    """Make what a route needs, anew for each visitor: an allowed one may change it."""
+    values = {"who": who, "bundle": world.candidate}
+    if "{freeze}" in route:
+        freeze = NewFreeze(name=f"g-{who}", kind="deny", cron="0 0 1 1 *", timezone="UTC", minutes=1)
+        values["freeze"] = str(world.service.calendar.add_freeze(world.actor("admin"), freeze).id)
+    if "{change}" in route or "move" in route:
+        values["change"] = world.draft().id
+    if "{permission}" in route:
+        asked = NewPermission(**{**PERMISSION, "days": 30})
+        values["permission"] = world.service.permissions.grant(world.actor("owner"), "fraud", asked).id
+    if "{channel}" in route:
+        channel = world.service.notifications.add_channel(
+            world.actor("owner"), "fraud", "json://127.0.0.1:9/x"
+        )
+        values["channel"] = str(channel.id)
+    if "{token}" in route:
+        root = world.actor("admin")
+        values["token"] = world.service.access.create_token(root, user="second", label="x", role=Role.VIEWER)[
+            0
+        ].id
+    return values
+
+
+def _letter(answer: httpx.Response) -> str:
+    if answer.status_code == 303:
+        location = answer.headers["location"]
+        if location.startswith("/login?") and "why=out" not in location:
+            return "L"
+        passed = answer.cookies.get("scorer-passing", "").strip('"').partition(".")[0]
+        # A page that a form leads to shows the refusal.
+        return "x" if passed and json.loads(base64.urlsafe_b64decode(passed))["error"] else "+"
+    assert answer.status_code < 500, answer.text
+    return {401: "x", 403: "x", 404: "n"}.get(answer.status_code, "+")
