@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadtests import gates as calibration
 from loadtests import windows
+from scorer.bundle.statistics import distribution
 from scorer.release.gates.defaults import ACTION, SCORE
 from scorer.release.gates.evaluate import evaluate
 from scorer.release.gates.evidence import Counter, Observed, ShadowEvidence
@@ -108,6 +110,54 @@ def test_a_model_with_other_decisions_on_the_same_scores() -> None:
 
     found = blocking(changed(evidence, stricter))
     assert found == {"flip_rate": FAIL, "approve_rate_delta": FAIL}
+
+
+def _rare(rows: int, random: np.random.Generator, own: Callable[[Any], Any]) -> ShadowEvidence:
+    """A window in which live flags about 2 %, beside a bundle whose scores are made of live's."""
+    live = windows.fraud_scores(rows, random, shift=-1.5)
+    shadow = windows.observed(rows, random, live=live, own=own(live))
+    reference = distribution(windows.fraud_scores(5_000, random, shift=-1.5))
+    evidence = windows.same_bundle(rows, random)
+    return replace(evidence, shadow=shadow, control=windows.twin(shadow, random), reference=reference)
+
+
+def _noisy(size: float, random: np.random.Generator) -> Callable[[Any], Any]:
+    def own(live: Any) -> Any:
+        return 1 / (1 + np.exp(-(np.log(live / (1 - live)) + random.normal(0, size, len(live)))))
+
+    return own
+
+
+def test_a_model_of_permuted_labels_is_stopped_by_what_it_no_longer_flags() -> None:
+    evidence = _rare(10_000, random(), random(2).permutation)
+    assert 0.01 < float((evidence.shadow.live_label != 1).mean()) < 0.03
+    assert blocking(evidence) == {"flagged_agreement": FAIL}
+    words = judged(evidence)["flagged_agreement"].words
+    assert "that live flags" in words and "chance finds" in words
+
+
+@pytest.mark.parametrize("name", ["constant", "turned around", "another scale", "another seed"])
+def test_agreement_is_one_of_rankings(name: str) -> None:
+    makers: dict[str, tuple[Callable[[Any], Any], Outcome]] = {
+        "constant": (lambda live: np.full(len(live), 0.01), FAIL),
+        "turned around": (lambda live: live.max() + live.min() - live, FAIL),
+        "another scale": (lambda live: live**2 / 4, PASS),
+        "another seed": (_noisy(0.3, random(3)), PASS),
+    }
+    own, outcome = makers[name]
+    found = judged(_rare(10_000, random(), own))["flagged_agreement"]
+    assert found.outcome is outcome, found.words
+
+
+def test_few_flagged_requests_do_not_judge_a_ranking() -> None:
+    found = judged(_rare(600, random(), random(2).permutation))["flagged_agreement"]
+    assert found.outcome is INCONCLUSIVE and not found.blocks, found.words
+    assert "flagged_rows" in found.words
+
+
+def test_a_checkpoint_whose_labels_are_others_has_nothing_that_is_flagged() -> None:
+    evidence = replace(_rare(10_000, random(), random(2).permutation), approve="accept")
+    assert not judged(evidence)["flagged_agreement"].blocks
 
 
 def test_a_model_that_is_not_the_one_that_was_logged() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scipy.spatial.distance import jensenshannon
 from sklearn.metrics import roc_auc_score
 
 from scorer.bundle.statistics import distribution
-from scorer.stats import distances, proportions
+from scorer.stats import distances, proportions, ranking
 from scorer.stats.interim import alpha_share, interval_alpha
 from scorer.stats.quantiles import quantile, quantile_bounds
 from scorer.stats.roc import auc
@@ -243,3 +244,18 @@ def test_intervals_share_the_alarms_exactly(count: int, limit: int) -> None:
 
 def test_looks_spend_no_more_than_all_alarms() -> None:
     assert sum(alpha_share(analysis) for analysis in range(1, 10_000)) == pytest.approx(1, abs=1e-3)
+
+
+# --- rankings ---
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=6))
+def test_ties_share_the_last_places_as_all_orders_of_them_do(rows: list[tuple[int, bool]]) -> None:
+    scores = np.array([float(score) for score, _ in rows])
+    marked = np.array([mark for _, mark in rows])
+    places = int(marked.sum())
+    counts = [
+        sum(marked[row] for row in sorted(order, key=lambda row: -scores[row])[:places])
+        for order in permutations(range(len(rows)))
+    ]
+    assert ranking.expected_among_highest(scores, marked) == pytest.approx(np.mean(counts))

@@ -78,6 +78,7 @@ EXPLANATIONS = {
     "score_psi_live": "Population stability index of the scores against those of the live model.",
     "flip_rate": "Share of decisions that differ from the live model.",
     "approve_rate_delta": "Difference of the approve rate to the live model.",
+    "flagged_agreement": "How far both models rank the same requests highest, from 0 (by chance) to 1.",
     "auc_matured": "Area under the ROC curve over decisions whose outcome is known.",
     "covered_hours_of_week": "Number of the 168 hours of a week with observations.",
     "policy_distance": "Total variation distance between the two policies.",

@@ -29,6 +29,9 @@ SCORE: Final = (
     GateSpec("score_psi_live", "< threshold(floor=0.25)", against="live", min_rows=300, dry_run=True),
     GateSpec("flip_rate", "<= 0.05 upper95", against="live", minus="aa_control", min_rows=300),
     GateSpec("approve_rate_delta", "abs <= 0.02 upper95", against="live", min_rows=300),
+    # Flips and approvals cannot notice that a model stops finding what is rare: where 1 % is flagged, a model
+    # that flags another 1 % at random changes 2 % of the decisions and none of the approve rate.
+    GateSpec("flagged_agreement", ">= 0.5 lower95", against="live", when="flagged_rows >= 30"),
     GateSpec("auc_matured", ">= -0.002 lower95", against="live", when="labels_matured >= 0.8"),
     *_SEEN,
 )

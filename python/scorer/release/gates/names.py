@@ -90,6 +90,16 @@ METRICS: Final[Mapping[str, MetricForm]] = {
         kinds=("score",),
         canary=True,
     ),
+    "flagged_agreement": MetricForm(
+        "Agreement on the flagged requests",
+        "number",
+        ">= 0.5 lower95",
+        ("live",),
+        by_interval=False,
+        kinds=("score",),
+        # The live bundle agrees with itself.
+        by_chance=False,
+    ),
     "auc_matured": MetricForm("Matured AUC", "number", ">= -0.002 lower95", ("live", ""), kinds=("score",)),
     "covered_hours_of_week": MetricForm(
         "Covered hours of the week",
@@ -122,5 +132,5 @@ METRICS: Final[Mapping[str, MetricForm]] = {
 }
 """By name, in the order in which they are told."""
 
-QUANTITIES: Final = ("labels_matured", "rows", "control_rows", "covered_hours_of_week")
+QUANTITIES: Final = ("labels_matured", "rows", "control_rows", "flagged_rows", "covered_hours_of_week")
 """What `when` may ask."""
