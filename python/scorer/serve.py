@@ -63,6 +63,7 @@ def run(
     import uvloop
 
     try:
+        _keep_private(settings)
         return uvloop.run(_Serving(settings, events, start).until_stopped())
     except ScorerError as error:
         events.error("start_failed", error=str(error))
@@ -236,6 +237,15 @@ class _Serving:
             os._exit(1)
         self._events.info("stopping", signal=signal.Signals(number).name)
         self._stop.set()
+
+
+def _keep_private(settings: Settings) -> None:
+    """Keep other users out of the files that this process writes, and requests out of core dumps."""
+    os.umask(os.umask(0o027) | 0o027)
+    if not settings.server.core_dumps:
+        from scorer import bridge
+
+        bridge.forbid_core_dumps()
 
 
 def _process_started() -> float:

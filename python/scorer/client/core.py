@@ -142,6 +142,7 @@ class Core:
             margins=(math.nan,) * count,
             decisions=(answer.decision,) * count,
             served=served,
+            unlogged=count,
         )
 
     def select_action(

@@ -43,6 +43,7 @@ def read_score(reply: bytes, request_id: str) -> Score:
         margin=message.margin,
         decision=message.decision,
         served=_served(message.served),
+        logged=message.logged,
     )
 
 
@@ -66,6 +67,7 @@ def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
         margins=tuple(message.margins),
         decisions=tuple(labels[index] for index in message.decisions),
         served=_served(message.served),
+        unlogged=message.unlogged,
     )
 
 

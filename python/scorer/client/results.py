@@ -49,6 +49,7 @@ class Score:
         margin: The forest's raw output; NaN for the client's fallback.
         decision: Label of the threshold band, such as "approve".
         served: Who answered.
+        logged: Whether the decision is recorded as the checkpoint's durability demands.
     """
 
     request_id: str
@@ -57,6 +58,7 @@ class Score:
     margin: float
     decision: str
     served: Served
+    logged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class BatchScore:
         margins: Raw outputs; NaN for the client's fallback.
         decisions: Labels of the threshold bands.
         served: Who answered; one bundle for all rows.
+        unlogged: Rows that are not recorded as the checkpoint's durability demands; all of them for the
+            client's fallback.
     """
 
     request_id: str
@@ -76,6 +80,7 @@ class BatchScore:
     margins: tuple[float, ...]
     decisions: tuple[str, ...]
     served: Served
+    unlogged: int = 0
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -102,7 +107,7 @@ class SelectedAction:
         expected_reward: The oracle's P(reward | context, action); NaN for the client's fallback.
         factors: The action's factors, such as {"three_ds": "frictionless"}.
         pmf: Probability of every action in catalogue order; empty unless asked for.
-        logged: Whether the decision is in the server's log.
+        logged: Whether the decision is recorded as the checkpoint's durability demands.
         replayed: Whether this repeats an earlier answer to the same request id.
         served: Who answered.
     """

@@ -223,6 +223,7 @@ class FakeServer:
             margin=-1.0986122886681098,
             decision="approve",
             served=self._served(described),
+            logged=True,
         )
 
     def _score_batch(

@@ -213,6 +213,11 @@ class ServerSettings(Section):
         le=300,
         description="Seconds after SIGTERM that requests in flight may take before they are cancelled.",
     )
+    core_dumps: bool = Field(
+        default=False,
+        description="Whether a crash may write the memory of this process, with the requests in it, to a core "
+        "dump, and debuggers of the same user may read it.",
+    )
     state_dir: Directory = Field(
         default=Path("state"),
         validate_default=True,
@@ -380,6 +385,35 @@ class LogSettings(Section):
         le=16_777_216,
         description="Records of durability `async` that may wait to be written.",
     )
+
+
+class PrivacySettings(Section):
+    """What of a request may be stored."""
+
+    card_numbers: Literal["refuse", "mask", "off"] = Field(
+        default="refuse",
+        description="Ids, entities, outcomes and texts that hold a card number (Luhn, 13 to 19 digits): `refuse` "
+        "the request, `mask` the number by a keyed pseudonym, or `off`.",
+    )
+    entities: Literal["hash", "clear"] = Field(
+        default="clear",
+        description="Entities in the decision log and at observers: `hash` stores their keyed pseudonym "
+        "(HMAC-SHA-256), `clear` what was sent.",
+    )
+    key_file: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description="The key of `hash` and `mask`: a file of 32 random bytes or more, the same at every replica, "
+        "outside the log. Whoever lacks it cannot link pseudonyms.",
+        examples=["entity.key"],
+    )
+
+    @model_validator(mode="after")
+    def _rules_have_a_key(self) -> PrivacySettings:
+        for key, value in (("entities", "hash"), ("card_numbers", "mask")):
+            if getattr(self, key) == value and self.key_file is None:
+                raise ValueError(f'{key} = "{value}" needs a key: name its file in key_file')
+        return self
 
 
 class LearningSettings(Section):
@@ -551,6 +585,7 @@ class Settings(Section):
     registry: RegistrySettings = Field(default_factory=RegistrySettings)
     bundles: BundleSettings = Field(default_factory=BundleSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    privacy: PrivacySettings = Field(default_factory=PrivacySettings)
     learning: LearningSettings = Field(default_factory=LearningSettings)
     checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)
 
@@ -560,6 +595,16 @@ class Settings(Section):
         if self.server.role == "shadow":
             return []
         return [checkpoint.alias for checkpoint in self.checkpoints.values()]
+
+    @model_validator(mode="after")
+    def _key_is_apart_from_the_log(self) -> Settings:
+        key, log = self.privacy.key_file, self.log.dir
+        if key is not None and log is not None and key.absolute().is_relative_to(log.absolute()):
+            raise ValueError(
+                "privacy.key_file: the key lies in the log's directory, and whoever has the log would have the "
+                "key: move it elsewhere"
+            )
+        return self
 
     @model_validator(mode="after")
     def _webhooks_have_a_sender(self) -> Settings:

@@ -181,6 +181,11 @@ def server_config(settings: Settings) -> dict[str, Any]:
             "sync_ms": log.sync_ms,
             "queue": log.queue,
         },
+        "privacy": {
+            "card_numbers": settings.privacy.card_numbers,
+            "entities": settings.privacy.entities,
+            "key_file": None if settings.privacy.key_file is None else str(settings.privacy.key_file),
+        },
         "checkpoints": {
             name: {
                 "kind": checkpoint.kind,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scorer/v1/scoring.proto\x12\tscorer.v1\"V\n\x07\x46\x65\x61ture\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x06number\x18\x02 \x01(\x01H\x00\x12\x12\n\x08\x63\x61tegory\x18\x03 \x01(\tH\x00\x12\x0e\n\x04\x66lag\x18\x04 \x01(\x08H\x00\x42\x07\n\x05value\"5\n\rNamedFeatures\x12$\n\x08\x66\x65\x61tures\x18\x01 \x03(\x0b\x32\x12.scorer.v1.Feature\";\n\rDenseFeatures\x12\x1a\n\x12schema_fingerprint\x18\x01 \x01(\x06\x12\x0e\n\x06values\x18\x02 \x03(\x02\"\xa8\x01\n\x0cScoreRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12)\n\x05named\x18\x03 \x01(\x0b\x32\x18.scorer.v1.NamedFeaturesH\x00\x12)\n\x05\x64\x65nse\x18\x04 \x01(\x0b\x32\x18.scorer.v1.DenseFeaturesH\x00\x12\x0e\n\x06\x65ntity\x18\x05 \x01(\tB\n\n\x08\x66\x65\x61tures\"x\n\rScoreResponse\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x0e\n\x06margin\x18\x03 \x01(\x01\x12\x10\n\x08\x64\x65\x63ision\x18\x04 \x01(\t\x12!\n\x06served\x18\x05 \x01(\x0b\x32\x11.scorer.v1.Served\"\x85\x01\n\x11ScoreBatchRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x1a\n\x12schema_fingerprint\x18\x03 \x01(\x06\x12\x0e\n\x06values\x18\x04 \x03(\x02\x12\x0c\n\x04rows\x18\x05 \x01(\r\x12\x0e\n\x06\x65ntity\x18\x06 \x01(\t\"\x8f\x01\n\x12ScoreBatchResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06scores\x18\x02 \x03(\x01\x12\x0f\n\x07margins\x18\x03 \x03(\x01\x12\x11\n\tdecisions\x18\x04 \x03(\r\x12\x0e\n\x06labels\x18\x05 \x03(\t\x12!\n\x06served\x18\x06 \x01(\x0b\x32\x11.scorer.v1.Served\"\xf2\x01\n\x13SelectActionRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12)\n\x05named\x18\x03 \x01(\x0b\x32\x18.scorer.v1.NamedFeaturesH\x00\x12)\n\x05\x64\x65nse\x18\x04 \x01(\x0b\x32\x18.scorer.v1.DenseFeaturesH\x00\x12\x0e\n\x06\x65ntity\x18\x05 \x01(\t\x12,\n\x08\x65ligible\x18\x06 \x01(\x0b\x32\x1a.scorer.v1.EligibleActions\x12\x13\n\x0binclude_pmf\x18\x07 \x01(\x08\x42\n\n\x08\x66\x65\x61tures\",\n\x0f\x45ligibleActions\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x0c\n\x04mask\x18\x02 \x01(\x0c\"\xbf\x02\n\x14SelectActionResponse\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12\x14\n\x0c\x61\x63tion_index\x18\x03 \x01(\r\x12\x12\n\npropensity\x18\x04 \x01(\x01\x12\x17\n\x0f\x65xpected_reward\x18\x05 \x01(\x01\x12=\n\x07\x66\x61\x63tors\x18\x06 \x03(\x0b\x32,.scorer.v1.SelectActionResponse.FactorsEntry\x12\x0b\n\x03pmf\x18\x07 \x03(\x02\x12\x0e\n\x06logged\x18\x08 \x01(\x08\x12\x10\n\x08replayed\x18\t \x01(\x08\x12!\n\x06served\x18\n \x01(\x0b\x32\x11.scorer.v1.Served\x1a.\n\x0c\x46\x61\x63torsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x93\x01\n\x06Served\x12\x0e\n\x06\x62undle\x18\x01 \x01(\t\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12\x12\n\nlane_table\x18\x03 \x01(\x04\x12\x17\n\x0f\x66\x61llback_source\x18\x04 \x01(\t\x12\x17\n\x0f\x66\x61llback_reason\x18\x05 \x01(\t\x12\x14\n\x0c\x64\x61ta_load_us\x18\x06 \x01(\r\x12\x0f\n\x07\x65xec_us\x18\x07 \x01(\r\"\x86\x01\n\x14ReportOutcomeRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\x01\x12\x10\n\x08revision\x18\x05 \x01(\r\x12\x16\n\x0eoccurred_at_ms\x18\x06 \x01(\x03\"V\n\x15ReportOutcomeResponse\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x12\x16\n\x0e\x64\x65\x63ision_known\x18\x02 \x01(\x08\x12\x12\n\nsuperseded\x18\x03 \x01(\x08\"%\n\x0f\x44\x65scribeRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\"I\n\x10\x44\x65scribeResponse\x12\x35\n\x0b\x63heckpoints\x18\x01 \x03(\x0b\x32 .scorer.v1.CheckpointDescription\"\x8a\x03\n\x15\x43heckpointDescription\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06\x62undle\x18\x03 \x01(\t\x12\x13\n\x0b\x62undle_name\x18\x04 \x01(\t\x12\x12\n\nlane_table\x18\x05 \x01(\x04\x12)\n\x05lanes\x18\x06 \x03(\x0b\x32\x1a.scorer.v1.LaneDescription\x12\x1a\n\x12schema_fingerprint\x18\x07 \x01(\x06\x12/\n\x08\x66\x65\x61tures\x18\x08 \x03(\x0b\x32\x1d.scorer.v1.FeatureDescription\x12-\n\x07\x61\x63tions\x18\t \x03(\x0b\x32\x1c.scorer.v1.ActionDescription\x12\x33\n\nthresholds\x18\n \x03(\x0b\x32\x1f.scorer.v1.ThresholdDescription\x12\x0e\n\x06policy\x18\x0b \x01(\t\x12\x12\n\nsla_p99_ms\x18\x0c \x01(\x01\x12\x16\n\x0emax_batch_rows\x18\r \x01(\r\">\n\x0fLaneDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x62undle\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\x01\"\xb3\x01\n\x12\x46\x65\x61tureDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x12\n\ncategories\x18\x03 \x03(\t\x12\x0f\n\x07missing\x18\x04 \x01(\t\x12\x18\n\x10unknown_category\x18\x05 \x01(\t\x12\x14\n\x07minimum\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07maximum\x18\x07 \x01(\x01H\x01\x88\x01\x01\x42\n\n\x08_minimumB\n\n\x08_maximum\"\x8b\x01\n\x11\x41\x63tionDescription\x12\n\n\x02id\x18\x01 \x01(\t\x12:\n\x07\x66\x61\x63tors\x18\x02 \x03(\x0b\x32).scorer.v1.ActionDescription.FactorsEntry\x1a.\n\x0c\x46\x61\x63torsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x14ThresholdDescription\x12\x0c\n\x04\x66rom\x18\x01 \x01(\x01\x12\r\n\x05label\x18\x02 \x01(\t\"\x1e\n\x0bNoopRequest\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"\x1f\n\x0cNoopResponse\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x32\xba\x03\n\x0eScoringService\x12:\n\x05Score\x12\x17.scorer.v1.ScoreRequest\x1a\x18.scorer.v1.ScoreResponse\x12I\n\nScoreBatch\x12\x1c.scorer.v1.ScoreBatchRequest\x1a\x1d.scorer.v1.ScoreBatchResponse\x12O\n\x0cSelectAction\x12\x1e.scorer.v1.SelectActionRequest\x1a\x1f.scorer.v1.SelectActionResponse\x12R\n\rReportOutcome\x12\x1f.scorer.v1.ReportOutcomeRequest\x1a .scorer.v1.ReportOutcomeResponse\x12\x43\n\x08\x44\x65scribe\x12\x1a.scorer.v1.DescribeRequest\x1a\x1b.scorer.v1.DescribeResponse\x12\x37\n\x04Noop\x12\x16.scorer.v1.NoopRequest\x1a\x17.scorer.v1.NoopResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17scorer/v1/scoring.proto\x12\tscorer.v1\"V\n\x07\x46\x65\x61ture\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x06number\x18\x02 \x01(\x01H\x00\x12\x12\n\x08\x63\x61tegory\x18\x03 \x01(\tH\x00\x12\x0e\n\x04\x66lag\x18\x04 \x01(\x08H\x00\x42\x07\n\x05value\"5\n\rNamedFeatures\x12$\n\x08\x66\x65\x61tures\x18\x01 \x03(\x0b\x32\x12.scorer.v1.Feature\";\n\rDenseFeatures\x12\x1a\n\x12schema_fingerprint\x18\x01 \x01(\x06\x12\x0e\n\x06values\x18\x02 \x03(\x02\"\xa8\x01\n\x0cScoreRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12)\n\x05named\x18\x03 \x01(\x0b\x32\x18.scorer.v1.NamedFeaturesH\x00\x12)\n\x05\x64\x65nse\x18\x04 \x01(\x0b\x32\x18.scorer.v1.DenseFeaturesH\x00\x12\x0e\n\x06\x65ntity\x18\x05 \x01(\tB\n\n\x08\x66\x65\x61tures\"\x88\x01\n\rScoreResponse\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x0e\n\x06margin\x18\x03 \x01(\x01\x12\x10\n\x08\x64\x65\x63ision\x18\x04 \x01(\t\x12!\n\x06served\x18\x05 \x01(\x0b\x32\x11.scorer.v1.Served\x12\x0e\n\x06logged\x18\x08 \x01(\x08\"\x85\x01\n\x11ScoreBatchRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x1a\n\x12schema_fingerprint\x18\x03 \x01(\x06\x12\x0e\n\x06values\x18\x04 \x03(\x02\x12\x0c\n\x04rows\x18\x05 \x01(\r\x12\x0e\n\x06\x65ntity\x18\x06 \x01(\t\"\xa1\x01\n\x12ScoreBatchResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06scores\x18\x02 \x03(\x01\x12\x0f\n\x07margins\x18\x03 \x03(\x01\x12\x11\n\tdecisions\x18\x04 \x03(\r\x12\x0e\n\x06labels\x18\x05 \x03(\t\x12!\n\x06served\x18\x06 \x01(\x0b\x32\x11.scorer.v1.Served\x12\x10\n\x08unlogged\x18\x08 \x01(\r\"\xf2\x01\n\x13SelectActionRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12)\n\x05named\x18\x03 \x01(\x0b\x32\x18.scorer.v1.NamedFeaturesH\x00\x12)\n\x05\x64\x65nse\x18\x04 \x01(\x0b\x32\x18.scorer.v1.DenseFeaturesH\x00\x12\x0e\n\x06\x65ntity\x18\x05 \x01(\t\x12,\n\x08\x65ligible\x18\x06 \x01(\x0b\x32\x1a.scorer.v1.EligibleActions\x12\x13\n\x0binclude_pmf\x18\x07 \x01(\x08\x42\n\n\x08\x66\x65\x61tures\",\n\x0f\x45ligibleActions\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x0c\n\x04mask\x18\x02 \x01(\x0c\"\xbf\x02\n\x14SelectActionResponse\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12\x14\n\x0c\x61\x63tion_index\x18\x03 \x01(\r\x12\x12\n\npropensity\x18\x04 \x01(\x01\x12\x17\n\x0f\x65xpected_reward\x18\x05 \x01(\x01\x12=\n\x07\x66\x61\x63tors\x18\x06 \x03(\x0b\x32,.scorer.v1.SelectActionResponse.FactorsEntry\x12\x0b\n\x03pmf\x18\x07 \x03(\x02\x12\x0e\n\x06logged\x18\x08 \x01(\x08\x12\x10\n\x08replayed\x18\t \x01(\x08\x12!\n\x06served\x18\n \x01(\x0b\x32\x11.scorer.v1.Served\x1a.\n\x0c\x46\x61\x63torsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x93\x01\n\x06Served\x12\x0e\n\x06\x62undle\x18\x01 \x01(\t\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12\x12\n\nlane_table\x18\x03 \x01(\x04\x12\x17\n\x0f\x66\x61llback_source\x18\x04 \x01(\t\x12\x17\n\x0f\x66\x61llback_reason\x18\x05 \x01(\t\x12\x14\n\x0c\x64\x61ta_load_us\x18\x06 \x01(\r\x12\x0f\n\x07\x65xec_us\x18\x07 \x01(\r\"\x86\x01\n\x14ReportOutcomeRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\x01\x12\x10\n\x08revision\x18\x05 \x01(\r\x12\x16\n\x0eoccurred_at_ms\x18\x06 \x01(\x03\"V\n\x15ReportOutcomeResponse\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x12\x16\n\x0e\x64\x65\x63ision_known\x18\x02 \x01(\x08\x12\x12\n\nsuperseded\x18\x03 \x01(\x08\"%\n\x0f\x44\x65scribeRequest\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\"I\n\x10\x44\x65scribeResponse\x12\x35\n\x0b\x63heckpoints\x18\x01 \x03(\x0b\x32 .scorer.v1.CheckpointDescription\"\x8a\x03\n\x15\x43heckpointDescription\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06\x62undle\x18\x03 \x01(\t\x12\x13\n\x0b\x62undle_name\x18\x04 \x01(\t\x12\x12\n\nlane_table\x18\x05 \x01(\x04\x12)\n\x05lanes\x18\x06 \x03(\x0b\x32\x1a.scorer.v1.LaneDescription\x12\x1a\n\x12schema_fingerprint\x18\x07 \x01(\x06\x12/\n\x08\x66\x65\x61tures\x18\x08 \x03(\x0b\x32\x1d.scorer.v1.FeatureDescription\x12-\n\x07\x61\x63tions\x18\t \x03(\x0b\x32\x1c.scorer.v1.ActionDescription\x12\x33\n\nthresholds\x18\n \x03(\x0b\x32\x1f.scorer.v1.ThresholdDescription\x12\x0e\n\x06policy\x18\x0b \x01(\t\x12\x12\n\nsla_p99_ms\x18\x0c \x01(\x01\x12\x16\n\x0emax_batch_rows\x18\r \x01(\r\">\n\x0fLaneDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x62undle\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\x01\"\xb3\x01\n\x12\x46\x65\x61tureDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x12\n\ncategories\x18\x03 \x03(\t\x12\x0f\n\x07missing\x18\x04 \x01(\t\x12\x18\n\x10unknown_category\x18\x05 \x01(\t\x12\x14\n\x07minimum\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07maximum\x18\x07 \x01(\x01H\x01\x88\x01\x01\x42\n\n\x08_minimumB\n\n\x08_maximum\"\x8b\x01\n\x11\x41\x63tionDescription\x12\n\n\x02id\x18\x01 \x01(\t\x12:\n\x07\x66\x61\x63tors\x18\x02 \x03(\x0b\x32).scorer.v1.ActionDescription.FactorsEntry\x1a.\n\x0c\x46\x61\x63torsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x14ThresholdDescription\x12\x0c\n\x04\x66rom\x18\x01 \x01(\x01\x12\r\n\x05label\x18\x02 \x01(\t\"\x1e\n\x0bNoopRequest\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\"\x1f\n\x0cNoopResponse\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x32\xba\x03\n\x0eScoringService\x12:\n\x05Score\x12\x17.scorer.v1.ScoreRequest\x1a\x18.scorer.v1.ScoreResponse\x12I\n\nScoreBatch\x12\x1c.scorer.v1.ScoreBatchRequest\x1a\x1d.scorer.v1.ScoreBatchResponse\x12O\n\x0cSelectAction\x12\x1e.scorer.v1.SelectActionRequest\x1a\x1f.scorer.v1.SelectActionResponse\x12R\n\rReportOutcome\x12\x1f.scorer.v1.ReportOutcomeRequest\x1a .scorer.v1.ReportOutcomeResponse\x12\x43\n\x08\x44\x65scribe\x12\x1a.scorer.v1.DescribeRequest\x1a\x1b.scorer.v1.DescribeResponse\x12\x37\n\x04Noop\x12\x16.scorer.v1.NoopRequest\x1a\x17.scorer.v1.NoopResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,46 +43,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DENSEFEATURES']._serialized_end=240
   _globals['_SCOREREQUEST']._serialized_start=243
   _globals['_SCOREREQUEST']._serialized_end=411
-  _globals['_SCORERESPONSE']._serialized_start=413
-  _globals['_SCORERESPONSE']._serialized_end=533
-  _globals['_SCOREBATCHREQUEST']._serialized_start=536
-  _globals['_SCOREBATCHREQUEST']._serialized_end=669
-  _globals['_SCOREBATCHRESPONSE']._serialized_start=672
-  _globals['_SCOREBATCHRESPONSE']._serialized_end=815
-  _globals['_SELECTACTIONREQUEST']._serialized_start=818
-  _globals['_SELECTACTIONREQUEST']._serialized_end=1060
-  _globals['_ELIGIBLEACTIONS']._serialized_start=1062
-  _globals['_ELIGIBLEACTIONS']._serialized_end=1106
-  _globals['_SELECTACTIONRESPONSE']._serialized_start=1109
-  _globals['_SELECTACTIONRESPONSE']._serialized_end=1428
-  _globals['_SELECTACTIONRESPONSE_FACTORSENTRY']._serialized_start=1382
-  _globals['_SELECTACTIONRESPONSE_FACTORSENTRY']._serialized_end=1428
-  _globals['_SERVED']._serialized_start=1431
-  _globals['_SERVED']._serialized_end=1578
-  _globals['_REPORTOUTCOMEREQUEST']._serialized_start=1581
-  _globals['_REPORTOUTCOMEREQUEST']._serialized_end=1715
-  _globals['_REPORTOUTCOMERESPONSE']._serialized_start=1717
-  _globals['_REPORTOUTCOMERESPONSE']._serialized_end=1803
-  _globals['_DESCRIBEREQUEST']._serialized_start=1805
-  _globals['_DESCRIBEREQUEST']._serialized_end=1842
-  _globals['_DESCRIBERESPONSE']._serialized_start=1844
-  _globals['_DESCRIBERESPONSE']._serialized_end=1917
-  _globals['_CHECKPOINTDESCRIPTION']._serialized_start=1920
-  _globals['_CHECKPOINTDESCRIPTION']._serialized_end=2314
-  _globals['_LANEDESCRIPTION']._serialized_start=2316
-  _globals['_LANEDESCRIPTION']._serialized_end=2378
-  _globals['_FEATUREDESCRIPTION']._serialized_start=2381
-  _globals['_FEATUREDESCRIPTION']._serialized_end=2560
-  _globals['_ACTIONDESCRIPTION']._serialized_start=2563
-  _globals['_ACTIONDESCRIPTION']._serialized_end=2702
-  _globals['_ACTIONDESCRIPTION_FACTORSENTRY']._serialized_start=1382
-  _globals['_ACTIONDESCRIPTION_FACTORSENTRY']._serialized_end=1428
-  _globals['_THRESHOLDDESCRIPTION']._serialized_start=2704
-  _globals['_THRESHOLDDESCRIPTION']._serialized_end=2755
-  _globals['_NOOPREQUEST']._serialized_start=2757
-  _globals['_NOOPREQUEST']._serialized_end=2787
-  _globals['_NOOPRESPONSE']._serialized_start=2789
-  _globals['_NOOPRESPONSE']._serialized_end=2820
-  _globals['_SCORINGSERVICE']._serialized_start=2823
-  _globals['_SCORINGSERVICE']._serialized_end=3265
+  _globals['_SCORERESPONSE']._serialized_start=414
+  _globals['_SCORERESPONSE']._serialized_end=550
+  _globals['_SCOREBATCHREQUEST']._serialized_start=553
+  _globals['_SCOREBATCHREQUEST']._serialized_end=686
+  _globals['_SCOREBATCHRESPONSE']._serialized_start=689
+  _globals['_SCOREBATCHRESPONSE']._serialized_end=850
+  _globals['_SELECTACTIONREQUEST']._serialized_start=853
+  _globals['_SELECTACTIONREQUEST']._serialized_end=1095
+  _globals['_ELIGIBLEACTIONS']._serialized_start=1097
+  _globals['_ELIGIBLEACTIONS']._serialized_end=1141
+  _globals['_SELECTACTIONRESPONSE']._serialized_start=1144
+  _globals['_SELECTACTIONRESPONSE']._serialized_end=1463
+  _globals['_SELECTACTIONRESPONSE_FACTORSENTRY']._serialized_start=1417
+  _globals['_SELECTACTIONRESPONSE_FACTORSENTRY']._serialized_end=1463
+  _globals['_SERVED']._serialized_start=1466
+  _globals['_SERVED']._serialized_end=1613
+  _globals['_REPORTOUTCOMEREQUEST']._serialized_start=1616
+  _globals['_REPORTOUTCOMEREQUEST']._serialized_end=1750
+  _globals['_REPORTOUTCOMERESPONSE']._serialized_start=1752
+  _globals['_REPORTOUTCOMERESPONSE']._serialized_end=1838
+  _globals['_DESCRIBEREQUEST']._serialized_start=1840
+  _globals['_DESCRIBEREQUEST']._serialized_end=1877
+  _globals['_DESCRIBERESPONSE']._serialized_start=1879
+  _globals['_DESCRIBERESPONSE']._serialized_end=1952
+  _globals['_CHECKPOINTDESCRIPTION']._serialized_start=1955
+  _globals['_CHECKPOINTDESCRIPTION']._serialized_end=2349
+  _globals['_LANEDESCRIPTION']._serialized_start=2351
+  _globals['_LANEDESCRIPTION']._serialized_end=2413
+  _globals['_FEATUREDESCRIPTION']._serialized_start=2416
+  _globals['_FEATUREDESCRIPTION']._serialized_end=2595
+  _globals['_ACTIONDESCRIPTION']._serialized_start=2598
+  _globals['_ACTIONDESCRIPTION']._serialized_end=2737
+  _globals['_ACTIONDESCRIPTION_FACTORSENTRY']._serialized_start=1417
+  _globals['_ACTIONDESCRIPTION_FACTORSENTRY']._serialized_end=1463
+  _globals['_THRESHOLDDESCRIPTION']._serialized_start=2739
+  _globals['_THRESHOLDDESCRIPTION']._serialized_end=2790
+  _globals['_NOOPREQUEST']._serialized_start=2792
+  _globals['_NOOPREQUEST']._serialized_end=2822
+  _globals['_NOOPRESPONSE']._serialized_start=2824
+  _globals['_NOOPRESPONSE']._serialized_end=2855
+  _globals['_SCORINGSERVICE']._serialized_start=2858
+  _globals['_SCORINGSERVICE']._serialized_end=3300
 # @@protoc_insertion_point(module_scope)

@@ -152,6 +152,7 @@ class ScoreResponse(_message.Message):
     MARGIN_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     SERVED_FIELD_NUMBER: _builtins.int
+    LOGGED_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     score: _builtins.float
     """Calibrated probability, or the transformed output where the bundle has no
@@ -161,6 +162,11 @@ class ScoreResponse(_message.Message):
     """The forest's raw output before transformation."""
     decision: _builtins.str
     """The label of the threshold band that the score falls in ("approve", ...)."""
+    logged: _builtins.bool
+    """True once the decision is recorded as the checkpoint's durability demands
+    ("async": it is in the log's queue). False where it is not, such as after a
+    failed write or fdatasync.
+    """
     @_builtins.property
     def served(self) -> Global___Served: ...
     def __init__(
@@ -171,10 +177,11 @@ class ScoreResponse(_message.Message):
         margin: _builtins.float = ...,
         decision: _builtins.str = ...,
         served: Global___Served | None = ...,
+        logged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "decision_id", b"decision_id", "margin", b"margin", "score", b"score", "served", b"served"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "decision_id", b"decision_id", "logged", b"logged", "margin", b"margin", "score", b"score", "served", b"served"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -228,7 +235,10 @@ class ScoreBatchResponse(_message.Message):
     DECISIONS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     SERVED_FIELD_NUMBER: _builtins.int
+    UNLOGGED_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    unlogged: _builtins.int
+    """Rows that are not recorded as the checkpoint's durability demands."""
     @_builtins.property
     def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
@@ -250,10 +260,11 @@ class ScoreBatchResponse(_message.Message):
         decisions: _abc.Iterable[_builtins.int] | None = ...,
         labels: _abc.Iterable[_builtins.str] | None = ...,
         served: Global___Served | None = ...,
+        unlogged: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "labels", b"labels", "margins", b"margins", "request_id", b"request_id", "scores", b"scores", "served", b"served"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "labels", b"labels", "margins", b"margins", "request_id", b"request_id", "scores", b"scores", "served", b"served", "unlogged", b"unlogged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -380,9 +391,9 @@ class SelectActionResponse(_message.Message):
     expected_reward: _builtins.float
     """The oracle's calibrated P(reward | context, action)."""
     logged: _builtins.bool
-    """True once the decision is in the log; false
-    where the decision could not be written to the log (exploration is then
-    stopped and the propensity is 1).
+    """True once the decision is recorded as the checkpoint's durability demands;
+    false where it could not be (exploration is then stopped and the
+    propensity is 1).
     """
     replayed: _builtins.bool
     """True if this answer repeats the one given earlier to the same request id."""

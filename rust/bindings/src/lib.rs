@@ -7,6 +7,7 @@ mod forest;
 mod identity;
 mod load;
 mod log;
+mod process;
 mod server;
 mod signing;
 
@@ -28,6 +29,8 @@ mod _scorer {
     use crate::load::run_load;
     #[pymodule_export]
     use crate::log::LogReader;
+    #[pymodule_export]
+    use crate::process::forbid_core_dumps;
     #[pymodule_export]
     use crate::server::Server;
     #[pymodule_export]

@@ -7,4 +7,7 @@ pub mod budget;
 pub mod bundle;
 pub mod forest;
 pub mod policy;
+mod quote;
 pub mod schema;
+
+pub use quote::quotable;

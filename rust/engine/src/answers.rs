@@ -28,6 +28,8 @@ pub struct Scored {
     pub margin: f64,
     /// The band's label, or a static answer's.
     pub label: Arc<str>,
+    /// The decision is recorded as the checkpoint's durability demands.
+    pub logged: bool,
     /// Why the model did not answer alone.
     pub fallback: Option<Reason>,
     /// Where the time went.
@@ -47,7 +49,7 @@ pub struct Selected {
     pub expected_reward: f64,
     /// Every action's probability, if it was asked for.
     pub pmf: Option<Arc<[f32]>>,
-    /// The decision is in the log.
+    /// The decision is recorded as the checkpoint's durability demands.
     pub logged: bool,
     /// Why the model and its policy did not decide alone.
     pub fallback: Option<Reason>,
@@ -65,6 +67,8 @@ pub struct ScoredBatch {
     pub labels: Vec<Arc<str>>,
     /// Where the time went.
     pub timings: Timings,
+    /// Rows that are not recorded as the checkpoint's durability demands.
+    pub unlogged: u32,
 }
 
 /// One row of a batch.

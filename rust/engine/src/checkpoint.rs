@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::config::{CheckpointConfig, DurabilityClass, FallbackConfig, Kind, Mode};
 use crate::exposure::Exposure;
-use crate::rejection::{Rejection, shortened};
+use crate::rejection::Rejection;
+use scorer_core::quotable;
 
 /// A configured checkpoint.
 pub struct Checkpoint {
@@ -74,7 +75,7 @@ impl Checkpoints {
     pub fn get(&self, name: &str) -> Result<&Checkpoint, Rejection> {
         self.find(name).ok_or_else(|| {
             let known: Vec<_> = self.iter().map(|checkpoint| checkpoint.name.as_str()).collect();
-            Rejection::UnknownCheckpoint { name: shortened(name), known: known.join(", ") }
+            Rejection::UnknownCheckpoint { name: quotable(name), known: known.join(", ") }
         })
     }
 

@@ -105,8 +105,17 @@ impl DecisionLog {
         self.log.append_spare(payload)
     }
 
-    /// Records an outcome unless it is known. What is recorded survives a kill of the process.
-    pub(crate) async fn report(&self, outcome: OutcomeRecord) -> Result<(Outcome, bool), LogError> {
+    /// Records an outcome unless it is known. What is recorded survives a kill of the process, and with `Sync` a loss of
+    /// power.
+    pub(crate) async fn report(
+        &self,
+        outcome: OutcomeRecord,
+        durability: DurabilityClass,
+    ) -> Result<(Outcome, bool), LogError> {
+        let durability = match durability {
+            DurabilityClass::Async | DurabilityClass::Written => Durability::Written,
+            DurabilityClass::Sync => Durability::Sync,
+        };
         let known = self.index.decision_known(&outcome.checkpoint, &outcome.decision_id);
         let record = LogRecord { record: Some(log_record::Record::Outcome(outcome)) };
         let payload = record.encode_to_vec();
@@ -117,7 +126,7 @@ impl DecisionLog {
             kind: &outcome.kind,
         };
         let append = || async {
-            match self.log.submit(&payload, Durability::Written)? {
+            match self.log.submit(&payload, durability)? {
                 Some(receipt) => receipt.await,
                 None => Err(LogError::Closed),
             }
@@ -164,14 +173,12 @@ impl DecisionLog {
 // === impl Commit ===
 
 impl Commit {
-    /// Waits for the record, until `at` at most; whether it is in the log.
+    /// Waits for the record, until `at` at most; whether it is in the log and as durable as was asked for.
     pub(crate) async fn within(self, watchdog: &Watchdog, at: Instant) -> bool {
         let Commit(receipt) = self;
         let slot: Weak<dyn Expire> = receipt.slot();
         watchdog.watch(at, slot);
-        // A record that might not survive a loss of power is in the log and agrees with the answer; the log's status
-        // and counters show it, and exploration stops from the next request on.
-        matches!(receipt.await, Ok(_) | Err(LogError::NotDurable { .. }))
+        receipt.await.is_ok()
     }
 }
 

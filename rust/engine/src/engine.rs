@@ -25,6 +25,7 @@ use crate::gate::Gate;
 use crate::idempotency::IdempotencyCache;
 use crate::lanes::{ActiveLanes, LaneTable};
 use crate::pool::{Pool, Watchdog};
+use crate::privacy::{Privacy, PrivacyConfig, PrivacyError};
 use crate::rejection::Rejection;
 
 /// Answers remembered per kind, the newest.
@@ -38,6 +39,8 @@ pub struct EngineConfig {
     pub checkpoints: BTreeMap<String, CheckpointConfig>,
     /// The decision log; without one nothing is recorded and exploration is off.
     pub log: Option<LogSettings>,
+    /// What of a request may be stored.
+    pub privacy: PrivacyConfig,
     /// Threads that evaluate.
     pub threads: usize,
     /// Requests in flight at once.
@@ -59,6 +62,9 @@ pub enum EngineError {
     /// The decision log could not be opened.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The rules of privacy cannot be applied.
+    #[error(transparent)]
+    Privacy(#[from] PrivacyError),
     /// The reaper's thread could not be started.
     #[error("the reaper's thread: {0}")]
     Thread(#[source] std::io::Error),
@@ -79,6 +85,8 @@ pub struct Engine {
     pub(crate) remembered: Remembered,
     /// The decision log, if one is configured.
     pub log: Option<DecisionLog>,
+    /// What of a request may be stored.
+    pub privacy: Privacy,
     /// Wall clock of records.
     pub clock: Arc<dyn Clock>,
     /// What is counted.
@@ -103,6 +111,7 @@ impl Default for EngineConfig {
         EngineConfig {
             checkpoints: BTreeMap::new(),
             log: None,
+            privacy: PrivacyConfig::default(),
             threads: 1,
             max_inflight: 2048,
             memory_budget_bytes: None,
@@ -128,6 +137,7 @@ impl Engine {
         started: Instant,
     ) -> Result<Arc<Engine>, EngineError> {
         let clock = Arc::clone(&env.clock);
+        let privacy = Privacy::new(&config.privacy)?;
         let log = config.log.as_ref().map(|log| DecisionLog::open(log, env, &events)).transpose()?;
         let admission = Gate::new(&config.checkpoints, config.threads, config.max_inflight, started)
             .map_err(|error| EngineError::Config(error.to_string()))?;
@@ -144,6 +154,7 @@ impl Engine {
                 selections: IdempotencyCache::new(config.remembered, REMEMBERED_BYTES),
             },
             log,
+            privacy,
             clock,
             counters: Counters::new(config.checkpoints.values().map(CheckpointConfig::sla)),
             events,

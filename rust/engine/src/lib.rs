@@ -27,6 +27,7 @@ mod gate;
 mod idempotency;
 mod lanes;
 mod pool;
+mod privacy;
 mod query;
 mod reason;
 mod rejection;
@@ -59,7 +60,9 @@ pub use gate::{Gate, InflightGuard};
 pub use lanes::{
     ActiveLane, ActiveLanes, AnswerSink, Condition, Lane, LaneTable, ObserveLane, Op, Source, check_name,
 };
+pub use privacy::{CardRule, EntityRule, Privacy, PrivacyConfig, PrivacyError};
 pub use query::{BatchQuery, Eligible, Features, Query, Rows, SelectQuery};
 pub use reason::Reason;
-pub use rejection::{Rejection, shortened};
+pub use rejection::Rejection;
+pub use scorer_core::quotable;
 pub use timings::{Timings, micros};

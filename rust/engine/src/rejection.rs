@@ -78,6 +78,16 @@ pub enum Rejection {
         max: usize,
     },
 
+    /// A text or a number is a card number, which must not be stored.
+    #[error("{field}: holds a card number; send a token or a keyed hash in its place")]
+    CardNumber {
+        /// The field; the value is never repeated.
+        field: &'static str,
+    },
+    /// A time that no outcome has.
+    #[error("occurred_at_ms is out of range; send milliseconds since 1970, or 0 if the time is not known")]
+    OccurredAt,
+
     // --- features ---
     /// Neither form of features is set.
     #[error("features: neither \"named\" nor \"dense\" is set; send one of them")]
@@ -199,25 +209,18 @@ pub enum Rejection {
         max: usize,
     },
     /// NaN or infinite.
-    #[error("value {value} is not finite; report a finite number, usually 0 or 1")]
-    OutcomeValue {
-        /// What was sent.
-        value: f64,
-    },
+    #[error("value is not finite; report a finite number, usually 0 or 1")]
+    OutcomeValue,
     /// The same revision was reported with another value.
     #[error(
-        "outcome {kind:?} of this decision, revision {revision}, is recorded as {recorded}, now {reported} is reported; \
-         send a higher revision to replace it"
+        "outcome {kind:?} of this decision is recorded with another value for revision {revision}; send a higher \
+         revision to replace it"
     )]
     OutcomeConflict {
         /// The kind.
         kind: String,
         /// The revision.
         revision: u32,
-        /// The value on record.
-        recorded: f64,
-        /// The value reported now.
-        reported: f64,
     },
     /// There is no log to keep it in.
     #[error("no decision log is configured, so outcomes cannot be kept; set [log] dir and restart")]
@@ -275,10 +278,4 @@ fn rule(reason: ShedReason) -> &'static str {
         ShedReason::Tier => "requests of higher tiers need the capacity; retry when the load is lower",
         ShedReason::Bulk => "bulk work runs when no request waits; retry when the load is lower",
     }
-}
-
-/// At most 64 characters of what a caller sent: an error must not echo a megabyte.
-#[must_use]
-pub fn shortened(text: &str) -> String {
-    text.chars().take(64).collect()
 }

@@ -392,7 +392,7 @@ fn outcomes_are_recorded_once() {
     assert_eq!(report(1.0), Ok(fresh));
     assert_eq!(report(1.0), Ok(Reported { duplicate: true, ..fresh }));
     assert!(matches!(report(0.0), Err(Rejection::OutcomeConflict { .. })));
-    assert!(matches!(report(f64::NAN), Err(Rejection::OutcomeValue { .. })));
+    assert!(matches!(report(f64::NAN), Err(Rejection::OutcomeValue)));
 }
 
 // --- observe ---

@@ -78,8 +78,8 @@ pub enum LogError {
         /// Records waiting.
         records: usize,
     },
-    /// A `Sync` record is written but could not be brought to stable storage.
-    #[error("decision log: record {sequence} is written but not on stable storage: {reason}")]
+    /// A `Sync` record could not be brought to stable storage. What was written of it is withdrawn.
+    #[error("decision log: record {sequence} is not on stable storage and is withdrawn: {reason}")]
     NotDurable {
         /// The record's sequence number.
         sequence: u64,

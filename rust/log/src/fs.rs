@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -119,6 +119,10 @@ pub(crate) fn read_full_at(file: &dyn File, buf: &mut [u8], offset: u64) -> io::
     Ok(done)
 }
 
+/// Records hold personal data: the owner writes, the group reads, others have no access. The umask may narrow it.
+const FILE_MODE: u32 = 0o640;
+const DIR_MODE: u32 = 0o750;
+
 /// The operating system's file system.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct RealFs;
@@ -155,7 +159,7 @@ impl DirLock for RealLock {}
 
 impl Fs for RealFs {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
@@ -169,8 +173,9 @@ impl Fs for RealFs {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
-        Ok(Arc::new(RealFile(file)))
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(FILE_MODE);
+        Ok(Arc::new(RealFile(options.open(path)?)))
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>> {
@@ -195,7 +200,9 @@ impl Fs for RealFs {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
-        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+        let file = options.open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(RealLock { _file: file }))),
             Err(fs::TryLockError::WouldBlock) => Ok(None),

@@ -124,7 +124,8 @@ impl Log {
     /// written.
     ///
     /// # Errors
-    /// The record is not in the log, except for `NotDurable`, where it is but may not outlive a power loss.
+    /// The record does not count: it is not in the log, or, where it was written (`NotDurable`, `Withdrawn`), the log
+    /// withdraws it on record as soon as it can write.
     pub fn append(&self, payload: &[u8], durability: Durability) -> Result<Option<u64>, LogError> {
         let shared = &*self.shared;
         match durability {
@@ -136,8 +137,13 @@ impl Log {
             Durability::Written => shared.append(payload).map(Some),
             Durability::Sync => {
                 let sequence = shared.append(payload)?;
-                shared.sync_through(sequence)?;
-                Ok(Some(sequence))
+                match shared.sync_through(sequence) {
+                    Ok(()) => Ok(Some(sequence)),
+                    Err(error) => {
+                        shared.withdraw(payload, sequence);
+                        Err(error)
+                    }
+                }
             }
         }
     }

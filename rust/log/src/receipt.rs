@@ -3,7 +3,7 @@
 //! ```text
 //! WAITING ── the writer stages it ──▶ WRITING ── write(2) returns ──▶ DONE
 //!    │                                   │
-//!    └─ dropped ──▶ WITHDRAWN            └─ dropped ──▶ LATE ── write(2) returns ──▶ DONE, and withdrawn on record
+//!    └─ dropped ──▶ WITHDRAWN            └─ dropped ──▶ LATE ── write(2) returns ──▶ WITHDRAWN, also on record
 //! ```
 //!
 //! A caller that no longer waits drops its [`Receipt`], or something else withdraws the record at the caller's deadline.
@@ -125,7 +125,8 @@ impl Ticket {
                 Caller::Informed
             }
             Phase::Late => {
-                state.phase = Phase::Done(None);
+                // Its receipt may still be polled: the record stays withdrawn, whatever became of it.
+                state.phase = Phase::Withdrawn;
                 Caller::Gone
             }
             Phase::Withdrawn | Phase::Done(_) => Caller::Informed,
@@ -151,7 +152,8 @@ impl Receipt {
     /// Blocks until the record is in the log. Not for threads of an asynchronous runtime: await the receipt there.
     ///
     /// # Errors
-    /// The record is not in the log, except for `NotDurable`, where it is but may not outlive a power loss.
+    /// The record does not count: it is not in the log, or, where it was written (`NotDurable`, `Withdrawn`), the log
+    /// withdraws it on record as soon as it can write.
     pub fn wait(self) -> Result<u64, LogError> {
         self.block(None)
     }
@@ -249,6 +251,19 @@ mod tests {
         assert!(ticket.begin());
         drop(receipt);
         assert_eq!(ticket.finish(Ok(1)), Caller::Gone);
+    }
+
+    #[test]
+    fn a_late_result_does_not_change_what_the_caller_of_a_withdrawn_record_is_told() {
+        for result in [Ok(1), Err(LogError::Closed)] {
+            let (ticket, mut receipt) = slot(Vec::new(), false);
+            assert!(ticket.begin());
+            receipt.slot().upgrade().unwrap().withdraw();
+            assert_eq!(ticket.finish(result), Caller::Gone);
+            assert_eq!(ticket.finish(Err(LogError::Closed)), Caller::Informed, "it is told once");
+            drop(ticket);
+            assert!(matches!(poll(&mut receipt), Poll::Ready(Err(LogError::Withdrawn))));
+        }
     }
 
     #[test]

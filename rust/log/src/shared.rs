@@ -150,18 +150,15 @@ impl Shared {
                 writer.owed.extend(withdrawn(&ticket.slot().payload, sequence));
             }
         }
-        if writer.fault.is_none() {
-            // What cannot be written now is written first once the log is available again.
-            let _ = writer.pay();
-        }
-        self.publish(&writer);
+        self.pay(&mut writer);
         let hurry = writer.hurry() || !to_sync.is_empty();
         drop(writer);
         lock(&self.syncing).append(&mut to_sync);
         self.hurry_if(hurry);
     }
 
-    /// Reports to the callers that wait for `fdatasync`, after a round of it.
+    /// Reports to the callers that wait for `fdatasync`, after a round of it. A record that could not be brought to
+    /// stable storage, or whose caller is gone, is withdrawn before anything else is written.
     pub(crate) fn report_synced(&self) {
         let waiting = std::mem::take(&mut *lock(&self.syncing));
         if waiting.is_empty() {
@@ -170,24 +167,44 @@ impl Shared {
         let mut left = Vec::new();
         let mut writer = self.writer();
         for (ticket, sequence) in waiting {
+            let failed = writer.fault.as_ref().filter(|fault| fault.rewrite);
             let result = if sequence < writer.durable {
                 Ok(sequence)
-            } else if let Some(fault) = &writer.fault {
+            } else if let Some(fault) = failed {
                 Err(LogError::NotDurable { sequence, reason: Arc::clone(&fault.reason) })
+            } else if writer.closed {
+                Err(LogError::NotDurable { sequence, reason: "the log was closed".into() })
             } else {
                 // Written after the round began: the next one reports it.
                 left.push((ticket, sequence));
                 continue;
             };
-            if ticket.finish(result) == Caller::Gone {
+            let failed = result.is_err();
+            if ticket.finish(result) == Caller::Gone || failed {
                 writer.owed.extend(withdrawn(&ticket.slot().payload, sequence));
             }
         }
+        self.pay(&mut writer);
         drop(writer);
         if !left.is_empty() {
             lock(&self.syncing).append(&mut left);
             self.hurry_if(true);
         }
+    }
+
+    /// Withdraws a record that is written and that its caller must not count on.
+    pub(crate) fn withdraw(&self, payload: &[u8], sequence: u64) {
+        let mut writer = self.writer();
+        writer.owed.extend(withdrawn(payload, sequence));
+        self.pay(&mut writer);
+    }
+
+    /// Writes what the log owes. What cannot be written now is written first once the log is available again.
+    fn pay(&self, writer: &mut Writer) {
+        if writer.fault.is_none() {
+            let _ = writer.pay();
+        }
+        self.publish(writer);
     }
 
     /// Writes the front of a batch; returns how many records of it are in the log.
@@ -334,14 +351,14 @@ impl Shared {
         self.in_turn(|shared| {
             let drained = shared.drain_fully();
             let synced = shared.sync_now();
+            // Before the segment is sealed: what is withdrawn now still has to be put on record.
+            shared.report_synced();
             let mut writer = shared.writer();
             writer.close();
             shared.publish(&writer);
             drop(writer);
             let result = drained.and(synced).and(shared.sync_now());
-            // Nothing will be synced any more: whoever still waits is told that the log is closed.
             shared.report_synced();
-            lock(&shared.syncing).clear();
             result
         })
     }

@@ -64,7 +64,7 @@ pub(crate) struct Writer {
     staged_from: usize,
     staged: u64,
     pub(crate) fault: Option<Fault>,
-    /// Payloads that recovery wants on record before anything else.
+    /// Payloads that have to be on record before anything else: findings of recovery, withdrawals.
     pub(crate) owed: Vec<Vec<u8>>,
     pub(crate) refused: u64,
     pub(crate) closed: bool,
@@ -366,13 +366,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what recovery owes.
+    /// Writes what the log owes: findings of recovery, withdrawals.
     pub(crate) fn pay(&mut self) -> Result<(), LogError> {
-        while let Some(payload) = self.owed.first().cloned() {
-            self.append_admitted(&payload, crc32c::crc32c(&payload))?;
-            self.owed.remove(0);
-        }
-        Ok(())
+        let mut owed = std::mem::take(&mut self.owed);
+        let mut paid = 0;
+        let result = owed.iter().try_for_each(|payload| {
+            self.append_admitted(payload, crc32c::crc32c(payload))?;
+            paid += 1;
+            Ok(())
+        });
+        self.owed = owed.split_off(paid);
+        result
     }
 
     /// Makes the first segment, so that a directory that cannot be written shows at once.

@@ -196,3 +196,21 @@ fn directories_that_are_no_log_are_refused_by_name() {
     let error = Reader::open(Arc::new(RealFs), dir.path()).unwrap_err().to_string();
     assert!(error.contains("holds no segments"), "{error}");
 }
+
+#[test]
+fn nobody_but_owner_and_group_can_read_the_log() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let _limit = time_limit();
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("logs").join("decisions");
+    let (log, _) = Log::open(Env::real(), LogConfig::new(&dir)).unwrap();
+    log.append(&decision("d"), Durability::Sync).unwrap();
+    log.seal().unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&dir) & 0o027, 0);
+    assert_eq!(mode(dir.parent().unwrap()) & 0o027, 0);
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        assert_eq!(mode(&entry.unwrap().path()) & 0o137, 0);
+    }
+}

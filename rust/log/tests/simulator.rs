@@ -89,6 +89,15 @@ fn ids(seen: &[Seen]) -> BTreeMap<u64, u64> {
     ids
 }
 
+/// Sequences of records that the log takes back.
+fn withdrawn(seen: &[Seen]) -> BTreeSet<u64> {
+    let sequences = seen.iter().map(|seen| match &seen.record {
+        log_record::Record::Withdrawn(withdrawn) => Some(withdrawn.sequence),
+        _ => None,
+    });
+    sequences.flatten().collect()
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5eed);
@@ -324,8 +333,12 @@ impl World {
     /// Holds what is in the log against the ledger.
     fn check(&self, seen: &[Seen], findings: &[Finding], power: bool) {
         let present = ids(seen);
+        let withdrawn = withdrawn(seen);
         for (id, fate) in &self.fates {
             let found = present.get(id).copied();
+            if let Fate::Durable(sequence) | Fate::Kept(sequence) = fate {
+                assert!(!withdrawn.contains(sequence), "acknowledged record {id} is withdrawn");
+            }
             match *fate {
                 Fate::Durable(sequence) => assert_eq!(found, Some(sequence), "durable record {id}"),
                 Fate::Kept(sequence) if power && (sequence >= self.durable || self.doubtful.contains(id)) => {
@@ -390,8 +403,13 @@ impl World {
         self.check(&after, &findings, true);
         // What is there now is what is left, and recovery has brought it to stable storage.
         let present = ids(&after);
+        let withdrawn = withdrawn(&after);
         for (id, fate) in &mut self.fates {
-            *fate = present.get(id).map_or(Fate::Refused, |sequence| Fate::Kept(*sequence));
+            *fate = match present.get(id) {
+                None => Fate::Refused,
+                Some(sequence) if withdrawn.contains(sequence) => Fate::Unknown,
+                Some(sequence) => Fate::Kept(*sequence),
+            };
         }
         self.durable = log.status().durable_sequence;
         self.outcomes.clear();

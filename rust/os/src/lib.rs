@@ -5,6 +5,7 @@
 //! the program works as before, only less well.
 
 pub mod memory;
+pub mod process;
 pub mod sched;
 pub mod throttle;
 pub mod unix;

@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use scorer_engine::{Arrival, Rejection, shortened};
+use scorer_engine::{Arrival, Rejection};
 
 /// Why a request is not begun.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ArriveError {
     /// `grpc-timeout` does not follow the protocol.
-    #[error("grpc-timeout {value:?} is malformed; write 1 to 8 digits and one of H, M, S, m, u, n")]
+    #[error("grpc-timeout is malformed: {what}; write 1 to 8 digits and one of H, M, S, m, u, n")]
     Timeout {
-        /// What was sent, shortened.
-        value: String,
+        /// What is wrong with it.
+        what: &'static str,
     },
     /// As the engine has it.
     #[error(transparent)]
@@ -36,9 +36,9 @@ pub(crate) fn stamp(headers: &HeaderMap, at: Instant, caller: u64) -> (Arrival, 
 fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, ArriveError> {
     let mut values = headers.get_all("grpc-timeout").iter();
     let Some(value) = values.next() else { return Ok(None) };
-    let malformed = || ArriveError::Timeout { value: shortened(&String::from_utf8_lossy(value.as_bytes())) };
+    let malformed = || ArriveError::Timeout { what: "it does not follow the protocol" };
     if values.next().is_some() {
-        return Err(ArriveError::Timeout { value: "given twice".to_owned() });
+        return Err(ArriveError::Timeout { what: "it is given twice" });
     }
     let Some((&unit, digits)) = value.as_bytes().split_last() else { return Err(malformed()) };
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {

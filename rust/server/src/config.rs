@@ -5,7 +5,7 @@ mod shadow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use scorer_engine::{CheckpointConfig, LogSettings};
+use scorer_engine::{CheckpointConfig, LogSettings, PrivacyConfig};
 use scorer_identity::IdentityConfig;
 use scorer_identity::tls::ServerTlsConfig;
 use scorer_observe::ShadowPoolConfig;
@@ -63,6 +63,9 @@ pub struct ServerConfig {
     /// The decision log; absent: nothing is recorded and exploration is off.
     #[serde(default)]
     pub log: Option<LogSettings>,
+    /// What of a request may be stored.
+    #[serde(default)]
+    pub privacy: PrivacyConfig,
     /// Where a live server sends what the shadow pool observes; absent: there is none.
     #[serde(default)]
     pub shadow_pool: Option<ShadowPoolConfig>,

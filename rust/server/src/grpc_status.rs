@@ -30,7 +30,9 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::RepeatedAction { .. }
         | Rejection::TooManyActions { .. }
         | Rejection::OutcomeKind { .. }
-        | Rejection::OutcomeValue { .. } => Code::InvalidArgument,
+        | Rejection::OutcomeValue
+        | Rejection::OccurredAt
+        | Rejection::CardNumber { .. } => Code::InvalidArgument,
         Rejection::Fingerprint { .. } => Code::FailedPrecondition,
         Rejection::UnknownCheckpoint { .. } => Code::NotFound,
         Rejection::ContentDiffers { .. } | Rejection::OutcomeConflict { .. } => Code::AlreadyExists,
@@ -121,11 +123,9 @@ mod tests {
             (Rejection::NoBundle { name: text() }, Code::Unavailable),
             (Rejection::NothingEligible, Code::InvalidArgument),
             (Rejection::ContentDiffers { checkpoint: text() }, Code::AlreadyExists),
-            (
-                Rejection::OutcomeConflict { kind: text(), revision: 0, recorded: 0.0, reported: 1.0 },
-                Code::AlreadyExists,
-            ),
-            (Rejection::OutcomeValue { value: f64::NAN }, Code::InvalidArgument),
+            (Rejection::OutcomeConflict { kind: text(), revision: 0 }, Code::AlreadyExists),
+            (Rejection::OutcomeValue, Code::InvalidArgument),
+            (Rejection::CardNumber { field: "entity" }, Code::InvalidArgument),
             (Rejection::NoLog, Code::Unavailable),
             (Rejection::Internal { id: text() }, Code::Internal),
         ] {
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn errors_of_the_protocols_have_their_codes() {
-        let timeout = ArriveError::Timeout { value: "1x".to_owned() };
+        let timeout = ArriveError::Timeout { what: "it is given twice" };
         assert_eq!(Status::from(timeout).code(), Code::InvalidArgument);
         assert_eq!(Status::from(ArriveError::from(Rejection::Deadline)).code(), Code::DeadlineExceeded);
         assert_eq!(Status::from(ShadowError::NotShadow).code(), Code::FailedPrecondition);

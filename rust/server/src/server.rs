@@ -414,6 +414,7 @@ fn services(
     let settings = EngineConfig {
         checkpoints: config.checkpoints.clone(),
         log: config.log.clone(),
+        privacy: config.privacy.clone(),
         threads: config.threads,
         max_inflight: config.max_inflight,
         memory_budget_bytes: config.memory_budget_bytes,
@@ -423,6 +424,7 @@ fn services(
     let listener: Arc<dyn BundleListener> = Arc::clone(&rollouts) as _;
     let engine = Engine::new(&settings, env, events, listener, started).map_err(|error| match error {
         EngineError::Config(rule) => ServerError::Config(rule),
+        EngineError::Privacy(error) => ServerError::Config(error.to_string()),
         EngineError::Log(error) => ServerError::Log(error),
         EngineError::Thread(source) => ServerError::Start { what: "the reaper's thread", source },
     })?;

@@ -29,7 +29,7 @@ async fn the_first_report_counts_and_an_equal_one_is_fine() {
     assert_eq!(report("elsewhere", "fraud", 1.0, 0).await.unwrap(), answer(false, false, false));
     let status = report("d", "authorised", 0.0, 0).await.unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);
-    for says in ["\"authorised\"", "revision 0", "recorded as 1", "now 0", "higher revision"] {
+    for says in ["\"authorised\"", "revision 0", "another value", "higher revision"] {
         assert!(status.message().contains(says), "{}", status.message());
     }
     assert_eq!(report("d", "authorised", 0.0, 2).await.unwrap(), answer(false, true, false));

@@ -1,8 +1,9 @@
 //! What can be wrong with a schema or with a row.
 
 use super::{FeatureSpec, MAX_CATEGORIES, MAX_FEATURES};
+use crate::quote::quotable;
 
-/// Each message names the feature, the rule and the remedy.
+/// Each message names the feature, the rule and the remedy, and never repeats a value: it may be personal.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SchemaError {
     /// The schema has too many features.
@@ -97,79 +98,65 @@ pub enum SchemaError {
     },
     /// An infinite number, or one beyond float32.
     #[error(
-        "feature {feature:?}: value {value:e} is infinite or beyond float32; send a finite value or leave it out"
+        "feature {feature:?}: the value is infinite or beyond float32; send a finite value or leave it out"
     )]
     Infinite {
         /// The feature.
         feature: String,
-        /// The value.
-        value: f64,
     },
     /// Below the range.
     #[error(
-        "feature {feature:?}: value {value} is below the allowed minimum {limit}; clip it or extend the schema's range"
+        "feature {feature:?}: the value is below the allowed minimum {limit}; clip it or extend the schema's range"
     )]
     Below {
         /// The feature.
         feature: String,
-        /// The value.
-        value: f64,
         /// The minimum.
         limit: f64,
     },
     /// Above the range.
     #[error(
-        "feature {feature:?}: value {value} is above the allowed maximum {limit}; clip it or extend the schema's range"
+        "feature {feature:?}: the value is above the allowed maximum {limit}; clip it or extend the schema's range"
     )]
     Above {
         /// The feature.
         feature: String,
-        /// The value.
-        value: f64,
         /// The maximum.
         limit: f64,
     },
     /// A category outside the dictionary.
     #[error(
-        "feature {feature:?}: category {category:?} is not among the {known} of its dictionary; map it to a known one or leave it out"
+        "feature {feature:?}: the category is not among the {known} of its dictionary; map it to a known one or leave it out"
     )]
     UnknownCategory {
         /// The feature.
         feature: String,
-        /// The category, shortened.
-        category: String,
         /// Size of the dictionary.
         known: usize,
     },
     /// A dense value that is no category code.
     #[error(
-        "feature {feature:?}: {value} is no category code; send a whole number from 0 below {categories}, or NaN if missing"
+        "feature {feature:?}: the value is no category code; send a whole number from 0 below {categories}, or NaN if missing"
     )]
     CategoryCode {
         /// The feature.
         feature: String,
-        /// The value.
-        value: f32,
         /// Size of the dictionary.
         categories: usize,
     },
     /// A dense value that is no flag.
-    #[error("feature {feature:?}: {value} is no flag; send 0 or 1, or NaN if missing")]
+    #[error("feature {feature:?}: the value is no flag; send 0 or 1, or NaN if missing")]
     FlagValue {
         /// The feature.
         feature: String,
-        /// The value.
-        value: f32,
     },
 }
 
-/// At most 64 characters of what a caller sent: an error must not echo a megabyte.
-pub(super) fn shortened(text: &str) -> String {
-    text.chars().take(64).collect()
-}
+/// Most characters of an unknown name that are compared with known ones.
+const MAX_SHOWN: usize = 64;
 
 pub(super) fn unknown_feature(name: &str, features: &[FeatureSpec]) -> SchemaError {
-    let name = shortened(name);
+    let name: String = name.chars().take(MAX_SHOWN).collect();
     let lowered = name.to_lowercase();
     let near = features.iter().find(|feature| {
         // Cheap first: a schema has thousands of names, and anybody can send a wrong one.
@@ -180,7 +167,7 @@ pub(super) fn unknown_feature(name: &str, features: &[FeatureSpec]) -> SchemaErr
         known == lowered || (lowered.len() > 3 && distance_at_most_two(&known, &lowered))
     });
     let hint = near.map(|feature| format!(" (did you mean {:?}?)", feature.name)).unwrap_or_default();
-    SchemaError::UnknownFeature { feature: name, hint }
+    SchemaError::UnknownFeature { feature: quotable(&name), hint }
 }
 
 /// Whether at most two characters have to be inserted, removed or replaced.

@@ -166,21 +166,17 @@ impl Schema {
                 continue;
             }
             match feature.kind {
-                FeatureType::Number => self.check_number(index, value, None)?,
+                FeatureType::Number => self.check_number(index, value)?,
                 FeatureType::Category => {
                     let categories = feature.categories.len();
                     // In range first: the cast of the comparison is then exact.
                     if !(value >= 0.0 && value < categories as f32 && value.fract() == 0.0) {
-                        return Err(SchemaError::CategoryCode {
-                            feature: feature.name.clone(),
-                            value,
-                            categories,
-                        });
+                        return Err(SchemaError::CategoryCode { feature: feature.name.clone(), categories });
                     }
                 }
                 FeatureType::Flag => {
                     if value != 0.0 && value != 1.0 {
-                        return Err(SchemaError::FlagValue { feature: feature.name.clone(), value });
+                        return Err(SchemaError::FlagValue { feature: feature.name.clone() });
                     }
                 }
             }
@@ -210,7 +206,7 @@ impl Schema {
             (FeatureType::Number, Value::Number(number)) => {
                 let rounded = number as f32;
                 if !rounded.is_nan() {
-                    self.check_number(index, rounded, Some(number))?;
+                    self.check_number(index, rounded)?;
                 }
                 Ok(rounded)
             }
@@ -219,7 +215,6 @@ impl Schema {
                 None if feature.unknown_category == UnknownCategoryRule::Missing => Ok(f32::NAN),
                 None => Err(SchemaError::UnknownCategory {
                     feature: feature.name.clone(),
-                    category: error::shortened(category),
                     known: feature.categories.len(),
                 }),
             },
@@ -232,22 +227,19 @@ impl Schema {
         }
     }
 
-    /// `given` is the number before rounding; `None` for one that came as float32.
-    fn check_number(&self, index: usize, rounded: f32, given: Option<f64>) -> Result<(), SchemaError> {
+    fn check_number(&self, index: usize, rounded: f32) -> Result<(), SchemaError> {
         let feature = || self.features[index].name.clone();
-        // A float32 is shown with its own few digits: 0.2, not 0.20000000298023224.
-        let given = || given.unwrap_or_else(|| rounded.to_string().parse().unwrap_or(f64::from(rounded)));
         if rounded.is_infinite() {
-            return Err(SchemaError::Infinite { feature: feature(), value: given() });
+            return Err(SchemaError::Infinite { feature: feature() });
         }
         let (minimum, maximum) = self.ranges[index];
         if rounded < minimum {
             let limit = self.features[index].minimum.unwrap_or(f64::from(minimum));
-            return Err(SchemaError::Below { feature: feature(), value: given(), limit });
+            return Err(SchemaError::Below { feature: feature(), limit });
         }
         if rounded > maximum {
             let limit = self.features[index].maximum.unwrap_or(f64::from(maximum));
-            return Err(SchemaError::Above { feature: feature(), value: given(), limit });
+            return Err(SchemaError::Above { feature: feature(), limit });
         }
         Ok(())
     }

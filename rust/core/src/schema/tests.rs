@@ -105,23 +105,23 @@ fn named_values_are_refused_by_name() {
         ),
         (
             vec![rate, ("country", Value::Category("FR"))],
-            "feature \"country\": category \"FR\" is not among the 2 of its dictionary; map it to a known one or leave it out",
+            "feature \"country\": the category is not among the 2 of its dictionary; map it to a known one or leave it out",
         ),
         (
             vec![("rate", Value::Number(0.2))],
-            "feature \"rate\": value 0.2 is above the allowed maximum 0.1; clip it or extend the schema's range",
+            "feature \"rate\": the value is above the allowed maximum 0.1; clip it or extend the schema's range",
         ),
         (
             vec![("rate", Value::Number(-1e-9))],
-            "feature \"rate\": value -0.000000001 is below the allowed minimum 0; clip it or extend the schema's range",
+            "feature \"rate\": the value is below the allowed minimum 0; clip it or extend the schema's range",
         ),
         (
             vec![rate, ("hour", Value::Number(f64::NEG_INFINITY))],
-            "feature \"hour\": value -inf is infinite or beyond float32; send a finite value or leave it out",
+            "feature \"hour\": the value is infinite or beyond float32; send a finite value or leave it out",
         ),
         (
             vec![rate, ("hour", Value::Number(1e39))],
-            "feature \"hour\": value 1e39 is infinite or beyond float32; send a finite value or leave it out",
+            "feature \"hour\": the value is infinite or beyond float32; send a finite value or leave it out",
         ),
     ] {
         assert_eq!(encode(&values).unwrap_err().to_string(), message);
@@ -151,13 +151,13 @@ fn dense_rows_are_refused_by_name() {
     let code = "is no category code; send a whole number from 0 below 2, or NaN if missing";
     for (at, value, message) in [
         (0, f32::NAN, "feature \"rate\": missing".to_owned()),
-        (0, 0.2, "feature \"rate\": value 0.2 is above".to_owned()),
-        (1, f32::INFINITY, "feature \"hour\": value inf is infinite".to_owned()),
-        (2, 2.0, format!("feature \"country\": 2 {code}")),
-        (2, 0.5, format!("feature \"country\": 0.5 {code}")),
-        (2, -1.0, format!("feature \"country\": -1 {code}")),
-        (2, f32::INFINITY, format!("feature \"country\": inf {code}")),
-        (4, 0.5, "feature \"night\": 0.5 is no flag; send 0 or 1, or NaN if missing".to_owned()),
+        (0, 0.2, "feature \"rate\": the value is above".to_owned()),
+        (1, f32::INFINITY, "feature \"hour\": the value is infinite".to_owned()),
+        (2, 2.0, format!("feature \"country\": the value {code}")),
+        (2, 0.5, format!("feature \"country\": the value {code}")),
+        (2, -1.0, format!("feature \"country\": the value {code}")),
+        (2, f32::INFINITY, format!("feature \"country\": the value {code}")),
+        (4, 0.5, "feature \"night\": the value is no flag; send 0 or 1, or NaN if missing".to_owned()),
     ] {
         let mut row = good;
         row[at] = value;

@@ -18,7 +18,7 @@ pub(crate) fn rows(
     rows: u32,
     now: Instant,
 ) -> Result<AdmissionPermit, Shed> {
-    let RequestContext { engine, arrival, checkpoint, id, entity } = context;
+    let RequestContext { engine, arrival, checkpoint, id, entity, .. } = context;
     let counters = engine.counters.checkpoint(checkpoint.index);
     let asked = engine.admission.ask(now, arrival, checkpoint.index, about(entity, id), loaded, rows);
     match &asked {

@@ -15,7 +15,7 @@ use super::{RequestContext, decide, identify, record, route};
 use crate::answered::{Answered, Outcome};
 use crate::answers::{Answer, Band, BatchRow, Score, ScoredBatch};
 use crate::arrival::Arrival;
-use crate::config::{DurabilityClass, Kind};
+use crate::config::Kind;
 use crate::decision_log::{Appended, Commit};
 use crate::engine::Engine;
 use crate::gate::BATCH_WITHIN;
@@ -44,6 +44,7 @@ impl Engine {
         let checkpoint = identify::checkpoint(self, arrival, checkpoint, Kind::Score)?;
         arrival.check_deadline()?;
         identify::check_entity(entity)?;
+        let recorded_entity = &*self.privacy.entity(entity)?;
         let count = rows.count();
         if count == 0 {
             return Err(Rejection::NoRows.into());
@@ -51,8 +52,8 @@ impl Engine {
         if count > checkpoint.max_batch_rows {
             return Err(Rejection::TooManyRows { rows: count, max: checkpoint.max_batch_rows }.into());
         }
-        let id = identify::request_id(request_id)?.text;
-        let context = RequestContext { engine: self, arrival, checkpoint, id: &id, entity };
+        let id = identify::request_id(&self.privacy, request_id)?.text;
+        let context = RequestContext { engine: self, arrival, checkpoint, id: &id, entity, recorded_entity };
 
         let table = Arc::clone(&self.lanes());
         let began = Instant::now();
@@ -114,16 +115,18 @@ impl Batch<'_> {
         counters.exec.record(exec);
         counters.rows.fetch_add(rows.len() as u64, Relaxed);
         loaded.answered(rows.len() as u64);
-        self.record(&rows, timings).await;
-        Ok(self.scored(&rows, timings))
+        let unlogged = self.record(&rows, timings).await;
+        Ok(self.scored(&rows, timings, unlogged))
     }
 
-    /// Each row is a decision of its own, `<request id>/<row>`: recorded, and given to the lane's sink.
-    async fn record(&self, rows: &[Decided], timings: Timings) {
+    /// Each row is a decision of its own, `<request id>/<row>`: recorded, and given to the lane's sink. Returns how many
+    /// are not recorded as the checkpoint's durability demands.
+    async fn record(&self, rows: &[Decided], timings: Timings) -> u32 {
         let Batch { context, lane, values, width } = self;
-        let RequestContext { engine, arrival, checkpoint, entity, .. } = *context;
+        let RequestContext { engine, arrival, checkpoint, recorded_entity, .. } = *context;
+        let mut unlogged = if engine.log.is_none() { rows.len() as u32 } else { 0 };
         if engine.log.is_none() && lane.sink.is_none() {
-            return;
+            return unlogged;
         }
         let mut id = String::with_capacity(context.id.len() + 8);
         let mut pending: Vec<(usize, Commit)> = Vec::new();
@@ -142,19 +145,19 @@ impl Batch<'_> {
                     let answered = Answered {
                         checkpoint: &checkpoint.name,
                         id: &id,
-                        entity,
+                        entity: recorded_entity,
                         row,
                         timings,
                         outcome,
                         ..lane.answered(*fallback)
                     };
                     if let Some(log) = &engine.log {
-                        let durability = durability(checkpoint.durability, at + 1 == rows.len());
-                        // As for single scores: what is not recorded is counted.
-                        if let Appended::Pending(commit) =
-                            record::append(engine, log, &answered, durability, &mut workspace.record)
-                        {
-                            pending.push((at, commit));
+                        // Rows that are written together share one `fdatasync`. What is not recorded is counted.
+                        let record = &mut workspace.record;
+                        match record::append(engine, log, &answered, checkpoint.durability, record) {
+                            Appended::Recorded => {}
+                            Appended::Refused => unlogged += 1,
+                            Appended::Pending(commit) => pending.push((at, commit)),
                         }
                     }
                     if let Some(sink) = &lane.sink {
@@ -167,10 +170,12 @@ impl Batch<'_> {
         for (at, commit) in pending {
             let recorded = commit.within(&engine.watchdog, until).await;
             record::committed(engine, &checkpoint.name, &format!("{}/{at}", context.id), recorded);
+            unlogged += u32::from(!recorded);
         }
+        unlogged
     }
 
-    fn scored(&self, rows: &[Decided], timings: Timings) -> ScoredBatch {
+    fn scored(&self, rows: &[Decided], timings: Timings, unlogged: u32) -> ScoredBatch {
         let loaded = &*self.lane.loaded;
         let mut labels: Vec<Arc<str>> = loaded.labels.to_vec();
         let mut place = |band: Band| match band {
@@ -190,14 +195,6 @@ impl Batch<'_> {
             fallback: *fallback,
         };
         let rows = rows.iter().map(row).collect();
-        ScoredBatch { source: Arc::clone(&self.lane.source), rows, labels, timings }
-    }
-}
-
-/// Bringing the last row to stable storage brings those before it along.
-fn durability(configured: DurabilityClass, last: bool) -> DurabilityClass {
-    match configured {
-        DurabilityClass::Sync if !last => DurabilityClass::Written,
-        durability => durability,
+        ScoredBatch { source: Arc::clone(&self.lane.source), rows, labels, timings, unlogged }
     }
 }

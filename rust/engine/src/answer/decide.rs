@@ -15,7 +15,8 @@ use crate::config::FallbackConfig;
 use crate::exposure::Exposure;
 use crate::query::Eligible;
 use crate::reason::Reason;
-use crate::rejection::{Rejection, shortened};
+use crate::rejection::Rejection;
+use scorer_core::quotable;
 
 /// The model's score, or the checkpoint's static one with the reason.
 pub(crate) fn or_static(
@@ -108,13 +109,13 @@ fn by_id(ids: &[String], loaded: &Loaded, mask: &mut Mask) -> Result<(), Rejecti
     for id in ids {
         let Some(index) = catalogue.index_of(id) else {
             return Err(Rejection::UnknownAction {
-                id: shortened(id),
+                id: quotable(id),
                 bundle: loaded.digest_text.to_string(),
                 actions: catalogue.len(),
             });
         };
         if !mask.insert(index) {
-            return Err(Rejection::RepeatedAction { id: shortened(id) });
+            return Err(Rejection::RepeatedAction { id: quotable(id) });
         }
     }
     Ok(())

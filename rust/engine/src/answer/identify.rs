@@ -6,6 +6,7 @@ use crate::arrival::Arrival;
 use crate::checkpoint::Checkpoint;
 use crate::config::Kind;
 use crate::engine::Engine;
+use crate::privacy::Privacy;
 use crate::rejection::Rejection;
 
 /// Longest id that a caller may choose, bytes.
@@ -39,7 +40,7 @@ pub(crate) fn checkpoint<'a>(
 }
 
 /// The caller's idempotency key, or a new UUID (version 7) without one.
-pub(crate) fn request_id(given: String) -> Result<Id, Rejection> {
+pub(crate) fn request_id(privacy: &Privacy, given: String) -> Result<Id, Rejection> {
     if given.is_empty() {
         return Ok(Id { text: Uuid::now_v7().to_string(), given: false });
     }
@@ -48,7 +49,7 @@ pub(crate) fn request_id(given: String) -> Result<Id, Rejection> {
         got,
         max: MAX_REQUEST_ID,
     })?;
-    Ok(Id { text: given, given: true })
+    Ok(Id { text: privacy.id("request_id", given)?, given: true })
 }
 
 /// A decision's id.
@@ -107,9 +108,10 @@ mod tests {
     /// Fault case 36.
     #[test]
     fn ids_are_printable_and_short() {
+        let privacy = Privacy::default();
         for good in ["a", " ", "~", &"x".repeat(64), "order-1/attempt 2"] {
             assert_eq!(
-                request_id(good.to_owned()).ok().map(|id| (id.text, id.given)),
+                request_id(&privacy, good.to_owned()).ok().map(|id| (id.text, id.given)),
                 Some((good.to_owned(), true))
             );
         }
@@ -120,14 +122,15 @@ mod tests {
             ("caf\u{e9}", "byte 3"),
             ("\u{7f}", "byte 0"),
         ] {
-            let error = request_id(bad.to_owned()).err().map(|error| error.to_string()).unwrap();
+            let error = request_id(&privacy, bad.to_owned()).err().map(|error| error.to_string()).unwrap();
             assert!(error.contains(says) && !error.contains(bad), "{error}");
         }
     }
 
     #[test]
     fn an_empty_request_id_becomes_a_new_uuid_of_version_7() {
-        let ids: Vec<_> = (0..2).map(|_| request_id(String::new()).ok().unwrap()).collect();
+        let ids: Vec<_> =
+            (0..2).map(|_| request_id(&Privacy::default(), String::new()).ok().unwrap()).collect();
         assert_ne!(ids[0].text, ids[1].text);
         for id in ids {
             assert!(!id.given);

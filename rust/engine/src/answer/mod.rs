@@ -42,5 +42,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) arrival: &'a Arrival,
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) id: &'a str,
+    /// Whom the decision is about, as the caller sent it: lanes are drawn by it.
     pub(crate) entity: &'a str,
+    /// The same as it is recorded and handed to observers.
+    pub(crate) recorded_entity: &'a str,
 }

@@ -8,6 +8,9 @@ use crate::arrival::Arrival;
 use crate::engine::Engine;
 use crate::rejection::Rejection;
 
+/// Later times are refused: they are beyond 2096, and card numbers of 13 digits begin there.
+const LATEST_MS: i64 = 4_000_000_000_000;
+
 /// One reported outcome.
 pub struct OutcomeReport {
     /// Name of the checkpoint.
@@ -47,15 +50,21 @@ impl Engine {
         arrival: &Arrival,
         report: OutcomeReport,
     ) -> Result<Reported, Rejection> {
-        self.checkpoint_of(arrival, &report.checkpoint)?;
+        let durability = self.checkpoint_of(arrival, &report.checkpoint)?.durability;
         arrival.check_deadline()?;
         check_decision_id(&report.decision_id)?;
         check_outcome_kind(&report.kind)?;
         if !report.value.is_finite() {
-            return Err(Rejection::OutcomeValue { value: report.value });
+            return Err(Rejection::OutcomeValue);
         }
+        if !(0..LATEST_MS).contains(&report.occurred_at_ms) {
+            return Err(Rejection::OccurredAt);
+        }
+        self.privacy.plain("kind", &report.kind)?;
+        self.privacy.number("value", report.value)?;
         let log = self.log.as_ref().ok_or(Rejection::NoLog)?;
         let OutcomeReport { checkpoint, decision_id, kind, value, revision, occurred_at_ms } = report;
+        let decision_id = self.privacy.id("decision_id", decision_id)?;
         let outcome = OutcomeRecord {
             checkpoint,
             decision_id,
@@ -66,12 +75,10 @@ impl Engine {
             received_at_us: self.clock.unix_us(),
         };
         let (outcome, decision_known) =
-            log.report(outcome).await.map_err(|error| Rejection::Log(error.to_string()))?;
+            log.report(outcome, durability).await.map_err(|error| Rejection::Log(error.to_string()))?;
         let reported = Reported { duplicate: false, decision_known, superseded: false };
         match outcome {
-            Outcome::Conflict { recorded } => {
-                Err(Rejection::OutcomeConflict { kind, revision, recorded, reported: value })
-            }
+            Outcome::Conflict { .. } => Err(Rejection::OutcomeConflict { kind, revision }),
             Outcome::New => Ok(reported),
             Outcome::Duplicate => Ok(Reported { duplicate: true, ..reported }),
             Outcome::Superseded => Ok(Reported { superseded: true, ..reported }),

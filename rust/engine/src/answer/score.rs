@@ -115,8 +115,8 @@ impl<F: Features> Decision for Scoring<'_, F> {
         Outcome::Score { margin, score, label: &choice.label }
     }
 
-    fn answer(choice: Choice, lane: &ActiveLane, timings: Timings, _: bool) -> Scored {
+    fn answer(choice: Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Scored {
         let Choice { score: Score { margin, score, .. }, label, fallback } = choice;
-        Scored { source: Arc::clone(&lane.source), score, margin, label, fallback, timings }
+        Scored { source: Arc::clone(&lane.source), score, margin, label, logged, fallback, timings }
     }
 }

@@ -168,8 +168,10 @@ pub(crate) async fn run<D: Decision>(
     let checkpoint = identify::checkpoint(engine, arrival, query.checkpoint, D::KIND)?;
     arrival.check_deadline()?;
     identify::check_entity(query.entity)?;
-    let id = identify::request_id(request_id)?;
-    let context = RequestContext { engine, arrival, checkpoint, id: &id.text, entity: query.entity };
+    let recorded_entity = &*engine.privacy.entity(query.entity)?;
+    let id = identify::request_id(&engine.privacy, request_id)?;
+    let entity = query.entity;
+    let context = RequestContext { engine, arrival, checkpoint, id: &id.text, entity, recorded_entity };
     // An id that the caller does not know is never sent again: remembering it would only displace others.
     let (value, replayed) = if id.given {
         replay::once(context, decision).await?
@@ -368,11 +370,11 @@ fn answered<'a, D: Decision>(
     timings: Timings,
     outcome: Outcome<'a>,
 ) -> Answered<'a> {
-    let RequestContext { checkpoint, id, entity, .. } = context;
+    let RequestContext { checkpoint, id, recorded_entity, .. } = context;
     Answered {
         checkpoint: &checkpoint.name,
         id,
-        entity,
+        entity: recorded_entity,
         row,
         named: decision.query().features.named(),
         timings,

@@ -76,6 +76,11 @@ pub struct ScoreResponse {
     pub decision: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "5")]
     pub served: ::core::option::Option<Served>,
+    /// True once the decision is recorded as the checkpoint's durability demands
+    /// ("async": it is in the log's queue). False where it is not, such as after a
+    /// failed write or fdatasync.
+    #[prost(bool, tag = "8")]
+    pub logged: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ScoreBatchRequest {
@@ -109,6 +114,9 @@ pub struct ScoreBatchResponse {
     pub labels: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, optional, tag = "6")]
     pub served: ::core::option::Option<Served>,
+    /// Rows that are not recorded as the checkpoint's durability demands.
+    #[prost(uint32, tag = "8")]
+    pub unlogged: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SelectActionRequest {
@@ -174,9 +182,9 @@ pub struct SelectActionResponse {
     /// Over the whole catalogue, in its order; only if asked for.
     #[prost(float, repeated, tag = "7")]
     pub pmf: ::prost::alloc::vec::Vec<f32>,
-    /// True once the decision is in the log; false
-    /// where the decision could not be written to the log (exploration is then
-    /// stopped and the propensity is 1).
+    /// True once the decision is recorded as the checkpoint's durability demands;
+    /// false where it could not be (exploration is then stopped and the
+    /// propensity is 1).
     #[prost(bool, tag = "8")]
     pub logged: bool,
     /// True if this answer repeats the one given earlier to the same request id.

@@ -258,6 +258,16 @@ fn answers(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result 
             "Decisions answered that are not in the log",
             &services.engine.counters.unlogged,
         ),
+        (
+            "card_numbers_refused",
+            "Requests refused because a field held a card number",
+            &services.engine.privacy.refused,
+        ),
+        (
+            "card_numbers_masked",
+            "Fields in which a card number was replaced by a pseudonym",
+            &services.engine.privacy.masked,
+        ),
         ("swaps", "Lane tables activated", &counters.swaps),
         ("swaps_refused", "Lane tables rejected", &counters.swaps_rejected),
         ("loads", "Bundles loaded", &counters.loads),

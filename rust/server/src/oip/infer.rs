@@ -92,6 +92,7 @@ impl Call<'_> {
         let scored = answer.value;
         let mut response = begin(&scored.source, scored.fallback, scored.timings);
         response.parameters.insert("decision_id".to_owned(), text(answer.id));
+        response.parameters.insert("logged".to_owned(), parameters::flag(scored.logged));
         for &output in &self.outputs {
             let values = match output {
                 Output::Fil => Values::Fp32(vec![scored.score as f32]),
@@ -116,6 +117,7 @@ impl Call<'_> {
         let fallback = batch.rows.iter().find_map(|row| row.fallback);
         let mut response = begin(&batch.source, fallback, batch.timings);
         response.parameters.insert("request_id".to_owned(), text(answer.id));
+        response.parameters.insert("logged".to_owned(), parameters::flag(batch.unlogged == 0));
         for &output in &self.outputs {
             let rows = batch.rows.iter();
             let values = match output {

@@ -4,7 +4,7 @@
 //! name (one tensor per feature). What a value may be is the schema's business, as everywhere.
 
 use scorer_core::schema::{FeatureType, Schema, Value};
-use scorer_engine::{Content, Kind, Rejection, shortened};
+use scorer_engine::{Content, Kind, Rejection, quotable};
 use scorer_proto::inference::ModelInferRequest;
 
 use super::error::InferError;
@@ -62,7 +62,7 @@ impl<'a> Inputs<'a> {
                 Some(_) => {
                     let other = many.iter().find(|tensor| tensor.name != POSITIONAL);
                     Err(match other {
-                        Some(other) => InferError::PositionalAndNamed { input: shortened(other.name) },
+                        Some(other) => InferError::PositionalAndNamed { input: quotable(other.name) },
                         None => InferError::Repeated { input: POSITIONAL.to_owned() },
                     })
                 }
@@ -160,7 +160,7 @@ fn by_name(tensors: &[Tensor<'_>], schema: &Schema, max: u32) -> Result<Vec<f32>
             _ => return Err(tensor.misshapen("[rows] or [rows, 1]".to_owned())),
         };
         if let Some(expected) = expected.filter(|&expected| expected != count) {
-            return Err(InferError::Rows { input: shortened(tensor.name), got: count, expected });
+            return Err(InferError::Rows { input: quotable(tensor.name), got: count, expected });
         }
         expected = Some(count);
         columns.push((tensor.name, tensor.column()?));

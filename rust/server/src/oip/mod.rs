@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::HeaderMap;
-use scorer_engine::{Checkpoint, Kind, shortened};
+use scorer_engine::{Checkpoint, Kind, quotable};
 use scorer_identity::Role;
 use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceService;
 use scorer_proto::inference::{
@@ -71,7 +71,7 @@ pub(crate) fn not_offered(method: &str) -> Option<Status> {
     }
     Some(Status::unimplemented(format!(
         "{} is not offered here; shared memory, trace and log settings have no meaning for this server",
-        shortened(method)
+        quotable(method)
     )))
 }
 

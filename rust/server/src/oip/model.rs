@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use scorer_engine::{ActiveLane, ActiveLanes, Checkpoint, Kind, Loaded, Rejection, shortened};
+use scorer_engine::{ActiveLane, ActiveLanes, Checkpoint, Kind, Loaded, Rejection, quotable};
 use scorer_proto::inference::model_metadata_response::TensorMetadata;
 use scorer_proto::inference::repository_index_response::ModelIndex;
 use scorer_proto::inference::{
@@ -47,11 +47,7 @@ pub(crate) fn no_version<'a>(
 ) -> InferError {
     let mut known: Vec<_> = lanes.map(|lane| version(&lane.loaded.digest_text)).collect();
     known.dedup();
-    InferError::Version {
-        model: model.to_owned(),
-        version: shortened(version_asked),
-        known: known.join(", "),
-    }
+    InferError::Version { model: model.to_owned(), version: quotable(version_asked), known: known.join(", ") }
 }
 
 /// Every checkpoint with its lanes, as the repository lists them.

@@ -1,7 +1,7 @@
 //! The reply's outputs: which there are, which were asked for, raw or typed.
 
 use hyper::body::Bytes;
-use scorer_engine::{Checkpoint, Kind, shortened};
+use scorer_engine::{Checkpoint, Kind, quotable};
 use scorer_proto::inference::model_infer_request::InferRequestedOutputTensor;
 use scorer_proto::inference::model_infer_response::InferOutputTensor;
 use scorer_proto::inference::{DataType, InferTensorContents, ModelInferResponse};
@@ -74,7 +74,7 @@ impl Output {
             let Some(&output) = known.iter().find(|output| output.name() == tensor.name) else {
                 let names: Vec<_> = known.iter().map(|output| output.name()).collect();
                 return Err(InferError::Output {
-                    output: shortened(&tensor.name),
+                    output: quotable(&tensor.name),
                     model: checkpoint.name.clone(),
                     known: names.join(", "),
                 });

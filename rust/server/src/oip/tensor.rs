@@ -1,7 +1,7 @@
 //! One input tensor: its shape and its values, raw or typed.
 
 use hyper::body::Bytes;
-use scorer_engine::shortened;
+use scorer_engine::quotable;
 use scorer_proto::inference::InferTensorContents;
 use scorer_proto::inference::model_infer_request::InferInputTensor;
 
@@ -76,14 +76,14 @@ impl<'a> Tensor<'a> {
             bytes_contents: Vec::new(),
         };
         let contents = match (raw, &input.contents) {
-            (Some(_), Some(_)) => return Err(InferError::BothContents { input: shortened(&input.name) }),
+            (Some(_), Some(_)) => return Err(InferError::BothContents { input: quotable(&input.name) }),
             (Some(raw), None) => Contents::Raw(raw),
             (None, Some(typed)) => Contents::Typed(typed),
             (None, None) => Contents::Typed(EMPTY),
         };
         let datatype = Datatype::parse(&input.datatype).ok_or_else(|| InferError::Datatype {
-            input: shortened(&input.name),
-            datatype: shortened(&input.datatype),
+            input: quotable(&input.name),
+            datatype: quotable(&input.datatype),
             expected: ANY,
         })?;
         let elements = input
@@ -151,14 +151,14 @@ impl<'a> Tensor<'a> {
 
     fn texts(&self) -> Result<Vec<&'a str>, InferError> {
         let text = |(at, bytes): (usize, &'a [u8])| {
-            std::str::from_utf8(bytes).map_err(|_| InferError::Text { input: shortened(self.name), at })
+            std::str::from_utf8(bytes).map_err(|_| InferError::Text { input: quotable(self.name), at })
         };
         match self.contents {
             Contents::Typed(typed) => {
                 typed.bytes_contents.iter().map(Vec::as_slice).enumerate().map(text).collect()
             }
             Contents::Raw(raw) => {
-                let malformed = || InferError::Bytes { input: shortened(self.name) };
+                let malformed = || InferError::Bytes { input: quotable(self.name) };
                 let mut rest: &[u8] = raw;
                 // Each element has 4 bytes at least, so that a shape alone reserves nothing.
                 let mut texts = Vec::with_capacity(self.elements.min(rest.len() / 4));
@@ -175,7 +175,7 @@ impl<'a> Tensor<'a> {
 
     /// Whether there are as many values as the shape states. For raw BYTES the count is known only once they are decoded.
     fn check_length(&self) -> Result<(), InferError> {
-        let input = || shortened(self.name);
+        let input = || quotable(self.name);
         match self.contents {
             Contents::Raw(_) if self.datatype == Datatype::Bytes => Ok(()),
             Contents::Raw(raw) => {
@@ -201,12 +201,12 @@ impl<'a> Tensor<'a> {
         let shown: Vec<_> = self.shape.iter().take(8).map(i64::to_string).collect();
         let more = if self.shape.len() > shown.len() { ", .." } else { "" };
         let shape = format!("[{}{more}]", shown.join(", "));
-        InferError::Shape { input: shortened(self.name), shape, expected }
+        InferError::Shape { input: quotable(self.name), shape, expected }
     }
 
     pub(crate) fn wrong_datatype(&self, expected: &'static str) -> InferError {
         let datatype = self.datatype.name().to_owned();
-        InferError::Datatype { input: shortened(self.name), datatype, expected }
+        InferError::Datatype { input: quotable(self.name), datatype, expected }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Features as `scorer.v1` carries them.
 
+use scorer_core::schema::Value;
 use scorer_engine::{
-    ActiveLane, Content, Features, NamedValues, Rejection, Rows, check_dense, check_fingerprint,
+    ActiveLane, Content, Engine, Features, NamedValues, Rejection, Rows, check_dense, check_fingerprint,
 };
 use scorer_observe::{NamedList, value};
 use scorer_proto::v1::{DenseFeatures, NamedFeatures};
@@ -28,8 +29,16 @@ pub(crate) struct DenseRows {
 // === impl Row ===
 
 impl<'a> Row<'a> {
-    pub(crate) fn named(named: &'a NamedFeatures) -> Row<'a> {
-        Row::Named(NamedList(&named.features))
+    /// # Errors
+    /// A name or a category holds a card number. Numbers are not searched: a row keeps 24 bits of each.
+    pub(crate) fn named(engine: &Engine, named: &'a NamedFeatures) -> Result<Row<'a>, Rejection> {
+        for feature in &named.features {
+            engine.privacy.plain("features", &feature.name)?;
+            if let Value::Category(category) = value(feature) {
+                engine.privacy.plain("features", category)?;
+            }
+        }
+        Ok(Row::Named(NamedList(&named.features)))
     }
 }
 

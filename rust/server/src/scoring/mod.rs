@@ -29,7 +29,7 @@ pub(crate) async fn score(
         entity: &request.entity,
         features: match &request.features {
             None => Row::Absent,
-            Some(ScoreFeatures::Named(named)) => Row::named(named),
+            Some(ScoreFeatures::Named(named)) => Row::named(engine, named)?,
             Some(ScoreFeatures::Dense(dense)) => Row::Dense(dense),
         },
     };
@@ -60,7 +60,7 @@ pub(crate) async fn select_action(
         entity: &request.entity,
         features: match &request.features {
             None => Row::Absent,
-            Some(SelectFeatures::Named(named)) => Row::named(named),
+            Some(SelectFeatures::Named(named)) => Row::named(engine, named)?,
             Some(SelectFeatures::Dense(dense)) => Row::Dense(dense),
         },
     };

@@ -23,12 +23,13 @@ pub(crate) fn score(answer: Answer<Scored>) -> ScoreResponse {
         margin: scored.margin,
         decision: scored.label.to_string(),
         served: Some(served(&scored.source, scored.fallback, scored.timings)),
+        logged: scored.logged,
     }
 }
 
 /// `served` names a fallback if at least one row has one; the records name which.
 pub(crate) fn batch(answer: Answer<ScoredBatch>) -> ScoreBatchResponse {
-    let Answer { id, value: ScoredBatch { source, rows, labels, timings }, .. } = answer;
+    let Answer { id, value: ScoredBatch { source, rows, labels, timings, unlogged }, .. } = answer;
     let fallback = rows.iter().find_map(|row| row.fallback);
     ScoreBatchResponse {
         request_id: id,
@@ -37,6 +38,7 @@ pub(crate) fn batch(answer: Answer<ScoredBatch>) -> ScoreBatchResponse {
         decisions: rows.iter().map(|row| row.label as u32).collect(),
         labels: labels.iter().map(|label| label.to_string()).collect(),
         served: Some(served(&source, fallback, timings)),
+        unlogged,
     }
 }
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use scorer_core::policy::Mask;
-use scorer_engine::{Answered, Checkpoint, Kind, Outcome, Pmf, Timings, check_decision_id, check_entity};
+use scorer_engine::{
+    Answered, Checkpoint, Kind, Outcome, Pmf, Privacy, Timings, check_decision_id, check_entity,
+};
 use scorer_observe::{KnownSchema, MAX_REQUESTS, NamedList, ObserveLanes, Observed, Subscription};
 use scorer_proto::v1::{
     DecisionRecord, Feature, ObserveRequest, ObserveResponse, ObservedRequest, ObservedSchema,
@@ -37,7 +39,10 @@ struct Checked {
 /// Takes what there is room for and counts the rest.
 pub(crate) fn receive(services: &Services, message: ObserveRequest) -> Result<ObserveResponse, ShadowError> {
     let ObserveRequest { server, schemas, requests } = message;
-    text("server", &server).map_err(|rule| ShadowError::Observe { what: "server".to_owned(), rule })?;
+    let plain = |server| services.engine.privacy.plain("server", server).map_err(|error| error.to_string());
+    text("server", &server)
+        .and_then(|()| plain(&server))
+        .map_err(|rule| ShadowError::Observe { what: "server".to_owned(), rule })?;
     let requests = check(services, schemas, requests)?;
     let lanes = services.observers.active();
     let mut observing = Observing { services, lanes: &lanes, subscriptions: HashMap::new() };
@@ -151,11 +156,18 @@ fn check(
     }
     let requests = requests.into_iter().enumerate();
     requests
-        .map(|(index, request)| check_request(&known, request).map_err(|rule| at("requests", index, rule)))
+        .map(|(index, request)| {
+            check_request(&services.engine.privacy, &known, request)
+                .map_err(|rule| at("requests", index, rule))
+        })
         .collect()
 }
 
-fn check_request(known: &[Arc<KnownSchema>], request: ObservedRequest) -> Result<Checked, String> {
+fn check_request(
+    privacy: &Privacy,
+    known: &[Arc<KnownSchema>],
+    request: ObservedRequest,
+) -> Result<Checked, String> {
     let ObservedRequest { schema, decision, others } = request;
     let live = known.get(schema as usize).ok_or_else(|| {
         format!("schema is {schema} and the call has {}; refer to one of them by its place", known.len())
@@ -163,6 +175,9 @@ fn check_request(known: &[Arc<KnownSchema>], request: ObservedRequest) -> Result
     let decision = decision.ok_or("decision is absent; send the answer that was given")?;
     check_decision_id(&decision.decision_id).map_err(|error| error.to_string())?;
     check_entity(&decision.entity).map_err(|error| error.to_string())?;
+    for (field, value) in [("decision_id", &decision.decision_id), ("entity", &decision.entity)] {
+        privacy.plain(field, value).map_err(|error| error.to_string())?;
+    }
     for (field, value) in [
         ("checkpoint", &decision.checkpoint),
         ("lane", &decision.lane),
@@ -172,6 +187,7 @@ fn check_request(known: &[Arc<KnownSchema>], request: ObservedRequest) -> Result
         ("fallback_reason", &decision.fallback_reason),
     ] {
         text(field, value)?;
+        privacy.plain(field, value).map_err(|error| error.to_string())?;
     }
     let bundle = decision.bundle.as_slice().try_into();
     let bundle =

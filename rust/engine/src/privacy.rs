@@ -1,0 +1,235 @@
+//! What of a request may be stored: card numbers are refused or replaced, entities are stored under keyed pseudonyms.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use scorer_privacy::{KeyError, Pseudonyms, card};
+use serde::{Deserialize, Serialize};
+
+use crate::rejection::Rejection;
+
+/// The purpose of an entity's pseudonym.
+const ENTITY: &str = "entity";
+/// The purpose of a card number's pseudonym.
+const CARD: &str = "card";
+/// What a replaced card number begins with.
+const CARD_PREFIX: &str = "card:";
+/// Hexadecimal digits of its pseudonym that are kept: an id with it stays short.
+const CARD_DIGITS: usize = 16;
+
+/// The settings.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrivacyConfig {
+    /// What happens to text with a card number.
+    #[serde(default)]
+    pub card_numbers: CardRule,
+    /// How entities are stored.
+    #[serde(default)]
+    pub entities: EntityRule,
+    /// The key of the pseudonyms.
+    #[serde(default)]
+    pub key_file: Option<PathBuf>,
+}
+
+/// What happens to text with a card number.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum CardRule {
+    /// The request is refused.
+    #[default]
+    Refuse,
+    /// The card number is replaced by a keyed pseudonym.
+    Mask,
+    /// Nothing.
+    Off,
+}
+
+/// How entities are stored.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum EntityRule {
+    /// Under their keyed pseudonyms.
+    Hash,
+    /// As they are sent.
+    #[default]
+    Clear,
+}
+
+/// Why the rules cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivacyError {
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A rule needs a key and none is named.
+    #[error("privacy: {0} needs a key; name a file in key_file")]
+    NoKey(&'static str),
+}
+
+/// The rules in force, and how often they acted.
+#[derive(Debug, Default)]
+pub struct Privacy {
+    cards: CardRule,
+    entities: EntityRule,
+    pseudonyms: Option<Pseudonyms>,
+    /// Requests refused for a card number.
+    pub refused: AtomicU64,
+    /// Texts in which a card number was replaced.
+    pub masked: AtomicU64,
+}
+
+// === impl Privacy ===
+
+impl Privacy {
+    /// Reads the key.
+    ///
+    /// # Errors
+    /// It cannot be used, or a rule needs one and there is none.
+    pub fn new(config: &PrivacyConfig) -> Result<Privacy, PrivacyError> {
+        let pseudonyms = config.key_file.as_deref().map(Pseudonyms::from_file).transpose()?;
+        if pseudonyms.is_none() {
+            if config.entities == EntityRule::Hash {
+                return Err(PrivacyError::NoKey("entities = \"hash\""));
+            }
+            if config.card_numbers == CardRule::Mask {
+                return Err(PrivacyError::NoKey("card_numbers = \"mask\""));
+            }
+        }
+        Ok(Privacy {
+            cards: config.card_numbers,
+            entities: config.entities,
+            pseudonyms,
+            refused: AtomicU64::new(0),
+            masked: AtomicU64::new(0),
+        })
+    }
+
+    /// Applies the rule for card numbers to an id.
+    ///
+    /// # Errors
+    /// It holds a card number, and those are refused.
+    pub(crate) fn id(&self, field: &'static str, id: String) -> Result<String, Rejection> {
+        match self.text(field, &id)? {
+            Cow::Borrowed(_) => Ok(id),
+            Cow::Owned(masked) => Ok(masked),
+        }
+    }
+
+    /// What is stored of an entity.
+    ///
+    /// # Errors
+    /// It holds a card number, and those are refused.
+    pub(crate) fn entity<'a>(&self, entity: &'a str) -> Result<Cow<'a, str>, Rejection> {
+        let entity = self.text("entity", entity)?;
+        match &self.pseudonyms {
+            Some(pseudonyms) if self.entities == EntityRule::Hash && !entity.is_empty() => {
+                Ok(Cow::Owned(pseudonyms.of(ENTITY, &entity)))
+            }
+            _ => Ok(entity),
+        }
+    }
+
+    /// Applies the rule for card numbers to the text of a field.
+    ///
+    /// # Errors
+    /// It holds a card number, and those are refused.
+    pub fn text<'a>(&self, field: &'static str, text: &'a str) -> Result<Cow<'a, str>, Rejection> {
+        if self.cards == CardRule::Off || !card::is_in(text) {
+            return Ok(Cow::Borrowed(text));
+        }
+        match &self.pseudonyms {
+            Some(pseudonyms) if self.cards == CardRule::Mask => {
+                self.masked.fetch_add(1, Relaxed);
+                Ok(Cow::Owned(card::replace(text, |digits| {
+                    let mut pseudonym = pseudonyms.of(CARD, digits);
+                    pseudonym.truncate(CARD_DIGITS);
+                    format!("{CARD_PREFIX}{pseudonym}")
+                })))
+            }
+            _ => Err(self.refuse(field)),
+        }
+    }
+
+    /// Refuses text that could not be stored under another name: its value has a meaning of its own.
+    ///
+    /// # Errors
+    /// It holds a card number.
+    pub fn plain(&self, field: &'static str, text: &str) -> Result<(), Rejection> {
+        if self.cards != CardRule::Off && card::is_in(text) { Err(self.refuse(field)) } else { Ok(()) }
+    }
+
+    /// Refuses a number that is a card number when it is written in decimal.
+    ///
+    /// # Errors
+    /// It is one.
+    pub(crate) fn number(&self, field: &'static str, value: f64) -> Result<(), Rejection> {
+        if self.cards != CardRule::Off && card::is_number(value) { Err(self.refuse(field)) } else { Ok(()) }
+    }
+
+    fn refuse(&self, field: &'static str) -> Rejection {
+        self.refused.fetch_add(1, Relaxed);
+        Rejection::CardNumber { field }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CARD_NUMBER: &str = "4111 1111 1111 1111";
+
+    fn privacy(card_numbers: CardRule, entities: EntityRule) -> Privacy {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        std::fs::write(&path, "0123456789abcdef0123456789abcdef").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, mode).unwrap();
+        Privacy::new(&PrivacyConfig { card_numbers, entities, key_file: Some(path) }).unwrap()
+    }
+
+    #[test]
+    fn a_card_number_is_refused_by_the_name_of_its_field_alone() {
+        let privacy = privacy(CardRule::Refuse, EntityRule::Clear);
+        let error = privacy.entity(CARD_NUMBER).unwrap_err().to_string();
+        assert!(error.starts_with("entity: ") && !error.contains("4111"), "{error}");
+        assert!(privacy.number("value", 4_111_111_111_111_111.0).is_err());
+        assert!(privacy.plain("kind", CARD_NUMBER).is_err());
+        assert_eq!(privacy.refused.load(Relaxed), 3);
+        assert_eq!(privacy.entity("customer-1").unwrap(), "customer-1");
+        assert_eq!(privacy.id("request_id", "order-1".to_owned()).unwrap(), "order-1");
+    }
+
+    #[test]
+    fn a_masked_card_number_names_the_same_id_in_every_form() {
+        let privacy = privacy(CardRule::Mask, EntityRule::Clear);
+        let ids = [CARD_NUMBER, "4111111111111111", "4111-1111-1111-1111"]
+            .map(|id| privacy.id("request_id", format!("pay/{id}")).unwrap());
+        assert!(ids[0].starts_with("pay/card:") && ids[0].len() == 25, "{}", ids[0]);
+        assert!(ids.iter().all(|id| *id == ids[0]));
+        assert_eq!(privacy.id("request_id", ids[0].clone()).unwrap(), ids[0], "masked once");
+        assert_eq!(privacy.masked.load(Relaxed), 3);
+        assert!(privacy.plain("kind", CARD_NUMBER).is_err(), "a kind has no other name");
+    }
+
+    #[test]
+    fn an_entity_is_stored_under_its_pseudonym() {
+        let privacy = privacy(CardRule::Refuse, EntityRule::Hash);
+        let stored = privacy.entity("customer-1").unwrap();
+        assert_eq!(stored, "b21b96651b4e01a7d93c311e78e5e7ac");
+        assert_eq!(privacy.entity("").unwrap(), "", "no entity stays none");
+    }
+
+    #[test]
+    fn a_rule_without_its_key_is_refused() {
+        for (card_numbers, entities) in
+            [(CardRule::Mask, EntityRule::Clear), (CardRule::Refuse, EntityRule::Hash)]
+        {
+            let config = PrivacyConfig { card_numbers, entities, key_file: None };
+            assert!(Privacy::new(&config).unwrap_err().to_string().contains("key_file"));
+        }
+        assert!(Privacy::new(&PrivacyConfig::default()).unwrap().entity(CARD_NUMBER).is_err());
+    }
+}

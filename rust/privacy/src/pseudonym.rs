@@ -1,0 +1,146 @@
+//! Keyed pseudonyms: the same identifier always gets the same one, and only the key's owner can link them.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+/// Fewest bytes of a key.
+const SHORTEST_KEY: usize = 32;
+/// Most bytes that are read of a key file.
+const LONGEST_KEY: u64 = 4096;
+/// Bytes of the hash that a pseudonym keeps.
+const KEPT: usize = 16;
+
+/// Why a key cannot be used. The key itself is never named.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file cannot be read.
+    #[error("key file {}: {source}; name a file that the server can read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's own error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Every user of the machine could read it.
+    #[error("key file {}: other users can read it; run chmod o= on it", path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It holds too little, or too much.
+    #[error(
+        "key file {}: {bytes} bytes; a key has {SHORTEST_KEY} to {LONGEST_KEY} random bytes, such as of: openssl rand -hex 32",
+        path.display()
+    )]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// What it holds, without white space at the end.
+        bytes: usize,
+    },
+}
+
+/// Replaces identifiers by HMAC-SHA-256 under one key, cut to 128 bits.
+#[derive(Clone)]
+pub struct Pseudonyms {
+    /// The state after the key has been taken in.
+    keyed: Hmac<Sha256>,
+}
+
+// === impl Pseudonyms ===
+
+impl Pseudonyms {
+    /// Reads the key from a file; white space at its end is not part of it.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn from_file(path: &Path) -> Result<Pseudonyms, KeyError> {
+        let read = || {
+            let file = std::fs::File::open(path)?;
+            let mode = file.metadata()?.mode();
+            let mut key = Vec::new();
+            file.take(LONGEST_KEY + 1).read_to_end(&mut key)?;
+            Ok((mode, key))
+        };
+        let (mode, key) = read().map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
+        if mode & 0o007 != 0 {
+            return Err(KeyError::Exposed { path: path.to_owned() });
+        }
+        let key = key.trim_ascii_end();
+        if !(SHORTEST_KEY..=LONGEST_KEY as usize).contains(&key.len()) {
+            return Err(KeyError::Length { path: path.to_owned(), bytes: key.len() });
+        }
+        let keyed = Hmac::new_from_slice(key)
+            .map_err(|_| KeyError::Length { path: path.to_owned(), bytes: key.len() })?;
+        Ok(Pseudonyms { keyed })
+    }
+
+    /// The pseudonym of an identifier: 32 hexadecimal digits. `purpose` keeps pseudonyms of different fields apart.
+    #[must_use]
+    pub fn of(&self, purpose: &str, identifier: &str) -> String {
+        let mut keyed = self.keyed.clone();
+        keyed.update(purpose.as_bytes());
+        keyed.update(&[0]);
+        keyed.update(identifier.as_bytes());
+        let mut out = String::with_capacity(2 * KEPT);
+        for byte in keyed.finalize().into_bytes().iter().take(KEPT) {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "{byte:02x}");
+        }
+        out
+    }
+}
+
+impl std::fmt::Debug for Pseudonyms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pseudonyms")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn key(bytes: &[u8], mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("entity.key");
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn a_pseudonym_depends_on_key_purpose_and_identifier() {
+        let (_dir, path) = key(b"0123456789abcdef0123456789abcdef\n", 0o600);
+        let pseudonyms = Pseudonyms::from_file(&path).unwrap();
+        let one = pseudonyms.of("entity", "customer-1");
+        // `printf 'entity\0customer-1' | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef`, cut in half.
+        assert_eq!(one, "b21b96651b4e01a7d93c311e78e5e7ac");
+        assert_eq!(one.len(), 32);
+        assert_eq!(one, pseudonyms.of("entity", "customer-1"));
+        assert_ne!(one, pseudonyms.of("card", "customer-1"));
+        assert_ne!(one, pseudonyms.of("entity", "customer-2"));
+        let (_dir, path) = key(b"another-key-of-32-bytes-and-more", 0o640);
+        assert_ne!(one, Pseudonyms::from_file(&path).unwrap().of("entity", "customer-1"));
+    }
+
+    #[test]
+    fn a_key_that_is_short_absent_or_exposed_is_refused_in_one_line() {
+        let (_dir, path) = key(b"short\n", 0o600);
+        let (_other, exposed) = key(b"0123456789abcdef0123456789abcdef", 0o644);
+        for (path, says) in
+            [(path.clone(), "5 bytes"), (exposed, "chmod o="), (path.join("none"), "can read")]
+        {
+            let error = Pseudonyms::from_file(&path).unwrap_err().to_string();
+            assert!(error.contains(says) && !error.contains('\n') && !error.contains("short"), "{error}");
+        }
+    }
+}
