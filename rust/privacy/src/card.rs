@@ -237,7 +237,7 @@ fn passes_luhn(digits: &[u8]) -> bool {
             }
         })
         .sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 /// Whether the text is a UUID in its usual form.
