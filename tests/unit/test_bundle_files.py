@@ -172,7 +172,12 @@ def seal(directory: Path, manifest: dict[str, Any]) -> None:
             '"../forest.bin" is not a forest of this bundle',
         ),
         ("schema.json", "features.2.categories", ["NL", "DE", "DE"], 'category "DE" occurs twice'),
-        ("schema.json", "features.2.categories", ["NL", "DE"], 'feature "country": the value is no category code'),
+        (
+            "schema.json",
+            "features.2.categories",
+            ["NL", "DE"],
+            'feature "country": the value is no category code',
+        ),
         ("schema.json", "features.1.maximum", 1.0, "is above the allowed maximum 1; clip it"),
         ("schema.json", "features.1.name", "amount", 'feature "amount": the name occurs twice'),
         ("calibration.json", "maps.main.method", "cubic", "calibration.json: unknown variant `cubic`"),
