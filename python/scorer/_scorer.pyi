@@ -20,6 +20,7 @@ __all__ = [
     "check_server_tls",
     "draft_bundle",
     "draw",
+    "forbid_core_dumps",
     "generate_key",
     "public_key",
     "revise_bundle",
@@ -153,6 +154,7 @@ class LogReader:
     def total_bytes(self) -> int: ...
     @property
     def bytes_read(self) -> int: ...
+
 def write_fleet(
     directory: str | PathLike[str],
     trust_domain: str,

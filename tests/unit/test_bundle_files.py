@@ -228,7 +228,7 @@ def test_rows_of_another_shape_are_refused(score_bundle: Trained, action_bundle:
         action_bundle.bundle.select(np.zeros(4), checkpoint="c", decision_id="d", eligible=b"\x01\x00")
     with pytest.raises(BundleError, match="bit 6 is set, the catalogue has 6 actions"):
         action_bundle.bundle.select(np.zeros(4), checkpoint="c", decision_id="d", eligible=b"\x40")
-    with pytest.raises(BundleError, match=r'row 1: feature "amount": value -1 is below'):
+    with pytest.raises(BundleError, match=r'row 1: feature "amount": the value is below'):
         score_bundle.bundle.check(np.array([[1, 1, 1, 1], [-1, 1, 1, 1]]))
 
 

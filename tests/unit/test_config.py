@@ -16,6 +16,7 @@ from scorer.config.environment import variable_of
 from scorer.config.example import server_example
 from scorer.config.model import Settings
 from scorer.control.dataplane import server_config
+from scorer.errors import ConfigError
 
 GOOD = """\
 [server]
@@ -117,6 +118,7 @@ def test_what_crosses_to_the_data_plane() -> None:
         "observe_queue": 1024,
         "shadow_pool": None,
         "log": {"dir": "/srv/scorer/decisions", "segment_bytes": 67108864, "sync_ms": 50, "queue": 65536},
+        "privacy": {"card_numbers": "refuse", "entities": "clear", "key_file": None},
         "checkpoints": {
             "fraud.checkout": {
                 "kind": "score",
@@ -130,6 +132,25 @@ def test_what_crosses_to_the_data_plane() -> None:
                 "caps": None,
             }
         },
+    }
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ('entities = "hash"\n', 'entities = "hash" needs a key'),
+        ('card_numbers = "mask"\n', 'card_numbers = "mask" needs a key'),
+        ('entities = "hash"\nkey_file = "decisions/entity.key"\n', "the key lies in the log's directory"),
+    ],
+)
+def test_a_key_is_named_and_apart_from_the_log(section: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(f"{GOOD}[privacy]\n{section}")
+    good = server_config(parse(f'{GOOD}[privacy]\nentities = "hash"\nkey_file = "keys/entity.key"\n'))
+    assert good["privacy"] == {
+        "card_numbers": "refuse",
+        "entities": "hash",
+        "key_file": "/srv/scorer/keys/entity.key",
     }
 
 

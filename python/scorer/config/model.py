@@ -215,8 +215,8 @@ class ServerSettings(Section):
     )
     core_dumps: bool = Field(
         default=False,
-        description="Whether a crash may write the memory of this process, with the requests in it, to a core "
-        "dump, and debuggers of the same user may read it.",
+        description="Whether a crash may write the memory of this process, with the requests in it, to a "
+        "core dump, and debuggers of the same user may read it.",
     )
     state_dir: Directory = Field(
         default=Path("state"),
@@ -392,8 +392,8 @@ class PrivacySettings(Section):
 
     card_numbers: Literal["refuse", "mask", "off"] = Field(
         default="refuse",
-        description="Ids, entities, outcomes and texts that hold a card number (Luhn, 13 to 19 digits): `refuse` "
-        "the request, `mask` the number by a keyed pseudonym, or `off`.",
+        description="Ids, entities, outcomes and texts that hold a card number (Luhn, 13 to 19 digits): "
+        "`refuse` the request, `mask` the number by a keyed pseudonym, or `off`.",
     )
     entities: Literal["hash", "clear"] = Field(
         default="clear",
@@ -403,8 +403,8 @@ class PrivacySettings(Section):
     key_file: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="The key of `hash` and `mask`: a file of 32 random bytes or more, the same at every replica, "
-        "outside the log. Whoever lacks it cannot link pseudonyms.",
+        description="The key of `hash` and `mask`: a file of 32 random bytes or more, the same at every "
+        "replica, outside the log. Whoever lacks it cannot link pseudonyms.",
         examples=["entity.key"],
     )
 
@@ -601,8 +601,8 @@ class Settings(Section):
         key, log = self.privacy.key_file, self.log.dir
         if key is not None and log is not None and key.absolute().is_relative_to(log.absolute()):
             raise ValueError(
-                "privacy.key_file: the key lies in the log's directory, and whoever has the log would have the "
-                "key: move it elsewhere"
+                "privacy.key_file: the key lies in the log's directory, and whoever has the log would have "
+                "the key: move it elsewhere"
             )
         return self
 

@@ -12,7 +12,7 @@ pub(super) async fn once<D: Decision>(
     context: RequestContext<'_>,
     decision: &D,
 ) -> Result<(D::Answer, bool), <D::Features as Features>::Error> {
-    let RequestContext { engine, arrival, checkpoint, id, entity } = context;
+    let RequestContext { engine, arrival, checkpoint, id, entity, .. } = context;
     let cache = D::cache(engine);
     let mut content = cache.hasher();
     content.bytes(entity.as_bytes());
