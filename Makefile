@@ -224,7 +224,7 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 	@cd requirements && $(LOCK) $(UPGRADE) --no-deps learning-obp.in --output-file learning-obp.txt
 	@cd requirements && for peer in peers-*.in; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$peer --output-file $${peer%.in}.txt; done
-	@cd requirements && for part in clients mlflow airflow; do \
+	@cd requirements && for part in clients mlflow airflow audit wheels; do \
 		$(LOCK) $(UPGRADE) $$part.in --output-file $$part.txt; done
 
 .PHONY: clients
@@ -261,6 +261,27 @@ conformance-tools: ## h2spec, gRPC's interop client, connectconformance, ghz and
 docs: .build/docs/.packages ## The documentation site into .build/site; a broken link is an error
 	$(call say,'Documentation site')
 	@'.build/docs/bin/mkdocs' build --quiet --clean
+
+.PHONY: audit
+audit: .build/audit/.packages | cargo ## Advisories, licences and sources of every dependency; offline: make audit ADVISORY_DB=PATH
+	@code=0; .build/audit/bin/python scripts/audit.py || code=$$?; \
+	[ $$code -eq 0 ] || { [ $$code -eq 3 ] && [ -z '$(STRICT)' ]; }
+
+.PHONY: sbom
+sbom: .build/audit/.packages | cargo ## What is inside the wheels and the image, as CycloneDX, into target/sbom
+	@.build/audit/bin/python scripts/sbom.py
+
+.PHONY: wheels
+wheels: build .build/wheels/.packages | cargo ## Wheels for x86-64 and AArch64 into target/wheels, each tried in empty environments
+	@'$(RUN)' scripts/wheels.py $(ARGS)
+
+.PHONY: reproducible
+reproducible: .build/wheels/.packages | cargo ## Build the wheel twice, in two directories, and compare the bytes
+	@'$(RUN)' scripts/reproducible.py
+
+.PHONY: image
+image: build ## The serving image by buildah, its entry point asked; after `make wheels` (Debian: buildah debootstrap bubblewrap)
+	@code=0; '$(RUN)' scripts/image.py || code=$$?; [ $$code -eq 0 ] || { [ $$code -eq 3 ] && [ -z '$(STRICT)' ]; }
 
 .PHONY: wheel
 wheel: $(VENV)/.packages | cargo ## Build the wheel into target/wheels

@@ -1,0 +1,166 @@
+"""Lists what is inside the wheel and the image, as CycloneDX 1.6. `make sbom`.
+
+The crates come from Cargo's own resolution for the wheel's processor, the Python packages from the pinned
+requirements of a server, the Debian packages from the image that `make image` built. Each document is
+validated against the schema and written to target/sbom. The same commit gives the same documents.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "target" / "sbom"
+IMAGE = ROOT / "target" / "image"
+_FIELD = re.compile(r"^(Package|Version|Architecture|Status): (.*)$", flags=re.MULTILINE)
+TARGETS = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+
+
+def main() -> int:
+    """Write one document for each wheel, and one for the image if there is one."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    python = list(_python())
+    for machine, target in TARGETS.items():
+        _write(f"wheel-{machine}", ComponentType.LIBRARY, [*_crates(target), *python])
+    debian = list(_debian())
+    if debian:
+        _write("image", ComponentType.CONTAINER, [*_crates(TARGETS["x86_64"]), *python, *debian])
+    else:
+        print("NOT RUN  image: target/image is not there; `make image` builds it")
+    return 0
+
+
+def _crates(target: str) -> Iterator[Component]:
+    """The crates that are compiled into the extension: neither tests nor build scripts of tests."""
+    said = subprocess.run(
+        ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    found = json.loads(said)
+    packages = {package["id"]: package for package in found["packages"]}
+    edges = {
+        node["id"]: [
+            dep["pkg"] for dep in node["deps"] if any(k["kind"] in (None, "build") for k in dep["dep_kinds"])
+        ]
+        for node in found["resolve"]["nodes"]
+    }
+    [start] = [key for key, package in packages.items() if package["name"] == "scorer-bindings"]
+    reached, waiting = {start}, [start]
+    while waiting:
+        for other in edges[waiting.pop()]:
+            if other is not None and other not in reached:
+                reached.add(other)
+                waiting.append(other)
+    locked = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
+    sums = {(entry["name"], entry["version"]): entry.get("checksum") for entry in locked}
+    for package in sorted(
+        (packages[key] for key in reached), key=lambda each: (each["name"], each["version"])
+    ):
+        if package["source"] is None:
+            continue  # our own
+        yield _component(
+            "cargo", package["name"], package["version"], sums[package["name"], package["version"]],
+            (package["license"] or "").replace("/", " OR "),
+        )  # fmt: skip
+
+
+def _shipped(dependency: dict[str, Any]) -> str | None:
+    """The package that is depended on, unless by tests alone."""
+    kinds = [kind["kind"] for kind in dependency["dep_kinds"]]
+    return str(dependency["pkg"]) if None in kinds or "build" in kinds else None
+
+
+def _python() -> Iterator[Component]:
+    """The pinned packages of a server."""
+    text = (ROOT / "requirements" / "serve.txt").read_text()
+    for name, version in re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", text, flags=re.MULTILINE):
+        yield _component("pypi", name, version, None, "")
+
+
+def _debian() -> Iterator[Component]:
+    """The Debian packages of the image: what its package database says."""
+    for blob in sorted((IMAGE / "blobs" / "sha256").glob("*")) if IMAGE.is_dir() else ():
+        try:
+            with tarfile.open(blob) as layer:
+                member = layer.extractfile("var/lib/dpkg/status")
+                status = member.read().decode() if member else ""
+        except (tarfile.TarError, KeyError, OSError):
+            continue
+        for entry in status.split("\n\n"):
+            fields = dict(
+                re.findall(r"^(Package|Version|Architecture|Status): (.*)$", entry, flags=re.MULTILINE)
+            )
+            if fields.get("Status", "").endswith(" installed"):
+                yield Component(
+                    type=ComponentType.LIBRARY, name=fields["Package"], version=fields["Version"],
+                    bom_ref=f"deb {fields['Package']} {fields['Version']} {fields['Architecture']}",
+                    purl=PackageURL(
+                        "deb", "debian", fields["Package"], fields["Version"],
+                        {"arch": fields["Architecture"]},
+                    ),
+                )  # fmt: skip
+        return
+
+
+def _component(kind: str, name: str, version: str, sha256: str | None, licence: str) -> Component:
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=name,
+        version=version,
+        bom_ref=f"{kind} {name} {version}",
+        purl=PackageURL(kind, None, name, version),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else [],
+        licenses=[LicenseFactory().make_from_string(licence)] if licence else [],
+    )
+
+
+def _write(name: str, kind: ComponentType, components: Iterable[Component]) -> None:
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    bom = Bom(components=components)
+    bom.metadata.component = Component(type=kind, name="scorer", version=version, bom_ref="scorer")
+    # A time and a number of the build's own would make every build another document.
+    bom.metadata.timestamp = datetime.fromtimestamp(_commit_time(), UTC)
+    bom.serial_number = uuid5(NAMESPACE_URL, f"scorer {version} {name} {_commit_time()}")
+    bom.register_dependency(bom.metadata.component, bom.components)
+    text = JsonV1Dot6(bom).output_as_string(indent=1)
+    if wrong := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
+        sys.exit(f"error: {name} is no valid CycloneDX document: {wrong}")
+    path = OUT / f"{name}.cdx.json"
+    path.write_text(text + "\n")
+    counts: dict[str, Any] = {}
+    for component in bom.components:
+        kind_of = component.purl.type if component.purl else "other"
+        counts[kind_of] = counts.get(kind_of, 0) + 1
+    print(
+        f"{path.relative_to(ROOT)}: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    )
+
+
+def _commit_time() -> int:
+    said = subprocess.run(
+        ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return int(said or 1_700_000_000)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""What is downloaded is pinned by hash; the scripts of `make image` and `make audit` fit what they read."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from dockerfile import stages
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def image(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    spec = importlib.util.spec_from_file_location("image_script", ROOT / "scripts" / "image.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.modules.pop("trial", None)
+
+
+@pytest.mark.parametrize("lock", sorted((ROOT / "requirements").glob("*.txt")), ids=lambda path: path.name)
+def test_every_python_package_has_a_version_and_a_hash(lock: Path) -> None:
+    if lock.name == "overrides.txt":
+        return
+    for block in re.split(r"\n(?=[a-z0-9])", lock.read_text().strip()):
+        if not block.startswith("#"):
+            assert re.match(r"[a-zA-Z0-9._-]+(\[[^]]+\])?(==| @ )\S+", block), block[:80]
+            assert "--hash=sha256:" in block, block[:80]
+
+
+def test_every_crate_has_a_checksum() -> None:
+    own = {tomllib.loads(path.read_text())["package"]["name"] for path in ROOT.glob("rust/*/Cargo.toml")}
+    for package in tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]:
+        assert package["name"] in own or re.fullmatch(r"[0-9a-f]{64}", package["checksum"]), package["name"]
+
+
+def test_what_ci_downloads_beside_packages_is_checked_against_a_hash() -> None:
+    text = (ROOT / ".ci" / "run").read_text()
+    assert not re.search(r"\b(curl|wget)\b", text)
+    downloads = re.findall(r"apt-get download\b[^|}]*", text)
+    assert all('"prometheus=$version"' in each for each in downloads)
+    assert re.search(r"sum=[0-9a-f]{64}\b", text)
+    assert "sha256sum --check" in text
+
+
+def test_the_image_is_built_from_the_dockerfile_without_its_compiler(image: ModuleType) -> None:
+    made = image.without_compiling((ROOT / "deploy" / "Dockerfile").read_text())
+    assert re.findall(r"(?m)^FROM .* AS (\w+)$", made) == [stage.name for stage in stages()][1:]
+    assert "--from=wheel" not in made
+    assert "COPY wheels /wheels" in made
+    assert made.index("ARG PYTHON_IMAGE=") < made.index("FROM ")
+
+
+def test_the_rules_for_crates_name_one_crypto_provider() -> None:
+    rules = tomllib.loads((ROOT / "deny.toml").read_text())
+    assert {entry["crate"] for entry in rules["bans"]["deny"]} >= {"openssl-sys", "native-tls"}
+    assert rules["sources"] == {"unknown-registry": "deny", "unknown-git": "deny"}
+    locked = {package["name"] for package in tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]}
+    assert "ring" in locked
+    assert not locked & {"openssl-sys", "native-tls", "aws-lc-sys"}
