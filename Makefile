@@ -240,6 +240,14 @@ clients: $(VENV)/.packages ## Other people's inference clients into .build/clien
 	@'$(BIN)/uv' pip sync --quiet --python .build/$*/bin/python --require-hashes requirements/$*.txt
 	@touch $@
 
+.PHONY: oidc
+oidc: .build/oidc/.packages ## An OpenID provider (npm) into .build/oidc, for the test that signs in at it
+.build/oidc/.packages: tests/support/oidc/package.json tests/support/oidc/package-lock.json
+	$(call say,'OpenID provider')
+	@mkdir -p .build/oidc && cp $^ .build/oidc/
+	@cd .build/oidc && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
 .PHONY: mlflow
 mlflow: .build/mlflow/.packages ## An MLflow server into .build/mlflow, for the tests of the registry that it can be
 

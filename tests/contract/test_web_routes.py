@@ -26,7 +26,10 @@ RULES: dict[str, tuple[str, str, dict[str, str]]] = {}
 
 `+` allowed, `x` refused, `n` not to be seen, `L` sent to sign in.
 """
-OPEN = {"GET /static/{address}", "GET /favicon.ico", "GET /login", "POST /login"}
+OPEN = {
+    "GET /static/{address}", "GET /favicon.ico", "GET /login", "POST /login",
+    "GET /login/oidc", "GET /login/oidc/callback", "GET /login/oidc/out",
+}  # fmt: skip
 """Pages without a rule by role: what a browser needs to sign in."""
 UNDESCRIBED_API = {"GET /metrics", "GET /openapi.json", "GET /docs", "GET /docs.css"}
 """REST without a token, for probes and for readers of its documentation; none shows an object."""

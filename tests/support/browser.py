@@ -74,9 +74,9 @@ BASICS = """() => {
 
 
 @contextlib.contextmanager
-def serving(app: Any) -> Iterator[str]:
+def serving(app: Any, listener: socket.socket | None = None) -> Iterator[str]:
     """Serves an application in a thread; its address."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = listener or socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", ws="none", proxy_headers=False
     )

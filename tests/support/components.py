@@ -57,6 +57,10 @@ def _postgresql() -> bool:
     return find("initdb") is not None and find("postgres") is not None
 
 
+def _oidc_provider() -> bool:
+    return program_path("node") is not None and _file("oidc/node_modules/oidc-provider/package.json")()
+
+
 def _can_mount() -> bool:
     from small_disk import can_mount
 
@@ -84,6 +88,7 @@ COMPONENTS: Final[dict[str, Component]] = {
     "tritonclient": Component("make clients", _client("tritonclient")),
     "kserve": Component("make clients", _client("kserve")),
     "MLflow": Component("make mlflow", _file("mlflow/bin/mlflow")),
+    "oidc-provider": Component("apt-get install nodejs npm; make oidc", _oidc_provider),
     "Airflow": Component("make airflow", _file("airflow/bin/airflow")),
     "bench peers": Component("make bench-peers", _file("bench/venv/.packages")),
     "a mountable tmpfs": Component("unshare --user --map-root-user --mount make test-python", _can_mount),

@@ -36,6 +36,7 @@ from scorer.config.model import (
 from scorer.config.source import SettingsSource
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
+from scorer.release.oidc_settings import OidcSettings
 from scorer.release.web_settings import Networks, WebSettings
 
 if TYPE_CHECKING:
@@ -386,6 +387,7 @@ class PlatformFile(Section):
 
     platform: PlatformSettings = Field(default_factory=PlatformSettings)
     web: WebSettings = Field(default_factory=WebSettings)
+    oidc: OidcSettings = Field(default_factory=OidcSettings)
     fleet: Members = Field(default=(), description="The servers that the platform leads.")
     checkpoints: dict[CheckpointName, ManagedCheckpoint] = Field(min_length=1)
 

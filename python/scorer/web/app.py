@@ -24,6 +24,7 @@ from scorer.web.bodies import BodyLimit
 from scorer.web.counters import WebCounters
 from scorer.web.guard import RequestGuard
 from scorer.web.identity import Identity
+from scorer.web.oidc import OidcSignIn
 from scorer.web.rendering import environment, query
 from scorer.web.sign_ins import SignIns
 from scorer.web.sources import source_of
@@ -45,6 +46,7 @@ class Web:
     identity: Identity
     counters: WebCounters
     sign_ins: SignIns
+    oidc: OidcSignIn | None = None
     assets: Assets = field(default_factory=Assets)
 
     def __post_init__(self) -> None:
@@ -81,6 +83,8 @@ def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
     )
     app = FastAPI(title="scorer", docs_url=None, redoc_url=None, openapi_url=None)
     web = app.state.web = Web(platform, settings, identity, counters, sign_ins)
+    if settings.oidc.issuer:
+        web.oidc = OidcSignIn(settings.oidc, own.public_url or f"http://{own.listen}", identity.sign)
 
     @app.get("/static/{address}", include_in_schema=False)
     def static(request: Request, address: str) -> Response:

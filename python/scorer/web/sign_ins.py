@@ -53,10 +53,10 @@ class SignIns:
             ThrottledError: With the seconds to wait.
         """
         for by, attempts, key in (
-            ("credential", self._credentials, shown(credential)),
+            ("credential", self._credentials, shown(credential) if credential else ""),
             ("address", self._addresses, address),
         ):
-            if wait := attempts.wait(key):
+            if key and (wait := attempts.wait(key)):
                 self._counters.count("sign_ins_locked", by)
                 what = "this token" if by == "credential" else "this address"
                 raise ThrottledError(
@@ -74,10 +74,11 @@ class SignIns:
             reason: Why it failed.
         """
         name = shown(credential)
-        self._credentials.failed(name)
+        if credential:
+            self._credentials.failed(name)
         self._addresses.failed(address)
         self._counters.count("sign_in_failures", way)
-        is_locked = bool(self._credentials.wait(name) or self._addresses.wait(address))
+        is_locked = bool((credential and self._credentials.wait(name)) or self._addresses.wait(address))
         with self._lock:
             now = time.monotonic()
             if now - self._minute >= 60:

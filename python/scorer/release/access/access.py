@@ -10,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, or_, select, update
 
-from scorer.release.access import names, roles, secrets
+from scorer.release.access import names, provided, roles, secrets
+from scorer.release.access.provided import ProvidedIdentity
 from scorer.release.access.roles import actor_of, rank, unknown_project
 from scorer.release.answers import ProjectMember, Session, Token, User
 from scorer.release.audit import Audit
@@ -527,6 +528,21 @@ class Access:
         with self._store.write() as connection:
             return self._open(connection, self._vouched(connection, user), None)
 
+    def open_oidc_session(self, identity: ProvidedIdentity) -> tuple[str, Session]:
+        """Open a session for a user whom the identity provider has authenticated; for the sign-in page.
+
+        The first sign-in ties the user's name to the subject at the provider, and adds the user where the
+        groups grant something. The roles that groups grant replace those of before.
+
+        Raises:
+            NotAuthenticatedError: The user is unknown or removed, or the name belongs to another subject.
+        """
+        with self._store.write() as connection:
+            provided.admit(connection, self._audit, identity, self._now())
+            row = row_of(connection, tables.users, name=identity.user, removed_at=None)
+            assert row is not None  # noqa: S101 - as admitted
+            return self._open(connection, actor_of(connection, row.name, admin=row.admin, via="oidc"), None)
+
     def session(self, cookie: str) -> Session:
         """Who is behind a cookie. Raises NotAuthenticatedError.
 
@@ -568,20 +584,20 @@ class Access:
         with self._store.read() as connection:
             return self._vouched(connection, user)
 
-    def _vouched(self, connection: Connection, user: str) -> Actor:
+    def _vouched(self, connection: Connection, user: str, *, via: str = "proxy") -> Actor:
         row = row_of(connection, tables.users, name=user, removed_at=None)
         if row is None:
             raise NotAuthenticatedError(
                 f'the proxy names "{user[:100]}", and there is no such user here; ask an admin to add one'
             )
-        return actor_of(connection, row.name, admin=row.admin, via="proxy")
+        return actor_of(connection, row.name, admin=row.admin, via=via)
 
     def _behind(self, connection: Connection, row: Row[Any]) -> Actor | None:
         """The session's user as of now; None where the token or the user was removed."""
         tokens, users = tables.tokens, tables.users
         if row.token is None:
             try:
-                return self._vouched(connection, row.user)
+                return self._vouched(connection, row.user, via=row.via or "proxy")
             except NotAuthenticatedError:
                 return None
         token = connection.execute(
@@ -616,6 +632,7 @@ class Access:
                 last_seen_at=now,
                 idle_until=until,
                 expires_at=expires_at,
+                via="oidc" if actor.via == "oidc" else None,
             )
         )
         self._audit.append(connection, actor, "session.open", actor.user)

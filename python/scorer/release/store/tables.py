@@ -61,6 +61,8 @@ users = Table(
     Column("admin", Boolean, nullable=False, default=False),
     Column("created_at", Instant, nullable=False),
     Column("removed_at", Instant),
+    Column("subject", Text),  # issuer and subject at the identity provider
+    Index(None, "subject", unique=True),
 )
 
 projects = Table(
@@ -111,6 +113,7 @@ sessions = Table(
     Column("last_seen_at", Instant, nullable=False),
     Column("idle_until", Instant, nullable=False),
     Column("expires_at", Instant, nullable=False, index=True),
+    Column("via", Text),  # `oidc`; none: a token's, or a trusted proxy's
 )
 
 # === bundles and changes ===

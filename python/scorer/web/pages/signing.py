@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from scorer.release.errors import NotAllowedError, NotAuthenticatedError, ThrottledError
+from scorer.release.errors import (
+    NotAllowedError,
+    NotAuthenticatedError,
+    NotFoundError,
+    ThrottledError,
+    UnreachableError,
+)
 from scorer.web.identity import check_form, inside
+from scorer.web.oidc import PENDING_SECONDS
 from scorer.web.pages.visit import Form, Posted, read_form_data
 from scorer.web.rendering import query
 from scorer.web.sources import source_of
 
 if TYPE_CHECKING:
+    from scorer.release.answers import Session
     from scorer.web.app import Web
+    from scorer.web.oidc import OidcSignIn
 
 router = APIRouter()
 
@@ -33,7 +42,13 @@ def _form(
     web: Web = request.app.state.web
     tie = request.cookies.get(_tie(web)) or secrets.token_urlsafe(24)
     content = web.render(
-        "login.html", why=_WHY.get(why, ""), wrong=wrong, following=following, csrf=web.identity.sign(tie)
+        "login.html",
+        why=_WHY.get(why, ""),
+        wrong=wrong,
+        following=following,
+        csrf=web.identity.sign(tie),
+        provider=web.settings.oidc.name if web.oidc else "",
+        has_ended=why == "out",
     )
     response = HTMLResponse(content, status)
     response.set_cookie(
@@ -79,7 +94,10 @@ def sign_in(request: Request, form: Annotated[Form, Depends(_fields)]) -> Respon
     except NotAuthenticatedError as error:
         web.sign_ins.failed("page", token, address, str(error))
         return _form(request, wrong=f"{error}", following=following, status=401)
-    response = RedirectResponse(following, 303)
+    return _signed_in(web, RedirectResponse(following, 303), cookie, session)
+
+
+def _signed_in(web: Web, response: Response, cookie: str, session: Session) -> Response:
     response.set_cookie(
         web.identity.cookie,
         cookie,
@@ -90,6 +108,78 @@ def sign_in(request: Request, form: Annotated[Form, Depends(_fields)]) -> Respon
         path="/",
     )
     return response
+
+
+@router.get("/login/oidc")
+def begin(request: Request, next: str = "/") -> Response:  # noqa: A002 - as addresses have it
+    """Go to the identity provider."""
+    web: Web = request.app.state.web
+    oidc = _oidc(web)
+    following = inside(next)
+    try:
+        url, pending = oidc.begin(following if len(following) < 1000 else "/")
+    except UnreachableError as error:
+        return _form(request, wrong=_sentence(error), following=following, status=503)
+    response = RedirectResponse(url, 303)
+    # The provider sends the browser back from another site, which a strict cookie would not survive.
+    response.set_cookie(
+        _pending(web),
+        pending,
+        max_age=PENDING_SECONDS,
+        httponly=True,
+        samesite="lax",
+        secure=web.identity.secure,
+        path="/",
+    )
+    return response
+
+
+@router.get("/login/oidc/callback")
+def finish(request: Request) -> Response:
+    """Come back from the identity provider: open a session for whom it names."""
+    web: Web = request.app.state.web
+    oidc, address = _oidc(web), source_of(request.scope)
+    try:
+        # Another site can send a browser here as well: without a sign-in under way nothing is counted.
+        pending = oidc.pending(request.cookies.get(_pending(web), ""))
+    except NotAuthenticatedError as error:
+        return _form(request, wrong=_sentence(error), status=401)
+    following = inside(pending.following)
+    try:
+        web.sign_ins.check("", address)
+        cookie, session = web.service.access.open_oidc_session(oidc.finish(pending, request.query_params))
+        # From here on the browser comes from our own page, and sends the strict cookie of the session.
+        response = _signed_in(web, HTMLResponse(web.render("again.html", here=following)), cookie, session)
+    except NotAuthenticatedError as error:
+        web.sign_ins.failed("oidc", "", address, str(error))
+        response = _form(request, wrong=_sentence(error), following=following, status=401)
+    except ThrottledError as error:
+        response = _form(request, wrong=_sentence(error), following=following, status=429)
+        response.headers["Retry-After"] = str(error.retry_after)
+    except UnreachableError as error:
+        response = _form(request, wrong=_sentence(error), following=following, status=503)
+    response.delete_cookie(_pending(web), path="/", secure=web.identity.secure, httponly=True)
+    return response
+
+
+@router.get("/login/oidc/out")
+def sign_out_there(request: Request) -> Response:
+    """Go to the identity provider to end the session there, too."""
+    web: Web = request.app.state.web
+    try:
+        return RedirectResponse(_oidc(web).end_url() or f"/login{query(why='out')}", 303)
+    except UnreachableError as error:
+        return _form(request, wrong=_sentence(error), status=503)
+
+
+def _oidc(web: Web) -> OidcSignIn:
+    if web.oidc is None:
+        raise NotFoundError("no identity provider is set up; sign in with a token")
+    return web.oidc
+
+
+def _pending(web: Web) -> str:
+    return f"{web.identity.cookie}-oidc"
 
 
 def _sentence(error: Exception) -> str:
