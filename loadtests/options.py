@@ -70,6 +70,7 @@ class Group:
 _GROUPS: Final = (
     Group("engine", "forests and actions beside XGBoost, ONNX Runtime and others", peers=True, quick=True),
     Group("wire", "the server beside other servers: rates, latencies, a held GIL", quick=True),
+    Group("identity", "what TLS, certificates and grants cost: rates and medians beside plaintext"),
     Group("sla", "overload: goodput, callers, batches, slow models, cancelled requests", quick=True),
     Group("swaps", "bundles swapped under load", quick=True),
     Group("observe", "what observe lanes cost those who are answered, one of them stuck included"),

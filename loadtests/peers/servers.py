@@ -207,8 +207,21 @@ def rust(
 
 
 @contextmanager
-def hosted(subject: Subject, *, checkpoint: str = "p99_ms = 1000.0", server: str = "") -> Iterator[Serving]:
-    """`scorer serve`: our server in a Python process, with registry, control plane and decision log."""
+def hosted(
+    subject: Subject,
+    *,
+    checkpoint: str = "p99_ms = 1000.0",
+    server: str = "",
+    tls: Mapping[str, str] | None = None,
+) -> Iterator[Serving]:
+    """`scorer serve`: our server in a Python process, with registry, control plane and decision log.
+
+    Args:
+        subject: What is served.
+        checkpoint: Settings of the checkpoint.
+        server: Settings of the server, and further sections.
+        tls: What the generator connects with, by the names of its configuration.
+    """
     from scorer.registry import Registry
 
     with scratch() as directory:
@@ -227,7 +240,8 @@ def hosted(subject: Subject, *, checkpoint: str = "p99_ms = 1000.0", server: str
             said = _event(running, "serving")
             addresses = said["grpc"]
             target = next(address for address in addresses if not address.startswith("unix:"))
-            load = Load(target=target, methods=[_score(subject)])
+            more = {} if tls is None else {"tls": dict(tls)}
+            load = Load(target=target, methods=[_score(subject)], more=more)
             verify(load, subject)
             yield Serving(load, running, said.get("metrics"))
 
@@ -401,8 +415,8 @@ def verify(load: Load, subject: Subject) -> None:
 
 
 def _ask(load: Load, method: Method, request: bytes) -> float:
-    import grpc
-
+    from scorer.credentials import ClientTls
+    from scorer.credentials import channel as channel_of
     from scorer.v1 import scoring_pb2 as pb
 
     if load.protocol == "http":
@@ -410,7 +424,8 @@ def _ask(load: Load, method: Method, request: bytes) -> float:
         asked = urllib.request.Request(url, request, {"Content-Type": "application/json"})
         with urllib.request.urlopen(asked, timeout=5) as reply:  # noqa: S310 - our own server
             return float(json.load(reply)[0])
-    with grpc.insecure_channel(load.target) as channel:
+    tls = load.more.get("tls")
+    with channel_of(load.target, None if tls is None else ClientTls(**tls)) as channel:
         reply = channel.unary_unary(method.path, None, None)(
             request, timeout=5, metadata=tuple(load.metadata.items())
         )

@@ -25,6 +25,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rollback": ("scorer.commands.control:rollback", "Restore the lanes before the current ones."),
     "quarantine": ("scorer.commands.quarantine:app", "Bundles that a server never loads again."),
     "unmanage": ("scorer.commands.control:unmanage", "End a platform's management of a checkpoint."),
+    "identity": (
+        "scorer.commands.identity:app",
+        "Certificates and grants: make a trial's, check a server's.",
+    ),
     "config": ("scorer.commands.config:app", "Check settings, or print an example."),
     "registry": ("scorer.commands.registry:app", "Store bundles and point aliases to them."),
     "bundle": ("scorer.commands.bundle:app", "Build, sign, verify and inspect bundles."),

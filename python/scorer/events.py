@@ -14,10 +14,14 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import orjson
+
+PRINCIPAL: ContextVar[str | None] = ContextVar("PRINCIPAL", default=None)
+"""Who makes the call that is being served; named in every event of it."""
 
 
 class EventStream(Protocol):
@@ -91,6 +95,9 @@ class EventLog:
 
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         self.forward_pending()
+        principal = PRINCIPAL.get()
+        if principal is not None:
+            fields = {**fields, "principal": principal}
         self._emit({"ts": _timestamp(self._now()), "level": level, "event": event, **fields})
 
     def _emit(self, record: dict[str, Any]) -> None:

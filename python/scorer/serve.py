@@ -130,7 +130,10 @@ class _Serving:
             build_profile=bridge.build_profile,
             started_at_ms=int(started * 1e3),
         )
-        server, address = await control.start(service, self._settings.server.control_listen)
+        server, address = await control.start(
+            service, self._settings.server.control_listen, self._settings.server.tls
+        )
+        keys = self._fetch_keys()
         webhooks: Listener | None = None
         learning: ServerSchedule | None = None
         try:
@@ -140,6 +143,8 @@ class _Serving:
             await self._announce_when_ready(controller, watcher, service, address, started)
         finally:
             controller.draining = True
+            if keys is not None:
+                keys.cancel()
             if learning is not None:
                 learning.stop()
             await self._drain(plane)
@@ -149,6 +154,14 @@ class _Serving:
             source.close()
             await server.stop(grace=0.5)
             state.release()
+
+    def _fetch_keys(self) -> asyncio.Task[None] | None:
+        settings = self._settings.identity
+        if not settings.enabled or settings.jwt.keys_url is None:
+            return None
+        from scorer.control.keys import KeyFetcher
+
+        return asyncio.create_task(KeyFetcher(settings.jwt, self._events).run())
 
     def _learn(self) -> ServerSchedule | None:
         settings = self._settings.learning

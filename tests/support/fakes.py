@@ -153,6 +153,9 @@ class FakeDataPlane:
     def events(self) -> Sequence[str]:
         return []
 
+    def operator(self, pem: bytes, token: str | None) -> Mapping[str, str]:
+        return {"principal": "spiffe://example.org/operator"}
+
     def addresses(self) -> Addresses:
         return Addresses(("127.0.0.1:1",), None)
 

@@ -117,6 +117,8 @@ def test_what_crosses_to_the_data_plane() -> None:
         "observe_cpu": 0.25,
         "observe_queue": 1024,
         "shadow_pool": None,
+        "tls": None,
+        "identity": None,
         "log": {"dir": "/srv/scorer/decisions", "segment_bytes": 67108864, "sync_ms": 50, "queue": 65536},
         "privacy": {"card_numbers": "refuse", "entities": "clear", "key_file": None},
         "checkpoints": {
@@ -495,7 +497,8 @@ def test_example_is_complete_and_at_its_defaults() -> None:
     for name, field in Settings.model_fields.items():
         model = config.CheckpointSettings if name == "checkpoints" else field.annotation
         for key in model.model_fields:  # type: ignore[union-attr]
-            assert f"\n{key} = " in text or f"\n# {key} = " in text
+            is_shown = f"\n{key} = " in text or f"\n# {key} = " in text
+            assert is_shown or f"\n[{name}.{key}]\n" in text
     # What is shown as a comment must be acceptable once uncommented, too.
     parse(text.replace("# uds = ", "uds = ").replace("# fallback = ", "fallback = "))
 
@@ -565,7 +568,9 @@ def test_the_pool_may_be_on_this_machine(written: str, meant: str) -> None:
 @pytest.mark.parametrize("target", ["10.1.2.3:7710", "scorer-shadow:7710", "pool.pay.svc.cluster.local:1"])
 def test_a_pool_elsewhere_needs_a_word(target: str) -> None:
     text = f'[server]\nshadow_pool = "{target}"\n{CHECKPOINT}'
-    assert "set allow_remote = true" in problems(text)[0]
+    assert "or allow_remote = true" in problems(text)[0]
+    encrypted = f'{text}[server.shadow_pool_tls]\nca = "ca.pem"\n'
+    assert parse(encrypted).server.shadow_pool == target
     assert parse(text.replace("[server]", "[server]\nallow_remote = true")).server.shadow_pool == target
 
 
@@ -585,8 +590,54 @@ def test_what_crosses_of_the_pool() -> None:
         "address": "127.0.0.1:7710",
         "server": f"{socket.gethostname()}:7700",
         "queue_bytes": 16 << 20,
+        "tls": None,
     }
     assert (crossing["role"], crossing["observe_cpu"]) == ("live", 0.5)
     # One file may serve both: the pool sends to nobody.
     shadow = server_config(config.parse(text, environment={}, role="shadow"))
     assert (shadow["role"], shadow["shadow_pool"]) == ("shadow", None)
+
+
+TLS = '[server.tls]\ncertificate = "c.pem"\nkey = "c.key"\n'
+CLIENTS = f'{TLS}client_ca = "ca.pem"\n'
+GRANT = '[[identity.grants]]\nprincipal = "dns:a"\nroles = ["score"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[server.tls]\ncertificate = "c.pem"\n', "set both or neither"),
+        ('[server.tls]\nclient_ca = "c.pem"\n', "certificate is not"),
+        (f'{TLS}crl = ["a.pem"]\n', "client_ca is not"),
+        (f'{TLS}min_version = "1.1"\n', "min_version"),
+        (CLIENTS, "identity.grants is empty"),
+        ('[[identity.grants]]\nprincipal = "ann"\nroles = ["score"]\n', "is no principal"),
+        ('[[identity.grants]]\nprincipal = "dns:*.a"\nroles = ["score"]\n', "is no principal"),
+        ('[[identity.grants]]\nprincipal = "dns:a"\nroles = ["root"]\n', "roles"),
+        ('[[identity.grants]]\nprincipal = "dns:a"\nroles = []\n', "roles"),
+        (f'{GRANT}checkpoints = ["a*b"]\n', "is no checkpoint"),
+        ('[identity.jwt]\nissuer = "a"\n', "tokens need issuer, audience and keys"),
+        (
+            '[identity.jwt]\nissuer = "a"\naudience = "b"\nkeys = "k"\nalgorithms = ["HS256"]\n',
+            "algorithms",
+        ),
+        ('[identity.jwt]\nissuer = "a"\naudience = "b"\nkeys = "k"\nleeway_s = 31\n', "leeway_s"),
+        (
+            '[identity.jwt]\nissuer = "a"\naudience = "b"\nkeys = "k"\nkeys_url = "http://10.0.0.1/"\n',
+            "no https URL",
+        ),
+        ('[server]\ncontrol_listen = "0.0.0.0:1"\n' + TLS, "require client certificates"),
+    ],
+)
+def test_settings_of_identity_that_cannot_work_are_refused(text: str, says: str) -> None:
+    with pytest.raises(config.InvalidSettingsError) as error:
+        parse(text + CHECKPOINT)
+    assert says in str(error.value)
+
+
+def test_with_tls_the_listeners_may_be_reached_from_other_machines() -> None:
+    remote = '[server]\nlisten = "0.0.0.0:1"\ncontrol_listen = "0.0.0.0:2"\n'
+    server = parse(remote + CLIENTS + GRANT + CHECKPOINT).server
+    assert (server.listen, server.control_listen) == ("0.0.0.0:1", "0.0.0.0:2")
+    with pytest.raises(config.InvalidSettingsError, match="loopback only"):
+        parse(remote + CLIENTS + 'client_certificates = "optional"\n' + GRANT + CHECKPOINT)

@@ -6,113 +6,33 @@ file is printed from these descriptions, so it cannot drift.
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    StringConstraints,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-OFF = "off"
-"""Written in place of an address or directory that is not wanted."""
-
-NAME_RULE = (
-    "lower-case letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 characters"
+from scorer.config.fields import (
+    NAME,
+    Address,
+    CheckpointName,
+    Directory,
+    OptionalAddress,
+    OptionalPath,
+    OptionalTarget,
+    Section,
+    is_loopback,
 )
-NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
-
-_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+from scorer.config.identity import ClientTlsSettings, IdentitySettings, TlsSettings
 
 _SERVER_POLL_MS = 5000
 
 # sockaddr_un.sun_path holds 108 bytes on Linux, one of them the terminating zero.
 _MAX_UDS_BYTES = 107
-
-
-def _off(value: Any) -> Any:
-    return None if value == OFF else value
-
-
-def _address(value: Any) -> Any:
-    """Checks ``host:port`` and writes it in one form; ``localhost`` becomes 127.0.0.1."""
-    if value is None or not isinstance(value, str):
-        return value
-    host, separator, port = value.rpartition(":")
-    rule = (
-        f'"{value}" is not an address; write "127.0.0.1:7700" or "[::1]:7700" (port 0 lets the system choose)'
-    )
-    if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(rule)
-    if host == "localhost":
-        host = "127.0.0.1"
-    bracketed = host.startswith("[") and host.endswith("]")
-    try:
-        ip = ipaddress.ip_address(host[1:-1] if bracketed else host)
-    except ValueError:
-        raise ValueError(rule) from None
-    if (ip.version == 6) != bracketed:
-        raise ValueError(rule)
-    return f"[{ip}]:{int(port)}" if bracketed else f"{ip}:{int(port)}"
-
-
-def _target(value: Any) -> Any:
-    """Checks the ``host:port`` of another server; ``localhost`` becomes 127.0.0.1, other names stay."""
-    if value is None or not isinstance(value, str):
-        return value
-    host, _, port = value.rpartition(":")
-    if port.isascii() and port.isdigit() and 0 < int(port) <= 65535:
-        is_name = _HOST.fullmatch(host) and not host.rpartition(".")[2].isdigit()
-        if is_name and host != "localhost":
-            return f"{host}:{int(port)}"
-        with suppress(ValueError):
-            return _address(value)
-    raise ValueError(
-        f'"{value}" is not the address of a server; write host:port, such as "10.1.2.3:7700" or '
-        '"scorer-shadow:7700"'
-    )
-
-
-def _path(value: Any, info: ValidationInfo) -> Any:
-    """Resolves a relative path against the folder of the settings file."""
-    if not isinstance(value, str | Path):
-        return value
-    if not value or "\0" in str(value):
-        raise ValueError("the path is empty; name a file or directory")
-    base = (info.context or {}).get("base", Path())
-    return Path(base) / Path(value).expanduser()
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address as kept in the settings can be reached from this machine only."""
-    try:
-        return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
-    except ValueError:
-        # A name may mean any machine.
-        return False
-
-
-Address = Annotated[str, BeforeValidator(_address)]
-OptionalAddress = Annotated[str | None, BeforeValidator(_address), BeforeValidator(_off)]
-OptionalTarget = Annotated[str | None, BeforeValidator(_target), BeforeValidator(_off)]
-Directory = Annotated[Path, BeforeValidator(_path)]
-OptionalPath = Annotated[Path | None, BeforeValidator(_path), BeforeValidator(_off)]
-CheckpointName = Annotated[str, StringConstraints(pattern=rf"^{NAME}$")]
-
-
-class Section(BaseModel):
-    """A table of the settings file: unknown keys refused, types exact, never changed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ServerSettings(Section):
@@ -123,11 +43,12 @@ class ServerSettings(Section):
         description="`live` answers requests. `shadow` is the shadow pool: it observes requests that live "
         "servers send it, answers none and follows no alias; `SetObservers` sets its bundles.",
     )
+    tls: TlsSettings = Field(default_factory=TlsSettings)
+    shadow_pool_tls: ClientTlsSettings = Field(default_factory=ClientTlsSettings)
     allow_remote: bool = Field(
         default=False,
-        description="Lets `listen` and `metrics_listen` name an address that other machines reach, and "
-        "`shadow_pool` another machine. There is no TLS in the process: put a proxy or a network policy in "
-        "front.",
+        description="Lets `metrics_listen`, and `listen` and `shadow_pool` without TLS, name an address that "
+        "other machines reach; the server warns of plaintext. Put a proxy or a network policy in front.",
     )
     listen: OptionalAddress = Field(
         default="127.0.0.1:7700",
@@ -144,8 +65,8 @@ class ServerSettings(Section):
     )
     control_listen: Address = Field(
         default="127.0.0.1:7701",
-        description="The control service (status, lanes, swap, rollback). It asks for no password: "
-        "always loopback.",
+        description="The control service (status, lanes, swap, rollback). Loopback, unless client "
+        "certificates are required (`server.tls`). With grants in [identity], callers need the role operate.",
     )
     threads: int = Field(
         default=1, ge=1, le=256, description="Threads of the data plane; at most the CPU quota."
@@ -228,19 +149,28 @@ class ServerSettings(Section):
     @field_validator("listen", "metrics_listen")
     @classmethod
     def _stays_local(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and not is_loopback(value) and info.data.get("allow_remote") is False:
+        tls = info.data.get("tls")
+        is_encrypted = info.field_name == "listen" and tls is not None and tls.enabled
+        if is_encrypted or value is None or is_loopback(value):
+            return value
+        if info.data.get("allow_remote") is False:
+            instead = "set server.tls.certificate, or " if info.field_name == "listen" else ""
             raise ValueError(
-                f'"{value}" can be reached from other machines; set allow_remote = true, or use 127.0.0.1'
+                f'"{value}" can be reached from other machines; {instead}set allow_remote = true, or use '
+                "127.0.0.1"
             )
         return value
 
     @field_validator("shadow_pool")
     @classmethod
     def _pool_stays_near(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and not is_loopback(value) and info.data.get("allow_remote") is False:
+        tls = info.data.get("shadow_pool_tls")
+        if value is None or is_loopback(value) or (tls is not None and tls.ca is not None):
+            return value
+        if info.data.get("allow_remote") is False:
             raise ValueError(
                 f'"{value}" is another machine, and what is sent there is not encrypted; set '
-                "allow_remote = true, or use 127.0.0.1"
+                "server.shadow_pool_tls.ca, or allow_remote = true, or use 127.0.0.1"
             )
         return value
 
@@ -257,10 +187,18 @@ class ServerSettings(Section):
     @field_validator("control_listen", "webhook_listen")
     @classmethod
     def _control_stays_local(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and not is_loopback(value):
-            what = "the control service" if info.field_name == "control_listen" else "the webhook listener"
+        if value is None or is_loopback(value):
+            return value
+        if info.field_name == "webhook_listen":
             raise ValueError(
-                f'"{value}" can be reached from other machines; {what} is loopback only: use 127.0.0.1'
+                f'"{value}" can be reached from other machines; the webhook listener is loopback only: use '
+                "127.0.0.1"
+            )
+        tls = info.data.get("tls")
+        if tls is None or not tls.knows_clients or tls.client_certificates != "required":
+            raise ValueError(
+                f'"{value}" can be reached from other machines; the control service is loopback only: use '
+                "127.0.0.1, or require client certificates (server.tls.client_ca)"
             )
         return value
 
@@ -587,6 +525,7 @@ class Settings(Section):
     log: LogSettings = Field(default_factory=LogSettings)
     privacy: PrivacySettings = Field(default_factory=PrivacySettings)
     learning: LearningSettings = Field(default_factory=LearningSettings)
+    identity: IdentitySettings = Field(default_factory=IdentitySettings)
     checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)
 
     @property
@@ -603,6 +542,15 @@ class Settings(Section):
             raise ValueError(
                 "privacy.key_file: the key lies in the log's directory, and whoever has the log would have "
                 "the key: move it elsewhere"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _certificates_have_grants(self) -> Settings:
+        if self.server.tls.knows_clients and not self.identity.enabled:
+            raise ValueError(
+                "server.tls.client_ca: identity.grants is empty, so certificates would grant nothing: add "
+                "grants, or remove client_ca"
             )
         return self
 

@@ -121,7 +121,7 @@ _TYPES = {
 
 
 def _pattern_message(error: Mapping[str, Any], value: str) -> str:
-    from scorer.config.model import NAME_RULE
+    from scorer.config.fields import NAME_RULE
 
     if "mlflow:" in str(error["ctx"]["pattern"]):
         return f'{value} is not a registry\'s address; write "mlflow:http://host:port", without credentials'

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import grpc
 
+from scorer.credentials import CA, ClientTls, channel
 from scorer.errors import ControlError, ControlUnavailableError
 from scorer.v1 import control_pb2_grpc
 
@@ -19,9 +20,13 @@ Response = TypeVar("Response")
 
 @contextmanager
 def connected(address: str) -> Iterator[control_pb2_grpc.ControlServiceStub]:
-    """A stub whose calls fail with this project's errors."""
-    with grpc.insecure_channel(address) as channel:
-        yield control_pb2_grpc.ControlServiceStub(channel)
+    """Yield a stub of the control service, over TLS where SCORER_TLS_CA is set.
+
+    Raises:
+        ConfigError: The files that SCORER_TLS_... names cannot be used.
+    """
+    with channel(address, ClientTls.from_environment()) as opened:
+        yield control_pb2_grpc.ControlServiceStub(opened)
 
 
 def call(method: Callable[..., Response], request: object, address: str) -> Response:
@@ -33,6 +38,8 @@ def call(method: Callable[..., Response], request: object, address: str) -> Resp
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             known = details if (details and "stopping" in details) or "registry" in (details or "") else None
             raise ControlUnavailableError(
-                known or f"no control service answers at {address}; is `scorer serve` running there?"
+                known
+                or f"no control service answers at {address}; is `scorer serve` running there? If it "
+                f"speaks TLS, name its authority in {CA}"
             ) from None
         raise ControlError(f"{details} ({code.name})") from None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scorer.config import Settings
+from scorer.config.identity import client_tls_config, identity_config, tls_config
 from scorer.control.lanes import LaneTable
 
 
@@ -78,6 +79,13 @@ class DataPlane(Protocol):
     def events(self) -> Sequence[str]:
         """What happened since the last call, as JSON lines."""
 
+    def operator(self, pem: bytes, token: str | None) -> Mapping[str, str]:
+        """Return who makes a control call with this certificate chain or bearer token.
+
+        Returns:
+            `principal`, or `code` and `error` of a caller that may not operate the server.
+        """
+
     def addresses(self) -> Addresses:
         """Return the addresses that the data plane listens on."""
 
@@ -134,6 +142,11 @@ class NativeDataPlane:
         events: Sequence[str] = self._server.events()
         return events
 
+    def operator(self, pem: bytes, token: str | None) -> Mapping[str, str]:
+        """Implement `DataPlane.operator` with the extension."""
+        found: Mapping[str, str] = json.loads(self._server.operator(pem, token))
+        return found
+
     def addresses(self) -> Addresses:
         """Implement `DataPlane.addresses` with the extension."""
         found = json.loads(self._server.addresses())
@@ -172,7 +185,10 @@ def server_config(settings: Settings) -> dict[str, Any]:
             "address": server.shadow_pool,
             "server": _name(server.listen),
             "queue_bytes": server.shadow_pool_queue_mb << 20,
+            "tls": client_tls_config(server.shadow_pool_tls),
         },
+        "tls": tls_config(server.tls),
+        "identity": identity_config(settings.identity),
         "log": None
         if log.dir is None
         else {

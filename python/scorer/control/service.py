@@ -13,9 +13,12 @@ import grpc
 import grpc.aio
 from google.protobuf.json_format import ParseDict
 
+from scorer.config.identity import TlsSettings
 from scorer.control.controller import Controller
 from scorer.control.lanes import LIVE, Lane, Lanes
 from scorer.control.management import BreakGlass, Caller
+from scorer.control.operators import RefusedError, principal_of
+from scorer.control.tls import ControlTls
 from scorer.control.vetting import VettingError
 from scorer.control.watcher import Watcher
 from scorer.errors import (
@@ -36,6 +39,7 @@ from scorer.errors import (
     UnknownCheckpointError,
     UnknownReferenceError,
 )
+from scorer.events import PRINCIPAL
 from scorer.v1 import control_pb2 as pb
 from scorer.v1 import control_pb2_grpc
 
@@ -64,18 +68,24 @@ def status_of(error: ScorerError) -> grpc.StatusCode:
     return next((code for kind, code in _STATUS if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
 
 
+_READING = frozenset({"GetStatus", "ListLanes"})
+
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Method = Callable[["ControlService", Request, Any], Awaitable[Response]]
 
 
 def _answered(method: Method[Request, Response]) -> Method[Request, Response]:
-    """Turns errors into statuses: ours with their message, others with an id that the log explains."""
+    """Identify the caller; turn errors into statuses: ours with their message, others with an id."""
 
     @functools.wraps(method)
     async def wrapper(self: ControlService, request: Request, context: Any) -> Response:
         try:
-            return await method(self, request, context)
+            self.identify(context)
+            response = await method(self, request, context)
+            self.note_change(method.__name__, "OK")
+        except RefusedError as error:
+            code, message = error.code, str(error)
         except ScorerError as error:
             code, message = status_of(error), str(error)
         except OSError as error:
@@ -88,6 +98,9 @@ def _answered(method: Method[Request, Response]) -> Method[Request, Response]:
             self.controller.events.defect("control_failed", error, id=identifier)
             code = grpc.StatusCode.INTERNAL
             message = f"internal error, id {identifier}; the server's log has the details under this id"
+        else:
+            return response
+        self.note_change(method.__name__, code.name)
         await context.abort(code, message)
         raise AssertionError  # abort raises
 
@@ -112,6 +125,21 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self._version = version
         self._build_profile = build_profile
         self._started_at_ms = started_at_ms
+
+    def identify(self, context: Any) -> None:
+        """Note who calls, where callers need the role `operate`.
+
+        Raises:
+            RefusedError: The caller may not operate this server.
+        """
+        PRINCIPAL.set(None)
+        if self.controller.settings.identity.enabled:
+            PRINCIPAL.set(principal_of(self.controller.plane, context))
+
+    def note_change(self, method: str, code: str) -> None:
+        """Log a call of a known caller that changes something, whatever became of it."""
+        if PRINCIPAL.get() is not None and method not in _READING:
+            self.controller.events.info("control_call", method=method, code=code)
 
     @_answered
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:  # noqa: N802
@@ -178,7 +206,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             allow_slower=request.allow_slower,
             allow_rollback=request.allow_rollback,
             expected=_expected(request),
-            caller=Caller(request.platform, request.break_glass, request.by),
+            caller=_caller(request.platform, request.break_glass, request.by),
         )
         return pb.SetLanesResponse(lane_table=changed.version)
 
@@ -206,7 +234,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             allow_slower=request.allow_slower,
             allow_rollback=request.allow_rollback,
             expected=_expected(request),
-            caller=Caller("", request.break_glass, request.by),
+            caller=_caller("", request.break_glass, request.by),
         )
         (lane,) = self.controller.table.checkpoints[request.checkpoint]
         return pb.SwapResponse(
@@ -223,7 +251,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             request.checkpoint,
             reason=request.reason,
             expected=_expected(request),
-            caller=Caller("", request.break_glass, request.by),
+            caller=_caller("", request.break_glass, request.by),
         )
         return pb.RollbackResponse(lane_table=changed.version)
 
@@ -237,7 +265,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         version = await self.controller.manage(
             request.checkpoint,
             "" if request.release else request.platform,
-            caller=Caller(request.platform, request.break_glass, request.by),
+            caller=_caller(request.platform, request.break_glass, request.by),
             reason=request.reason,
         )
         return pb.SetManagementResponse(lane_table=version)
@@ -250,9 +278,9 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         digest = await self.controller.digest_of(request.bundle)
         answering: tuple[str, ...] = ()
         if request.remove:
-            await self.controller.release(digest, by=request.by, reason=request.reason)
+            await self.controller.release(digest, by=_name(request.by), reason=request.reason)
         else:
-            answering = await self.controller.withdraw(digest, by=request.by, reason=request.reason)
+            answering = await self.controller.withdraw(digest, by=_name(request.by), reason=request.reason)
         return pb.SetQuarantineResponse(
             digest=digest, lane_table=self.controller.table.version, answering=answering
         )
@@ -306,6 +334,18 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         ]
 
 
+def _caller(platform: str, break_glass: bool, by: str) -> Caller:
+    """Return on whose behalf a change is made: the principal first, then what it says of itself."""
+    return Caller(platform, break_glass, _name(by))
+
+
+def _name(by: str) -> str:
+    principal = PRINCIPAL.get()
+    if principal is None:
+        return by
+    return f"{principal} ({by})" if by else principal
+
+
 def _lane(lane: pb.Lane) -> Lane:
     return Lane(lane.name, lane.bundle, lane.share, lane.sample, lane.filter, lane.pool)
 
@@ -336,13 +376,29 @@ def _messages(lanes: Lanes) -> list[pb.Lane]:
     ]
 
 
-async def start(service: ControlService, address: str) -> tuple[grpc.aio.Server, str]:
-    """Binds the control listener; returns the server and where it really listens."""
+async def start(
+    service: ControlService, address: str, tls: TlsSettings | None = None
+) -> tuple[grpc.aio.Server, str]:
+    """Bind the control listener; return the server and where it really listens.
+
+    Args:
+        service: What answers.
+        address: host:port.
+        tls: Certificates, where clients present theirs; else the listener speaks plaintext.
+
+    Raises:
+        ServerError: The address is taken.
+        ConfigError: The certificates cannot be used.
+    """
     # Without this option the kernel lets two processes share the port, and calls reach either.
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     control_pb2_grpc.add_ControlServiceServicer_to_server(service, server)
     try:
-        port = server.add_insecure_port(address)
+        if tls is not None and tls.knows_clients:
+            credentials = ControlTls(tls, service.controller.events).credentials()
+            port = server.add_secure_port(address, credentials)
+        else:
+            port = server.add_insecure_port(address)
     except RuntimeError:
         port = 0
     if port == 0:

@@ -10,6 +10,7 @@ from typing import Any
 from scorer.client import CheckpointInfo, Client, ClientError
 from scorer.client.channel import parse_target
 from scorer.client.requests import dense_row, named_features, packed_rows, with_packed_values
+from scorer.credentials import ClientTls
 from scorer.loadtest.errors import LoadTestError
 from scorer.loadtest.rows import Row, dense, generate_rows, read_rows
 from scorer.loadtest.settings import LoadSettings, MethodName
@@ -60,6 +61,7 @@ class LoadPlan:
         ]
         config: dict[str, Any] = {
             "target": parse_target(settings.target),
+            "tls": _tls(),
             "rate": settings.rate if rate is None else rate,
             "arrivals": settings.arrivals,
             "seconds": settings.seconds,
@@ -81,6 +83,19 @@ class LoadPlan:
         return json.dumps(config)
 
 
+def _tls() -> dict[str, str | None] | None:
+    """What SCORER_TLS_CA and its like name, as the generator reads it."""
+    tls = ClientTls.from_environment()
+    if tls is None:
+        return None
+    return {
+        "ca": str(tls.ca),
+        "certificate": None if tls.certificate is None else str(tls.certificate),
+        "key": None if tls.key is None else str(tls.key),
+        "server_name": tls.server_name,
+    }
+
+
 def make_plan(settings: LoadSettings) -> LoadPlan:
     """Fetch the checkpoints' schemas from the server and encode the requests.
 
@@ -94,7 +109,9 @@ def make_plan(settings: LoadSettings) -> LoadPlan:
     needs_checkpoint = any(name in _KINDS for name in settings.methods)
     described: tuple[CheckpointInfo, ...] = ()
     try:
-        with Client(settings.target, timeout=5.0) as client:
+        tls = ClientTls.from_environment()
+        credentials = None if tls is None else tls.channel_credentials()
+        with Client(settings.target, timeout=5.0, credentials=credentials) as client:
             if settings.checkpoints:
                 described = tuple(client.describe(name) for name in settings.checkpoints)
             elif needs_checkpoint:

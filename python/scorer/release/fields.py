@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
-from scorer.config.model import NAME
+from scorer.config.fields import NAME
 from scorer.release.errors import InvalidError
 
 FORM = {"form": True}

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from scorer.config.model import OptionalPath, Section, is_loopback
+from scorer.config.fields import OptionalPath, Section, is_loopback
 from scorer.release.model import Role
 
 _TEXTS = re.compile(r"[\x21-\x7e]{1,200}")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from scorer.config.identity import client_tls
 from scorer.errors import ScorerError
 from scorer.events import EventLog
 from scorer.release.access import Access
@@ -236,7 +237,9 @@ def open_service(
     store = Store(own.database)
     events = events or EventLog()
     fleet = fleet or Fleet(
-        [Member(one.name, one.control, one.role, one.log) for one in settings.fleet], platform=own.name
+        [Member(one.name, one.control, one.role, one.log) for one in settings.fleet],
+        platform=own.name,
+        tls=client_tls(settings.fleet_tls),
     )
     audit = Audit(store, now=now)
     access = Access(store, audit, now=now, session_hours=own.session_hours)

@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from scorer.config.example import example as example_text
-from scorer.config.model import (
+from scorer.config.fields import (
     NAME,
     Address,
     CheckpointName,
@@ -33,6 +33,7 @@ from scorer.config.model import (
     Section,
     is_loopback,
 )
+from scorer.config.identity import ClientTlsSettings
 from scorer.config.source import SettingsSource
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
@@ -388,6 +389,7 @@ class PlatformFile(Section):
     platform: PlatformSettings = Field(default_factory=PlatformSettings)
     web: WebSettings = Field(default_factory=WebSettings)
     oidc: OidcSettings = Field(default_factory=OidcSettings)
+    fleet_tls: ClientTlsSettings = Field(default_factory=ClientTlsSettings)
     fleet: Members = Field(default=(), description="The servers that the platform leads.")
     checkpoints: dict[CheckpointName, ManagedCheckpoint] = Field(min_length=1)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from scorer.config.model import Section
+from scorer.config.fields import Section
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

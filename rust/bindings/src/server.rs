@@ -83,11 +83,12 @@ impl Server {
         enter(py, || Ok::<_, Failure>(inner.events()))
     }
 
-    /// Who is at the other end of a control connection with this certificate chain, PEM, as JSON: `principal`, or
-    /// `code` and `error` of a caller that may not operate the server.
-    fn operator(&self, py: Python<'_>, pem: &[u8]) -> PyResult<String> {
+    /// Who makes a control call with this certificate chain, PEM, or bearer token, as JSON: `principal`, or `code` and
+    /// `error` of a caller that may not operate the server.
+    #[pyo3(signature = (pem, token = None))]
+    fn operator(&self, py: Python<'_>, pem: &[u8], token: Option<&str>) -> PyResult<String> {
         let inner = self.here()?;
-        enter(py, || json(&inner.operator(pem)))
+        enter(py, || json(&inner.operator(pem, token)))
     }
 
     /// Where it listens, as JSON.

@@ -16,6 +16,8 @@ use rcgen::{
     SerialNumber,
 };
 
+use ring::rand::{SecureRandom as _, SystemRandom};
+
 use crate::certificate::spiffe_domain;
 use crate::error::IdentityError;
 
@@ -198,7 +200,11 @@ pub fn write_fleet(
         })
     };
     create(directory)?;
-    let authority = Authority::new(&format!("scorer trial authority of {trust_domain}"), days)?;
+    // Revocation lists are found by the name of their issuer, so no two authorities may share one.
+    let mut unique = [0; 4];
+    SystemRandom::new().fill(&mut unique).map_err(|_| IdentityError::Rule("no randomness".to_owned()))?;
+    let number = u32::from_be_bytes(unique);
+    let authority = Authority::new(&format!("scorer trial authority {number:08x} of {trust_domain}"), days)?;
     write(&directory.join("ca.pem"), &authority.pem(), 0o644)?;
     write(&directory.join("ca.key"), authority.key(), 0o600)?;
     let until = SystemTime::now() + DAY * days;

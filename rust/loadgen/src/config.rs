@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use scorer_identity::tls::ClientTlsConfig;
 use serde::{Deserialize, Serialize};
 
 /// Settings of one run.
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 pub struct LoadConfig {
     /// `host:port` or `unix:/path`.
     pub target: String,
+    /// TLS towards a target over TCP; absent: plaintext.
+    #[serde(default)]
+    pub tls: Option<ClientTlsConfig>,
     /// What is spoken.
     #[serde(default)]
     pub protocol: Protocol,

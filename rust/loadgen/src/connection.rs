@@ -75,6 +75,7 @@ async fn keep(connection: Connection, target: Target, mut driver: Driver) {
 async fn handshake(target: &Target) -> std::io::Result<(SendRequest<Bytes>, Driver)> {
     match target.connect().await? {
         Stream::Tcp(stream) => start(stream).await,
+        Stream::Tls(stream) => start(stream).await,
         Stream::Unix(stream) => start(stream).await,
     }
 }

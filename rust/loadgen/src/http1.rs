@@ -61,6 +61,7 @@ impl Pool {
 async fn connect(target: &Target) -> std::io::Result<SendRequest<Full<Bytes>>> {
     match target.connect().await? {
         Stream::Tcp(stream) => start(stream).await,
+        Stream::Tls(stream) => start(stream).await,
         Stream::Unix(stream) => start(stream).await,
     }
 }

@@ -66,7 +66,7 @@ pub fn run(
     mut tick: impl FnMut(Option<&Progress>) -> ControlFlow<()>,
 ) -> Result<Report, LoadError> {
     config.check(&payloads)?;
-    let target = Target::parse(&config.target);
+    let target = Target::parse(&config.target, config.tls.as_ref());
     let callers = config.callers();
     let callers = callers.iter().map(|caller| Calling::new(config, caller, &target));
     let plan = Arc::new(Plan {

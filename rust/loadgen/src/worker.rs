@@ -339,7 +339,7 @@ mod tests {
         let given = serde_json::json!({"target": "h:1", "rate": 1.0, "seconds": 1.0, "connections": 1,
             "timeout_ms": 250.5, "methods": methods});
         let config: LoadConfig = serde_json::from_value(given).unwrap();
-        Calling::new(&config, caller, &Target::parse(&config.target)).unwrap()
+        Calling::new(&config, caller, &Target::parse(&config.target, None)).unwrap()
     }
 
     #[test]

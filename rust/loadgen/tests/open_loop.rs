@@ -182,6 +182,7 @@ fn method(name: &str, reply: Reply) -> Method {
 
 fn config(target: &str, rate: f64, seconds: f64) -> LoadConfig {
     LoadConfig {
+        tls: None,
         target: target.into(),
         protocol: Protocol::Grpc,
         rate,

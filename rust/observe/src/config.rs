@@ -1,5 +1,6 @@
 //! Where a live server sends what the shadow pool observes.
 
+use scorer_identity::tls::ClientTlsConfig;
 use serde::{Deserialize, Serialize};
 
 /// Most requests in one call.
@@ -13,6 +14,9 @@ pub const MAX_MESSAGE: usize = 16 << 20;
 pub struct ShadowPoolConfig {
     /// `host:port` of a server of role `shadow`; the host may be a name, looked up at each connection.
     pub address: String,
+    /// TLS towards the pool; absent: plaintext.
+    #[serde(default)]
+    pub tls: Option<ClientTlsConfig>,
     /// What this server is called in the pool's counters. Default: where it listens.
     #[serde(default)]
     pub server: Option<String>,
@@ -43,6 +47,9 @@ impl ShadowPoolConfig {
                 "\"shadow_pool\": address {:?}; write host:port with a port from 1 to 65535",
                 self.address
             ));
+        }
+        if let Some(tls) = &self.tls {
+            tls.check("shadow_pool.tls", wrong);
         }
         for (key, value, low, high) in [
             ("queue", self.queue, 1, 1 << 24),

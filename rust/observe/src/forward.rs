@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
 use prost::Message as _;
 use scorer_engine::{Events, Level, Outcome, Pmf, Shape, fill_record};
+use scorer_identity::tls::{ClientTls, ClientTlsConfig};
 use scorer_os::sched;
 use scorer_proto::v1::shadow_service_client::ShadowServiceClient;
 use scorer_proto::v1::{
@@ -19,8 +21,10 @@ use scorer_proto::v1::{
 };
 use serde::Serialize;
 use serde_json::json;
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
@@ -281,7 +285,7 @@ impl Sending {
     /// Returns why the connection is not used any more.
     async fn send_over_one_connection(&mut self, backoff: &mut Backoff) -> String {
         let within = Duration::from_millis(self.forwarder.config.timeout_ms);
-        let mut client = match connect(&self.forwarder.config.address, within).await {
+        let mut client = match connect(&self.forwarder.config, within).await {
             Ok(client) => client,
             Err(error) => return error,
         };
@@ -419,7 +423,11 @@ async fn call(
     }
 }
 
-async fn connect(address: &str, within: Duration) -> Result<ShadowServiceClient<Channel>, String> {
+async fn connect(
+    config: &ShadowPoolConfig,
+    within: Duration,
+) -> Result<ShadowServiceClient<Channel>, String> {
+    let ShadowPoolConfig { address, tls, .. } = config;
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
     let endpoint = endpoint
         .connect_timeout(within)
@@ -428,11 +436,33 @@ async fn connect(address: &str, within: Duration) -> Result<ShadowServiceClient<
         .keep_alive_timeout(within)
         .user_agent(concat!("scorer/", env!("CARGO_PKG_VERSION")))
         .map_err(|error| error.to_string())?;
-    match timeout(within, endpoint.connect()).await {
+    let connecting = async {
+        match tls {
+            None => endpoint.connect().await,
+            Some(tls) => {
+                // The files are read for each connection, so that replaced certificates are used by the next one.
+                let (address, tls) = (address.clone(), tls.clone());
+                let connector = tower::service_fn(move |_| encrypted(address.clone(), tls.clone()));
+                endpoint.connect_with_connector(connector).await
+            }
+        }
+    };
+    match timeout(within, connecting).await {
         Ok(Ok(channel)) => Ok(ShadowServiceClient::new(channel)),
         Ok(Err(error)) => Err(with_causes(&error)),
         Err(_) => Err(format!("no connection within {} ms", within.as_millis())),
     }
+}
+
+/// Opens a connection and performs its TLS handshake.
+async fn encrypted(
+    address: String,
+    tls: ClientTlsConfig,
+) -> io::Result<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>> {
+    let ClientTls { config, server_name } = tls.connect(&address).map_err(io::Error::other)?;
+    let stream = TcpStream::connect(&address).await?;
+    stream.set_nodelay(true)?;
+    TlsConnector::from(config).connect(server_name, stream).await.map(TokioIo::new)
 }
 
 /// Each schema once, however many requests refer to it.

@@ -281,11 +281,11 @@ impl Server {
         self.services.counters.quarantined.store(bundles, Relaxed);
     }
 
-    /// Returns who is at the other end of a control connection, which presents these certificates, PEM; and whether that
-    /// principal may operate this server.
+    /// Returns who makes a control call with this bearer token, over a connection with these certificates, PEM; and
+    /// whether that principal may operate this server.
     #[must_use]
-    pub fn operator(&self, pem: &[u8]) -> Operator {
-        self.services.security.operator(pem)
+    pub fn operator(&self, pem: &[u8], token: Option<&str>) -> Operator {
+        self.services.security.operator(pem, token)
     }
 
     /// Where it listens.

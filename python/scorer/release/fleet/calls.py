@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from scorer.credentials import ClientTls, channel
+from scorer.errors import ConfigError
 from scorer.release.errors import NotFoundError, PlatformError, RefusedError, UnreachableError
 from scorer.release.fleet.members import BrokenGlass, CheckpointStatus, Member, MemberStatus, StaleError
 from scorer.release.model import LaneSpec
@@ -29,6 +31,7 @@ _CHANNEL = [
     ("grpc.enable_http_proxy", 0),
 ]
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_FORBIDDEN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
 _AS_SAID: Mapping[grpc.StatusCode, type[PlatformError]] = {
     grpc.StatusCode.ABORTED: StaleError,
@@ -47,6 +50,8 @@ class Fleet:
         change_seconds: Longest wait for new lanes. One that took longer may have been made all the
             same: every call here may be repeated.
         platform: The name that checkpoints are marked with as managed.
+        tls: The platform's certificate, and the authorities that vouch for the servers; None: plaintext.
+            Replaced files are used from the next call on.
     """
 
     def __init__(
@@ -56,11 +61,14 @@ class Fleet:
         status_seconds: float = STATUS_SECONDS,
         change_seconds: float = CHANGE_SECONDS,
         platform: str = "platform",
+        tls: ClientTls | None = None,
     ) -> None:
         self.platform = platform
         self._members = tuple(members)
         self._status_seconds = status_seconds
         self._change_seconds = change_seconds
+        self._tls = tls
+        self._files = None if tls is None else tls.version
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = Lock()
 
@@ -156,16 +164,20 @@ class Fleet:
         """Closes the channels. A later call opens its own."""
         with self._lock:
             channels, self._channels = list(self._channels.values()), {}
-        for channel in channels:
-            channel.close()
+        for opened in channels:
+            opened.close()
 
     def _stub(self, member: Member) -> control_pb2_grpc.ControlServiceStub:
         with self._lock:
-            channel = self._channels.get(member.control)
-            if channel is None:
-                channel = grpc.insecure_channel(member.control, options=_CHANNEL)
-                self._channels[member.control] = channel
-        return control_pb2_grpc.ControlServiceStub(channel)
+            files = None if self._tls is None else self._tls.version
+            if files != self._files:
+                # Calls under way end on their channel, which is closed once nothing refers to it.
+                self._channels, self._files = {}, files
+            opened = self._channels.get(member.control)
+            if opened is None:
+                opened = channel(member.control, self._tls, _CHANNEL)
+                self._channels[member.control] = opened
+        return control_pb2_grpc.ControlServiceStub(opened)
 
     def _call(
         self,
@@ -178,6 +190,8 @@ class Fleet:
             return method(self._stub(member))(request, timeout=seconds)
         except grpc.RpcError as error:
             raise _failure(member, error.code(), error.details() or "", seconds) from None
+        except ConfigError as error:
+            raise UnreachableError(f'server "{member.name}": {error}') from None
         except ValueError as error:
             # A channel that another thread closed.
             raise UnreachableError(f'server "{member.name}": {error}; try again') from None
@@ -189,7 +203,7 @@ def _failure(member: Member, code: grpc.StatusCode, details: str, seconds: float
         return UnreachableError(f"{where} has not answered within {seconds:g} s; is it overloaded, or stuck?")
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return RefusedError(f"{where} does not know this call; it is of an older version: upgrade it")
-    if code in _REFUSED:
+    if code in _REFUSED or code in _FORBIDDEN:
         return RefusedError(f"{where} refuses: {details}")
     if code in _AS_SAID:
         return _AS_SAID[code](f"{where}: {details}")

@@ -7,7 +7,7 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import Header, Path, Query
 from pydantic import BaseModel, Field
 
-from scorer.config.model import NAME
+from scorer.config.fields import NAME
 from scorer.release.fields import REFERENCE, Line, Name
 
 T = TypeVar("T")

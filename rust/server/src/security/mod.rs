@@ -160,17 +160,20 @@ impl Security {
         checked.map_err(|denied| self.refused(&denied.into()))
     }
 
-    /// Who is at the other end of a connection that another implementation of TLS has accepted with these certificates,
-    /// PEM, and whether it may operate this server.
-    pub(crate) fn operator(&self, pem: &[u8]) -> Operator {
+    /// Who makes a call with this token over a connection that another implementation of TLS has accepted with these
+    /// certificates, PEM; and whether it may operate this server.
+    pub(crate) fn operator(&self, pem: &[u8], token: Option<&str>) -> Operator {
         let decide = || -> Result<Principal, Refused> {
-            let (Some(tls), Some(identity)) = (&self.tls, &self.identity) else {
-                return Err(Unauthenticated::Nothing.into());
+            let identity = self.identity.as_ref().ok_or(Unauthenticated::Nothing)?;
+            let access = match (token, &self.tls) {
+                (Some(token), _) if identity.tokens().is_some() => identity.of_token(token)?,
+                (_, Some(tls)) => {
+                    let chain = certificates(pem)?;
+                    tls.verify(&chain)?;
+                    identity.of_certificate(chain.first().ok_or(Unauthenticated::Nothing)?)?
+                }
+                _ => return Err(Unauthenticated::Nothing.into()),
             };
-            let chain = certificates(pem)?;
-            tls.verify(&chain)?;
-            let leaf = chain.first().ok_or(Unauthenticated::Nothing)?;
-            let access = identity.of_certificate(leaf)?;
             access.check(Role::Operate)?;
             Ok(access.principal().clone())
         };
