@@ -13,6 +13,7 @@
     │   ├── UnknownReferenceError   nothing in the registry is called that
     │   ├── AmbiguousReferenceError a prefix that fits several bundles
     │   └── RegistryUnavailableError  missing, unreadable or damaged; worth retrying
+    ├── BackupError                 a backup that cannot be made, or not be trusted
     ├── LogError                    the decision log cannot be written or read
     ├── ServerError                 the data plane cannot start, stop or do what is asked
     │   ├── LoadError               a bundle that the data plane refuses to load
@@ -37,6 +38,7 @@ from typing import ClassVar
 
 __all__ = [
     "AmbiguousReferenceError",
+    "BackupError",
     "BundleError",
     "ClientError",
     "ConfigError",
@@ -73,6 +75,10 @@ class ConfigError(ScorerError):
     """Settings that cannot be used. One line per mistake."""
 
     exit_code = 64
+
+
+class BackupError(ScorerError):
+    """A backup that cannot be made, or that is incomplete or altered."""
 
 
 class ForestError(ScorerError):

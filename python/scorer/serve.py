@@ -233,9 +233,13 @@ class _Serving:
         await asyncio.to_thread(plane.drain, self._settings.server.drain_seconds)
 
     async def _pump(self) -> None:
+        from scorer.surroundings import Surroundings
+
+        surroundings = Surroundings(self._settings.server.threads, self._events)
         while True:
             await asyncio.sleep(_EVENT_SECONDS)
             self._events.forward_pending()
+            surroundings.look()
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -189,6 +189,22 @@ def test_every_path_in_the_settings_is_on_a_volume(workload: Workload) -> None:
         assert not is_read_only(settings.server.uds)
 
 
+def _bytes(quantity: str) -> int:
+    units = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+    return int(quantity[:-2]) * units[quantity[-2:]]
+
+
+def test_a_full_log_cannot_evict_the_checkout() -> None:
+    workload = read("sidecar.yaml")
+    log = workload.settings.log
+    assert log.dir is not None and log.retain_mb is not None
+    [mount] = [m for m in workload.scorer["volumeMounts"] if log.dir.is_relative_to(m["mountPath"])]
+    [volume] = [v for v in workload.pod["volumes"] if v["name"] == mount["name"]]
+    assert "emptyDir" not in volume, "the kubelet evicts a pod whose emptyDir is above its sizeLimit"
+    [template] = [volume["ephemeral"]["volumeClaimTemplate"]]
+    assert log.retain_mb << 20 <= _bytes(template["spec"]["resources"]["requests"]["storage"]) * 0.8
+
+
 @every_workload
 def test_the_pod_waits_for_the_drain(workload: Workload) -> None:
     before = workload.scorer.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -73,6 +74,22 @@ def _can_attach() -> bool:
     return can_attach()
 
 
+def _can_drop_rights() -> bool:
+    programs = ("unshare", "setpriv", "prlimit", "mount")
+    if os.geteuid() != 0 or any(shutil.which(name) is None for name in programs):
+        return False
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
+
+
+def _faketime() -> Path | None:
+    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    return found[0] if found else None
+
+
+def _can_limit_memory() -> bool:
+    return os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK)
+
+
 COMPONENTS: Final[dict[str, Component]] = {
     "PostgreSQL": Component("apt-get install postgresql", _postgresql),
     "Chromium": Component("apt-get install chromium", _program("chromium")),
@@ -92,6 +109,9 @@ COMPONENTS: Final[dict[str, Component]] = {
     "Airflow": Component("make airflow", _file("airflow/bin/airflow")),
     "bench peers": Component("make bench-peers", _file("bench/venv/.packages")),
     "a mountable tmpfs": Component("unshare --user --map-root-user --mount make test-python", _can_mount),
+    "unshare and setpriv as root": Component("apt-get install util-linux; run as root", _can_drop_rights),
+    "faketime": Component("apt-get install faketime", lambda: _faketime() is not None),
+    "a memory cgroup": Component("run as root, with the memory controller of cgroup v1", _can_limit_memory),
     "learning peers": Component("make learning-peers", _file("learning/venv/.packages")),
 }
 
@@ -125,6 +145,14 @@ def require_program(name: str) -> str:
     """Return the path of a program that is a component; see `require`."""
     require(name)
     found = program_path(name)
+    assert found is not None
+    return found
+
+
+def faketime_library() -> Path:
+    """Return the library that gives a process a wall clock of its own."""
+    require("faketime")
+    found = _faketime()
     assert found is not None
     return found
 

@@ -109,7 +109,12 @@ class RunningServer:
     """A server process. Its events are read as they come."""
 
     def __init__(
-        self, directory: Path, *, env: Mapping[str, str] | None = None, more: Sequence[str] = ()
+        self,
+        directory: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        more: Sequence[str] = (),
+        command: Sequence[str] | None = None,
     ) -> None:
         self.directory = directory
         self.events: list[dict[str, Any]] = []
@@ -118,7 +123,16 @@ class RunningServer:
         self._seen: dict[str, int] = {}
         self._open = ExitStack()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "scorer.cli", "serve", "--config", str(directory / "scorer.toml"), *more],
+            command
+            or [
+                sys.executable,
+                "-m",
+                "scorer.cli",
+                "serve",
+                "--config",
+                str(directory / "scorer.toml"),
+                *more,
+            ],
             cwd=directory,
             env=environment(**(env or {})),
             stdout=subprocess.DEVNULL,
@@ -236,6 +250,7 @@ def start_server(
     ready: bool = True,
     env: Mapping[str, str] | None = None,
     more: Sequence[str] = (),
+    command: Sequence[str] | None = None,
 ) -> Iterator[RunningServer]:
     """A server over ``directory/scorer.toml`` (written from `text`, or `settings()` where there is none).
 
@@ -245,11 +260,12 @@ def start_server(
         ready: Wait for the ``serving`` event.
         env: Further environment variables.
         more: Further arguments of `scorer serve`.
+        command: In place of `scorer serve`: it ends in one by `exec`.
     """
     file = directory / "scorer.toml"
     if text is not None or not file.exists():
         file.write_text(settings() if text is None else text)
-    server = RunningServer(directory, env=env, more=more)
+    server = RunningServer(directory, env=env, more=more, command=command)
     try:
         if ready:
             server.event("serving")

@@ -1,14 +1,14 @@
-"""A disk that stops to answer under a running process: strace holds one thread in its `pwrite64`.
+"""A disk that fails, or stops to answer, under a running process: strace changes system calls.
 
-strace attaches to that thread alone, so that no system call of another thread is slowed down.
+strace attaches to those threads alone, so that no system call of another thread is slowed down.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import components
@@ -25,27 +25,37 @@ def can_attach() -> bool:
 
 
 @contextmanager
-def stalled_writes(pid: int, thread: str) -> Iterator[None]:
-    """Let no `pwrite64` of a thread begin before the context ends.
+def injected(pid: int, threads: Sequence[str], rule: str) -> Iterator[None]:
+    """Inject an error or a delay into the system calls of some threads, until the context ends.
 
     Args:
         pid: The process.
-        thread: The thread's name; the kernel keeps its first 15 characters.
+        threads: The threads' names; the kernel keeps the first 15 characters of each.
+        rule: A system call and what happens to it, as strace has it: `fdatasync:error=EIO`.
     """
     tasks = Path(f"/proc/{pid}/task")
-    (task,) = [task for task in tasks.iterdir() if (task / "comm").read_text().strip() == thread[:15]]
-    inject = ["-e", "trace=pwrite64", "-e", "inject=pwrite64:delay_enter=3600s"]
+    names = {name[:15] for name in threads}
+    chosen = [task for task in tasks.iterdir() if (task / "comm").read_text().strip() in names]
+    assert len(chosen) == len(names), f"not one thread of each name: {sorted(names)}"
+    inject = ["-e", f"trace={rule.partition(':')[0]}", "-e", f"inject={rule}"]
+    attach = [argument for task in chosen for argument in ("-p", task.name)]
     program = components.require_program("strace")
-    command = [program, "-qq", "-o", os.devnull, *inject, "-p", task.name]
+    command = [program, "-qq", "-o", os.devnull, *inject, *attach]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer:
 
         def attached() -> bool:
             assert tracer.poll() is None, tracer.stderr.read() if tracer.stderr else ""
-            return f"TracerPid:\t{tracer.pid}\n" in (task / "status").read_text()
+            line = f"TracerPid:\t{tracer.pid}\n"
+            return all(line in (task / "status").read_text() for task in chosen)
 
         try:
-            wait_until(attached, f"strace to attach to {thread}")
+            wait_until(attached, f"strace to attach to {sorted(names)}")
             yield
         finally:
             tracer.terminate()
             tracer.wait(PATIENCE)
+
+
+def stalled_writes(pid: int, thread: str) -> AbstractContextManager[None]:
+    """Let no `pwrite64` of a thread begin before the context ends."""
+    return injected(pid, [thread], "pwrite64:delay_enter=3600s")

@@ -119,7 +119,17 @@ def test_what_crosses_to_the_data_plane() -> None:
         "shadow_pool": None,
         "tls": None,
         "identity": None,
-        "log": {"dir": "/srv/scorer/decisions", "segment_bytes": 67108864, "sync_ms": 50, "queue": 65536},
+        "log": {
+            "dir": "/srv/scorer/decisions",
+            "segment_bytes": 67108864,
+            "sync_ms": 50,
+            "queue": 65536,
+            "unsynced_bytes": 33554432,
+            "retain_seconds": None,
+            "retain_bytes": None,
+            "prune_unshipped": False,
+            "warn_full_seconds": 43200,
+        },
         "privacy": {"card_numbers": "refuse", "entities": "clear", "key_file": None},
         "checkpoints": {
             "fraud.checkout": {
@@ -182,7 +192,7 @@ MISTAKES: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     "unknown section": (f"[servr]\n{CHECKPOINT}", [(1, "servr", 'did you mean "server"?')]),
     "unknown key, nothing near": (
         f"[log]\nzzz = 1\n{CHECKPOINT}",
-        [(2, "log.zzz", "known are: dir, queue, segment_mb, sync_ms")],
+        [(2, "log.zzz", "known are: dir, prune_unshipped, queue, retain_days, retain_mb")],
     ),
     "unknown dotted key": (
         f"server.lisen = 1\n{CHECKPOINT}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +39,11 @@ Bundles = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _SHOWN = 10
+_BLOCKED = {
+    "not_shipped": "they are not marked as shipped; see `scorer log shipped`, or give --unshipped",
+    "being_read": "a reader holds them; run this again later",
+    "damaged": "a header is damaged; see `scorer log verify`",
+}
 
 
 @app.command()
@@ -99,6 +104,87 @@ def verify(log: At = None, bundles: Bundles = None, json: Json = False) -> None:
     else:
         _print_verification(report)
     raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def erase(
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="The entity, as callers send it.")],
+    log: At = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--key-file", metavar="FILE", help="The server's [privacy] key_file, if it hashes entities."
+        ),
+    ] = None,
+) -> None:
+    """Leave an entity out of every export, join and report from now on.
+
+    Its records stay in their segments until retention removes those. Files exported before are not changed.
+    """
+    from scorer.log import erase as erase_entity
+    from scorer.log import pseudonym
+
+    recorded = entity if key_file is None else pseudonym(key_file, entity)
+    new = erase_entity(log_directory(log), recorded)
+    typer.echo("erased" if new else "was erased before")
+
+
+@app.command()
+def prune(
+    log: At = None,
+    days: Annotated[
+        float | None,
+        typer.Option("--days", min=0, help="Remove segments whose newest record is older than this."),
+    ] = None,
+    mb: Annotated[
+        int | None,
+        typer.Option("--mb", min=0, help="Remove the oldest segments while all together are larger, MB."),
+    ] = None,
+    unshipped: Annotated[
+        bool,
+        typer.Option("--unshipped", help="Also remove records that are not marked as shipped or exported."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove old segments. A server may be writing the log meanwhile.
+
+    Exit code 1 if segments beyond a limit had to stay.
+    """
+    from scorer.log import prune as prune_log
+
+    if days is None and mb is None:
+        raise typer.BadParameter("no limit is given; give --days, --mb or both")
+    done = prune_log(
+        log_directory(log),
+        max_age=None if days is None else timedelta(days=days),
+        max_bytes=None if mb is None else mb << 20,
+        unshipped=unshipped,
+        dry_run=dry_run,
+    )
+    if json:
+        print_json(asdict(done))
+    else:
+        verb = "would be removed" if dry_run else "removed"
+        typer.echo(f"{len(done.removed)} segments, {size(done.removed_bytes)} {verb}")
+        typer.echo(f"{done.segments} segments, {size(done.bytes)} are left")
+        if done.blocked:
+            typer.echo(f"{size(done.blocked_bytes)} beyond the limit stay: {_BLOCKED[done.blocked]}")
+    raise typer.Exit(1 if done.blocked else 0)
+
+
+@app.command()
+def shipped(
+    through: Annotated[
+        int, typer.Option("--through", min=1, help="The last sequence that is shipped or exported.")
+    ],
+    log: At = None,
+) -> None:
+    """Mark records as shipped or exported, so that retention may remove them. The mark never moves back."""
+    from scorer.log import mark_shipped
+
+    mark = mark_shipped(log_directory(log), through + 1)
+    typer.echo(f"records up to sequence {mark - 1} are marked as shipped")
 
 
 @app.command()

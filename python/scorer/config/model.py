@@ -323,6 +323,49 @@ class LogSettings(Section):
         le=16_777_216,
         description="Records of durability `async` that may wait to be written.",
     )
+    unsynced_mb: int = Field(
+        default=32,
+        ge=1,
+        le=4096,
+        description="Records that are written and not yet on the device, MB; they are kept in memory to be "
+        "written again. A disk that falls further behind makes the log unavailable.",
+    )
+    retain_days: float | None = Field(
+        default=None,
+        gt=0,
+        le=36_500,
+        description="Segments whose newest record is older are removed. Default: none is, whatever its age.",
+        examples=[90.0],
+    )
+    retain_mb: int | None = Field(
+        default=None,
+        ge=4,
+        le=1_073_741_824,
+        description="The oldest segments are removed while all together are larger, MB; at least four "
+        "segments. Keep it below the size of the volume. Default: no limit.",
+        examples=[6144],
+    )
+    prune_unshipped: bool = Field(
+        default=False,
+        description="Whether retention may remove records that `scorer log shipped` has not marked as "
+        "shipped or exported.",
+    )
+    warn_full_hours: float = Field(
+        default=12.0,
+        gt=0,
+        le=8760,
+        description="An event warns when the disk will be full earlier than this, at the growth of the "
+        "newest hour.",
+    )
+
+    @model_validator(mode="after")
+    def _retention_holds_segments(self) -> LogSettings:
+        if self.retain_mb is not None and self.retain_mb < 4 * self.segment_mb:
+            raise ValueError(
+                f"retain_mb = {self.retain_mb} holds fewer than four segments of {self.segment_mb} MB: make "
+                "it larger, or segment_mb smaller"
+            )
+        return self
 
 
 class PrivacySettings(Section):

@@ -196,6 +196,11 @@ def server_config(settings: Settings) -> dict[str, Any]:
             "segment_bytes": log.segment_mb << 20,
             "sync_ms": log.sync_ms,
             "queue": log.queue,
+            "unsynced_bytes": log.unsynced_mb << 20,
+            "retain_seconds": None if log.retain_days is None else round(log.retain_days * 86_400),
+            "retain_bytes": None if log.retain_mb is None else log.retain_mb << 20,
+            "prune_unshipped": log.prune_unshipped,
+            "warn_full_seconds": round(log.warn_full_hours * 3600),
         },
         "privacy": {
             "card_numbers": settings.privacy.card_numbers,

@@ -1,6 +1,6 @@
 """The decision log from outside: reading, export to Parquet, verification.
 
-Nothing here writes to a log directory; a server may be writing it meanwhile.
+Only `prune`, `mark_shipped` and `erase` write to a log directory; a server may be writing it meanwhile.
 Importing this loads neither numpy nor pyarrow.
 """
 
@@ -10,8 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from scorer.log.bundles import BundleShelf
+from scorer.log.erasure import erase, pseudonym
 from scorer.log.outcomes import Conflict, OutcomeJoin, Reported
 from scorer.log.reading import LogFinding, LogReader, LogSegment
+from scorer.log.retention import Pruned, mark_shipped, prune
 from scorer.log.scanning import Entry, LogScan, scan
 from scorer.log.summary import LogSummary, summarise
 
@@ -39,9 +41,14 @@ __all__ = [
     "LogSummary",
     "Mismatch",
     "OutcomeJoin",
+    "Pruned",
     "Reported",
     "Verification",
+    "erase",
     "export",
+    "mark_shipped",
+    "prune",
+    "pseudonym",
     "scan",
     "summarise",
     "verify",

@@ -46,6 +46,8 @@ class LogSegment:
     """First and last sequence that it delivered."""
     created_us: int
     sealed: bool
+    good_end: int
+    """Offset after its last whole record."""
     torn: int
     damaged: bool
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from os import PathLike
 from typing import Any, NamedTuple
 
+from scorer.log.erasure import erased
 from scorer.log.reading import Advance, LogFinding, LogReader, LogSegment, decode
 
 UNKNOWN = "unknown"
@@ -66,6 +67,7 @@ class LogScan:
         self._reader = LogReader(directory, start_sequence)
         self._kinds, self._checkpoint = kinds, checkpoint
         self._start, self._advance = start_sequence, advance
+        self._erased = erased(directory)
 
     def __iter__(self) -> Iterator[Entry]:
         for sequence, payload in self._kept():
@@ -73,6 +75,8 @@ class LogScan:
                 # The reader starts at the beginning of a segment.
                 continue
             entry = entry_of(sequence, payload)
+            if self._erased and self._erased.covers(entry.kind, entry.record):
+                continue
             if self._kinds and entry.kind not in self._kinds:
                 continue
             if self._checkpoint is not None and entry.checkpoint not in {None, self._checkpoint}:
@@ -109,7 +113,9 @@ def scan(
     start_sequence: int = 0,
     advance: Advance | None = None,
 ) -> LogScan:
-    """Return the records of a log, from its first one or from a sequence on, without withdrawn ones.
+    """Return the records of a log, from its first one or from a sequence on.
+
+    Withdrawn records are left out, and those of erased entities (`scorer.log.erase`).
 
     A reply does not wait for a write beyond its deadline. If the record reaches the log nevertheless, the
     server appends a record of kind `withdrawn`: the reply has reported that nothing was logged. One pass is

@@ -28,7 +28,7 @@ mod _scorer {
     #[pymodule_export]
     use crate::load::run_load;
     #[pymodule_export]
-    use crate::log::LogReader;
+    use crate::log::{LogReader, mark_shipped, prune_log};
     #[pymodule_export]
     use crate::process::forbid_core_dumps;
     #[pymodule_export]

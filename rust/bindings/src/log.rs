@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use scorer_log::{LogError, Reader, RealFs};
+use scorer_log::{Env, LogError, Reader, RealFs, Retention};
 
 use crate::enter::enter;
 use crate::error::Failure;
@@ -76,6 +77,30 @@ impl LogReader {
     fn bytes_read(&self, py: Python<'_>) -> PyResult<u64> {
         enter(py, || Ok::<_, LogError>(self.lock().bytes_read()))
     }
+}
+
+/// Removes old segments of a log directory, whose writer may be at work; returns what was done as JSON.
+#[pyfunction]
+#[pyo3(signature = (directory, max_age_seconds, max_bytes, unshipped, dry_run))]
+pub(crate) fn prune_log(
+    py: Python<'_>,
+    directory: PathBuf,
+    max_age_seconds: Option<f64>,
+    max_bytes: Option<u64>,
+    unshipped: bool,
+    dry_run: bool,
+) -> PyResult<String> {
+    let max_age =
+        max_age_seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+    let retention = Retention { max_age, max_bytes, unshipped };
+    let pruned = enter(py, || retention.apply(&Env::real(), &directory, dry_run))?;
+    enter(py, || serde_json::to_string(&pruned))
+}
+
+/// Marks that all records of a log below a sequence are elsewhere; returns the mark in force.
+#[pyfunction]
+pub(crate) fn mark_shipped(py: Python<'_>, directory: PathBuf, sequence: u64) -> PyResult<u64> {
+    enter(py, || scorer_log::mark_shipped(&Env::real(), &directory, sequence))
 }
 
 impl LogReader {

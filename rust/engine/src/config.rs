@@ -27,6 +27,21 @@ pub struct LogSettings {
     /// Records of durability `async` that may wait; above, they are dropped and counted.
     #[serde(default = "default_queue")]
     pub queue: usize,
+    /// Most bytes written and not yet on stable storage; above, the log is unavailable.
+    #[serde(default = "default_unsynced_bytes")]
+    pub unsynced_bytes: usize,
+    /// Segments whose newest record is older are removed, seconds.
+    #[serde(default)]
+    pub retain_seconds: Option<u64>,
+    /// The oldest segments are removed while all of them are larger, bytes.
+    #[serde(default)]
+    pub retain_bytes: Option<u64>,
+    /// Records that are not marked as shipped may be removed as well.
+    #[serde(default)]
+    pub prune_unshipped: bool,
+    /// A warning is given when the disk will be full earlier than this, seconds.
+    #[serde(default = "default_warn_full_seconds")]
+    pub warn_full_seconds: u64,
 }
 
 /// One decision point.
@@ -177,6 +192,14 @@ fn default_sync_ms() -> u64 {
 
 fn default_queue() -> usize {
     65_536
+}
+
+fn default_unsynced_bytes() -> usize {
+    32 << 20
+}
+
+fn default_warn_full_seconds() -> u64 {
+    12 * 3600
 }
 
 fn default_p99_ms() -> f64 {

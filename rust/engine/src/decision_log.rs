@@ -1,12 +1,14 @@
 //! The decision log as the engine uses it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use scorer_log::{
-    Durability, Env, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Receipt, Recovery, Slot,
+    Durability, Env, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Receipt, Recovery,
+    Retention, Slot, Upkeep,
 };
 use scorer_proto::v1::{DecisionRecord, LaneTableRecord, LogRecord, OutcomeRecord, log_record};
 use serde_json::json;
@@ -40,6 +42,20 @@ pub struct DecisionLog {
     log: Log,
     index: OutcomeIndex,
     dir: PathBuf,
+    /// A disk that will be full earlier than this is reported, seconds.
+    warn_full: f64,
+    reported: Mutex<Reported>,
+    /// The round of upkeep that was last looked at.
+    reported_round: AtomicU64,
+}
+
+/// What was last reported of the log's disk.
+#[derive(Default)]
+struct Reported {
+    removed_segments: u64,
+    filling: bool,
+    blocked: bool,
+    failed: bool,
 }
 
 // === impl DecisionLog ===
@@ -50,10 +66,23 @@ impl DecisionLog {
         config.segment_bytes = settings.segment_bytes;
         config.sync_ms = settings.sync_ms;
         config.queue_records = settings.queue;
+        config.max_unsynced_bytes = settings.unsynced_bytes;
+        config.retention = Retention {
+            max_age: settings.retain_seconds.map(Duration::from_secs),
+            max_bytes: settings.retain_bytes,
+            unshipped: settings.prune_unshipped,
+        };
         config.on_writer_start = scorer_os::sched::set_short_slice;
         let (log, recovery) = Log::open(env, config)?;
         report(&recovery, events);
-        Ok(DecisionLog { log, index: recovery.outcomes, dir: settings.dir.clone() })
+        Ok(DecisionLog {
+            log,
+            index: recovery.outcomes,
+            dir: settings.dir.clone(),
+            warn_full: settings.warn_full_seconds as f64,
+            reported: Mutex::default(),
+            reported_round: AtomicU64::new(0),
+        })
     }
 
     /// Whether a propensity could be kept now.
@@ -153,6 +182,55 @@ impl DecisionLog {
     #[must_use]
     pub fn status(&self) -> scorer_log::LogStatus {
         self.log.status()
+    }
+
+    /// How the log stands with its disk.
+    #[must_use]
+    pub fn upkeep(&self) -> Upkeep {
+        self.log.upkeep()
+    }
+
+    /// Reports what retention has removed, and once each that it fails or is blocked, and that the disk will be full.
+    pub fn report_upkeep(&self, events: &Events) {
+        let round = self.log.upkeep_rounds();
+        if self.reported_round.swap(round, Relaxed) == round {
+            return;
+        }
+        let upkeep = self.log.upkeep();
+        let mut last = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let filling = upkeep.full_in_seconds.is_some_and(|seconds| seconds < self.warn_full);
+        let now = Reported {
+            removed_segments: upkeep.removed_segments,
+            filling,
+            blocked: upkeep.retention.blocked.is_some(),
+            failed: upkeep.error.is_some(),
+        };
+        if now.removed_segments > last.removed_segments {
+            events.push(Level::Info, "log_pruned", json!({"retention": upkeep.retention}));
+        }
+        if now.blocked && !last.blocked {
+            let remedy = "mark what is shipped (scorer log shipped), set prune_unshipped, or end the reader";
+            events.push(
+                Level::Warning,
+                "log_retention_blocked",
+                json!({"retention": upkeep.retention, "remedy": remedy}),
+            );
+        }
+        if now.failed && !last.failed {
+            events.push(Level::Error, "log_retention_failed", json!({"error": upkeep.error}));
+        }
+        if now.filling && !last.filling {
+            let hours = upkeep.full_in_seconds.unwrap_or_default() / 3600.0;
+            let what = json!({
+                "dir": self.dir,
+                "hours_until_full": hours,
+                "free_bytes": upkeep.free_bytes,
+                "bytes_per_second": upkeep.growth_bytes_per_second,
+                "remedy": "free space, ship and prune the log, or set retain_mb",
+            });
+            events.push(Level::Warning, "log_disk_filling", what);
+        }
+        *last = now;
     }
 
     /// Its directory.

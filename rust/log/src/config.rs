@@ -1,9 +1,11 @@
 //! Settings of a log.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::error::LogError;
 use crate::format::{MAX_PAYLOAD, span};
+use crate::retention::Retention;
 
 /// How a record is kept before `append` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,6 +44,10 @@ pub struct LogConfig {
     /// Outcomes, and as many decisions, that the index remembers. At open it is rebuilt from at least as many
     /// of the newest records.
     pub index_capacity: usize,
+    /// What of the log is kept.
+    pub retention: Retention,
+    /// Pause between two rounds of retention and two looks at the free space.
+    pub upkeep_every: Duration,
     /// Run the background threads. Without them appends write on the calling thread, and the owner calls `drain`,
     /// `sync` and `maintain`.
     pub background: bool,
@@ -64,6 +70,8 @@ impl LogConfig {
             stall_ms: 100,
             max_unsynced_bytes: 32 << 20,
             index_capacity: 1 << 18,
+            retention: Retention::default(),
+            upkeep_every: Duration::from_secs(10),
             background: true,
             on_writer_start: || (),
         }
@@ -76,7 +84,7 @@ impl LogConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), LogError> {
-        let rules: [(&'static str, u64, bool, &'static str); 5] = [
+        let rules: [(&'static str, u64, bool, &'static str); 6] = [
             (
                 "segment_bytes",
                 self.segment_bytes,
@@ -90,6 +98,12 @@ impl LogConfig {
                 self.max_unsynced_bytes as u64,
                 self.max_unsynced_bytes >= span(1024) * 4,
                 "too little to hold one record; give at least 4160",
+            ),
+            (
+                "retain_bytes",
+                self.retention.max_bytes.unwrap_or(0),
+                self.retention.max_bytes.is_none_or(|most| most / 4 >= self.segment_bytes),
+                "less than four segments; make it larger, or segments smaller",
             ),
             (
                 "index_capacity",

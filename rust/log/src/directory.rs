@@ -9,6 +9,10 @@ use crate::fs::{Fs, read_full_at};
 
 /// The file whose `flock` makes a writer the only one.
 pub(crate) const LOCK: &str = "LOCK";
+/// The file whose number marks which records are elsewhere.
+pub(crate) const SHIPPED: &str = "SHIPPED";
+/// The file that lists which entities readers leave out; `scorer.log.erasure` reads and writes it.
+const ERASED: &str = "ERASED";
 /// Where copies of damaged segments go.
 pub(crate) const QUARANTINE: &str = "quarantine";
 
@@ -44,7 +48,9 @@ impl Directory {
         let mut is_log = false;
         for entry in entries {
             match (entry.name.as_str(), entry.directory) {
-                (LOCK, false) => is_log = true,
+                (LOCK | SHIPPED | ERASED, false) => is_log = true,
+                // Left behind by a crash.
+                (name, false) if name.strip_suffix(".tmp") == Some(SHIPPED) => {}
                 (QUARANTINE, true) => {
                     is_log = true;
                     quarantined(fs, dir, &mut findings);

@@ -60,6 +60,9 @@ pub trait Fs: Send + Sync {
     /// Takes the writer's lock on `path`, made if missing; `None` if another process holds it. Freed by the kernel
     /// however the holder dies.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
+    /// Takes an existing file's lock, shared with other readers or alone; `None` if another holder forbids it. Freed by the
+    /// kernel however the holder dies.
+    fn hold(&self, path: &Path, shared: bool) -> io::Result<Option<Box<dyn DirLock>>>;
     /// Bytes that may still be written under `dir`.
     fn free(&self, dir: &Path) -> io::Result<u64>;
 }
@@ -204,6 +207,15 @@ impl Fs for RealFs {
         options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
         let file = options.open(path)?;
         match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(RealLock { _file: file }))),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn hold(&self, path: &Path, shared: bool) -> io::Result<Option<Box<dyn DirLock>>> {
+        let file = fs::File::open(path)?;
+        match if shared { file.try_lock_shared() } else { file.try_lock() } {
             Ok(()) => Ok(Some(Box::new(RealLock { _file: file }))),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(error)) => Err(error),

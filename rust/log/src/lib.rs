@@ -19,11 +19,14 @@ mod queue;
 mod reader;
 mod receipt;
 mod recovery;
+mod retention;
 mod scan;
 mod segment;
 mod shared;
 #[doc(hidden)]
 pub mod sim;
+mod space;
+mod upkeep;
 mod writer;
 
 pub use clock::{Clock, Random, RealClock, RealRandom};
@@ -36,3 +39,5 @@ pub use outcomes::{Outcome, OutcomeIndex, OutcomeKey};
 pub use reader::{Reader, Record, SegmentSummary};
 pub use receipt::{Receipt, Slot};
 pub use recovery::Recovery;
+pub use retention::{Blocked, Pruned, Retention, mark_shipped, shipped};
+pub use upkeep::Upkeep;

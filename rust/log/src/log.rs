@@ -14,6 +14,7 @@ use crate::queue::{Bounds, Queue};
 use crate::receipt::{self, Receipt};
 use crate::recovery::{self, Recovered, Recovery};
 use crate::shared::{Shared, lock};
+use crate::upkeep::{Keeper, Upkeep};
 use crate::writer::Writer;
 
 /// Whether records can be kept now.
@@ -90,6 +91,8 @@ impl Log {
             ),
             awaited: Mutex::default(),
             syncing: Mutex::default(),
+            keeper: Keeper::default(),
+            retention: config.retention,
             batch: Mutex::default(),
             turn: Mutex::default(),
             turned: Condvar::new(),
@@ -105,6 +108,8 @@ impl Log {
             })?;
             let pause = Duration::from_millis(config.sync_ms);
             log.spawn("scorer-log-sync", move |shared| shared.sync_loop(pause))?;
+            let every = config.upkeep_every;
+            log.spawn("scorer-log-keep", move |shared| shared.upkeep_loop(every))?;
         }
         Ok((log, recovery))
     }
@@ -214,6 +219,24 @@ impl Log {
             ));
         }
         status
+    }
+
+    /// How the log stands with its disk, as of the latest round of retention.
+    #[must_use]
+    pub fn upkeep(&self) -> Upkeep {
+        self.shared.keeper.latest()
+    }
+
+    /// Rounds of upkeep that have ended.
+    #[must_use]
+    pub fn upkeep_rounds(&self) -> u64 {
+        self.shared.keeper.rounds()
+    }
+
+    /// One round of retention, and a look at the free space. A thread of the log does this every
+    /// [`LogConfig::upkeep_every`].
+    pub fn keep(&self) {
+        self.shared.keep();
     }
 
     /// Writes the records that are waiting. The writer thread does this; without it the owner does.

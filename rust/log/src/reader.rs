@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -9,7 +10,7 @@ use crate::directory::{Directory, Listed};
 use crate::error::LogError;
 use crate::finding::{Finding, FindingKind};
 use crate::format::{HEADER_LEN, Header, Seal};
-use crate::fs::{File, Fs};
+use crate::fs::{DirLock, File, Fs};
 use crate::scan::{SegmentScan, Step, read_seal};
 
 /// One record.
@@ -59,7 +60,29 @@ struct Open {
     tail: bool,
 }
 
-/// An iterator over the records of a directory. It holds no lock and writes nothing.
+/// How often a reader looks again for a first segment that is being removed.
+const ATTEMPTS: u32 = 100;
+
+/// Lists a directory and holds its first segment, so that retention removes none of those listed.
+fn hold(fs: &dyn Fs, dir: &Path) -> Result<(Directory, Option<Box<dyn DirLock>>), LogError> {
+    let mut attempt = 0;
+    loop {
+        let directory = Directory::read(fs, dir)?;
+        let Some(first) = directory.segments.first() else { return Ok((directory, None)) };
+        attempt += 1;
+        match fs.hold(&dir.join(&first.name), true) {
+            Ok(Some(held)) => return Ok((directory, Some(held))),
+            // It is being removed, or was since it was listed.
+            Ok(None) if attempt < ATTEMPTS => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) if attempt < ATTEMPTS && error.kind() == std::io::ErrorKind::NotFound => {}
+            // A file system without locks: records may vanish while they are read, and readers notice.
+            Ok(None) | Err(_) => return Ok((directory, None)),
+        }
+    }
+}
+
+/// An iterator over the records of a directory. It writes nothing; until its end it holds a shared lock that keeps
+/// retention from removing segments.
 pub struct Reader {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
@@ -75,6 +98,8 @@ pub struct Reader {
     open: Vec<Open>,
     findings: Vec<Finding>,
     summaries: Vec<SegmentSummary>,
+    /// Keeps the first segment, and with it all others, from being removed until the end was read.
+    held: Option<Box<dyn DirLock>>,
 }
 
 impl Reader {
@@ -83,7 +108,7 @@ impl Reader {
     /// # Errors
     /// The path is no directory, holds nothing of a log, or cannot be read.
     pub fn open(fs: Arc<dyn Fs>, dir: &Path) -> Result<Self, LogError> {
-        let Directory { segments, findings, begins } = Directory::read(&*fs, dir)?;
+        let (Directory { segments, findings, begins }, held) = hold(&*fs, dir)?;
         Ok(Self {
             fs,
             dir: dir.to_owned(),
@@ -97,6 +122,7 @@ impl Reader {
             open: Vec::new(),
             findings,
             summaries: Vec::new(),
+            held,
         })
     }
 
@@ -208,6 +234,7 @@ impl Reader {
     fn open_segment(&mut self) -> Result<bool, LogError> {
         let Some(listed) = self.segments.get(self.at) else {
             self.close_open(None);
+            self.held = None;
             return Ok(false);
         };
         let (name, uuid, header, limit) = (listed.name.clone(), listed.uuid, listed.header, listed.limit);

@@ -14,6 +14,8 @@ use crate::fs::Env;
 use crate::outcomes::Peek;
 use crate::queue::{Batch, Queue};
 use crate::receipt::{Caller, Ticket};
+use crate::retention::Retention;
+use crate::upkeep::Keeper;
 use crate::writer::{Fault, Writer, rewrite};
 
 /// `Async` records are gathered this long, so that many go into one write.
@@ -39,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) awaited: Mutex<Vec<Ticket>>,
     /// Written records whose callers wait for `fdatasync`, with their sequences.
     pub(crate) syncing: Mutex<Vec<(Ticket, u64)>>,
+    pub(crate) keeper: Keeper,
+    pub(crate) retention: Retention,
     /// What a drain has taken from the queue and not yet written.
     pub(crate) batch: Mutex<Batch>,
     /// Whether a round of `fdatasync`, or a repair, is under way: one at a time.
@@ -344,6 +348,22 @@ impl Shared {
             drop(signal);
             self.maintain();
             self.report_synced();
+        }
+    }
+
+    pub(crate) fn keep(&self) {
+        self.keeper.round(&self.env, &self.dir, self.retention);
+    }
+
+    pub(crate) fn upkeep_loop(&self, every: Duration) {
+        loop {
+            self.keep();
+            let signal = lock(&self.signal);
+            let waited = self.signalled.wait_timeout_while(signal, every, |signal| !signal.stop);
+            let (signal, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if signal.stop {
+                return;
+            }
         }
     }
 

@@ -43,6 +43,9 @@ impl Services {
         self.engine.admission.tick();
         let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.counters.tick(Nanos(now));
+        if let Some(log) = &self.engine.log {
+            log.report_upkeep(&self.engine.events);
+        }
     }
 
     /// Activates lanes, and observe lanes if they changed.

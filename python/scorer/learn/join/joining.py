@@ -27,6 +27,7 @@ from scorer.learn.join.outcomes import JoinedOutcomes, resolve
 from scorer.learn.join.rates import Dependence, Rate, dependence, rates, windows_passed
 from scorer.learn.join.settings import JoinSettings
 from scorer.log import scan
+from scorer.log.erasure import erased
 from scorer.log.scanning import UNKNOWN, WITHDRAWN
 from scorer.log.segments import log_identity
 
@@ -124,6 +125,9 @@ def join(
         entries = scan(directory, advance=advance)
     else:
         about = {"checkpoint": checkpoint, "log": log_identity(Path(directory))}
+        if gone := erased(directory):
+            # What was read before an erasure is read again without it.
+            about["erased"] = gone.version
         point = points[checkpoint] = _Point(settings.outcome, cache, about)
         entries = scan(
             directory,

@@ -241,6 +241,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+struct SimHold;
+
+impl DirLock for SimHold {}
+
 struct SimFile {
     fs: SimFs,
     inode: usize,
@@ -416,6 +420,15 @@ impl Fs for Process {
             return Ok(None);
         }
         Ok(Some(Box::new(SimLock { fs: self.fs.clone(), path: path.to_owned(), boot: state.boot })))
+    }
+
+    /// Every file is free: nothing reads a simulated log while it is pruned.
+    fn hold(&self, path: &Path, _shared: bool) -> io::Result<Option<Box<dyn DirLock>>> {
+        let state = self.state()?;
+        if !state.shown.contains_key(path) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Some(Box::new(SimHold)))
     }
 
     fn free(&self, _dir: &Path) -> io::Result<u64> {

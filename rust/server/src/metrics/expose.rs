@@ -401,7 +401,27 @@ fn log(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     gauge(encoder, "log_queued_records", "Waiting to be written", status.queued as i64)?;
     gauge(encoder, "log_next_sequence", "The next record's sequence", status.next_sequence as i64)?;
     single(encoder, "log_dropped_records", "Dropped because the queue was full", status.dropped)?;
-    single(encoder, "log_refused_records", "Refused while the log was unavailable", status.refused)
+    single(encoder, "log_refused_records", "Refused while the log was unavailable", status.refused)?;
+    let upkeep = log.upkeep();
+    let retention = &upkeep.retention;
+    gauge(encoder, "log_bytes", "Size of all segments", retention.bytes as i64)?;
+    gauge(encoder, "log_segments", "Segments", retention.segments as i64)?;
+    gauge(encoder, "log_shipped_sequence", "Records below are marked as shipped", retention.shipped as i64)?;
+    let blocked = retention.blocked_bytes as i64;
+    gauge(encoder, "log_retention_blocked_bytes", "Beyond a limit of retention and not removed", blocked)?;
+    single(encoder, "log_pruned_segments", "Segments removed by retention", upkeep.removed_segments)?;
+    single(encoder, "log_pruned_bytes", "Bytes removed by retention", upkeep.removed_bytes)?;
+    if let Some(free) = upkeep.free_bytes {
+        gauge(encoder, "log_free_bytes", "Bytes that may still be written to the log's disk", free as i64)?;
+    }
+    let until_full = upkeep.full_in_seconds.unwrap_or(f64::INFINITY);
+    let help = "Time until the log's disk is full at the growth of the newest hour";
+    ConstGauge::new(until_full).encode(encoder.encode_descriptor(
+        "log_full_seconds",
+        help,
+        None,
+        MetricType::Gauge,
+    )?)
 }
 
 /// What was called at least once; the others would only lengthen the page.

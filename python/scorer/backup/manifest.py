@@ -1,0 +1,111 @@
+"""What a backup holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from scorer.errors import BackupError
+
+FILE = "backup.json"
+PartName = Literal["registry", "log", "platform"]
+
+
+class StoredFile(BaseModel):
+    """One file: its size and digest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bytes: int
+    sha256: str
+
+
+class Part(BaseModel):
+    """A registry, a log or a platform."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    files: Mapping[str, StoredFile]
+    facts: Mapping[str, Any]
+
+
+class Manifest(BaseModel):
+    """The whole backup.
+
+    Attributes:
+        version: Version of this layout.
+        created_at: ISO 8601, UTC.
+        scorer: The version of scorer that made it.
+        parts: By name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1]
+    created_at: str
+    scorer: str
+    parts: Mapping[PartName, Part]
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(file.bytes for part in self.parts.values() for file in part.files.values())
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read `backup.json`; every file name in it lies within its part."""
+    path = directory / FILE
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise BackupError(
+            f'"{directory}" is no complete backup: it holds no {FILE}; give the directory that '
+            "`scorer backup` wrote"
+        ) from None
+    except OSError as error:
+        raise BackupError(f'"{path}" cannot be read: {error.strerror}') from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise BackupError(f'"{path}": {where}: {first["msg"]}; make the backup again') from None
+    for name, part in manifest.parts.items():
+        for file in part.files:
+            if file.startswith("/") or ".." in Path(file).parts:
+                raise BackupError(f'"{path}": "{file}" lies outside of {name}; make the backup again')
+    return manifest
+
+
+def digest(path: Path) -> StoredFile:
+    """Measure a file."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        return StoredFile(bytes=file.tell(), sha256=found)
+
+
+def check_part(directory: Path, name: str, part: Part) -> None:
+    """Compare every file of a part with the manifest.
+
+    Raises:
+        BackupError: A file is missing, cut short or altered.
+    """
+    for file, expected in part.files.items():
+        path = directory / name / file
+        try:
+            found = digest(path)
+        except OSError as error:
+            raise BackupError(
+                f'backup file "{path}" cannot be read: {error.strerror}; use another backup'
+            ) from None
+        if found != expected:
+            raise BackupError(f'backup file "{path}" is altered: its SHA-256 differs; use another backup')
+
+
+def dump(manifest: Manifest) -> bytes:
+    """The manifest as text."""
+    return (json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True) + "\n").encode()

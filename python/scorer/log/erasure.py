@@ -1,0 +1,118 @@
+"""Erasure of an entity: every reader of records leaves out what a log still holds of it.
+
+A segment is never rewritten, because its checksums and sequences are evidence. An erasure is a line in the
+file `ERASED` of the log's directory, a hash from which the entity cannot be read. `scan`, and with it
+exports, joins, reports and the platform's pages, leave out the entity's decisions, their observations and
+outcomes. Retention removes the bytes with their segments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Set as AbstractSet
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from scorer.durable import write_atomically
+from scorer.errors import LogError
+
+FILE = "ERASED"
+_SHORTEST_KEY = 32
+_PSEUDONYM_DIGITS = 32
+
+
+class Erased:
+    """The erased entities of a log, and the decisions that were found to be theirs."""
+
+    def __init__(self, salt: str, hashes: AbstractSet[str]) -> None:
+        self.salt, self.hashes = salt, hashes
+        self._decisions: set[tuple[str, str]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.hashes)
+
+    @property
+    def version(self) -> str:
+        """Changes with each erasure; what was derived from a log before has to be derived again."""
+        return hashlib.sha256("".join(sorted(self.hashes)).encode()).hexdigest()[:16] if self.hashes else ""
+
+    def covers(self, kind: str, record: Any) -> bool:
+        """Whether a record is left out. Outcomes follow their decision in the log."""
+        if kind == "outcome":
+            return (record.checkpoint, record.decision_id) in self._decisions
+        decision = record.decision if kind == "observation" else record
+        if kind not in {"decision", "observation"} or not decision.entity:
+            return False
+        if fingerprint(self.salt, decision.entity) not in self.hashes:
+            return False
+        self._decisions.add((decision.checkpoint, decision.decision_id))
+        return True
+
+
+def fingerprint(salt: str, entity: str) -> str:
+    """What names an entity in the file: SHA-256 of the file's salt and the entity as it is recorded."""
+    return hashlib.sha256(f"{salt}\0{entity}".encode()).hexdigest()
+
+
+def pseudonym(key_file: Path, entity: str) -> str:
+    """The entity as a server with `[privacy] entities = "hash"` and this key records it.
+
+    Raises:
+        LogError: The key cannot be read, or is too short.
+    """
+    try:
+        key = key_file.read_bytes().rstrip()
+    except OSError as error:
+        raise LogError(f'key file "{key_file}" cannot be read: {error.strerror}') from None
+    if len(key) < _SHORTEST_KEY:
+        raise LogError(f'key file "{key_file}": {len(key)} bytes; a key has {_SHORTEST_KEY} or more')
+    return hmac.new(key, b"entity\0" + entity.encode(), hashlib.sha256).hexdigest()[:_PSEUDONYM_DIGITS]
+
+
+def erased(directory: str | PathLike[str]) -> Erased:
+    """Read a log's erasures.
+
+    Raises:
+        LogError: The list is there and cannot be read. To go on would bring back what was erased.
+    """
+    try:
+        salt, *hashes = (Path(directory) / FILE).read_text(encoding="ascii").split()
+    except (FileNotFoundError, NotADirectoryError):
+        return Erased("", frozenset())
+    except (OSError, ValueError) as error:
+        raise LogError(
+            f'the erasures of log "{directory}" cannot be read ({error}); restore the file {FILE}'
+        ) from None
+    return Erased(salt, frozenset(hashes))
+
+
+def erase(directory: Path, entity: str) -> bool:
+    """Erase an entity, given as it is recorded, from all that is read of a log from now on.
+
+    Returns:
+        Whether it was not erased before.
+
+    Raises:
+        LogError: There is no log, or the file cannot be written.
+    """
+    if not any(directory.glob("*.seg")):
+        raise LogError(
+            f'"{directory}" holds no segments; give the directory that the server\'s [log] dir names'
+        )
+    if not entity:
+        raise LogError("the entity is empty; decisions without one are of no entity in particular")
+    before = erased(directory)
+    salt = before.salt or secrets.token_hex(16)
+    line = fingerprint(salt, entity)
+    if line in before.hashes:
+        return False
+    path = directory / FILE
+    try:
+        write_atomically(path, "".join(f"{one}\n" for one in [salt, *sorted(before.hashes), line]).encode())
+        path.chmod(0o640)
+    except OSError as error:
+        raise LogError(f'"{path}" cannot be written: {error.strerror}') from None
+    return True

@@ -1,0 +1,97 @@
+"""Writes tests/fixtures/releases/VERSION.tar.xz: what this version leaves on disk, for later ones to read.
+
+Run it once for each release, from a build of the release, and commit the file; never for an older version.
+The tar holds a registry with a bundle and an alias, a decision log with an unsealed segment, and the
+platform's SQLite database.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import sys
+import tarfile
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FIXTURES = ROOT / "tests/fixtures/releases"
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/support")]
+
+
+def make_registry(directory: Path) -> None:
+    """A registry where one score bundle is live."""
+    from bundles import tiny_score_bundle
+
+    from scorer.registry import Registry
+
+    tiny_score_bundle(directory / "bundle", variant=1)
+    made = Registry(directory / "registry")
+    made.alias("fraud-checkout", "live", made.push(directory / "bundle"), by="release", reason="fixture")
+    made.close()
+    shutil.rmtree(directory / "bundle")
+
+
+def make_log(directory: Path) -> None:
+    """Three scores and an outcome, by a real server that is then killed."""
+    from servers import SCORE, settings, start_server
+
+    from scorer.client import Client
+
+    context = {"amount": 25.0, "hour": 13.0, "count_24h": 1.0, "distance": 2.0}
+    text = settings(SCORE + 'durability = "written"\n')
+    with start_server(directory, text) as server, Client(server.address, timeout=30) as client:
+        for number in range(3):
+            client.score("fraud.checkout", context, request_id=f"d{number}", entity=f"customer-{number}")
+        client.report_outcome("fraud.checkout", "d0", "fraud", 1.0)
+        server.kill()
+
+
+def make_platform(directory: Path) -> None:
+    """A platform's database with one project."""
+    from sqlalchemy import insert
+
+    from scorer.release.store import Store, tables
+
+    store = Store(f"sqlite:///{directory}/platform.sqlite")
+    row = {"name": "checkout", "title": "Checkout", "checkpoints": ["fraud.checkout"]}
+    limits = {"open_changes": 1, "slot_minutes_per_week": 60, "bundles": 1}
+    with store.write() as connection:
+        values = row | limits | {"created_at": datetime(2026, 3, 2, tzinfo=UTC)}
+        connection.execute(insert(tables.projects).values(values))
+    store.close()
+    # One file: what is in the write-ahead log goes into the database.
+    with sqlite3.connect(directory / "platform.sqlite") as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+
+def main() -> int:
+    """Make the fixture of the version that is built."""
+    from scorer import bridge
+
+    target = FIXTURES / f"{bridge.__version__}.tar.xz"
+    if target.exists() and "--replace" not in sys.argv[1:]:
+        sys.stderr.write(f"{target} exists; a released version's fixture does not change\n")
+        return 1
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        make_registry(directory)
+        make_log(directory)
+        make_platform(directory)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(target, "w:xz") as archive:
+            for name in ("registry", "decisions", "platform.sqlite"):
+                archive.add(directory / name, name, filter=_plain)
+    sys.stdout.write(f"{target.relative_to(ROOT)}: {target.stat().st_size} bytes\n")
+    return 0
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+if __name__ == "__main__":
+    sys.exit(main())
