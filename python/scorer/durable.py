@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from pathlib import Path
+
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -33,3 +36,46 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_NETWORK = frozenset(
+    {
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "orangefs", "coda",
+        "fuse.glusterfs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.ceph", "fuse.ceph-fuse",
+        "fuse.juicefs", "fuse.moosefs", "fuse.davfs2", "fuse.rclone", "fuse.blobfuse2", "fuse.mount-s3",
+    }
+)  # fmt: skip
+
+
+def network_filesystem(path: Path) -> str | None:
+    """Return the type of the file system that holds a path if other machines share it, else None.
+
+    Memory that is mapped from such a file is not shared between machines, which a write-ahead log of SQLite
+    needs. Where the system has no list of mounts, the answer is None.
+    """
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    kind = filesystem_of(path.resolve(), mounts)
+    return kind if kind in _NETWORK else None
+
+
+def filesystem_of(path: Path, mounts: str) -> str | None:
+    """Return the type of the file system of an absolute path.
+
+    Args:
+        path: The path, without symbolic links.
+        mounts: The mounts in the format of /proc/self/mountinfo; of two at one place, the later is on top.
+    """
+    found: tuple[int, str | None] = (-1, None)
+    for line in mounts.splitlines():
+        about, separator, source = line.partition(" - ")
+        fields = about.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        place = Path(_ESCAPED.sub(lambda each: chr(int(each[1], 8)), fields[4]))
+        depth = len(place.parts)
+        if depth >= found[0] and (path == place or place in path.parents):
+            found = depth, source.split(" ")[0]
+    return found[1]

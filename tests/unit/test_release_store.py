@@ -30,7 +30,7 @@ from scorer.release.errors import InvalidError, PlatformError, UnreachableError
 from scorer.release.model import LaneSpec
 from scorer.release.store import Store, dumps, instant, loads, micros, tables
 from scorer.release.store import engine as engines
-from scorer.release.store.keys import shared_key
+from scorer.release.store.keys import SharedKeys
 from scorer.release.store.leader import Leader
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -157,8 +157,35 @@ def test_a_database_of_the_first_schema_is_upgraded_with_its_data(empty_database
     assert change.state == "observing"
     assert (change.id, change.title, change.created_at) == ("cr-000001", "Deeper trees", NOW)
     assert (table.revision, table.answer) == (1, (LaneSpec("live", "b", share=1.0),))
-    assert shared_key(store, "forms") == shared_key(store, "forms")
+    assert SharedKeys(store, "forms").has_signed("x", SharedKeys(store, "forms").sign("x"))
     store.close()
+
+
+def test_a_key_is_replaced_and_the_one_before_still_counts(store: Store) -> None:
+    """Two processes with clocks of their own: each accepts what the other signed, at every moment."""
+    now, seconds = [NOW], [0.0]
+    one, two = (
+        SharedKeys(store, "forms", days=30, now=lambda: now[0], clock=lambda: seconds[0]) for _ in range(2)
+    )
+    first = one.sign("form")
+    assert two.has_signed("form", first) and two.sign("form") == first
+    now[0] += timedelta(days=30)
+    seconds[0] += 120
+    second = one.sign("form")  # replaces the key
+    seconds[0] += 2
+    assert second != first
+    assert one.has_signed("form", first)
+    assert two.has_signed("form", second) and two.has_signed("form", first)
+    assert two.sign("form") == second
+    now[0] += timedelta(days=30)
+    seconds[0] += 120
+    third = two.sign("form")
+    assert len({first, second, third}) == 3
+    seconds[0] += 2
+    assert one.has_signed("form", third) and one.has_signed("form", second)
+    assert not one.has_signed("form", first)
+    assert not one.has_signed("another", third) and not one.has_signed("form", "")
+    assert not SharedKeys(store, "other").has_signed("form", third)
 
 
 def made_by_0001(url: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from shutil import disk_usage
 from urllib.parse import quote
 
+from scorer.durable import network_filesystem
 from scorer.errors import RegistryUnavailableError
 
 FILE = "registry.sqlite"
@@ -74,7 +75,7 @@ class Database:
                 connection.execute("PRAGMA foreign_keys = ON")
                 # FULL: an acknowledged change survives a power cut. NORMAL does not promise that in WAL.
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("PRAGMA journal_mode = WAL")
+                self._use_journal(connection)
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     self._migrate(connection)
@@ -91,14 +92,44 @@ class Database:
         with self._translated():
             if not self.path.exists():
                 raise self.missing()
+            if (kind := network_filesystem(self.path.parent)) and self._has_wal_format():
+                # Written by an older scorer. Its shared memory is not shared here: neither locks nor the log.
+                if self._has_wal():
+                    raise RegistryUnavailableError(
+                        f'"{self.path}" has a write-ahead log on a network file system ({kind}); stop '
+                        "whatever writes it, and move an alias with this scorer, which changes its format"
+                    )
+                return self._connect("immutable=1")
             try:
                 return self._connect("mode=ro")
             except sqlite3.OperationalError:
-                wal = self.path.with_name(FILE + "-wal")
-                if _is_writable(self.path.parent) or (wal.exists() and wal.stat().st_size > 0):
+                if _is_writable(self.path.parent) or self._has_wal():
                     raise
                 # Nobody can write here and nothing waits in the log: no locks are needed.
                 return self._connect("immutable=1")
+
+    def _use_journal(self, connection: sqlite3.Connection) -> None:
+        """Use a write-ahead log, or a rollback journal where other machines share the file system.
+
+        A write-ahead log needs memory that all processes map from one file; a rollback journal needs the
+        file system's locks only.
+        """
+        kind = network_filesystem(self.path.parent)
+        wanted = "delete" if kind else "wal"
+        mode = connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0]
+        if kind and mode != wanted:
+            raise RegistryUnavailableError(
+                f'"{self.path}" is on a network file system ({kind}) and keeps its write-ahead log, since '
+                "another process has it open; stop that one and try again"
+            )
+
+    def _has_wal(self) -> bool:
+        wal = self.path.with_name(FILE + "-wal")
+        return wal.exists() and wal.stat().st_size > 0
+
+    def _has_wal_format(self) -> bool:
+        with self.path.open("rb") as file:
+            return file.read(20)[18:20] == b"\x02\x02"  # read and write version of the file's header
 
     def missing(self) -> RegistryUnavailableError:
         """The error for a file that is not there."""

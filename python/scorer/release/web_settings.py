@@ -93,6 +93,12 @@ class WebSettings(Section):
         description="A stream of events ends after this time; its client resumes it, and its permissions are "
         "checked again.",
     )
+    key_days: float = Field(
+        default=30.0,
+        ge=1,
+        le=3650,
+        description="Age at which the key that signs sign-in forms is replaced. The one before stays valid.",
+    )
     sign_in_attempts: int = Field(
         default=10,
         ge=1,

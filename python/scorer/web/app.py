@@ -17,7 +17,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from scorer.release import problems
 from scorer.release.errors import NotAllowedError, NotAuthenticatedError, PlatformError
-from scorer.release.store.keys import shared_key
+from scorer.release.store.keys import SharedKeys
 from scorer.web import pages, statuses
 from scorer.web.assets import Assets
 from scorer.web.bodies import BodyLimit
@@ -77,14 +77,14 @@ def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
     sign_ins = SignIns(platform.service.access, counters, attempts=settings.web.sign_in_attempts)
     identity = Identity(
         platform.service.access,
-        key=shared_key(platform.store, "forms"),
+        keys=SharedKeys(platform.store, "forms", days=settings.web.key_days),
         secure=secure,
         proxied=_proxied(settings, sign_ins),
     )
     app = FastAPI(title="scorer", docs_url=None, redoc_url=None, openapi_url=None)
     web = app.state.web = Web(platform, settings, identity, counters, sign_ins)
     if settings.oidc.issuer:
-        web.oidc = OidcSignIn(settings.oidc, own.public_url or f"http://{own.listen}", identity.sign)
+        web.oidc = OidcSignIn(settings.oidc, own.public_url or f"http://{own.listen}", identity)
 
     @app.get("/static/{address}", include_in_schema=False)
     def static(request: Request, address: str) -> Response:

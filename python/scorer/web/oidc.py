@@ -23,9 +23,8 @@ from scorer.release.errors import NotAuthenticatedError, UnreachableError
 from scorer.release.model import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scorer.release.oidc_settings import OidcSettings
+    from scorer.web.identity import Identity
 
 CALLBACK = "/login/oidc/callback"
 PENDING_SECONDS = 600
@@ -56,11 +55,11 @@ class OidcSignIn:
     Args:
         settings: Names the provider and what its groups grant.
         public_url: Address of the platform that browsers use.
-        sign: Makes the HMAC of a text, the same in every platform process.
+        identity: Signs the cookie, alike in every platform process.
     """
 
-    def __init__(self, settings: OidcSettings, public_url: str, sign: Callable[[str], str]) -> None:
-        self._settings, self._sign = settings, sign
+    def __init__(self, settings: OidcSettings, public_url: str, identity: Identity) -> None:
+        self._settings, self._signer = settings, identity
         self._issuer = settings.issuer or ""
         self._redirect = public_url.rstrip("/") + CALLBACK
         self._after = public_url.rstrip("/") + "/login?why=out"
@@ -90,12 +89,12 @@ class OidcSignIn:
                 nonce=pending.nonce,
             )
         payload = base64.urlsafe_b64encode(json.dumps(vars(pending)).encode()).decode()
-        return url, f"{payload}.{self._sign(f'oidc:{payload}')}"
+        return url, f"{payload}.{self._signer.sign(f'oidc:{payload}')}"
 
     def pending(self, cookie: str) -> Pending:
         """Read the cookie of a sign-in. Raises NotAuthenticatedError."""
         payload, _, signature = cookie.partition(".")
-        if payload and hmac.compare_digest(signature.encode(), self._sign(f"oidc:{payload}").encode()):
+        if payload and self._signer.has_signed(f"oidc:{payload}", signature):
             pending = Pending(**json.loads(base64.urlsafe_b64decode(payload)))
             if pending.until >= time.time():
                 return pending

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from scorer.durable import network_filesystem
 from scorer.errors import ScorerError
 from scorer.release.errors import ConflictError, PlatformError, UnreachableError
 from scorer.release.store import engine as engines
@@ -218,6 +219,11 @@ class Store:
 
     def _use_wal(self) -> None:
         """Write-ahead log, once per file: readers and the writer do not wait for each other."""
+        if kind := network_filesystem(Path(self.name)):
+            raise PlatformError(
+                f"database {self.name} is on a network file system ({kind}), where SQLite's write-ahead log "
+                "does not work; put it on a local disk, or use PostgreSQL (postgresql://user@host/name)"
+            )
         for attempt in range(1, _TRIES + 1):
             try:
                 with self._engine.connect() as connection:

@@ -85,7 +85,8 @@ def sign_in(request: Request, form: Annotated[Form, Depends(_fields)]) -> Respon
         response.headers["Retry-After"] = str(error.retry_after)
         return response
     try:
-        check_form(request, csrf, web.identity.sign(request.cookies.get(_tie(web), "")))
+        tie = request.cookies.get(_tie(web), "")
+        check_form(request, is_known=web.identity.has_signed(tie, csrf))
     except NotAllowedError:
         words = "This form had been open for too long. It is a new one now; paste the token once more."
         return _form(request, wrong=words, following=following, status=403)

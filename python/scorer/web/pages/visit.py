@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
 import json
 import math
 import re
@@ -162,7 +161,7 @@ class Visit:
             payload = base64.urlsafe_b64encode(text.encode()).decode()
             response.set_cookie(
                 self._passing,
-                f"{payload}.{self._signature(payload)}",
+                f"{payload}.{self.web.identity.sign(self._signed(payload))}",
                 max_age=60,
                 path="/",
                 httponly=True,
@@ -174,7 +173,7 @@ class Visit:
     def passed_on(self) -> Mapping[str, str]:
         """What the page before passed on by `go`: `error` and `secret`; empty: nothing."""
         payload, _, signature = self.request.cookies.get(self._passing, "").partition(".")
-        if not payload or not hmac.compare_digest(signature.encode(), self._signature(payload).encode()):
+        if not payload or not self.web.identity.has_signed(self._signed(payload), signature):
             return {}
         passed: dict[str, str] = json.loads(base64.urlsafe_b64decode(payload))
         return passed
@@ -183,8 +182,8 @@ class Visit:
     def _passing(self) -> str:
         return f"{self.web.identity.cookie}-passing"
 
-    def _signature(self, payload: str) -> str:
-        return self.web.identity.sign(f"passing:{self.csrf}:{payload}")
+    def _signed(self, payload: str) -> str:
+        return f"passing:{self.csrf}:{payload}"
 
 
 class Form:
@@ -293,7 +292,8 @@ async def posted(request: Request, here: Here) -> AsyncIterator[Form]:
     data = await read_form_data(request, max_files=1, max_fields=200, max_part_size=1 << 20)
     try:
         sent = data.get(FIELD, "")
-        check_form(request, sent if isinstance(sent, str) else "", here.csrf)
+        text = sent if isinstance(sent, str) else ""
+        check_form(request, is_known=here.web.identity.accepts(here.actor, here.csrf, text))
         yield Form(data)
     finally:
         await data.close()
