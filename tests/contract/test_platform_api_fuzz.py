@@ -34,7 +34,8 @@ def test_every_answer_is_as_described(world: World, user: str | None) -> None:
     with world.served() as url:
         statuses = fuzz(world, url, user, examples=EXAMPLES, number=number)
     if user is None:
-        assert set(statuses) <= {200, 401, 404, 405, 422}, statuses
+        # 429: so many wrong tokens from one address.
+        assert set(statuses) <= {200, 401, 404, 405, 422, 429}, statuses
     else:
         # It came through to the operations, and was refused at the door as well.
         assert statuses.get(200, 0) > 20 and statuses.get(422, 0) > 20, statuses
