@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from browser import serving
+from browser import chromium, serving
 from demo_platform import SETTINGS, demo_platform
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
@@ -174,6 +174,21 @@ def test_programs_go_on_with_tokens(at_provider: Site) -> None:
     browser = at_provider.browser()
     header = {"Authorization": f"Bearer {at_provider.tokens['mia']}"}
     assert browser.get(f"{at_provider.url}/api/v1/me", headers=header).json()["user"] == "mia"
+
+
+def test_in_a_browser_the_strict_cookie_survives_the_way_back(at_provider: Site) -> None:
+    """A browser leaves strict cookies out of what follows a redirect from another site."""
+    with chromium() as started:
+        page = started.new_page()
+        page.goto(f"{at_provider.url}/changes")
+        page.click("text=Sign in with Example")
+        page.fill("input[name=login]", "bob")
+        page.fill("input[name=password]", "any")
+        page.click("button[type=submit]")
+        page.click("button[type=submit]")  # consent
+        page.wait_for_url("**/changes")
+        assert "bob@example.com" in page.text_content("body")
+        assert "Sign in" not in page.title()
 
 
 # === a provider that lies ===
