@@ -42,8 +42,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Platfor
 def sign_in(url: str, secret: str) -> int:
     """Sign in as an honest user does; return the status."""
     with httpx.Client(base_url=url, timeout=30) as site:
-        found = re.search(r'name="csrf" value="([^"]*)"', site.get("/login").text)
-        assert found
+        page = site.get("/login")
+        found = re.search(r'name="csrf" value="([^"]*)"', page.text)
+        assert found, (page.status_code, page.text[:300])
         return site.post("/login", data={"token": secret, "csrf": found[1]}).status_code
 
 

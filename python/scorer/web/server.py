@@ -76,7 +76,9 @@ def _serve(settings: PlatformFile, listener: socket.socket, events: EventLog, re
                 http=bounded(settings.web, app.state.web.counters),
                 ws="none",
                 h11_max_incomplete_event_size=HEAD_BYTES,
-                limit_concurrency=settings.web.max_connections + 1,
+                # A last resort. uvicorn counts connections that are being closed as well, so a limit close to
+                # ours would refuse users while an attacker's connections give way.
+                limit_concurrency=2 * settings.web.max_connections + 512,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
