@@ -60,6 +60,11 @@ class ServerSettings(Section):
         description='The same over a Unix socket, for a sidecar: a path, or "off".',
         examples=["scorer.sock"],
     )
+    uds_mode: Literal["0600", "0660", "0666"] = Field(
+        default="0600",
+        description="Mode of the socket: its owner, its group or every user connects. More than the owner "
+        "needs grants of `uid:...` in [identity].",
+    )
     metrics_listen: OptionalAddress = Field(
         default="127.0.0.1:7702", description='Prometheus `/metrics` over HTTP, or "off".'
     )
@@ -590,6 +595,11 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _certificates_have_grants(self) -> Settings:
+        if self.server.uds_mode != "0600" and not self.identity.enabled:
+            raise ValueError(
+                "server.uds_mode: it lets other users connect and identity.grants is empty: grant roles to "
+                'uid:..., or use "0600"'
+            )
         if self.server.tls.knows_clients and not self.identity.enabled:
             raise ValueError(
                 "server.tls.client_ca: identity.grants is empty, so certificates would grant nothing: add "

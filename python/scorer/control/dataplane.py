@@ -168,6 +168,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
         "role": server.role,
         "listen": server.listen,
         "uds": None if server.uds is None else str(server.uds),
+        "uds_mode": server.uds_mode,
         "metrics_listen": server.metrics_listen,
         "threads": server.threads,
         "max_message_bytes": server.max_message_bytes,

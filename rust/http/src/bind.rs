@@ -12,9 +12,6 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::Settings;
 
-/// Only the owner may connect: in a sidecar the socket's permissions take the place of TLS.
-const SOCKET_MODE: u32 = 0o600;
-
 /// Why a socket was not bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -86,7 +83,7 @@ pub fn tcp(what: &'static str, address: &str, settings: &Settings) -> Result<Tcp
     bound().map_err(fail)
 }
 
-/// Binds a non-blocking Unix socket of mode 0600. A socket file without a listener is replaced.
+/// Binds a non-blocking Unix socket: in a sidecar its mode takes the place of TLS. A socket file without a listener is replaced.
 ///
 /// # Errors
 /// The socket is in use, the path holds something else, or the system refuses it.
@@ -113,11 +110,11 @@ pub fn unix(path: &Path, settings: &Settings) -> Result<UnixSocket, BindError> {
         // On Linux the file takes the mode of the unbound socket, so it is never open to others, not
         // even for the moment between bind and chmod.
         let file = fs::File::from(OwnedFd::from(socket));
-        let early = file.set_permissions(fs::Permissions::from_mode(SOCKET_MODE));
+        let early = file.set_permissions(fs::Permissions::from_mode(settings.socket_mode));
         let socket = Socket::from(OwnedFd::from(file));
         socket.bind(&SockAddr::unix(path)?)?;
         if early.is_err() {
-            fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
+            fs::set_permissions(path, fs::Permissions::from_mode(settings.socket_mode))?;
         }
         socket.listen(settings.backlog)?;
         Ok(socket.into())

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Settings {
     /// Connections that the kernel holds between two accepts.
     pub backlog: i32,
+    /// Mode of the Unix socket's file. By default its owner alone may connect.
+    pub socket_mode: u32,
     /// Bytes that the kernel holds of one connection before its window closes. By itself the kernel grows this to
     /// 6 MiB, in which tens of thousands of requests would wait unseen; 256 KiB is a few milliseconds of work.
     pub receive_buffer: usize,
@@ -48,6 +50,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             backlog: 1024,
+            socket_mode: 0o600,
             receive_buffer: 256 << 10,
             read_quota: 16 << 10,
             preface_timeout: Duration::from_secs(5),

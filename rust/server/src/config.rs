@@ -29,9 +29,12 @@ pub struct ServerConfig {
     /// TCP address, `host:port`; port 0 lets the system choose.
     #[serde(default)]
     pub listen: Option<String>,
-    /// Path of the Unix socket; created with mode 0600.
+    /// Path of the Unix socket.
     #[serde(default)]
     pub uds: Option<PathBuf>,
+    /// Who may connect to it.
+    #[serde(default)]
+    pub uds_mode: SocketMode,
     /// Address of the HTTP listener for `/metrics`, `/ready` and `/live`.
     #[serde(default)]
     pub metrics_listen: Option<String>,
@@ -77,6 +80,33 @@ pub struct ServerConfig {
     pub identity: Option<IdentityConfig>,
     /// The decision points served, by name.
     pub checkpoints: BTreeMap<String, CheckpointConfig>,
+}
+
+/// The mode of the Unix socket's file.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub enum SocketMode {
+    /// Its owner connects.
+    #[default]
+    #[serde(rename = "0600")]
+    Owner,
+    /// Its group connects as well.
+    #[serde(rename = "0660")]
+    Group,
+    /// Every user of the machine connects.
+    #[serde(rename = "0666")]
+    Everyone,
+}
+
+// === impl SocketMode ===
+
+impl SocketMode {
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            SocketMode::Owner => 0o600,
+            SocketMode::Group => 0o660,
+            SocketMode::Everyone => 0o666,
+        }
+    }
 }
 
 // === impl ServerConfig ===
@@ -140,6 +170,11 @@ impl ServerConfig {
         }
         if let Some(identity) = &self.identity {
             identity.check(&mut wrong);
+        } else if self.uds_mode != SocketMode::Owner {
+            wrong.push(
+                "\"uds_mode\" lets other users connect and \"identity\" is not set; grant roles to uid:... there"
+                    .to_owned(),
+            );
         }
         for (name, checkpoint) in &self.checkpoints {
             checkpoint.check(name, &mut wrong);

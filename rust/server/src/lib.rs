@@ -34,7 +34,7 @@ mod services;
 mod shadow;
 mod status;
 
-pub use config::{Role, ServerConfig};
+pub use config::{Role, ServerConfig, SocketMode};
 pub use error::ServerError;
 pub use rollout::LoadFor;
 pub use run::Addresses;

@@ -62,7 +62,7 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     pub(crate) fn bind(config: &ServerConfig) -> Result<Listeners, ServerError> {
-        let settings = Settings::default();
+        let settings = Settings { socket_mode: config.uds_mode.bits(), ..Settings::default() };
         let tcp = |what, address: &str| bind::tcp(what, address, &settings);
         Ok(Listeners {
             tcp: config.listen.as_deref().map(|address| tcp("listen", address)).transpose()?,

@@ -405,12 +405,16 @@ async fn certificates_are_replaced_under_load_without_a_failed_call() {
 async fn a_revoked_certificate_is_refused_from_the_next_reading_on() {
     let fleet = Fleet::start();
     fleet.try_scoring("checkout", |request| request.serial = 42).await.unwrap();
+    let mut open = fleet.client("checkout").await;
+    open.score(score("", 10.0)).await.unwrap();
     let list = fleet.files.authority.revoke(&[42], 2, SystemTime::now() + HOUR).unwrap();
     fleet.files.write("crl.pem", &list);
     let wait = patience("the list is read");
     while fleet.try_with(fleet.files.client(Some("checkout"))).await.is_ok() {
         wait();
     }
+    let (code, message) = refused(open.score(score("", 10.0)).await);
+    assert_eq!(code, Code::Unauthenticated, "a connection that was opened before: {message}");
     fleet.files.write("crl.pem", "no list");
     let wait = patience("the broken list is noticed");
     while fleet.counted("scorer_identity_files_outdated").await == 0 {
@@ -442,9 +446,12 @@ async fn a_unix_peer_needs_a_grant_for_its_user() {
         let path = directory.path().join(format!("{granted}.sock"));
         let setup = support::start_with(|config| {
             config["uds"] = json!(path);
+            config["uds_mode"] = json!("0666");
             config["identity"] =
                 json!({"grants": [{"principal": format!("uid:{granted}"), "roles": ["score"]}]});
         });
+        let mode = fs::metadata(&path).unwrap().mode() & 0o777;
+        assert_eq!(mode, 0o666, "every user connects, and has what is granted");
         let unix = ScoringServiceClient::new(support::unix_channel(Path::new(&path)).await);
         let over_unix = unix.clone().score(score("", 10.0)).await.map(|_| ()).map_err(|status| status.code());
         let over_tcp =
@@ -525,6 +532,11 @@ fn settings_that_cannot_work_are_errors_at_the_start() {
             "\"identity\" is not",
             &(|config: &mut Value| config["identity"] = Value::Null) as &dyn Fn(&mut Value),
         ),
+        ("lets other users connect", &|config| {
+            config["identity"] = Value::Null;
+            config["tls"] = Value::Null;
+            config["uds_mode"] = json!("0660");
+        }),
         ("grants is empty", &|config| config["identity"]["grants"] = json!([])),
         ("a principal begins with", &|config| {
             config["identity"]["grants"][0]["principal"] = json!("checkout")

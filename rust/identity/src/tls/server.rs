@@ -1,8 +1,8 @@
 //! The server's side of TLS.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -100,6 +100,8 @@ pub struct ServerTls {
     /// The content that was read last, usable or not.
     seen: Mutex<Seen>,
     expires: AtomicI64,
+    /// How often the files were replaced.
+    replaced: AtomicU64,
 }
 
 struct Active {
@@ -243,6 +245,7 @@ impl ServerTls {
             active: ArcSwap::from_pointee(active),
             seen: Mutex::new(seen),
             expires: AtomicI64::new(expires),
+            replaced: AtomicU64::new(0),
         })
     }
 
@@ -262,6 +265,7 @@ impl ServerTls {
             Ok((active, expires)) => {
                 self.active.store(Arc::new(active));
                 self.expires.store(expires, Relaxed);
+                self.replaced.fetch_add(1, Release);
                 Reloaded::Replaced
             }
             Err(error) => Reloaded::Rejected(error),
@@ -290,6 +294,14 @@ impl ServerTls {
             .verify_client_cert(leaf, others, UnixTime::now())
             .map(|_| ())
             .map_err(|error| refused(format!("not trusted: {error}")))
+    }
+
+    /// A number that changes with every replacement of the files and with every minute: a certificate that was verified
+    /// under another one has to be verified again, since it may have been revoked or have expired.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        let minutes = UnixTime::now().as_secs() / 60;
+        (self.replaced.load(Acquire) << 32) | (minutes & u64::from(u32::MAX))
     }
 
     /// When the server's own certificate expires, seconds since the Unix epoch.

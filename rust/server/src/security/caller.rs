@@ -1,9 +1,13 @@
 //! Who sends a request.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use rustls::pki_types::CertificateDer;
+use scorer_identity::tls::ServerTls;
 use scorer_identity::{Access, Identity, Unauthenticated};
 
 /// What a connection's peer has shown.
@@ -14,24 +18,42 @@ pub(crate) enum Credential {
     Absent,
     /// A principal.
     Known(Arc<Access>),
+    /// A certificate that names a principal.
+    Certified(Arc<Certified>),
     /// A certificate that names none.
     Refused(Unauthenticated),
 }
 
-// === impl Credential ===
+/// The certificates of a connection, and when they were verified last.
+pub(crate) struct Certified {
+    access: Arc<Access>,
+    chain: Vec<CertificateDer<'static>>,
+    /// The epoch of the last verification that succeeded.
+    verified: AtomicU64,
+}
 
-impl Credential {
-    pub(super) fn of(access: Result<Arc<Access>, Unauthenticated>) -> Credential {
-        match access {
-            Ok(access) => Credential::Known(access),
-            Err(error) => Credential::Refused(error),
+// === impl Certified ===
+
+impl Certified {
+    pub(super) fn new(access: Arc<Access>, chain: &[CertificateDer<'static>], tls: &ServerTls) -> Certified {
+        Certified { access, chain: chain.to_vec(), verified: AtomicU64::new(tls.epoch()) }
+    }
+
+    /// The principal, if its certificate is still valid: a connection may outlive it.
+    fn access(&self, tls: &ServerTls) -> Result<Arc<Access>, Unauthenticated> {
+        let epoch = tls.epoch();
+        if self.verified.load(Relaxed) != epoch {
+            tls.verify(&self.chain)?;
+            self.verified.store(epoch, Relaxed);
         }
+        Ok(Arc::clone(&self.access))
     }
 }
 
 /// The bearer of the request's token, or the peer of its connection if the request has none or tokens are not accepted.
 pub(super) fn of_request(
     identity: &Identity,
+    tls: Option<&ServerTls>,
     connection: &Credential,
     headers: &HeaderMap,
 ) -> Result<Arc<Access>, Unauthenticated> {
@@ -50,6 +72,9 @@ pub(super) fn of_request(
     }
     match connection {
         Credential::Known(access) => Ok(Arc::clone(access)),
+        Credential::Certified(certified) => {
+            tls.map_or(Err(Unauthenticated::Nothing), |tls| certified.access(tls))
+        }
         Credential::Refused(error) => Err(error.clone()),
         Credential::Absent => Err(Unauthenticated::Nothing),
     }

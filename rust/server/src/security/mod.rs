@@ -20,6 +20,7 @@ use tonic::{Code, Status};
 
 use crate::config::ServerConfig;
 use crate::error::ServerError;
+use caller::Certified;
 pub(crate) use caller::Credential;
 pub(crate) use refresh::keep_current;
 
@@ -117,15 +118,19 @@ impl Security {
 
     /// What the bearer of a certificate may do, on a connection to the listener.
     pub(crate) fn of_certificates(&self, certificates: &[CertificateDer<'static>]) -> Credential {
-        match (&self.identity, certificates.first()) {
-            (Some(identity), Some(leaf)) => Credential::of(identity.of_certificate(leaf)),
-            _ => Credential::Absent,
+        let (Some(identity), Some(tls), Some(leaf)) = (&self.identity, &self.tls, certificates.first())
+        else {
+            return Credential::Absent;
+        };
+        match identity.of_certificate(leaf) {
+            Ok(access) => Credential::Certified(Arc::new(Certified::new(access, certificates, tls))),
+            Err(error) => Credential::Refused(error),
         }
     }
 
     /// What the user of the Unix socket may do.
     pub(crate) fn of_uid(&self, uid: u32) -> Credential {
-        self.identity.as_ref().map_or(Credential::Absent, |identity| Credential::of(Ok(identity.of_uid(uid))))
+        self.identity.as_ref().map_or(Credential::Absent, |identity| Credential::Known(identity.of_uid(uid)))
     }
 
     /// Who sends a request with these headers over a connection of this credential; `None` where identity is not
@@ -139,7 +144,9 @@ impl Security {
         headers: &HeaderMap,
     ) -> Result<Option<Arc<Access>>, Status> {
         let Some(identity) = &self.identity else { return Ok(None) };
-        caller::of_request(identity, connection, headers).map(Some).map_err(|why| self.refused(&why.into()))
+        caller::of_request(identity, self.tls(), connection, headers)
+            .map(Some)
+            .map_err(|why| self.refused(&why.into()))
     }
 
     /// Checks that a caller has one of these roles at any checkpoint, or at `checkpoint`.
