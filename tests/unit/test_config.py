@@ -653,3 +653,14 @@ def test_with_tls_the_listeners_may_be_reached_from_other_machines() -> None:
     assert (server.listen, server.control_listen) == ("0.0.0.0:1", "0.0.0.0:2")
     with pytest.raises(config.InvalidSettingsError, match="loopback only"):
         parse(remote + CLIENTS + 'client_certificates = "optional"\n' + GRANT + CHECKPOINT)
+
+
+def test_variables_set_the_keys_of_nested_sections() -> None:
+    text = GRANT + CHECKPOINT
+    environment = {
+        "SCORER_SERVER__TLS__CERTIFICATE": "/a",
+        "SCORER_SERVER__TLS__KEY": "/b",
+        "SCORER_SERVER__TLS__RELOAD_MS": "50",
+    }
+    tls = config.parse(text, environment=environment).server.tls
+    assert (tls.certificate, tls.key, tls.reload_ms) == (Path("/a"), Path("/b"), 50)

@@ -68,14 +68,17 @@ def check(target: str, service: str = "", timeout: float = 2.0) -> str:
     """
     import grpc
 
+    from scorer.credentials import ClientTls, channel
+
     name = service.encode()
     if len(name) > 127:
         raise ServerError(f"{target}: no service has a name of {len(name)} bytes; the limit is 127")
     request = b"\x0a" + bytes([len(name)]) + name if name else b""
     # For a socket gRPC would name the escaped path as authority, which HTTP/2 servers may refuse.
     options = [("grpc.default_authority", "localhost")] if target.startswith("unix:") else None
-    with grpc.insecure_channel(target, options) as channel:
-        call = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
+    tls = None if target.startswith("unix:") else ClientTls.from_environment()
+    with channel(target, tls, options or ()) as opened:
+        call = opened.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
         try:
             # Waiting for the connection: a server that is just starting answers within the time given.
             reply: bytes = call(request, timeout=timeout, wait_for_ready=True)

@@ -93,7 +93,10 @@ def _every_setting(document: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Any]]
 def _fields_of(model: Any, prefix: KeyPath) -> Iterable[tuple[KeyPath, Any]]:
     if isinstance(model, type) and issubclass(model, BaseModel):
         for name, field in model.model_fields.items():
-            yield (*prefix, name), field.annotation
+            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+                yield from _fields_of(field.annotation, (*prefix, name))
+            else:
+                yield (*prefix, name), field.annotation
 
 
 def _shape(name: str) -> str:
