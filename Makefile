@@ -114,6 +114,11 @@ fuzz-api: build ## REST fuzzed from its description for some minutes, another se
 	$(call say,'REST fuzzed from its description')
 	@FUZZ_EXAMPLES='$(or $(EXAMPLES),40)' '$(RUN)' -m pytest -s tests/contract/test_platform_api_fuzz.py
 
+.PHONY: poisoning
+poisoning: build ## Forge outcomes of 30 % of the decisions, and compare the candidates trained with and without them
+	$(call say,'Forged outcomes')
+	@'$(RUN)' -m pytest -s tests/integration/test_poisoning.py $(ARGS)
+
 .PHONY: kills
 kills: build ## 200 change requests while server, shadow pool and platform are killed; options: make kills ARGS='--seed 7'
 	$(call say,'Change requests under kill -9')

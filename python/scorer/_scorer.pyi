@@ -25,12 +25,15 @@ __all__ = [
     "mark_shipped",
     "prune_log",
     "public_key",
+    "read_token",
     "revise_bundle",
     "run_load",
     "seal_manifest",
     "sign_bundle",
+    "token_keys",
     "transform_rows",
     "verify_signature",
+    "verify_token",
     "write_fleet",
 ]
 
@@ -131,6 +134,9 @@ def prune_log(
     unshipped: bool,
     dry_run: bool,
 ) -> str: ...
+def read_token(token: bytes) -> str: ...
+def verify_token(token: bytes, keys: bytes, checkpoint: str, decision_id: str, tenant: str) -> None: ...
+def token_keys(keys: bytes) -> list[str]: ...
 def draw(salt: str, checkpoint: str, decision_id: str) -> float: ...
 def generate_key() -> str: ...
 def public_key(private_pem: str, not_after: str | None = None) -> tuple[str, str]: ...

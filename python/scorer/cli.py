@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "scorer.commands.checkpoints:app",
         "Checkpoints that the platform manages, with their lanes.",
     ),
+    "token": ("scorer.commands.token:app", "Create the keys of decision tokens, and inspect a token."),
     "loadtest": ("scorer.commands.loadtest:loadtest", "Measure a server at a fixed rate against its SLA."),
     "learn": ("scorer.commands.learn:app", "Learn from decisions and their outcomes."),
     "audit": ("scorer.commands.audit:app", "Read and verify the platform's audit log."),

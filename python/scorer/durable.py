@@ -10,13 +10,13 @@ from pathlib import Path
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Replaces a file in one step, synced to disk; a reader sees the old or the new one, whole.
 
-    Who may read it is the umask's business, as of any file that a program writes.
+    Who may read it is the umask's business, as of any file that a program writes, within `mode`.
     """
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

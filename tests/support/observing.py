@@ -174,7 +174,9 @@ class World:
             answered_at_us=answer.decided_at_us,
         )
 
-    def outcome(self, number: int, value: float, *, kind: str = "fraud", revision: int = 0) -> LogRecord:
+    def outcome(
+        self, number: int, value: float, *, kind: str = "fraud", revision: int = 0, proof: int = 0
+    ) -> LogRecord:
         return LogRecord(
             outcome=OutcomeRecord(
                 checkpoint=self.checkpoint,
@@ -182,6 +184,7 @@ class World:
                 kind=kind,
                 value=value,
                 revision=revision,
+                proof=proof,  # type: ignore[arg-type]
             )
         )
 

@@ -132,6 +132,14 @@ def test_what_crosses_to_the_data_plane() -> None:
             "warn_full_seconds": 43200,
         },
         "privacy": {"card_numbers": "refuse", "entities": "clear", "key_file": None},
+        "outcomes": {
+            "token_keys": None,
+            "proof": None,
+            "unproven": "keep",
+            "max_revision": 1000,
+            "per_decision_minute": 60,
+            "per_caller_second": 10_000,
+        },
         "checkpoints": {
             "fraud.checkout": {
                 "kind": "score",
@@ -141,6 +149,7 @@ def test_what_crosses_to_the_data_plane() -> None:
                 "mode": "enforce",
                 "durability": "async",
                 "max_batch_rows": 1000,
+                "outcomes": {},
                 "fallback": {"decision": "review", "score": 0.5},
                 "caps": None,
             }
@@ -165,6 +174,30 @@ def test_a_key_is_named_and_apart_from_the_log(section: str, message: str) -> No
         "entities": "hash",
         "key_file": "/srv/scorer/keys/entity.key",
     }
+
+
+def test_what_is_demanded_of_outcomes_crosses() -> None:
+    settings = parse(
+        '[outcomes]\ntoken_keys = "keys.json"\nunproven = "refuse"\n'
+        f"{CHECKPOINT}outcomes = {{ fraud = {{ min = 0.0, max = 1.0 }} }}\n"
+    )
+    crossing = server_config(settings)
+    assert crossing["outcomes"]["token_keys"].endswith("/keys.json")
+    assert crossing["outcomes"]["unproven"] == "refuse"
+    assert crossing["checkpoints"]["c"]["outcomes"] == {"fraud": {"min": 0.0, "max": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f'[outcomes]\nproof = "token"\n{CHECKPOINT}', "nothing could be proven"),
+        (f"[outcomes]\nper_caller_second = 0\n{CHECKPOINT}", "at least 1"),
+        (f"{CHECKPOINT}outcomes = {{ fraud = {{ min = 1.0, max = 0.0 }} }}\n", "the lower one comes first"),
+    ],
+)
+def test_demands_that_cannot_be_met_are_named(text: str, says: str) -> None:
+    with pytest.raises(config.InvalidSettingsError, match=says):
+        parse(text)
 
 
 FALLBACK = 'fallback = { decision = "review", score = 0.5 }\n'

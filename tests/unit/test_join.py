@@ -13,69 +13,19 @@ import pytest
 from bundles import ACTIONS, SALT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from joining import HOUR, POINT, SETTINGS, SLOW, START, Maker, counts, delivery, known, outcome, run
 from logs import write_segment
 from typer.testing import CliRunner
 
-from scorer.bundle import inspect
 from scorer.cli import app
 from scorer.errors import ScorerError
 from scorer.learn import experience_files
 from scorer.learn.errors import DataError
-from scorer.learn.experience import State
 from scorer.learn.join.corrections import corrections
 from scorer.learn.join.findings import RULES
-from scorer.learn.join.joining import join
-from scorer.learn.join.settings import Family, JoinSettings
 from scorer.log import BundleShelf
-from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord, OutcomeRecord
-
-POINT = "action.authorise"
-HOUR = 3_600_000
-# A Monday.
-START = 1_767_571_200_000
-SLOW = Family(name="frictionless", factors={"3ds": "frictionless"}, hours=72.0)
-SETTINGS = JoinSettings(families=(SLOW,), hours=24.0)
-
-
-class Maker:
-    """Records of one bundle."""
-
-    def __init__(self, path: Path) -> None:
-        found = inspect(path)
-        self.digest = bytes.fromhex(found.digest.removeprefix("sha256:"))
-        self.fingerprint = int(found.schema_fingerprint, 16)
-        self.actions = [action.id for action in found.actions]
-
-    def decision(self, name: str, hour: float, taken: int = 0, **other: Any) -> bytes:
-        pmf = [0.1] * len(self.actions)
-        pmf[taken] = 1 - 0.1 * (len(self.actions) - 1)
-        fields: dict[str, Any] = {
-            "decision_id": name,
-            "checkpoint": POINT,
-            "lane": "live",
-            "bundle": self.digest,
-            "decided_at_us": round((START + hour * HOUR) * 1000),
-            "entity": f"shopper-{name}",
-            "features": [10.0, 3.0, 1.0, math.nan],
-            "schema_fingerprint": self.fingerprint,
-            "pmf": pmf,
-            "action_index": taken,
-            "action": self.actions[taken],
-            "propensity": pmf[taken],
-        }
-        return LogRecord(decision=DecisionRecord(**{**fields, **other})).SerializeToString()
-
-
-def outcome(name: str, hour: float, value: float = 1.0, revision: int = 0, **other: Any) -> bytes:
-    fields: dict[str, Any] = {
-        "checkpoint": POINT,
-        "decision_id": name,
-        "kind": "authorised",
-        "value": value,
-        "revision": revision,
-        "received_at_us": round((START + hour * HOUR) * 1000),
-    }
-    return LogRecord(outcome=OutcomeRecord(**{**fields, **other})).SerializeToString()
+from scorer.log.proof import UNPROVEN
+from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord
 
 
 @pytest.fixture(scope="module")
@@ -86,22 +36,6 @@ def make(built_bundles: dict[str, Path]) -> Maker:
 @pytest.fixture(scope="module")
 def shelf(built_bundles: dict[str, Path]) -> BundleShelf:
     return BundleShelf([built_bundles["action-1"], built_bundles["score-1"]])
-
-
-def run(log: Path, shelf: BundleShelf, hour: float, of: JoinSettings = SETTINGS, **more: Any) -> Any:
-    return join(log, shelf, of, as_of_ms=START + round(hour * HOUR), **more)
-
-
-def known(joined: Any) -> dict[str, tuple[str, float | None]]:
-    e = joined.experience
-    return {
-        str(name): (State(int(state)).name, None if math.isnan(reward) else float(reward))
-        for name, state, reward in zip(e.decision_id, e.state, e.reward, strict=True)
-    }
-
-
-def counts(joined: Any) -> dict[str, int]:
-    return {one.name: one.count for one in joined.findings}
 
 
 def test_what_observed_teaches_nothing(tmp_path, make, shelf):
@@ -253,7 +187,20 @@ ROWS: list[tuple[str, Any, str]] = [
     ("fallback answer", broken(fallback_source="static", fallback_reason="deadline"), "bad (static)"),
     ("exploration stopped", broken(fallback_source="greedy", fallback_reason="log"), "bad"),
     ("no action", broken(action="", pmf=[], propensity=0.0), "bad"),
-    ("repeated decision", lambda make: [make.decision("good", 1, 2)], "good"),
+    ("repeated decision", lambda make: [make.decision("good", 1)], "good"),
+    ("repeated with another answer", lambda make: [make.decision("good", 1, 2)], "good"),
+    ("undelivered decision", lambda make: [make.decision("gone", 1), delivery("gone", 1)], "gone"),
+    ("unproven outcome", lambda make: [outcome("good", 5, proof=UNPROVEN)], "good"),
+    (
+        "outcome of an absent decision",
+        lambda make: [outcome("elsewhere", 5, **make.token("elsewhere", 5))],
+        "elsewhere",
+    ),
+    (
+        "token of another answer",
+        lambda make: [make.decision("bad", 1), outcome("bad", 5, **make.token("bad", 1, taken=2))],
+        "bad",
+    ),
     ("outcome without decision", lambda make: [outcome("nobody", 1)], "nobody"),
     ("outcome that is no number", lambda make: [outcome("good", 1, math.nan)], "good"),
     ("outcome of another kind", lambda make: [outcome("good", 1, kind="captured")], "captured"),
@@ -434,6 +381,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.fault_case(68)
 def test_catalogues_are_mapped_by_id(tmp_path, make, built_bundles, changed):
     log = tmp_path / "log"
     newer = Maker(changed)

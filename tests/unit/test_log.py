@@ -415,7 +415,13 @@ def test_stat_prints_json(log: Path) -> None:
     said = json.loads(output)
     assert code == 0
     assert said["records"] == {"lane_table": 1, "decision": 4, "outcome": 7}
-    assert said["outcomes"] == {"reported": 7, "superseded": 2, "duplicate": 1, "conflicting": 1}
+    assert said["outcomes"] == {
+        "reported": 7,
+        "superseded": 2,
+        "unproven": 0,
+        "duplicate": 1,
+        "conflicting": 1,
+    }
     assert said["checkpoints"] == {"fraud.checkout": 3, "action.authorise": 1}
 
 

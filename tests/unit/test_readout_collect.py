@@ -237,6 +237,33 @@ def test_outcomes_join_by_decision_the_highest_revision_counts(world: World) -> 
     }
 
 
+def test_gates_do_not_see_unproven_outcomes_unless_the_owner_includes_them(world: World) -> None:
+    from scorer.ids import decision_key
+    from scorer.log.proof import KNOWN, TOKEN, UNPROVEN
+
+    world.logs["live-1"].append(
+        [
+            *world.records(10),
+            world.outcome(3, 1.0, revision=1000, proof=UNPROVEN),
+            world.outcome(3, 0.0, proof=TOKEN),
+            world.outcome(4, 1.0, proof=UNPROVEN),
+            world.outcome(5, 1.0, proof=KNOWN),
+        ]
+    )
+    world.readouts.collect()
+    parts, keys = world.readouts._parts, [decision_key(f"payment-{number:06}") for number in range(10)]
+
+    def counting(**rule: Any) -> dict[int, float]:
+        found, values = load.outcomes(parts, world.checkpoint, **rule)["fraud"]
+        return {keys.index(key): value for key, value in zip(found.tolist(), values.tolist(), strict=True)}
+
+    assert counting() == {3: 0.0, 5: 1.0}
+    assert counting(unproven="include") == {3: 0.0, 4: 1.0, 5: 1.0}
+    evidence = world.readouts._current(world.readouts._evidence(world.change), world.change)
+    assert set(evidence.outcomes["fraud"][1].tolist()) == {0.0, 1.0}
+    assert "2 outcomes (fraud) are not proven and do not count" in evidence.notes
+
+
 def test_a_million_rows_would_be_thinned_alike_in_both_lanes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

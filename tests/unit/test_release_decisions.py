@@ -76,7 +76,7 @@ def seen(name: str, lane: str, *, error: str = "", **more: Any) -> bytes:
     return LogRecord(observation=record).SerializeToString()
 
 
-def outcome(name: str, value: float, revision: int = 0, second: int = 0) -> bytes:
+def outcome(name: str, value: float, revision: int = 0, second: int = 0, proof: int = 0) -> bytes:
     return LogRecord(
         outcome=OutcomeRecord(
             checkpoint=FRAUD,
@@ -86,6 +86,7 @@ def outcome(name: str, value: float, revision: int = 0, second: int = 0) -> byte
             revision=revision,
             occurred_at_ms=1000,
             received_at_us=NOON_US + second * 1_000_000,
+            proof=proof,  # type: ignore[arg-type]
         )
     ).SerializeToString()
 
@@ -187,6 +188,19 @@ def test_everything_about_a_decision_is_found_over_all_logs(filled: Here) -> Non
     assert found["features"] == [], "its bundle is not known here"
     assert found["also"] == []
     json.dumps(found, default=str, allow_nan=False)
+
+
+def test_what_proves_an_outcome_is_shown(here: Here) -> None:
+    from scorer.log.proof import TOKEN, UNPROVEN
+
+    here.write(
+        "live-1", 1, 1, [decision("a"), outcome("a", 1.0, 9, proof=UNPROVEN), outcome("a", 0.0, proof=TOKEN)]
+    )
+    found = here.service().find(ACTOR, "a")["outcomes"]
+    assert [(one["value"], one["counts"], one["proven"], one["proof"]) for one in found] == [
+        (0.0, True, True, "decision token"),
+        (1.0, False, False, "unproven"),
+    ]
 
 
 def test_another_id_with_the_same_hash_is_another_decision(

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from changing import CHECKPOINT, World
 from sqlalchemy import event
 
+from scorer.log.proof import UNPROVEN
 from scorer.release.errors import NotFoundError
 from scorer.release.fleet import Statuses
 from scorer.release.model import ChangeState
@@ -119,6 +121,17 @@ def test_outcomes_of_other_decisions_are_not_kept(tmp_path: Path) -> None:
     assert {kind: own[0].tolist() for kind, own in found.items()} == {"fraud": [3, 5]}
     whole = load.outcomes(tmp_path, CHECKPOINT)
     assert {kind: len(own[0]) for kind, own in whole.items()} == {"fraud": 500, "other": 500}
+
+
+def test_outcomes_that_an_earlier_version_kept_without_proof_count(tmp_path: Path) -> None:
+    before = pa.schema([field for field in parts.OUTCOME if field.name != "proof"])
+    row = {"key": 7, "kind": "fraud", "value": 1.0, "revision": 0}
+    written(tmp_path, parts.OUTCOMES, [{"sequence": 1, **row}], before)
+    assert load.outcomes(tmp_path, CHECKPOINT)["fraud"][0].tolist() == [7]
+    forged = {**row, "key": 8, "proof": UNPROVEN}
+    written(tmp_path, parts.OUTCOMES, [{"sequence": 2, **forged}], parts.OUTCOME)
+    assert load.outcomes(tmp_path, CHECKPOINT)["fraud"][0].tolist() == [7]
+    assert load.unproven_outcomes(tmp_path, CHECKPOINT, "fraud", np.array([7, 8], np.uint64)) == 1
 
 
 def test_a_canary_is_judged_on_a_bounded_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

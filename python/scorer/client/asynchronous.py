@@ -96,6 +96,7 @@ class AsyncClient(ClientBase):
         *,
         revision: int = 0,
         occurred_at_ms: int = 0,
+        decision_token: bytes | None = None,
         timeout: float | None = None,
     ) -> OutcomeAck:
         """Report an outcome; arguments, result and errors as for `scorer.Client.report_outcome`."""
@@ -107,6 +108,7 @@ class AsyncClient(ClientBase):
                 value,
                 revision=revision,
                 occurred_at_ms=occurred_at_ms,
+                decision_token=decision_token,
                 timeout=timeout,
             )
         )

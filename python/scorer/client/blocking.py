@@ -190,6 +190,7 @@ class Client(ClientBase):
         *,
         revision: int = 0,
         occurred_at_ms: int = 0,
+        decision_token: bytes | None = None,
         timeout: float | None = None,
     ) -> OutcomeAck:
         """Report the outcome of a decision. Repeating a report changes nothing.
@@ -201,6 +202,8 @@ class Client(ClientBase):
             value: Any finite number, usually 0 or 1.
             revision: An outcome with a higher revision replaces one with a lower revision.
             occurred_at_ms: Milliseconds since the Unix epoch; 0 if not known.
+            decision_token: `decision_token` of the reply: it proves the outcome to any replica. None: the one
+                that this client was given, as long as it remembers it.
             timeout: As for `score()`.
 
         Returns:
@@ -218,6 +221,7 @@ class Client(ClientBase):
                 value,
                 revision=revision,
                 occurred_at_ms=occurred_at_ms,
+                decision_token=decision_token,
                 timeout=timeout,
             )
         )

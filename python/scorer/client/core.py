@@ -51,6 +51,7 @@ from scorer.client.requests import (
 from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
 from scorer.client.retry import RetryPolicy
 from scorer.client.schemas import SchemaCache, describe_change
+from scorer.client.tokens import DecisionTokens
 from scorer.v1 import scoring_pb2 as pb
 
 DEFAULT_TIMEOUT_S = 0.25
@@ -81,6 +82,7 @@ class Core:
     ) -> None:
         self.counters = Counters()
         self.schemas = SchemaCache()
+        self._tokens = DecisionTokens()
         self._timeout = settings.timeout
         self._clock = clock
         self._own = OwnAnswers(settings.fallback, self.schemas, self.counters)
@@ -102,10 +104,14 @@ class Core:
         """Score one event and return the decision."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
         self._own.check(checkpoint, ScoreFallback)
-        request = pb.ScoreRequest(checkpoint=checkpoint, request_id=call.request_id, entity=entity)
+        request = pb.ScoreRequest(
+            checkpoint=checkpoint, request_id=call.request_id, entity=entity, include_token=True
+        )
         reply = yield from self._ask("Score", call, request, features)
         if isinstance(reply, bytes):
-            return read_score(reply, call.request_id)
+            score = read_score(reply, call.request_id)
+            self._tokens.keep(checkpoint, score.decision_id, score.decision_token)
+            return score
         error = self._attempts.error(reply, call)
         own = self._own.score(call, reply, error, features)
         if own is None:
@@ -121,7 +127,7 @@ class Core:
         self._own.check(checkpoint, ScoreFallback)
         packed, count, width = packed_rows(rows)
         request = pb.ScoreBatchRequest(
-            checkpoint=checkpoint, request_id=call.request_id, entity=entity, rows=count
+            checkpoint=checkpoint, request_id=call.request_id, entity=entity, rows=count, include_token=True
         )
 
         def payload(fingerprint: int) -> bytes:
@@ -130,7 +136,9 @@ class Core:
 
         reply = yield from self._ask_dense("ScoreBatch", call, width, payload)
         if isinstance(reply, bytes):
-            return read_batch(reply, call.request_id, count)
+            batch = read_batch(reply, call.request_id, count)
+            self._tokens.keep(checkpoint, batch.request_id, batch.decision_token)
+            return batch
         error = self._attempts.error(reply, call)
         own = self._own.score(call, reply, error, rows)
         if own is None:
@@ -167,7 +175,9 @@ class Core:
             request.eligible.CopyFrom(eligible_actions(allowed))
         reply = yield from self._ask("SelectAction", call, request, features)
         if isinstance(reply, bytes):
-            return read_action(reply, call.request_id)
+            selected = read_action(reply, call.request_id)
+            self._tokens.keep(checkpoint, selected.decision_id, selected.decision_token)
+            return selected
         error = self._attempts.error(reply, call)
         own = self._own.action(call, reply, error, features, allowed)
         if own is None:
@@ -196,6 +206,7 @@ class Core:
         *,
         revision: int,
         occurred_at_ms: int,
+        decision_token: bytes | None,
         timeout: float | None,
     ) -> Flow[OutcomeAck]:
         """Report the outcome of a decision."""
@@ -207,6 +218,8 @@ class Core:
                 remedy='skip outcomes of answers whose served.fallback_source is "client"',
             )
         call = self._begin(checkpoint, decision_id, timeout)
+        if decision_token is None:
+            decision_token = self._tokens.of(checkpoint, decision_id)
         try:
             request = pb.ReportOutcomeRequest(
                 checkpoint=checkpoint,
@@ -215,12 +228,13 @@ class Core:
                 value=value,
                 revision=revision,
                 occurred_at_ms=occurred_at_ms,
+                decision_token=decision_token,
             )
         except (TypeError, ValueError) as error:
             raise InvalidRequestError(
                 f"outcome of {decision_id}: {error}",
                 checkpoint=checkpoint,
-                remedy="kind is a string, value a number, revision an integer from 0",
+                remedy="kind is a string, value a number, revision an integer from 0, decision_token bytes",
             ) from None
         reply = yield from self._attempts.send(SERVICE + "ReportOutcome", call, request.SerializeToString())
         if isinstance(reply, bytes):

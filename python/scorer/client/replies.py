@@ -44,6 +44,7 @@ def read_score(reply: bytes, request_id: str) -> Score:
         decision=message.decision,
         served=_served(message.served),
         logged=message.logged,
+        decision_token=message.decision_token,
     )
 
 
@@ -68,6 +69,7 @@ def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
         decisions=tuple(labels[index] for index in message.decisions),
         served=_served(message.served),
         unlogged=message.unlogged,
+        decision_token=message.decision_token,
     )
 
 
@@ -86,6 +88,7 @@ def read_action(reply: bytes, request_id: str) -> SelectedAction:
         logged=message.logged,
         replayed=message.replayed,
         served=_served(message.served),
+        decision_token=message.decision_token,
     )
 
 
@@ -93,7 +96,10 @@ def read_outcome(reply: bytes) -> OutcomeAck:
     """Decode a `ReportOutcomeResponse` into an `OutcomeAck`."""
     message = pb.ReportOutcomeResponse.FromString(reply)
     return OutcomeAck(
-        duplicate=message.duplicate, decision_known=message.decision_known, superseded=message.superseded
+        duplicate=message.duplicate,
+        decision_known=message.decision_known,
+        superseded=message.superseded,
+        proven=message.proven,
     )
 
 

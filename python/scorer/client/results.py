@@ -50,6 +50,8 @@ class Score:
         decision: Label of the threshold band, such as "approve".
         served: Who answered.
         logged: Whether the decision is recorded as the checkpoint's durability demands.
+        decision_token: Proves an outcome of the decision to any replica, at most 120 bytes; keep it with the
+            payment. Empty if the server signs none.
     """
 
     request_id: str
@@ -59,6 +61,7 @@ class Score:
     decision: str
     served: Served
     logged: bool = False
+    decision_token: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class BatchScore:
         served: Who answered; one bundle for all rows.
         unlogged: Rows that are not recorded as the checkpoint's durability demands; all of them for the
             client's fallback.
+        decision_token: Proves outcomes of every row; see `Score`.
     """
 
     request_id: str
@@ -81,6 +85,7 @@ class BatchScore:
     decisions: tuple[str, ...]
     served: Served
     unlogged: int = 0
+    decision_token: bytes = b""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -110,6 +115,7 @@ class SelectedAction:
         logged: Whether the decision is recorded as the checkpoint's durability demands.
         replayed: Whether this repeats an earlier answer to the same request id.
         served: Who answered.
+        decision_token: Proves an outcome of the decision; see `Score`.
     """
 
     request_id: str
@@ -123,6 +129,7 @@ class SelectedAction:
     logged: bool
     replayed: bool
     served: Served
+    decision_token: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +141,14 @@ class OutcomeAck:
         decision_known: This server remembers the decision. False is no error: another
             replica may have made it, or it is long ago; the join happens on the log.
         superseded: A higher revision was already recorded.
+        proven: The outcome is proven, by its decision's token or because this server knows the decision. By
+            default an unproven one is used neither for training nor by gates.
     """
 
     duplicate: bool
     decision_known: bool
     superseded: bool
+    proven: bool = False
 
 
 class Health(enum.StrEnum):

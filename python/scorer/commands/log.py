@@ -259,6 +259,7 @@ def _outcome_counts(outcomes: Any) -> dict[str, int]:
     return {
         "reported": outcomes.reports,
         "superseded": outcomes.superseded,
+        "unproven": outcomes.unproven,
         "duplicate": outcomes.duplicates,
         "conflicting": len(outcomes.conflicts),
     }

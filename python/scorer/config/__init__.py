@@ -84,7 +84,7 @@ def _settings(source: SettingsSource, environment: Mapping[str, str] | None, rol
     document = source.document
     variables, problems = _environment.overlay(document, os.environ if environment is None else environment)
     source.origins = {path: f"environment variable {name}" for path, name in variables.items()}
-    for section in ("server", "registry", "log", "learning", "checkpoints"):
+    for section in ("server", "registry", "log", "outcomes", "learning", "checkpoints"):
         # An absent section still needs the base directory for its default paths.
         document.setdefault(section, {})
     if role is not None and isinstance(document["server"], dict):

@@ -209,6 +209,14 @@ class GrantSettings(Section):
     checkpoints: list[str] = Field(
         default=["*"], min_length=1, description="Where; a name that ends in * matches those that begin so."
     )
+    tenant: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="Principals of one tenant accept one another's decision tokens, such as the service that "
+        "asks for decisions and the one that reports outcomes. Default: each is a tenant of its own.",
+        examples=["shop"],
+    )
 
     @field_validator("principal")
     @classmethod

@@ -402,6 +402,48 @@ class PrivacySettings(Section):
         return self
 
 
+class OutcomeSettings(Section):
+    """What is demanded of reported outcomes, and the tokens that prove them."""
+
+    token_keys: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description="File of the keys that sign decision tokens (`scorer token key`), the same at every "
+        'replica; a changed file is in force within a second. "off": no tokens are issued.',
+        examples=["token-keys.json"],
+    )
+    proof: Literal["token", "known"] | None = Field(
+        default=None,
+        description="What proves an outcome: the `token` of its decision, or also that the decision is "
+        '`known` to the server that receives the report. Default: "token" with keys, "known" without.',
+        examples=["known"],
+    )
+    unproven: Literal["keep", "refuse"] = Field(
+        default="keep",
+        description="An unproven outcome is kept in the log, marked, and by default used neither for "
+        "training nor by gates; or it is refused.",
+    )
+    max_revision: int = Field(
+        default=1000, ge=0, le=4_294_967_295, description="The highest revision of an outcome."
+    )
+    per_decision_minute: int = Field(
+        default=60,
+        ge=1,
+        le=1_000_000,
+        description="Reports of one outcome that are recorded within a minute, beside equal ones.",
+    )
+    per_caller_second: int = Field(
+        default=10_000, ge=1, le=1_000_000, description="Outcomes that one caller may report per second."
+    )
+
+    @field_validator("proof")
+    @classmethod
+    def _can_be_proven(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value == "token" and "token_keys" in info.data and info.data["token_keys"] is None:
+            raise ValueError("token_keys is not set, so nothing could be proven: set it, or remove proof")
+        return value
+
+
 class LearningSettings(Section):
     """The learning loop, run by this server at the times of learn.toml."""
 
@@ -480,6 +522,19 @@ class Caps(Section):
         return self
 
 
+class RewardRange(Section):
+    """What outcomes of one kind may be worth."""
+
+    min: float
+    max: float
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RewardRange:
+        if self.min > self.max:
+            raise ValueError(f"min is {self.min:g} and max {self.max:g}: the lower one comes first")
+        return self
+
+
 class CheckpointSettings(Section):
     """A named decision point of the customer journey."""
 
@@ -524,6 +579,12 @@ class CheckpointSettings(Section):
     )
     max_batch_rows: int = Field(
         default=1000, ge=1, le=1_000_000, description="Rows that one ScoreBatch may hold."
+    )
+    outcomes: dict[str, RewardRange] | None = Field(
+        default=None,
+        examples=[{"authorised": {"min": 0.0, "max": 1.0}}],
+        description="What outcomes may be worth, by kind; a value outside is refused. Kinds that are not "
+        "listed may be any finite number.",
     )
     fallback: Fallback | None = Field(
         default=None,
@@ -572,6 +633,8 @@ class Settings(Section):
     bundles: BundleSettings = Field(default_factory=BundleSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     privacy: PrivacySettings = Field(default_factory=PrivacySettings)
+
+    outcomes: OutcomeSettings = Field(default_factory=OutcomeSettings)
     learning: LearningSettings = Field(default_factory=LearningSettings)
     identity: IdentitySettings = Field(default_factory=IdentitySettings)
     checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)

@@ -208,6 +208,10 @@ def server_config(settings: Settings) -> dict[str, Any]:
             "entities": settings.privacy.entities,
             "key_file": None if settings.privacy.key_file is None else str(settings.privacy.key_file),
         },
+        "outcomes": {
+            **settings.outcomes.model_dump(),
+            "token_keys": None if settings.outcomes.token_keys is None else str(settings.outcomes.token_keys),
+        },
         "checkpoints": {
             name: {
                 "kind": checkpoint.kind,
@@ -217,6 +221,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
                 "mode": checkpoint.mode,
                 "durability": checkpoint.effective_durability,
                 "max_batch_rows": checkpoint.max_batch_rows,
+                "outcomes": {kind: one.model_dump() for kind, one in (checkpoint.outcomes or {}).items()},
                 "fallback": checkpoint.fallback and checkpoint.fallback.model_dump(exclude_none=True),
                 "caps": checkpoint.caps and checkpoint.caps.model_dump(exclude_none=True),
             }

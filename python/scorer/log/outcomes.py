@@ -1,4 +1,4 @@
-"""Joins outcomes to decisions: the first writer of a revision wins, the highest revision counts."""
+"""Joins outcomes to decisions: the first writer of a revision wins, the highest proven revision counts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from scorer.log.proof import UNSPECIFIED, Unproven, is_proven
+
 if TYPE_CHECKING:
     from scorer.v1.log_pb2 import OutcomeRecord
 
 Key: TypeAlias = tuple[str, str]
 """Checkpoint and decision id."""
+_Place: TypeAlias = tuple[bool, int]
+"""Whether a report is proven, and its revision: the highest one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class Reported:
     occurred_at_ms: int
     """0: not known."""
     received_at_us: int
+    proof: int = UNSPECIFIED
+    """`OutcomeProof`: what proves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +53,15 @@ class OutcomeJoin:
     """Takes the outcomes of a log in its order and answers what is known about a decision.
 
     The server refuses conflicting reports while it remembers the first one; beyond that
-    horizon, and between replicas, they are found here.
+    horizon, and between replicas, they are found here. Proven and unproven reports are apart: see `proof`.
+
+    Args:
+        unproven: Whether an unproven report counts where there is no proven one.
     """
 
-    def __init__(self) -> None:
-        self._first: dict[Key, dict[str, dict[int, Reported]]] = {}
+    def __init__(self, unproven: Unproven = "exclude") -> None:
+        self._unproven = unproven
+        self._first: dict[Key, dict[str, dict[_Place, Reported]]] = {}
         self.reports = 0
         self.duplicates = 0
         self.conflicts: list[Conflict] = []
@@ -60,10 +70,16 @@ class OutcomeJoin:
         """Takes in the next outcome of the log."""
         self.reports += 1
         report = Reported(
-            sequence, record.revision, record.value, record.occurred_at_ms, record.received_at_us
+            sequence,
+            record.revision,
+            record.value,
+            record.occurred_at_ms,
+            record.received_at_us,
+            record.proof,
         )
         kinds = self._first.setdefault((record.checkpoint, record.decision_id), {})
-        first = kinds.setdefault(record.kind, {}).setdefault(record.revision, report)
+        place = is_proven(report.proof), report.revision
+        first = kinds.setdefault(record.kind, {}).setdefault(place, report)
         if first is report:
             return
         if first.value == report.value:
@@ -73,13 +89,20 @@ class OutcomeJoin:
 
     def of(self, checkpoint: str, decision_id: str) -> dict[str, Reported]:
         """Return the outcome report that counts for a decision, by kind."""
-        kinds: Mapping[str, dict[int, Reported]] = self._first.get((checkpoint, decision_id), {})
-        return {kind: revisions[max(revisions)] for kind, revisions in kinds.items()}
+        kinds: Mapping[str, dict[_Place, Reported]] = self._first.get((checkpoint, decision_id), {})
+        counting = {kind: self._counting(revisions) for kind, revisions in kinds.items()}
+        return {kind: report for kind, report in counting.items() if report is not None}
 
     @property
     def kinds(self) -> list[str]:
         """Every kind that was reported."""
         return sorted({kind for kinds in self._first.values() for kind in kinds})
+
+    @property
+    def unproven(self) -> int:
+        """Reports without proof, duplicates aside."""
+        every = (revisions for kinds in self._first.values() for revisions in kinds.values())
+        return sum(not proven for revisions in every for proven, _ in revisions)
 
     @property
     def superseded(self) -> int:
@@ -91,9 +114,13 @@ class OutcomeJoin:
         """Checkpoint, decision, kind, report, and whether it is the one that counts."""
         for (checkpoint, decision_id), kinds in self._first.items():
             for kind, revisions in kinds.items():
-                top = max(revisions)
-                for revision, report in revisions.items():
-                    yield checkpoint, decision_id, kind, report, revision == top
+                counting = self._counting(revisions)
+                for report in revisions.values():
+                    yield checkpoint, decision_id, kind, report, report is counting
+
+    def _counting(self, revisions: Mapping[_Place, Reported]) -> Reported | None:
+        proven, revision = max(revisions)
+        return revisions[proven, revision] if proven or self._unproven == "include" else None
 
     def __len__(self) -> int:
         return len(self._first)

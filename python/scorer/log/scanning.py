@@ -12,6 +12,8 @@ from scorer.log.reading import Advance, LogFinding, LogReader, LogSegment, decod
 
 UNKNOWN = "unknown"
 """Kind of a record that this version has no message for."""
+DELIVERY = "delivery"
+"""Kind of a record that says whether a decision's reply reached its caller."""
 WITHDRAWN = "withdrawn"
 """Kind of a record that takes back an earlier one."""
 REACH = 8_192
@@ -26,8 +28,8 @@ class Entry(NamedTuple):
 
     Attributes:
         sequence: Its number in the log, without gaps.
-        kind: `decision`, `observation`, `outcome`, `withdrawn`, `lane_table`, `recovery`, or `unknown` for
-            one of a newer version.
+        kind: `decision`, `observation`, `outcome`, `delivery`, `withdrawn`, `lane_table`, `recovery`, or
+            `unknown` for one of a newer version.
         record: The `DecisionRecord`, `ObservationRecord`, ... of that kind; None if unknown.
     """
 
@@ -50,7 +52,7 @@ class Entry(NamedTuple):
     def _about(self) -> Any:
         if self.kind == "observation":
             return self.record.decision
-        return self.record if self.kind in {"decision", "outcome", WITHDRAWN} else None
+        return self.record if self.kind in {"decision", "outcome", DELIVERY, WITHDRAWN} else None
 
 
 class LogScan:
@@ -88,7 +90,10 @@ class LogScan:
         held: OrderedDict[int, bytes] = OrderedDict()
         for sequence, payload in self._reader.payloads(self._advance):
             if payload[:1] == _WITHDRAWN_TAG:
-                held.pop(entry_of(sequence, payload).record.sequence, None)
+                before = entry_of(sequence, payload).record.sequence
+                # A withdrawal cannot be withdrawn.
+                if held.get(before, b"")[:1] != _WITHDRAWN_TAG:
+                    held.pop(before, None)
             held[sequence] = payload
             if len(held) > REACH:
                 yield held.popitem(last=False)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from scorer.ids import digest_text, eligible_actions
 from scorer.log.outcomes import OutcomeJoin, Reported
+from scorer.log.proof import proof_in_words
 
 if TYPE_CHECKING:
     from scorer.log.bundles import BundleShelf
@@ -30,6 +31,7 @@ OUTCOMES = pa.schema(
         ("received_at", TIME),
         ("sequence", pa.uint64()),
         ("counts", pa.bool_()),
+        ("proof", NAMES),
     ]
 )
 
@@ -179,6 +181,7 @@ def outcomes_batch(rows: Sequence[tuple[str, str, str, Reported, bool]]) -> pa.R
         "received_at": [report.received_at_us for report in reports],
         "sequence": [report.sequence for report in reports],
         "counts": [row[4] for row in rows],
+        "proof": [proof_in_words(report.proof) for report in reports],
     }
     return batch_of(columns, OUTCOMES)
 

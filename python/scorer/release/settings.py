@@ -35,6 +35,7 @@ from scorer.config.fields import (
 )
 from scorer.config.identity import ClientTlsSettings
 from scorer.config.source import SettingsSource
+from scorer.log.proof import UNPROVEN_DESCRIPTION
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
 from scorer.release.oidc_settings import OidcSettings
@@ -358,6 +359,7 @@ class ManagedCheckpoint(Section):
         "scores, 1 for actions.",
         examples=[1080],
     )
+    unproven: Literal["exclude", "include"] = Field(default="exclude", description=UNPROVEN_DESCRIPTION)
     gates: Gates = Field(
         default=(),
         description="What a change must pass. None: the standard gates (docs/gates.md).",

@@ -10,6 +10,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -21,6 +22,38 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _OutcomeProof:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OutcomeProofEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OutcomeProof.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OUTCOME_PROOF_UNSPECIFIED: _OutcomeProof.ValueType  # 0
+    """Recorded by a version that did not demand proof."""
+    OUTCOME_PROOF_UNPROVEN: _OutcomeProof.ValueType  # 1
+    """Nothing."""
+    OUTCOME_PROOF_KNOWN: _OutcomeProof.ValueType  # 2
+    """The decision was in the log of the server that received the report, and that
+    server demanded no token.
+    """
+    OUTCOME_PROOF_TOKEN: _OutcomeProof.ValueType  # 3
+    """A valid decision token."""
+
+class OutcomeProof(_OutcomeProof, metaclass=_OutcomeProofEnumTypeWrapper):
+    """What shows that an outcome was reported by the caller who received the decision."""
+
+OUTCOME_PROOF_UNSPECIFIED: OutcomeProof.ValueType  # 0
+"""Recorded by a version that did not demand proof."""
+OUTCOME_PROOF_UNPROVEN: OutcomeProof.ValueType  # 1
+"""Nothing."""
+OUTCOME_PROOF_KNOWN: OutcomeProof.ValueType  # 2
+"""The decision was in the log of the server that received the report, and that
+server demanded no token.
+"""
+OUTCOME_PROOF_TOKEN: OutcomeProof.ValueType  # 3
+"""A valid decision token."""
+Global___OutcomeProof: _TypeAlias = OutcomeProof  # noqa: Y015
+
 @_typing.final
 class LogRecord(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -31,6 +64,7 @@ class LogRecord(_message.Message):
     RECOVERY_FIELD_NUMBER: _builtins.int
     OBSERVATION_FIELD_NUMBER: _builtins.int
     WITHDRAWN_FIELD_NUMBER: _builtins.int
+    DELIVERY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def decision(self) -> Global___DecisionRecord: ...
     @_builtins.property
@@ -43,6 +77,8 @@ class LogRecord(_message.Message):
     def observation(self) -> Global___ObservationRecord: ...
     @_builtins.property
     def withdrawn(self) -> Global___WithdrawnRecord: ...
+    @_builtins.property
+    def delivery(self) -> Global___DeliveryRecord: ...
     def __init__(
         self,
         *,
@@ -52,12 +88,13 @@ class LogRecord(_message.Message):
         recovery: Global___RecoveryRecord | None = ...,
         observation: Global___ObservationRecord | None = ...,
         withdrawn: Global___WithdrawnRecord | None = ...,
+        delivery: Global___DeliveryRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "lane_table", b"lane_table", "observation", b"observation", "outcome", b"outcome", "record", b"record", "recovery", b"recovery", "withdrawn", b"withdrawn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "delivery", b"delivery", "lane_table", b"lane_table", "observation", b"observation", "outcome", b"outcome", "record", b"record", "recovery", b"recovery", "withdrawn", b"withdrawn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "lane_table", b"lane_table", "observation", b"observation", "outcome", b"outcome", "record", b"record", "recovery", b"recovery", "withdrawn", b"withdrawn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "delivery", b"delivery", "lane_table", b"lane_table", "observation", b"observation", "outcome", b"outcome", "record", b"record", "recovery", b"recovery", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["decision", "outcome", "lane_table", "recovery", "observation", "withdrawn"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["decision", "outcome", "lane_table", "recovery", "observation", "withdrawn", "delivery"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -76,11 +113,14 @@ class WithdrawnRecord(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     DECISION_ID_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    UNPROVEN_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     checkpoint: _builtins.str
     decision_id: _builtins.str
     kind: _builtins.str
     """The outcome's kind; empty if a decision is withdrawn."""
+    unproven: _builtins.bool
+    """The withdrawn outcome was unproven."""
     def __init__(
         self,
         *,
@@ -88,14 +128,54 @@ class WithdrawnRecord(_message.Message):
         checkpoint: _builtins.str = ...,
         decision_id: _builtins.str = ...,
         kind: _builtins.str = ...,
+        unproven: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "kind", b"kind", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "kind", b"kind", "sequence", b"sequence", "unproven", b"unproven"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WithdrawnRecord: _TypeAlias = WithdrawnRecord  # noqa: Y015
+
+@_typing.final
+class DeliveryRecord(_message.Message):
+    """Whether the reply of a recorded decision reached its caller. Written only where
+    it did not, and once more if the decision was delivered to a retry afterwards.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    DECISION_ID_FIELD_NUMBER: _builtins.int
+    DECIDED_AT_US_FIELD_NUMBER: _builtins.int
+    DELIVERED_FIELD_NUMBER: _builtins.int
+    AT_US_FIELD_NUMBER: _builtins.int
+    checkpoint: _builtins.str
+    decision_id: _builtins.str
+    decided_at_us: _builtins.int
+    """As in the decision's record: another record of the same id is not meant."""
+    delivered: _builtins.bool
+    """False: the caller cancelled, or its connection ended, before the reply was
+    handed over. True: a retry was given the reply later.
+    """
+    at_us: _builtins.int
+    def __init__(
+        self,
+        *,
+        checkpoint: _builtins.str = ...,
+        decision_id: _builtins.str = ...,
+        decided_at_us: _builtins.int = ...,
+        delivered: _builtins.bool = ...,
+        at_us: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_us", b"at_us", "checkpoint", b"checkpoint", "decided_at_us", b"decided_at_us", "decision_id", b"decision_id", "delivered", b"delivered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliveryRecord: _TypeAlias = DeliveryRecord  # noqa: Y015
 
 @_typing.final
 class DecisionRecord(_message.Message):
@@ -287,6 +367,8 @@ class OutcomeRecord(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     OCCURRED_AT_MS_FIELD_NUMBER: _builtins.int
     RECEIVED_AT_US_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     decision_id: _builtins.str
     kind: _builtins.str
@@ -294,6 +376,11 @@ class OutcomeRecord(_message.Message):
     revision: _builtins.int
     occurred_at_ms: _builtins.int
     received_at_us: _builtins.int
+    proof: Global___OutcomeProof.ValueType
+    @_builtins.property
+    def token(self) -> Global___TokenClaims:
+        """What the decision token says; absent without a token."""
+
     def __init__(
         self,
         *,
@@ -304,14 +391,65 @@ class OutcomeRecord(_message.Message):
         revision: _builtins.int = ...,
         occurred_at_ms: _builtins.int = ...,
         received_at_us: _builtins.int = ...,
+        proof: Global___OutcomeProof.ValueType = ...,
+        token: Global___TokenClaims | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "kind", b"kind", "occurred_at_ms", b"occurred_at_ms", "received_at_us", b"received_at_us", "revision", b"revision", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "kind", b"kind", "occurred_at_ms", b"occurred_at_ms", "proof", b"proof", "received_at_us", b"received_at_us", "revision", b"revision", "token", b"token", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OutcomeRecord: _TypeAlias = OutcomeRecord  # noqa: Y015
+
+@_typing.final
+class TokenClaims(_message.Message):
+    """What a decision token says about its decision beside the checkpoint and the id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECIDED_AT_MS_FIELD_NUMBER: _builtins.int
+    BUNDLE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    PROPENSITY_FIELD_NUMBER: _builtins.int
+    FALLBACK_FIELD_NUMBER: _builtins.int
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    decided_at_ms: _builtins.int
+    """Milliseconds since the Unix epoch."""
+    bundle: _builtins.bytes
+    """First 8 bytes of the bundle's sha256."""
+    action: _builtins.bool
+    """Of a decision at a checkpoint of kind "action"."""
+    index: _builtins.int
+    """Position in the bundle's catalogue; of a batch, its number of rows."""
+    propensity: _builtins.float
+    fallback: _builtins.bool
+    """A fallback answered."""
+    key_id: _builtins.int
+    """The key that signed the token."""
+    tenant: _builtins.bytes
+    """First 4 bytes of the sha256 of the tenant's name."""
+    def __init__(
+        self,
+        *,
+        decided_at_ms: _builtins.int = ...,
+        bundle: _builtins.bytes = ...,
+        action: _builtins.bool = ...,
+        index: _builtins.int = ...,
+        propensity: _builtins.float = ...,
+        fallback: _builtins.bool = ...,
+        key_id: _builtins.int = ...,
+        tenant: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "bundle", b"bundle", "decided_at_ms", b"decided_at_ms", "fallback", b"fallback", "index", b"index", "key_id", b"key_id", "propensity", b"propensity", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenClaims: _TypeAlias = TokenClaims  # noqa: Y015
 
 @_typing.final
 class LaneTableRecord(_message.Message):

@@ -111,6 +111,7 @@ class ScoreRequest(_message.Message):
     NAMED_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
     ENTITY_FIELD_NUMBER: _builtins.int
+    INCLUDE_TOKEN_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     request_id: _builtins.str
     """The caller's idempotency key, 1 to 64 printable ASCII characters; it
@@ -120,6 +121,8 @@ class ScoreRequest(_message.Message):
     """What lane shares are drawn by (a shopper or card token, never a card
     number). Empty: the decision's id.
     """
+    include_token: _builtins.bool
+    """Return a decision token, where the server has keys to sign it."""
     @_builtins.property
     def named(self) -> Global___NamedFeatures: ...
     @_builtins.property
@@ -132,10 +135,11 @@ class ScoreRequest(_message.Message):
         named: Global___NamedFeatures | None = ...,
         dense: Global___DenseFeatures | None = ...,
         entity: _builtins.str = ...,
+        include_token: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "features", b"features", "named", b"named"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "entity", b"entity", "features", b"features", "named", b"named", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "entity", b"entity", "features", b"features", "include_token", b"include_token", "named", b"named", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_features: _TypeAlias = _typing.Literal["named", "dense"]  # noqa: Y015
     _WhichOneofArgType_features: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
@@ -153,6 +157,7 @@ class ScoreResponse(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     SERVED_FIELD_NUMBER: _builtins.int
     LOGGED_FIELD_NUMBER: _builtins.int
+    DECISION_TOKEN_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     score: _builtins.float
     """Calibrated probability, or the transformed output where the bundle has no
@@ -167,6 +172,10 @@ class ScoreResponse(_message.Message):
     ("async": it is in the log's queue). False where it is not, such as after a
     failed write or fdatasync.
     """
+    decision_token: _builtins.bytes
+    """Proves an outcome of this decision; see ReportOutcomeRequest. Empty if it was not
+    asked for, or the server has no keys.
+    """
     @_builtins.property
     def served(self) -> Global___Served: ...
     def __init__(
@@ -178,10 +187,11 @@ class ScoreResponse(_message.Message):
         decision: _builtins.str = ...,
         served: Global___Served | None = ...,
         logged: _builtins.bool = ...,
+        decision_token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "decision_id", b"decision_id", "logged", b"logged", "margin", b"margin", "score", b"score", "served", b"served"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "decision_id", b"decision_id", "decision_token", b"decision_token", "logged", b"logged", "margin", b"margin", "score", b"score", "served", b"served"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -197,12 +207,15 @@ class ScoreBatchRequest(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     ENTITY_FIELD_NUMBER: _builtins.int
+    INCLUDE_TOKEN_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     request_id: _builtins.str
     """Row i becomes the decision "<request_id>/<i>". Empty: made by the server."""
     schema_fingerprint: _builtins.int
     rows: _builtins.int
     entity: _builtins.str
+    include_token: _builtins.bool
+    """Return a decision token for the rows of the batch."""
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Row-major, rows x features."""
@@ -216,10 +229,11 @@ class ScoreBatchRequest(_message.Message):
         values: _abc.Iterable[_builtins.float] | None = ...,
         rows: _builtins.int = ...,
         entity: _builtins.str = ...,
+        include_token: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "entity", b"entity", "request_id", b"request_id", "rows", b"rows", "schema_fingerprint", b"schema_fingerprint", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "entity", b"entity", "include_token", b"include_token", "request_id", b"request_id", "rows", b"rows", "schema_fingerprint", b"schema_fingerprint", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -236,9 +250,12 @@ class ScoreBatchResponse(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     SERVED_FIELD_NUMBER: _builtins.int
     UNLOGGED_FIELD_NUMBER: _builtins.int
+    DECISION_TOKEN_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     unlogged: _builtins.int
     """Rows that are not recorded as the checkpoint's durability demands."""
+    decision_token: _builtins.bytes
+    """Proves outcomes of the decisions "<request_id>/0" to "<request_id>/<rows - 1>"."""
     @_builtins.property
     def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
@@ -261,10 +278,11 @@ class ScoreBatchResponse(_message.Message):
         labels: _abc.Iterable[_builtins.str] | None = ...,
         served: Global___Served | None = ...,
         unlogged: _builtins.int = ...,
+        decision_token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "labels", b"labels", "margins", b"margins", "request_id", b"request_id", "scores", b"scores", "served", b"served", "unlogged", b"unlogged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_token", b"decision_token", "decisions", b"decisions", "labels", b"labels", "margins", b"margins", "request_id", b"request_id", "scores", b"scores", "served", b"served", "unlogged", b"unlogged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -380,6 +398,7 @@ class SelectActionResponse(_message.Message):
     LOGGED_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     SERVED_FIELD_NUMBER: _builtins.int
+    DECISION_TOKEN_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     action: _builtins.str
     action_index: _builtins.int
@@ -397,6 +416,10 @@ class SelectActionResponse(_message.Message):
     """
     replayed: _builtins.bool
     """True if this answer repeats the one given earlier to the same request id."""
+    decision_token: _builtins.bytes
+    """At most 120 bytes, signed: keep it with the payment and return it with the
+    outcome. Empty if the server has no keys.
+    """
     @_builtins.property
     def factors(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The action's factors, for instance {"three_ds": "frictionless", ...}."""
@@ -420,10 +443,11 @@ class SelectActionResponse(_message.Message):
         logged: _builtins.bool = ...,
         replayed: _builtins.bool = ...,
         served: Global___Served | None = ...,
+        decision_token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "decision_id", b"decision_id", "expected_reward", b"expected_reward", "factors", b"factors", "logged", b"logged", "pmf", b"pmf", "propensity", b"propensity", "replayed", b"replayed", "served", b"served"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "decision_id", b"decision_id", "decision_token", b"decision_token", "expected_reward", b"expected_reward", "factors", b"factors", "logged", b"logged", "pmf", b"pmf", "propensity", b"propensity", "replayed", b"replayed", "served", b"served"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -481,6 +505,7 @@ class ReportOutcomeRequest(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     OCCURRED_AT_MS_FIELD_NUMBER: _builtins.int
+    DECISION_TOKEN_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     decision_id: _builtins.str
     kind: _builtins.str
@@ -493,6 +518,11 @@ class ReportOutcomeRequest(_message.Message):
     """
     occurred_at_ms: _builtins.int
     """When it happened, milliseconds since the Unix epoch. 0: not known."""
+    decision_token: _builtins.bytes
+    """The token of the decision's answer: it proves the outcome to any replica. A
+    token that does not fit the decision is PERMISSION_DENIED. Empty: the outcome
+    is proven only where the server accepts that it knows the decision.
+    """
     def __init__(
         self,
         *,
@@ -502,10 +532,11 @@ class ReportOutcomeRequest(_message.Message):
         value: _builtins.float = ...,
         revision: _builtins.int = ...,
         occurred_at_ms: _builtins.int = ...,
+        decision_token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "kind", b"kind", "occurred_at_ms", b"occurred_at_ms", "revision", b"revision", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "decision_token", b"decision_token", "kind", b"kind", "occurred_at_ms", b"occurred_at_ms", "revision", b"revision", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -518,6 +549,7 @@ class ReportOutcomeResponse(_message.Message):
     DUPLICATE_FIELD_NUMBER: _builtins.int
     DECISION_KNOWN_FIELD_NUMBER: _builtins.int
     SUPERSEDED_FIELD_NUMBER: _builtins.int
+    PROVEN_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
     """The same outcome was reported before."""
     decision_known: _builtins.bool
@@ -526,16 +558,21 @@ class ReportOutcomeResponse(_message.Message):
     """
     superseded: _builtins.bool
     """A higher revision is already recorded; this one is kept but superseded."""
+    proven: _builtins.bool
+    """The outcome is proven. By default an unproven one is recorded and used neither
+    for training nor by gates.
+    """
     def __init__(
         self,
         *,
         duplicate: _builtins.bool = ...,
         decision_known: _builtins.bool = ...,
         superseded: _builtins.bool = ...,
+        proven: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_known", b"decision_known", "duplicate", b"duplicate", "superseded", b"superseded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_known", b"decision_known", "duplicate", b"duplicate", "proven", b"proven", "superseded", b"superseded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ mod log;
 mod process;
 mod server;
 mod signing;
+mod token;
 
 use pyo3::prelude::*;
 
@@ -35,6 +36,8 @@ mod _scorer {
     use crate::server::Server;
     #[pymodule_export]
     use crate::signing::{generate_key, public_key, sign_bundle, verify_signature};
+    #[pymodule_export]
+    use crate::token::{read_token, token_keys, verify_token};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

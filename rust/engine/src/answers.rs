@@ -111,6 +111,10 @@ impl Remembered for Scored {
         0
     }
 
+    fn recorded_at_us(&self) -> Option<i64> {
+        self.logged.then_some(self.timings.decided_at_us)
+    }
+
     fn is_fallback(&self) -> bool {
         self.fallback.is_some()
     }
@@ -119,6 +123,10 @@ impl Remembered for Scored {
 impl Remembered for Selected {
     fn extra_bytes(&self) -> usize {
         self.pmf.as_deref().map_or(0, size_of_val)
+    }
+
+    fn recorded_at_us(&self) -> Option<i64> {
+        self.logged.then_some(self.timings.decided_at_us)
     }
 
     fn is_fallback(&self) -> bool {

@@ -1,8 +1,11 @@
 //! When a request arrived, how long its caller waits, and how far it has come.
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
+
+use scorer_token::Tenant;
 
 use crate::rejection::Rejection;
 
@@ -20,6 +23,8 @@ pub struct Arrival {
     pub caller: u64,
     /// Whose request ids these are: two principals may use the same id. 0 where callers are not known.
     pub(crate) principal: u64,
+    /// On whose behalf it was sent: decision tokens are valid for one tenant.
+    pub tenant: Tenant,
     /// Admission control counts it as waiting and unread.
     waits: AtomicBool,
     /// What the caller allows, nanoseconds; [`UNLIMITED`] if it set no limit.
@@ -32,6 +37,29 @@ pub struct Arrival {
     fallback: AtomicBool,
     /// Arrival to the answer of one row, nanoseconds; [`UNLIMITED`] before it.
     ready: AtomicU64,
+    /// The decision that it was answered with, if that is in the log.
+    decision: OnceLock<DecisionMade>,
+}
+
+/// The longest id of a request, bytes.
+const ID: usize = 64;
+
+/// A recorded decision, as a delivery record names it. Its id is kept in place: no request allocates for it.
+#[derive(Debug)]
+pub(crate) struct DecisionMade {
+    id: [u8; ID],
+    len: usize,
+    pub(crate) decided_at_us: i64,
+    /// The answer was given before, and is repeated.
+    pub(crate) replayed: bool,
+}
+
+// === impl DecisionMade ===
+
+impl DecisionMade {
+    pub(crate) fn id(&self) -> &str {
+        std::str::from_utf8(&self.id[..self.len]).unwrap_or_default()
+    }
 }
 
 // === impl Arrival ===
@@ -44,12 +72,14 @@ impl Arrival {
             at,
             caller,
             principal: 0,
+            tenant: Tenant::UNNAMED,
             waits: AtomicBool::new(false),
             allowed: AtomicU64::new(timeout.map_or(UNLIMITED, nanos)),
             checkpoint: AtomicU32::new(NONE),
             queued: AtomicU64::new(UNLIMITED),
             fallback: AtomicBool::new(false),
             ready: AtomicU64::new(UNLIMITED),
+            decision: OnceLock::new(),
         }
     }
 
@@ -58,6 +88,21 @@ impl Arrival {
     pub fn of_principal(mut self, principal: u64) -> Arrival {
         self.principal = principal;
         self
+    }
+
+    /// Notes the recorded decision that answers it.
+    pub(crate) fn decided(&self, id: &str, decided_at_us: i64, replayed: bool) {
+        let mut made = DecisionMade { id: [0; ID], len: id.len(), decided_at_us, replayed };
+        if let Some(to) = made.id.get_mut(..id.len()) {
+            to.copy_from_slice(id.as_bytes());
+            // A stream's message is a request of its own; only the first decision would be kept.
+            let _ = self.decision.set(made);
+        }
+    }
+
+    /// The recorded decision that answers it.
+    pub(crate) fn decision(&self) -> Option<&DecisionMade> {
+        self.decision.get()
     }
 
     /// What the caller allows, counted from the arrival, if it set a limit.

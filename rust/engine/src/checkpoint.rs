@@ -14,6 +14,8 @@ pub struct Checkpoint {
     pub index: usize,
     /// Its name.
     pub name: String,
+    /// Four bytes of the SHA-256 of its name, as decision tokens hold them.
+    pub(crate) fingerprint: [u8; 4],
     /// What it answers.
     pub kind: Kind,
     /// Most rows of one batch.
@@ -48,6 +50,7 @@ impl Checkpoints {
             .map(|(index, (name, config))| Checkpoint {
                 index,
                 name: name.clone(),
+                fingerprint: scorer_token::fingerprint(name.as_bytes()),
                 kind: config.kind,
                 max_batch_rows: config.max_batch_rows,
                 config: config.clone(),

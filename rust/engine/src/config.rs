@@ -1,13 +1,16 @@
 //! The settings of checkpoints and of the decision log.
 
 mod caps;
+mod outcomes;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use caps::{CapsConfig, Mode, OnCap, Refuse};
+pub use outcomes::{OutcomeSettings, ProofRule, RewardRange, Unproven};
 
 /// The longest checkpoint name, in bytes. Names are metric labels and file keys.
 const MAX_NAME: usize = 64;
@@ -71,6 +74,9 @@ pub struct CheckpointConfig {
     /// How much may be decided by the fallback.
     #[serde(default)]
     pub caps: Option<CapsConfig>,
+    /// What outcomes of a kind may be worth; kinds that are not listed may be any finite number.
+    #[serde(default)]
+    pub outcomes: BTreeMap<String, RewardRange>,
     /// A candidate whose warm-up takes more than so many times the live bundle's is refused.
     #[serde(default = "default_warmup_max_ratio")]
     pub warmup_max_ratio: f64,
@@ -162,6 +168,9 @@ impl CheckpointConfig {
         }
         if let Some(fallback) = &self.fallback {
             fallback.check("the fallback", name, self.kind, wrong);
+        }
+        for (kind, range) in &self.outcomes {
+            range.check(name, kind, wrong);
         }
         if let Some(caps) = &self.caps {
             caps.check(name, self.kind, self.fallback.is_some(), wrong);

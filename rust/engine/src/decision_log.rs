@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use prost::Message as _;
 use scorer_log::{
     Durability, Env, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Receipt, Recovery,
-    Retention, Slot, Upkeep,
+    ReportRate, Retention, Slot, Upkeep,
 };
-use scorer_proto::v1::{DecisionRecord, LaneTableRecord, LogRecord, OutcomeRecord, log_record};
+use scorer_proto::v1::{
+    DecisionRecord, DeliveryRecord, LaneTableRecord, LogRecord, OutcomeProof, OutcomeRecord, log_record,
+};
 use serde_json::json;
 
 use crate::config::{DurabilityClass, LogSettings};
@@ -134,18 +136,30 @@ impl DecisionLog {
         self.log.append_spare(payload)
     }
 
+    /// Whether the log's index holds a decision.
+    pub(crate) fn decision_known(&self, checkpoint: &str, decision_id: &str) -> bool {
+        self.index.decision_known(checkpoint, decision_id)
+    }
+
+    /// Records whether a decision's reply reached its caller. Never waits; a mark that finds the queue full is counted
+    /// with the records that are dropped.
+    pub(crate) fn note_delivery(&self, delivery: DeliveryRecord) {
+        let record = LogRecord { record: Some(log_record::Record::Delivery(delivery)) };
+        let _ = self.log.submit(&record.encode_to_vec(), Durability::Async);
+    }
+
     /// Records an outcome unless it is known. What is recorded survives a kill of the process, and with `Sync` a loss of
     /// power.
     pub(crate) async fn report(
         &self,
         outcome: OutcomeRecord,
         durability: DurabilityClass,
-    ) -> Result<(Outcome, bool), LogError> {
+        rate: ReportRate,
+    ) -> Result<Outcome, LogError> {
         let durability = match durability {
             DurabilityClass::Async | DurabilityClass::Written => Durability::Written,
             DurabilityClass::Sync => Durability::Sync,
         };
-        let known = self.index.decision_known(&outcome.checkpoint, &outcome.decision_id);
         let record = LogRecord { record: Some(log_record::Record::Outcome(outcome)) };
         let payload = record.encode_to_vec();
         let Some(log_record::Record::Outcome(outcome)) = &record.record else { return Err(LogError::Closed) };
@@ -153,6 +167,7 @@ impl DecisionLog {
             checkpoint: &outcome.checkpoint,
             decision_id: &outcome.decision_id,
             kind: &outcome.kind,
+            proven: outcome.proof() != OutcomeProof::Unproven,
         };
         let append = || async {
             match self.log.submit(&payload, durability)? {
@@ -160,8 +175,7 @@ impl DecisionLog {
                 None => Err(LogError::Closed),
             }
         };
-        let found = self.index.record(key, outcome.revision, outcome.value, append).await?;
-        Ok((found, known))
+        self.index.record(key, outcome.revision, outcome.value, rate, append).await
     }
 
     /// Records that a lane table is active from here on. Blocks for a second at most: a stalled disk must not hold up

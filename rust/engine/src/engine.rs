@@ -16,7 +16,7 @@ use crate::answers::{Scored, Selected};
 use crate::arrival::Arrival;
 use crate::bundles::{BundleListener, Store};
 use crate::checkpoint::{Checkpoint, Checkpoints};
-use crate::config::{CheckpointConfig, LogSettings};
+use crate::config::{CheckpointConfig, LogSettings, OutcomeSettings};
 use crate::counters::Counters;
 use crate::decision_log::DecisionLog;
 use crate::error::SwapError;
@@ -27,6 +27,8 @@ use crate::lanes::{ActiveLanes, LaneTable};
 use crate::pool::{Pool, Watchdog};
 use crate::privacy::{Privacy, PrivacyConfig, PrivacyError};
 use crate::rejection::Rejection;
+use crate::reporting::ReportLimits;
+use crate::tokens::Tokens;
 
 /// Answers remembered per kind, the newest.
 const REMEMBERED: usize = 65_536;
@@ -51,6 +53,8 @@ pub struct EngineConfig {
     pub trust: Trust,
     /// Answers remembered per kind.
     pub remembered: usize,
+    /// What is demanded of reported outcomes.
+    pub outcomes: OutcomeSettings,
 }
 
 /// Why an engine could not be built.
@@ -87,6 +91,9 @@ pub struct Engine {
     pub log: Option<DecisionLog>,
     /// What of a request may be stored.
     pub privacy: Privacy,
+    /// The keys of decision tokens.
+    pub tokens: Tokens,
+    pub(crate) reports: ReportLimits,
     /// Wall clock of records.
     pub clock: Arc<dyn Clock>,
     /// What is counted.
@@ -117,6 +124,7 @@ impl Default for EngineConfig {
             memory_budget_bytes: None,
             trust: Trust::default(),
             remembered: REMEMBERED,
+            outcomes: OutcomeSettings::default(),
         }
     }
 }
@@ -155,6 +163,8 @@ impl Engine {
             },
             log,
             privacy,
+            tokens: Tokens::default(),
+            reports: ReportLimits::new(&config.outcomes, started),
             clock,
             counters: Counters::new(config.checkpoints.values().map(CheckpointConfig::sla)),
             events,

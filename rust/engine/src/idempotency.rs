@@ -28,6 +28,9 @@ pub(crate) trait Remembered: Clone {
     /// Bytes beyond the entry itself.
     fn extra_bytes(&self) -> usize;
 
+    /// When the decision was made, as its record has it, microseconds since the Unix epoch; `None` if there is no record.
+    fn recorded_at_us(&self) -> Option<i64>;
+
     /// Whether it is a fallback's.
     fn is_fallback(&self) -> bool;
 }
@@ -68,6 +71,8 @@ struct Shard<A> {
 struct Entry<A> {
     content: u128,
     state: State<A>,
+    /// The reply was given up before it reached its caller.
+    undelivered: bool,
 }
 
 enum State<A> {
@@ -116,7 +121,9 @@ impl<A: Remembered> IdempotencyCache<A> {
                 Known::Deciding(receiver)
             }
             None => {
-                shard.entries.insert(key, Entry { content, state: State::Deciding(Vec::new()) });
+                shard
+                    .entries
+                    .insert(key, Entry { content, state: State::Deciding(Vec::new()), undelivered: false });
                 Known::New(Claim { replay: self, key })
             }
         }
@@ -144,6 +151,13 @@ impl<A: Remembered> IdempotencyCache<A> {
                 }
             }
         }
+    }
+
+    /// Notes whether the reply of a remembered answer reached its caller; returns whether that was noted otherwise before.
+    pub(crate) fn set_undelivered(&self, key: u128, undelivered: bool) -> bool {
+        let mut shard = self.shard(key);
+        let Some(entry) = shard.entries.get_mut(&key) else { return false };
+        std::mem::replace(&mut entry.undelivered, undelivered) != undelivered
     }
 
     /// Answers remembered now.
@@ -221,6 +235,10 @@ mod tests {
     impl Remembered for (u64, usize) {
         fn extra_bytes(&self) -> usize {
             self.1
+        }
+
+        fn recorded_at_us(&self) -> Option<i64> {
+            None
         }
 
         fn is_fallback(&self) -> bool {

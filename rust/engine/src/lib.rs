@@ -17,6 +17,7 @@ mod content;
 mod counters;
 mod deadline;
 mod decision_log;
+mod delivery;
 mod engine;
 mod error;
 mod events;
@@ -31,7 +32,9 @@ mod privacy;
 mod query;
 mod reason;
 mod rejection;
+mod reporting;
 mod timings;
+mod tokens;
 
 pub use answer::{
     OutcomeReport, Reported, check_decision_id, check_dense, check_entity, check_fingerprint, fill_record,
@@ -46,10 +49,11 @@ pub use bundles::{
 };
 pub use checkpoint::{Checkpoint, Checkpoints};
 pub use config::{
-    CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap, Refuse,
+    CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap,
+    OutcomeSettings, ProofRule, Refuse, RewardRange, Unproven,
 };
 pub use content::Content;
-pub use counters::{CheckpointCounters, Counters, Histogram};
+pub use counters::{CheckpointCounters, Counters, Histogram, OutcomeCounters, Refusal};
 pub use decision_log::DecisionLog;
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::{LoadError, LoadErrorKind, SwapError, UnloadError};
@@ -65,4 +69,6 @@ pub use query::{BatchQuery, Eligible, Features, Query, Rows, SelectQuery};
 pub use reason::Reason;
 pub use rejection::Rejection;
 pub use scorer_core::quotable;
+pub use scorer_token::{Claims, KeyFileError, KeyRing, Kind as TokenKind, Tenant, TokenError};
 pub use timings::{Timings, micros};
+pub use tokens::Tokens;

@@ -3,6 +3,7 @@
 use scorer_admission::{Shed, ShedReason};
 use scorer_core::policy::MaskError;
 use scorer_core::schema::SchemaError;
+use scorer_token::TokenError;
 
 /// Why one request is rejected: the field, the rule and the remedy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -222,6 +223,52 @@ pub enum Rejection {
         /// The revision.
         revision: u32,
     },
+    /// Outside the declared range.
+    #[error(
+        "value of outcome {kind:?} is outside the checkpoint's range, {min} to {max}; report one within it"
+    )]
+    OutcomeRange {
+        /// The kind.
+        kind: String,
+        /// The least value.
+        min: f64,
+        /// The largest value.
+        max: f64,
+    },
+    /// A revision above the highest.
+    #[error("revision {revision} is above {max}, the highest; number the revisions of an outcome from 0")]
+    OutcomeRevision {
+        /// What was sent.
+        revision: u32,
+        /// The limit.
+        max: u32,
+    },
+    /// Too many reports of one outcome.
+    #[error(
+        "outcome {kind:?} of this decision was reported {most} times within a minute, the limit; report it later"
+    )]
+    OutcomeRate {
+        /// The kind.
+        kind: String,
+        /// The limit.
+        most: u32,
+    },
+    /// Too many reports of one caller.
+    #[error("this caller reports more than {most} outcomes a second, the limit; spread them over more time")]
+    CallerRate {
+        /// The limit.
+        most: u32,
+        /// When the next report has a chance, milliseconds.
+        retry_after_ms: u64,
+    },
+    /// The token proves nothing.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// Nothing proves the outcome.
+    #[error(
+        "the outcome is not proven, and this server refuses such; send the decision_token of the decision's answer"
+    )]
+    Unproven,
     /// There is no log to keep it in.
     #[error("no decision log is configured, so outcomes cannot be kept; set [log] dir and restart")]
     NoLog,
@@ -260,6 +307,9 @@ impl Rejection {
         match self {
             Rejection::Shed { retry_after_ms, .. } => {
                 Some(retry_after_ms.and_then(|ms| i64::try_from(ms).ok()).unwrap_or(-1))
+            }
+            Rejection::CallerRate { retry_after_ms, .. } => {
+                Some(i64::try_from(*retry_after_ms).unwrap_or(i64::MAX))
             }
             Rejection::Overloaded { .. } | Rejection::Capped => Some(-1),
             _ => None,

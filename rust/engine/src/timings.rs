@@ -1,10 +1,12 @@
-//! Where the time of a request went.
+//! When a request was decided, and where its time went.
 
 use std::time::Duration;
 
-/// Where the time went, in microseconds, as replies and records carry it.
+/// When it was decided, and where the time went, in microseconds, as replies and records carry it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
+    /// When it was decided, since the Unix epoch.
+    pub decided_at_us: i64,
     /// Routing and encoding the features.
     pub data_load_us: u32,
     /// Evaluating the bundle.

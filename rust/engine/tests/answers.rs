@@ -385,10 +385,11 @@ fn outcomes_are_recorded_once() {
             value,
             revision: 1,
             occurred_at_ms: 0,
+            token: Vec::new(),
         };
         world.run(world.engine.report_outcome(&now(), report))
     };
-    let fresh = Reported { duplicate: false, decision_known: true, superseded: false };
+    let fresh = Reported { duplicate: false, decision_known: true, superseded: false, proven: true };
     assert_eq!(report(1.0), Ok(fresh));
     assert_eq!(report(1.0), Ok(Reported { duplicate: true, ..fresh }));
     assert!(matches!(report(0.0), Err(Rejection::OutcomeConflict { .. })));

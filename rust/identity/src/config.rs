@@ -34,6 +34,9 @@ pub struct GrantConfig {
     /// Where; a name that ends in `*` matches every checkpoint that begins so.
     #[serde(default = "everywhere")]
     pub checkpoints: Vec<String>,
+    /// Principals of one tenant accept one another's decision tokens; absent: the principal is a tenant of its own.
+    #[serde(default)]
+    pub tenant: Option<String>,
 }
 
 fn everywhere() -> Vec<String> {
@@ -71,7 +74,7 @@ impl IdentityConfig {
 
 impl GrantConfig {
     fn check(&self, trust_domain: Option<&str>, wrong: &mut Vec<String>) {
-        let GrantConfig { principal, roles, checkpoints } = self;
+        let GrantConfig { principal, roles, checkpoints, tenant } = self;
         let name = principal.strip_suffix('*').unwrap_or(principal);
         let known = ["spiffe://", "dns:", "jwt:", "uid:"].iter().any(|kind| name.starts_with(kind));
         if !known || name.contains('*') || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -84,6 +87,11 @@ impl GrantConfig {
         {
             wrong.push(format!(
                 "\"identity\": grant for {principal:?}; the trust domain is {domain:?}, so no caller can match"
+            ));
+        }
+        if tenant.as_ref().is_some_and(String::is_empty) {
+            wrong.push(format!(
+                "\"identity\": grant for {principal:?} has an empty tenant; name it or remove the key"
             ));
         }
         if roles.is_empty() {

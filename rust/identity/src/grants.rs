@@ -87,6 +87,7 @@ impl Pattern {
 #[derive(Debug)]
 struct Grant {
     principal: Pattern,
+    tenant: Option<Arc<str>>,
     given: Arc<Given>,
 }
 
@@ -107,6 +108,8 @@ pub struct Grants {
 #[derive(Debug)]
 pub struct Access {
     principal: Principal,
+    /// The first one that a grant names.
+    tenant: Option<Arc<str>>,
     key: u64,
     given: Vec<Arc<Given>>,
 }
@@ -156,6 +159,7 @@ impl Grants {
             .iter()
             .map(|grant| Grant {
                 principal: Pattern::of(&grant.principal),
+                tenant: grant.tenant.as_deref().map(Arc::from),
                 given: Arc::new(Given {
                     roles: Roles::of(&grant.roles),
                     checkpoints: grant.checkpoints.iter().map(|name| Pattern::of(name)).collect(),
@@ -168,9 +172,10 @@ impl Grants {
     /// What a principal may do; nothing if no grant matches.
     #[must_use]
     pub fn of(&self, principal: Principal) -> Access {
-        let matching = self.grants.iter().filter(|grant| grant.principal.matches(principal.as_str()));
-        let given = matching.map(|grant| Arc::clone(&grant.given)).collect();
-        Access { key: self.hasher.hash_one(principal.as_str()), principal, given }
+        let matching = || self.grants.iter().filter(|grant| grant.principal.matches(principal.as_str()));
+        let given = matching().map(|grant| Arc::clone(&grant.given)).collect();
+        let tenant = matching().find_map(|grant| grant.tenant.clone());
+        Access { key: self.hasher.hash_one(principal.as_str()), principal, tenant, given }
     }
 }
 
@@ -181,6 +186,12 @@ impl Access {
     #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// On whose behalf it calls: the tenant of its grants, or the principal itself.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        self.tenant.as_deref().unwrap_or(self.principal.as_str())
     }
 
     /// A number for the principal, by a key of this process: nobody outside can construct a name of another's number.
@@ -250,6 +261,18 @@ mod tests {
         );
         assert!(matches!(checkout.check_at(Role::Score, "action"), Err(Denied::Checkpoint { .. })));
         assert!(matches!(checkout.check_at(Role::Operate, "action"), Err(Denied::Role { .. })));
+    }
+
+    #[test]
+    fn a_principal_is_its_own_tenant_unless_a_grant_names_one() {
+        let config: Vec<GrantConfig> = serde_json::from_str(
+            r#"[{"principal":"dns:a","roles":["score"]},{"principal":"dns:b","roles":["score"],"tenant":"shop"},
+                {"principal":"dns:*","roles":["describe"],"tenant":"rest"}]"#,
+        )
+        .unwrap();
+        let tenant =
+            |name: &str| Grants::new(&config).of(Principal::of_name(name.to_owned())).tenant().to_owned();
+        assert_eq!(["dns:a", "dns:b", "dns:c", "uid:0"].map(tenant), ["rest", "shop", "rest", "uid:0"]);
     }
 
     #[test]

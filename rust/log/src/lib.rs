@@ -35,7 +35,7 @@ pub use error::LogError;
 pub use finding::{Finding, FindingKind, Severity};
 pub use fs::{DirLock, Entry, Env, File, Fs, RealFs};
 pub use log::{Log, LogState, LogStatus};
-pub use outcomes::{Outcome, OutcomeIndex, OutcomeKey};
+pub use outcomes::{Outcome, OutcomeIndex, OutcomeKey, ReportRate};
 pub use reader::{Reader, Record, SegmentSummary};
 pub use receipt::{Receipt, Slot};
 pub use recovery::Recovery;

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use scorer_proto::v1::{OutcomeRecord, WithdrawnRecord};
+use scorer_proto::v1::{OutcomeProof, OutcomeRecord, WithdrawnRecord};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::error::LogError;
@@ -23,6 +23,17 @@ pub struct OutcomeKey<'a> {
     pub decision_id: &'a str,
     /// What became known ("fraud", "authorised", ...).
     pub kind: &'a str,
+    /// The report is proven. Proven and unproven reports are apart: an unproven one is never in the way of a proven one.
+    pub proven: bool,
+}
+
+/// How often one outcome may be recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReportRate {
+    /// The minute of the report, counted from any fixed moment.
+    pub minute: u32,
+    /// Reports of one outcome that are recorded within a minute.
+    pub most: u32,
 }
 
 /// How a reported outcome relates to what was known.
@@ -39,12 +50,17 @@ pub enum Outcome {
         /// The value on record.
         recorded: f64,
     },
+    /// The outcome was recorded as often as is allowed within a minute; nothing was written.
+    TooMany,
 }
 
 #[derive(Clone, Copy)]
 struct Known {
     revision: u32,
     value: u64,
+    /// The minute of the newest report, and the reports recorded within it.
+    minute: u32,
+    reports: u32,
 }
 
 /// The right to decide about a key, until dropped.
@@ -107,12 +123,13 @@ impl OutcomeIndex {
         key: OutcomeKey<'_>,
         revision: u32,
         value: f64,
+        rate: ReportRate,
         append: impl FnOnce() -> A,
     ) -> Result<Outcome, LogError>
     where
         A: Future<Output = Result<u64, LogError>>,
     {
-        let hash = self.hash(&[key.checkpoint, key.decision_id, key.kind]);
+        let hash = self.outcome_hash(key);
         let value = bits(value);
         let _reservation = poll_fn(|context| self.reserve(hash, context)).await;
         let known = self.shard(hash).outcomes.get(&hash).copied();
@@ -121,12 +138,29 @@ impl OutcomeIndex {
             Some(known) if revision == known.revision => {
                 Ok(Outcome::Conflict { recorded: f64::from_bits(known.value) })
             }
-            Some(known) if revision < known.revision => append().await.map(|_| Outcome::Superseded),
-            _ => {
+            Some(known) if known.within(rate.minute) >= rate.most => Ok(Outcome::TooMany),
+            known => {
                 append().await?;
-                self.shard(hash).remember_outcome(hash, Known { revision, value }, self.per_shard);
-                Ok(Outcome::New)
+                let reports = known.map_or(0, |known| known.within(rate.minute)) + 1;
+                let minute = rate.minute;
+                let (now, outcome) = match known {
+                    Some(known) if revision < known.revision => {
+                        (Known { minute, reports, ..known }, Outcome::Superseded)
+                    }
+                    _ => (Known { revision, value, minute, reports }, Outcome::New),
+                };
+                self.shard(hash).remember_outcome(hash, now, self.per_shard);
+                Ok(outcome)
             }
+        }
+    }
+
+    fn outcome_hash(&self, key: OutcomeKey<'_>) -> u128 {
+        let OutcomeKey { checkpoint, decision_id, kind, proven } = key;
+        if proven {
+            self.hash(&[checkpoint, decision_id, kind])
+        } else {
+            self.hash(&[checkpoint, decision_id, kind, "unproven"])
         }
     }
 
@@ -177,11 +211,17 @@ impl OutcomeIndex {
             self.note_decision(&decision.checkpoint, &decision.decision_id);
         }
         if let Some(outcome) = peek.outcome {
-            let hash = self.hash(&[&outcome.checkpoint, &outcome.decision_id, &outcome.kind]);
+            let hash = self.outcome_hash(OutcomeKey {
+                checkpoint: &outcome.checkpoint,
+                decision_id: &outcome.decision_id,
+                kind: &outcome.kind,
+                proven: outcome.proof() != OutcomeProof::Unproven,
+            });
             let mut shard = self.shard(hash);
             let newer = shard.outcomes.get(&hash).is_none_or(|known| outcome.revision > known.revision);
             if newer {
-                let known = Known { revision: outcome.revision, value: bits(outcome.value) };
+                let (revision, value) = (outcome.revision, bits(outcome.value));
+                let known = Known { revision, value, minute: 0, reports: 0 };
                 shard.remember_outcome(hash, known, self.per_shard);
             }
         }
@@ -191,12 +231,12 @@ impl OutcomeIndex {
     }
 
     fn withdraw(&self, record: &WithdrawnRecord) {
-        let WithdrawnRecord { checkpoint, decision_id, kind, .. } = record;
+        let WithdrawnRecord { checkpoint, decision_id, kind, unproven, .. } = record;
         if kind.is_empty() {
             let hash = self.hash(&[checkpoint, decision_id]);
             self.shard(hash).decisions.remove(&hash);
         } else {
-            let hash = self.hash(&[checkpoint, decision_id, kind]);
+            let hash = self.outcome_hash(OutcomeKey { checkpoint, decision_id, kind, proven: !unproven });
             self.shard(hash).outcomes.remove(&hash);
         }
     }
@@ -214,6 +254,13 @@ impl OutcomeIndex {
             hasher.write(part.as_bytes());
         }
         hasher.finish128().as_u128()
+    }
+}
+
+impl Known {
+    /// Reports recorded within a minute.
+    fn within(self, minute: u32) -> u32 {
+        if self.minute == minute { self.reports } else { 0 }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prost::Message;
-use scorer_proto::v1::{LogRecord, RecoveryRecord, WithdrawnRecord, log_record};
+use scorer_proto::v1::{LogRecord, OutcomeProof, RecoveryRecord, WithdrawnRecord, log_record};
 
 use crate::error::LogError;
 use crate::fs::Env;
@@ -444,9 +444,11 @@ fn withdrawn(payload: &[u8], sequence: u64) -> Option<Vec<u8>> {
             checkpoint: decision.checkpoint,
             decision_id: decision.decision_id,
             kind: String::new(),
+            unproven: false,
         },
         Peek { outcome: Some(outcome), .. } => WithdrawnRecord {
             sequence,
+            unproven: outcome.proof() == OutcomeProof::Unproven,
             checkpoint: outcome.checkpoint,
             decision_id: outcome.decision_id,
             kind: outcome.kind,

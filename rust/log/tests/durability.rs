@@ -14,10 +14,14 @@ use std::time::Duration;
 use limit::time_limit;
 use prost::Message as _;
 use scorer_log::sim::{Faults, SimMachine, block_on};
-use scorer_log::{Durability, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Reader};
+use scorer_log::{
+    Durability, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Reader, ReportRate,
+};
 use scorer_proto::v1::{DecisionRecord, LogRecord, OutcomeRecord, WithdrawnRecord, log_record};
 
 const DIR: &str = "/log";
+/// Reports are not limited.
+const RATE: ReportRate = ReportRate { minute: 0, most: u32::MAX };
 
 fn open(machine: &SimMachine) -> Log {
     let config = LogConfig { background: false, ..LogConfig::new(DIR) };
@@ -164,13 +168,13 @@ fn a_sync_outcome_that_was_refused_can_be_reported_again() {
     let machine = SimMachine::new(4);
     let log = open(&machine);
     let index = OutcomeIndex::new(64);
-    let key = OutcomeKey { checkpoint: "c", decision_id: "d", kind: "fraud" };
+    let key = OutcomeKey { checkpoint: "c", decision_id: "d", kind: "fraud", proven: true };
     let report = |value: f64| {
         let (checkpoint, decision_id, kind) = ("c".to_owned(), "d".to_owned(), "fraud".to_owned());
         let outcome = OutcomeRecord { checkpoint, decision_id, kind, value, ..OutcomeRecord::default() };
         let payload = LogRecord { record: Some(log_record::Record::Outcome(outcome)) }.encode_to_vec();
         let appended = log.append(&payload, Durability::Sync).map(Option::unwrap);
-        block_on(index.record(key, 0, value, || std::future::ready(appended)))
+        block_on(index.record(key, 0, value, RATE, || std::future::ready(appended)))
     };
     machine.fs.set_faults(Faults { sync: 1000, ..Faults::default() });
     assert!(report(1.0).is_err());

@@ -14,8 +14,11 @@ use limit::time_limit;
 use scorer_log::sim::{Faults, SimMachine, block_on};
 use scorer_log::{
     Durability, FindingKind, Log, LogConfig, LogError, LogState, Outcome, OutcomeIndex, OutcomeKey, Reader,
+    ReportRate,
 };
 
+/// Reports are not limited.
+const RATE: ReportRate = ReportRate { minute: 0, most: u32::MAX };
 const DIR: &str = "/log";
 
 fn manual() -> LogConfig {
@@ -201,10 +204,10 @@ fn of_two_conflicting_reports_exactly_one_wins() {
     let index = OutcomeIndex::new(1 << 12);
     for decision in 0..200 {
         let id = decision.to_string();
-        let key = OutcomeKey { checkpoint: "c", decision_id: &id, kind: "fraud" };
+        let key = OutcomeKey { checkpoint: "c", decision_id: &id, kind: "fraud", proven: true };
         let appended = AtomicUsize::new(0);
         let report = |value: f64| {
-            block_on(index.record(key, 0, value, || {
+            block_on(index.record(key, 0, value, RATE, || {
                 appended.fetch_add(1, Ordering::Relaxed);
                 ready(log.append(&value.to_le_bytes(), Durability::Written).map(Option::unwrap))
             }))
@@ -233,15 +236,15 @@ fn of_two_conflicting_reports_exactly_one_wins() {
 fn an_outcome_that_could_not_be_recorded_was_never_reported() {
     let _limit = time_limit();
     let index = OutcomeIndex::new(64);
-    let key = OutcomeKey { checkpoint: "c", decision_id: "d", kind: "fraud" };
+    let key = OutcomeKey { checkpoint: "c", decision_id: "d", kind: "fraud", proven: true };
     let fail = || ready(Err(LogError::Closed));
-    assert!(block_on(index.record(key, 0, 1.0, fail)).is_err());
-    let recorded = block_on(index.record(key, 0, 0.0, || ready(Ok(1)))).unwrap();
+    assert!(block_on(index.record(key, 0, 1.0, RATE, fail)).is_err());
+    let recorded = block_on(index.record(key, 0, 0.0, RATE, || ready(Ok(1)))).unwrap();
     assert_eq!(recorded, Outcome::New);
-    let failed = block_on(index.record(key, 1, 1.0, fail));
+    let failed = block_on(index.record(key, 1, 1.0, RATE, fail));
     assert!(failed.is_err(), "nor does a failed revision count");
     let never = || -> Ready<Result<u64, LogError>> { unreachable!() };
-    assert_eq!(block_on(index.record(key, 0, -0.0, never)).unwrap(), Outcome::Duplicate);
+    assert_eq!(block_on(index.record(key, 0, -0.0, RATE, never)).unwrap(), Outcome::Duplicate);
 }
 
 #[test]

@@ -17,9 +17,12 @@ use prost::Message;
 use scorer_log::sim::{Faults, Rng, SimMachine, block_on};
 use scorer_log::{
     Durability, Finding, FindingKind, Log, LogConfig, LogError, Outcome, OutcomeIndex, OutcomeKey, Reader,
-    Recovery, Severity,
+    Recovery, ReportRate, Severity,
 };
 use scorer_proto::v1::{DecisionRecord, LogRecord, OutcomeRecord, RecoveryRecord, log_record};
+
+/// Reports are not limited.
+const RATE: ReportRate = ReportRate { minute: 0, most: u32::MAX };
 
 const DIR: &str = "/log";
 
@@ -226,10 +229,15 @@ impl World {
             revision,
             ..OutcomeRecord::default()
         };
-        let key = OutcomeKey { checkpoint: "c", decision_id: &outcome.decision_id, kind: &outcome.kind };
+        let key = OutcomeKey {
+            checkpoint: "c",
+            decision_id: &outcome.decision_id,
+            kind: &outcome.kind,
+            proven: true,
+        };
         let payload =
             LogRecord { record: Some(log_record::Record::Outcome(outcome.clone())) }.encode_to_vec();
-        let result = block_on(index.record(key, revision, value, || {
+        let result = block_on(index.record(key, revision, value, RATE, || {
             std::future::ready(log.append(&payload, Durability::Written).map(Option::unwrap))
         }));
         let known = self.outcomes.get(&(decision, kind)).copied();
@@ -436,9 +444,12 @@ impl World {
         };
         for (&(decision, kind), &(revision, value)) in &self.outcomes {
             let (decision, kind) = (decision.to_string(), kind.to_string());
-            let key = OutcomeKey { checkpoint: "c", decision_id: &decision, kind: &kind };
-            assert_eq!(block_on(index.record(key, revision, value, never)).unwrap(), Outcome::Duplicate);
-            let conflict = block_on(index.record(key, revision, value + 1.0, never)).unwrap();
+            let key = OutcomeKey { checkpoint: "c", decision_id: &decision, kind: &kind, proven: true };
+            assert_eq!(
+                block_on(index.record(key, revision, value, RATE, never)).unwrap(),
+                Outcome::Duplicate
+            );
+            let conflict = block_on(index.record(key, revision, value + 1.0, RATE, never)).unwrap();
             assert_eq!(conflict, Outcome::Conflict { recorded: value });
         }
         assert_eq!(index.outcomes(), self.outcomes.len());

@@ -16,8 +16,12 @@ use prost::Message as _;
 use scorer_log::sim::{SimMachine, block_on};
 use scorer_log::{
     Durability, Log, LogConfig, LogError, LogState, Outcome, OutcomeIndex, OutcomeKey, Reader, Receipt,
+    ReportRate,
 };
 use scorer_proto::v1::{DecisionRecord, LogRecord, OutcomeRecord, WithdrawnRecord, log_record};
+
+/// Reports are not limited.
+const RATE: ReportRate = ReportRate { minute: 0, most: u32::MAX };
 
 const DIR: &str = "/log";
 
@@ -195,7 +199,7 @@ fn outcomes_of_other_keys_do_not_wait_for_one_that_is_being_recorded() {
     let log = open(&machine);
     let index = OutcomeIndex::new(1 << 12);
     let report = |decision_id: &str, value: f64| {
-        let key = OutcomeKey { checkpoint: "c", decision_id, kind: "fraud" };
+        let key = OutcomeKey { checkpoint: "c", decision_id, kind: "fraud", proven: true };
         let outcome = OutcomeRecord {
             checkpoint: "c".to_owned(),
             decision_id: decision_id.to_owned(),
@@ -205,7 +209,7 @@ fn outcomes_of_other_keys_do_not_wait_for_one_that_is_being_recorded() {
         };
         let payload = LogRecord { record: Some(log_record::Record::Outcome(outcome)) }.encode_to_vec();
         let append = || async { log.submit(&payload, Durability::Written)?.unwrap().await };
-        block_on(index.record(key, 0, value, append)).unwrap()
+        block_on(index.record(key, 0, value, RATE, append)).unwrap()
     };
     machine.fs.stall(true);
     std::thread::scope(|scope| {
@@ -234,7 +238,7 @@ fn an_outcome_whose_caller_left_during_the_write_can_be_reported_again() {
     let machine = SimMachine::new(6);
     let log = open(&machine);
     let index = OutcomeIndex::new(64);
-    let key = OutcomeKey { checkpoint: "c", decision_id: "d", kind: "fraud" };
+    let key = OutcomeKey { checkpoint: "c", decision_id: "d", kind: "fraud", proven: true };
     let payload = |value| {
         let (checkpoint, decision_id, kind) = ("c".to_owned(), "d".to_owned(), "fraud".to_owned());
         let outcome = OutcomeRecord { checkpoint, decision_id, kind, value, ..OutcomeRecord::default() };
@@ -245,16 +249,16 @@ fn an_outcome_whose_caller_left_during_the_write_can_be_reported_again() {
         move || async move { log.submit(&payload(value), Durability::Written)?.unwrap().await }
     };
     machine.fs.stall(true);
-    let mut report = Box::pin(index.record(key, 0, 1.0, append(1.0)));
+    let mut report = Box::pin(index.record(key, 0, 1.0, RATE, append(1.0)));
     assert!(report.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     machine.fs.wait_until_stalled();
     drop(report);
     machine.fs.stall(false);
-    assert_eq!(block_on(index.record(key, 0, 2.0, append(2.0))).unwrap(), Outcome::New);
+    assert_eq!(block_on(index.record(key, 0, 2.0, RATE, append(2.0))).unwrap(), Outcome::New);
     log.seal().unwrap();
     assert_eq!(words(&machine), ["fraud 1", "withdrawn 1 fraud", "fraud 2"]);
     let (_, recovery) = Log::open(machine.start(), LogConfig::new(DIR)).unwrap();
     let never = || async { panic!("it is known") };
-    let again = block_on(recovery.outcomes.record(key, 0, 2.0, never)).unwrap();
+    let again = block_on(recovery.outcomes.record(key, 0, 2.0, RATE, never)).unwrap();
     assert_eq!(again, Outcome::Duplicate);
 }

@@ -5,7 +5,7 @@ mod shadow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use scorer_engine::{CheckpointConfig, LogSettings, PrivacyConfig};
+use scorer_engine::{CheckpointConfig, LogSettings, OutcomeSettings, PrivacyConfig};
 use scorer_identity::IdentityConfig;
 use scorer_identity::tls::ServerTlsConfig;
 use scorer_observe::ShadowPoolConfig;
@@ -78,6 +78,9 @@ pub struct ServerConfig {
     /// Who may call and what for; absent: whoever can connect may call everything.
     #[serde(default)]
     pub identity: Option<IdentityConfig>,
+    /// What is demanded of reported outcomes.
+    #[serde(default)]
+    pub outcomes: OutcomeSettings,
     /// The decision points served, by name.
     pub checkpoints: BTreeMap<String, CheckpointConfig>,
 }
@@ -176,6 +179,7 @@ impl ServerConfig {
                     .to_owned(),
             );
         }
+        self.outcomes.check(&mut wrong);
         for (name, checkpoint) in &self.checkpoints {
             checkpoint.check(name, &mut wrong);
             if name == LIVENESS {

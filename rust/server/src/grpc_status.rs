@@ -32,12 +32,19 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::OutcomeKind { .. }
         | Rejection::OutcomeValue
         | Rejection::OccurredAt
-        | Rejection::CardNumber { .. } => Code::InvalidArgument,
+        | Rejection::CardNumber { .. }
+        | Rejection::OutcomeRange { .. }
+        | Rejection::OutcomeRevision { .. } => Code::InvalidArgument,
+        Rejection::Token(_) | Rejection::Unproven => Code::PermissionDenied,
         Rejection::Fingerprint { .. } => Code::FailedPrecondition,
         Rejection::UnknownCheckpoint { .. } => Code::NotFound,
         Rejection::ContentDiffers { .. } | Rejection::OutcomeConflict { .. } => Code::AlreadyExists,
         Rejection::Deadline => Code::DeadlineExceeded,
-        Rejection::Overloaded { .. } | Rejection::Shed { .. } | Rejection::Capped => Code::ResourceExhausted,
+        Rejection::Overloaded { .. }
+        | Rejection::Shed { .. }
+        | Rejection::Capped
+        | Rejection::OutcomeRate { .. }
+        | Rejection::CallerRate { .. } => Code::ResourceExhausted,
         Rejection::BreakerOpen { .. }
         | Rejection::Draining
         | Rejection::NoBundle { .. }
@@ -105,6 +112,7 @@ impl From<InferError> for Status {
 #[cfg(test)]
 mod tests {
     use scorer_admission::ShedReason;
+    use scorer_engine::TokenError;
 
     use super::*;
 
@@ -126,6 +134,11 @@ mod tests {
             (Rejection::OutcomeConflict { kind: text(), revision: 0 }, Code::AlreadyExists),
             (Rejection::OutcomeValue, Code::InvalidArgument),
             (Rejection::CardNumber { field: "entity" }, Code::InvalidArgument),
+            (Rejection::OutcomeRevision { revision: 2, max: 1 }, Code::InvalidArgument),
+            (Rejection::OutcomeRate { kind: text(), most: 1 }, Code::ResourceExhausted),
+            (Rejection::CallerRate { most: 1, retry_after_ms: 1 }, Code::ResourceExhausted),
+            (Rejection::Token(TokenError::Signature), Code::PermissionDenied),
+            (Rejection::Unproven, Code::PermissionDenied),
             (Rejection::NoLog, Code::Unavailable),
             (Rejection::Internal { id: text() }, Code::Internal),
         ] {

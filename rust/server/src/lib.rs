@@ -33,6 +33,7 @@ mod service;
 mod services;
 mod shadow;
 mod status;
+mod token_keys;
 
 pub use config::{Role, ServerConfig, SocketMode};
 pub use error::ServerError;

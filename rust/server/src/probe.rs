@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::HeaderMap;
-use scorer_engine::{Arrival, Gate, InflightGuard};
+use scorer_engine::{Arrival, Gate, InflightGuard, Tenant};
 use scorer_identity::{Access, Role};
 use tonic::{Code, Status};
 
@@ -90,6 +90,15 @@ impl Peer {
     }
 }
 
+/// On whose behalf a request is sent: the decision tokens that it is given are accepted from the same tenant alone. The
+/// name that a request gives counts only where identity is not configured.
+fn tenant(caller: Option<&Access>, headers: &HeaderMap) -> Tenant {
+    match caller {
+        Some(access) => Tenant::named(access.tenant().as_bytes()),
+        None => headers.get(CALLER).map_or(Tenant::UNNAMED, |name| Tenant::named(name.as_bytes())),
+    }
+}
+
 // === impl Probe ===
 
 impl Probe {
@@ -112,10 +121,13 @@ impl Probe {
         };
         let key = caller.as_ref().map_or_else(|| peer.caller(gate, headers), |access| access.key());
         let (arrival, verdict) = arrive::stamp(headers, arrived, key);
-        let arrival = match &caller {
+        let mut arrival = match &caller {
             Some(access) => arrival.of_principal(access.key()),
             None => arrival,
         };
+        if services.engine.tokens.enabled() {
+            arrival.tenant = tenant(caller.as_deref(), headers);
+        }
         let mut probe = Probe {
             services: Arc::clone(services),
             method,
@@ -149,6 +161,7 @@ impl Probe {
     /// The reply is handed over.
     pub(crate) fn replied(&self) {
         self.services.engine.admission.replied(&self.arrival);
+        self.services.engine.handed_over(&self.arrival);
     }
 
     /// The request has been answered with `code`.
@@ -160,6 +173,9 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         self.services.engine.admission.left(&self.arrival);
+        if self.code == Code::Cancelled {
+            self.services.engine.given_up(&self.arrival);
+        }
         self.services.counters.finished(self.method, &self.arrival, self.code);
     }
 }

@@ -22,6 +22,7 @@ use crate::error::ServerError;
 use crate::metrics;
 use crate::security;
 use crate::services::Services;
+use crate::token_keys;
 
 /// After the drain's own time: what the runtime gets to stop its threads.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
@@ -225,6 +226,7 @@ fn workers(
     let supervised = Arc::clone(services);
     let supervise = move || supervised.observers.supervise();
     workers.push(thread::Builder::new().name("scorer-observe".to_owned()).spawn(supervise)?);
+    workers.extend(token_keys::follow(services, stop.subscribe())?);
     let services = Arc::clone(services);
     let watch = move || {
         set_short_slice();

@@ -26,6 +26,7 @@ use crate::security::{Operator, Security};
 use crate::senders::Senders;
 use crate::services::Services;
 use crate::status::Status;
+use crate::token_keys;
 
 /// How long a dropped server waits for what is in flight.
 const DROP_WITHIN: Duration = Duration::from_millis(500);
@@ -419,6 +420,7 @@ fn services(
         max_inflight: config.max_inflight,
         memory_budget_bytes: config.memory_budget_bytes,
         trust: config.bundles.clone(),
+        outcomes: config.outcomes.clone(),
         ..EngineConfig::default()
     };
     let listener: Arc<dyn BundleListener> = Arc::clone(&rollouts) as _;
@@ -428,6 +430,11 @@ fn services(
         EngineError::Log(error) => ServerError::Log(error),
         EngineError::Thread(source) => ServerError::Start { what: "the reaper's thread", source },
     })?;
+    let keys = config.outcomes.token_keys.as_deref().map(token_keys::read).transpose();
+    let token_keys = keys.map_err(|error| ServerError::Config(error.to_string()))?.map(|file| {
+        engine.tokens.set(file.keys);
+        file.version
+    });
     let observe = ObserveConfig {
         cpu: config.observe_cpu,
         queue: config.observe_queue,
@@ -444,6 +451,7 @@ fn services(
         schemas: SchemaCache::default(),
         counters: Counters::new(&config),
         rollouts,
+        token_keys,
         started,
         started_at_us,
         ready_after_us: AtomicU64::new(0),

@@ -15,6 +15,7 @@ use crate::health::Health;
 use crate::rollout::Rollouts;
 use crate::security::Security;
 use crate::senders::Senders;
+use crate::token_keys;
 
 /// Shared by the adapters, the listeners and the handle that the control plane holds.
 pub(crate) struct Services {
@@ -28,6 +29,8 @@ pub(crate) struct Services {
     pub(crate) schemas: SchemaCache,
     pub(crate) counters: Counters,
     pub(crate) rollouts: Arc<Rollouts>,
+    /// The key file of decision tokens that was read at the start, if one is configured.
+    pub(crate) token_keys: Option<token_keys::Version>,
     pub(crate) started: Instant,
     pub(crate) started_at_us: i64,
     /// Microseconds from start to ready; 0 before.

@@ -113,6 +113,7 @@ async fn a_batch_is_its_rows_one_by_one() {
         values: rows.concat(),
         rows: 200,
         entity: "shopper".to_owned(),
+        include_token: false,
     };
     let response = client.score_batch(request).await.unwrap().into_inner();
     assert_eq!(response.request_id, "batch");

@@ -11,7 +11,7 @@ use support::*;
 use tonic::Code;
 
 fn answer(duplicate: bool, decision_known: bool, superseded: bool) -> ReportOutcomeResponse {
-    ReportOutcomeResponse { duplicate, decision_known, superseded }
+    ReportOutcomeResponse { duplicate, decision_known, superseded, proven: decision_known }
 }
 
 /// Fault case 77.

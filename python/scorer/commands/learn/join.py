@@ -34,6 +34,15 @@ def join(
             help="Decision log; default: $SCORER_LOG__DIR, or that of ./scorer.toml.",
         ),
     ] = None,
+    replica: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--replica",
+            metavar="DIR",
+            help="Decision log of another server of the checkpoint, which may hold outcomes of these "
+            "decisions; repeat for more.",
+        ),
+    ] = None,
     bundles: Annotated[
         list[Path] | None,
         typer.Option(
@@ -96,6 +105,7 @@ def join(
             section,
             as_of_ms=as_of_ms,
             checkpoint=checkpoint,
+            replicas=replica or (),
             advance=advance,
         )
     changed = None if earlier is None else compare(earlier, joined.experience)

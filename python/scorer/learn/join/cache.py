@@ -10,25 +10,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from scorer.durable import write_atomically
-from scorer.learn.join.columns import DECISIONS, LIGHT, NOTES, OUTCOMES
+from scorer.learn.join.columns import DECISIONS, DELIVERIES, LIGHT, NOTES, OUTCOMES
 from scorer.log.reading import LogFinding
 from scorer.log.scanning import LogScan
 
 CURSOR = "cursor.json"
-_FORMAT = 2
+_FORMAT = 3
 _PART_ROWS = 65_536
 """Decisions of a part: what is in memory at once of the columns that stay on disk."""
 _SMALL_PARTS = 16
 """Small parts that are merged into one."""
-_SCHEMAS = {"decisions": DECISIONS, "outcomes": OUTCOMES, "notes": NOTES}
+_SCHEMAS = {"decisions": DECISIONS, "outcomes": OUTCOMES, "deliveries": DELIVERIES, "notes": NOTES}
 
 
 @dataclass
@@ -52,6 +54,59 @@ class Cursor:
     withdrawn: list[int] = field(default_factory=list)
 
 
+class JoinColumns(Protocol):
+    """What a join reads: the columns of one checkpoint, of one log or of several."""
+
+    @property
+    def outcome(self) -> str:
+        """Kind of the outcome that is the reward."""
+
+    @property
+    def merged(self) -> bool:
+        """Whether they are of several logs, one after the other: rows are then in the order of each log."""
+
+    def choose_actions(self) -> bool:
+        """Whether any decision names an action."""
+
+    def table(self, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a kind."""
+
+    def light(self) -> pa.Table:
+        """The columns of all decisions that decide whether they are used."""
+
+    def decisions(self) -> Iterator[pa.Table]:
+        """All columns of the decisions, part by part: the rows of `light`, in the same order."""
+
+
+class MergedColumns:
+    """The columns of one checkpoint from the logs of several servers."""
+
+    merged = True
+
+    def __init__(self, logs: Sequence[JoinColumns]) -> None:
+        self._logs = logs
+        self.outcome = logs[0].outcome
+
+    def choose_actions(self) -> bool:
+        """Implement `JoinColumns.choose_actions`."""
+        return any(log.choose_actions() for log in self._logs)
+
+    def table(self, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Implement `JoinColumns.table`; outcomes are in the order in which they were received."""
+        table = pa.concat_tables([log.table(kind, columns) for log in self._logs]).unify_dictionaries()
+        if kind != "outcomes":
+            return table
+        return table.take(pa.array(np.argsort(table["received_at_us"].to_numpy(), kind="stable")))
+
+    def light(self) -> pa.Table:
+        """Implement `JoinColumns.light`."""
+        return self.table("decisions", LIGHT)
+
+    def decisions(self) -> Iterator[pa.Table]:
+        """Implement `JoinColumns.decisions`."""
+        return chain.from_iterable(log.decisions() for log in self._logs)
+
+
 class LogColumns:
     """The columns of one checkpoint: in memory, or in a cache with `directory`.
 
@@ -62,6 +117,8 @@ class LogColumns:
     Attributes:
         outcome: kind of the outcome that is the reward.
     """
+
+    merged = False
 
     def __init__(self, directory: Path | None, about: Mapping[str, Any]) -> None:
         self._directory = directory

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from scorer.ids import eligible_actions
+from scorer.ids import digest_text, eligible_actions
+from scorer.log.proof import TOKEN
 from scorer.log.tables import digest_of, is_action
 
 if TYPE_CHECKING:
-    from scorer.v1.log_pb2 import DecisionRecord, OutcomeRecord
+    from scorer.v1.log_pb2 import DecisionRecord, DeliveryRecord, OutcomeRecord
 
 _CODED = pa.dictionary(pa.int32(), pa.string())
 
@@ -34,17 +35,19 @@ DECISIONS = pa.schema(
         ("features", pa.int32()),
         ("probabilities", pa.int32()),
         ("fault", pa.int8()),
+        ("propensity", pa.float64()),
+        ("taken", pa.float64()),
         ("entity", pa.large_string()),
         ("lane", _CODED),
-        ("propensity", pa.float64()),
         ("context", pa.list_(pa.float32())),
         ("eligible", pa.list_(pa.bool_())),
         ("pmf", pa.list_(pa.float32())),
     ]
 )
-"""`fault`: position in `FAULTS` plus 1; 0: none. `features` and `probabilities`: lengths of the lists."""
+"""`fault`: position in `FAULTS` plus 1; 0: none. `features` and `probabilities`: lengths of the lists.
+`taken`: the pmf's probability of the action."""
 
-LIGHT = tuple(DECISIONS.names[:11])
+LIGHT = tuple(DECISIONS.names[:13])
 """Columns that decide whether a decision is used."""
 
 OUTCOMES = pa.schema(
@@ -55,8 +58,28 @@ OUTCOMES = pa.schema(
         ("value", pa.float64()),
         ("occurred_at_ms", pa.int64()),
         ("received_at_us", pa.int64()),
+        ("proof", pa.int8()),
+        ("token_decided_at_ms", pa.int64()),
+        ("token_bundle", _CODED),
+        ("token_index", pa.int64()),
+        ("token_propensity", pa.float64()),
     ]
 )
+"""`proof`: `OutcomeProof`. What the token says is null without one. `token_bundle`: "sha256:" and the first
+16 digits."""
+
+CLAIMS = ("token_decided_at_ms", "token_bundle", "token_index", "token_propensity")
+"""Columns of an outcome that only a token fills."""
+
+DELIVERIES = pa.schema(
+    [
+        ("sequence", pa.int64()),
+        ("decision_id", pa.large_string()),
+        ("decided_at_us", pa.int64()),
+        ("delivered", pa.bool_()),
+    ]
+)
+"""Marks of replies that did not reach their caller, and of those that did when they were repeated."""
 
 NOTES = pa.schema([("sequence", pa.int64()), ("name", _CODED), ("example", pa.large_string())])
 """Findings that concern neither a decision nor an outcome of the reward's kind."""
@@ -77,7 +100,7 @@ _SUM = 1e-6
 _AGREE = 1e-9
 
 Flush = Callable[[str, pa.Table], None]
-"""Takes a table of the kind "decisions", "outcomes" or "notes"."""
+"""Takes a table of the kind "decisions", "outcomes", "deliveries" or "notes"."""
 
 
 class CheckpointColumns:
@@ -93,6 +116,7 @@ class CheckpointColumns:
         self._flush = flush
         self._decisions: list[tuple[int, DecisionRecord]] = []
         self._outcomes: list[tuple[int, OutcomeRecord]] = []
+        self._deliveries: list[tuple[int, DeliveryRecord]] = []
         self._notes: list[tuple[int, str, str]] = []
         self._scores: list[str] = []
         self._score_count = 0
@@ -100,11 +124,15 @@ class CheckpointColumns:
         """Whether decisions are kept: from the first one that names an action on."""
 
     def add(self, sequence: int, kind: str, record: Any) -> None:
-        """Takes the next record, a "decision" or an "outcome"."""
+        """Takes the next record, a "decision", an "outcome" or a "delivery"."""
         if kind == "decision":
             self._decision(sequence, record)
-        else:
+        elif kind == "outcome":
             self._outcome(sequence, record)
+        else:
+            self._deliveries.append((sequence, record))
+            if len(self._deliveries) >= ROWS:
+                self._flush_deliveries()
 
     def _decision(self, sequence: int, record: DecisionRecord) -> None:
         """Takes the next decision. Of a checkpoint that gives scores alone nothing is kept but the count."""
@@ -141,6 +169,7 @@ class CheckpointColumns:
         """Write the rows that are still buffered."""
         self._flush_decisions()
         self._flush_outcomes()
+        self._flush_deliveries()
         self._flush_notes()
 
     def _flush_decisions(self) -> None:
@@ -151,17 +180,38 @@ class CheckpointColumns:
     def _flush_outcomes(self) -> None:
         rows, self._outcomes = self._outcomes, []
         if rows:
+            self._flush("outcomes", _outcomes_table(rows))
+
+    def _flush_deliveries(self) -> None:
+        rows, self._deliveries = self._deliveries, []
+        if rows:
             columns = {
                 "sequence": [sequence for sequence, _ in rows],
-                **{name: [getattr(one, name) for _, one in rows] for name in OUTCOMES.names[1:]},
+                **{name: [getattr(one, name) for _, one in rows] for name in DELIVERIES.names[1:]},
             }
-            self._flush("outcomes", _table(columns, OUTCOMES))
+            self._flush("deliveries", _table(columns, DELIVERIES))
 
     def _flush_notes(self) -> None:
         rows, self._notes = self._notes, []
         if rows:
             columns = dict(zip(NOTES.names, zip(*rows, strict=True), strict=True))
             self._flush("notes", _table(columns, NOTES))
+
+
+def _outcomes_table(rows: Sequence[tuple[int, OutcomeRecord]]) -> pa.Table:
+    records = [record for _, record in rows]
+    tokens = [one.token if one.proof == TOKEN else None for one in records]
+    columns: dict[str, Any] = {
+        "sequence": [sequence for sequence, _ in rows],
+        "token_bundle": [None if one is None else digest_text(one.bundle) for one in tokens],
+        **{
+            f"token_{name}": [None if one is None else getattr(one, name) for one in tokens]
+            for name in ("decided_at_ms", "index", "propensity")
+        },
+    }
+    for name in ("decision_id", "revision", "value", "occurred_at_ms", "received_at_us", "proof"):
+        columns[name] = [getattr(one, name) for one in records]
+    return _table(columns, OUTCOMES)
 
 
 def _decisions_table(rows: Sequence[tuple[int, DecisionRecord]]) -> pa.Table:
@@ -177,6 +227,10 @@ def _decisions_table(rows: Sequence[tuple[int, DecisionRecord]]) -> pa.Table:
         "features": [len(one.features) for one in records],
         "probabilities": [len(one.pmf) for one in records],
         "fault": _faults(records, pmfs, masks),
+        "taken": [
+            float(pmf[one.action_index]) if one.action_index < len(pmf) else float("nan")
+            for one, pmf in zip(records, pmfs, strict=True)
+        ],
         "context": _lists([np.array(one.features, dtype=np.float32) for one in records]),
         "eligible": _lists(masks),
         "pmf": _lists([one.astype(np.float32) for one in pmfs]),

@@ -12,10 +12,12 @@ import pyarrow.compute as pc
 
 from scorer.errors import BundleError
 from scorer.learn.experience import texts
-from scorer.learn.join.cache import LogColumns
+from scorer.learn.join.cache import JoinColumns
 from scorer.learn.join.catalogue import CatalogueLayout
 from scorer.learn.join.columns import FAULTS
+from scorer.learn.join.delivery import named_answers, undelivered
 from scorer.learn.join.findings import LATER, Findings
+from scorer.learn.join.outcomes import JoinedOutcomes
 from scorer.stats.arrays import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ USED, UNSEEN = 0, -1
 """States of a row: used; decided after the moment. Above 0: excluded for `_REASONS[state - 1]`."""
 _REASONS = (
     "repeated decision",
+    "repeated with another answer",
+    "undelivered decision",
+    "token of another answer",
     "before the window",
     "exploration stopped",
     "fallback answer",
@@ -78,20 +83,24 @@ class UsedDecisions:
         known: ids of all decisions until the moment, used or not.
         newest: layout of the bundle that made the newest used decision; None: none is used.
         layouts: of the bundles, by digest.
+        propensity: `[n]` of each decision, rebuilt from its token where the record has none.
     """
 
     state: npt.NDArray[np.int8]
     known: pa.ChunkedArray
     newest: CatalogueLayout | None
     layouts: dict[str, CatalogueLayout]
+    propensity: Floats
 
-    def blocks(self, columns: LogColumns) -> list[Block]:
+    def blocks(self, columns: JoinColumns) -> list[Block]:
         """The used decisions, per bundle, from the columns that this selection was made of."""
         blocks, start = [], 0
         for table in columns.decisions():
-            used = self.state[start : start + len(table)] == USED
+            rows = slice(start, start + len(table))
             start += len(table)
-            part = table.filter(pa.array(used))
+            at = table.column_names.index("propensity")
+            rebuilt = table.set_column(at, "propensity", pa.array(self.propensity[rows]))
+            part = rebuilt.filter(pa.array(self.state[rows] == USED))
             for digest in pc.unique(part["bundle"]).to_pylist():
                 own = part.filter(pc.equal(part["bundle"], digest))
                 blocks.append(_block(own, self.layouts[digest]))
@@ -99,26 +108,36 @@ class UsedDecisions:
 
 
 def select(
-    columns: LogColumns, shelf: BundleShelf, findings: Findings, until_us: int, since_us: int
+    columns: JoinColumns,
+    shelf: BundleShelf,
+    outcomes: JoinedOutcomes,
+    findings: Findings,
+    until_us: int,
+    since_us: int,
 ) -> UsedDecisions:
     """Chooses the decisions to learn from.
 
     Args:
         columns: of the checkpoint.
         shelf: the bundles that the log speaks of.
+        outcomes: whose tokens name the answer that reached the caller.
         findings: receives what is left out, by name.
         until_us: decisions from later are not seen; microseconds since the Unix epoch.
         since_us: decisions from before are left out.
     """
     light = columns.light()
     time_us = light["time_us"].to_numpy()
-    state = _first_seen(light, time_us > until_us)
+    named, gone = named_answers(light, outcomes), undelivered(light, columns.table("deliveries"))
+    state = _choose_records(light, time_us > until_us, named.rank + np.where(gone, 1, 0), columns.merged)
     known = light["decision_id"].filter(pa.array(state == USED))
 
     def exclude(name: str, rows: Bools) -> None:
         state[(state == USED) & rows] = _STATE[name]
 
     fallback = light["fallback"]
+    # Who returns a token was given the reply, whatever the connection did afterwards.
+    exclude("undelivered decision", gone & ~named.matches)
+    exclude("token of another answer", named.differs)
     exclude("before the window", time_us < since_us)
     exclude("exploration stopped", _true(pc.equal(fallback, "greedy")))
     exclude("fallback answer", _true(pc.not_equal(fallback, "")))
@@ -127,7 +146,8 @@ def select(
         (light["probabilities"].to_numpy() == 0) & _true(pc.equal(light["action"], "")),
     )
     layouts = _check_layouts(light, state, shelf)
-    sound = light["fault"].to_numpy()
+    sound = np.where(named.rebuilt, 0, light["fault"].to_numpy())
+    findings.add("propensity from the token", count=int((named.rebuilt & (state == USED)).sum()))
     state[state == USED] = np.where(sound > 0, sound + len(_REASONS) - len(FAULTS), USED)[state == USED]
     _note(light, state, findings)
     used = np.flatnonzero(state == USED)
@@ -135,18 +155,34 @@ def select(
     if len(used):
         last = int(used[np.lexsort((light["sequence"].to_numpy()[used], time_us[used]))[-1]])
         newest = layouts[light["bundle"][last].as_py()]
-    return UsedDecisions(state, known, newest, layouts)
+    propensity = np.where(named.rebuilt, named.propensity, light["propensity"].to_numpy())
+    return UsedDecisions(state, known, newest, layouts, propensity)
 
 
-def _first_seen(light: pa.Table, later: Bools) -> npt.NDArray[np.int8]:
-    """`[n]` UNSEEN after the moment, else whether it is the first record of its id."""
+def _choose_records(light: pa.Table, later: Bools, rank: Ints, by_time: bool) -> npt.NDArray[np.int8]:
+    """`[n]` UNSEEN after the moment, else whether it is the record of its id that counts.
+
+    That is the one of the lowest rank, and of equal ones the first: in the order of the log, or in order of
+    time if the rows are of several logs.
+    """
     codes = pc.dictionary_encode(light["decision_id"].combine_chunks()).indices.to_numpy()
-    rows = np.arange(len(codes))
-    first = np.full(int(codes.max(initial=-1)) + 1, len(codes))
-    # Backwards, so that the earliest row is the one that stays.
-    first[codes[~later][::-1]] = rows[~later][::-1]
+    place = np.arange(len(codes))
+    first = light["time_us"].to_numpy() if by_time else place
+    order = np.lexsort((place, first, rank, codes))
+    order = order[~later[order]]
+    begins = np.ones(len(order), dtype=bool)
+    begins[1:] = codes[order][1:] != codes[order][:-1]
+    chosen = order[np.flatnonzero(begins)][np.cumsum(begins) - 1] if len(order) else order
     state = np.where(later, UNSEEN, USED).astype(np.int8)
-    state[rows > first[codes]] = _STATE["repeated decision"]
+    bundle = light["bundle"].combine_chunks().indices.to_numpy()
+    index, propensity = light["action_index"].to_numpy(), light["propensity"].to_numpy()
+    same = (
+        (bundle[order] == bundle[chosen])
+        & (index[order] == index[chosen])
+        & (propensity[order] == propensity[chosen])
+    )
+    others = np.where(same, _STATE["repeated decision"], _STATE["repeated with another answer"])
+    state[order[~begins]] = others[~begins]
     return state
 
 

@@ -33,7 +33,27 @@ RULES: dict[str, tuple[Effect, str]] = {
     "unfinished tail": ("told", "the last record was never completed; a reader stops before it"),
     "unknown record": ("excluded", "a record of a kind that this version does not know"),
     # Decisions.
-    "repeated decision": ("excluded", "the first record of a decision id counts, as in `scorer log export`"),
+    "repeated decision": (
+        "excluded",
+        "a retry was decided again alike, after a restart or at another replica; one record counts",
+    ),
+    "repeated with another answer": (
+        "excluded",
+        "a retry was decided again with another answer; the record that the outcome's token names counts, or "
+        "the first that was delivered",
+    ),
+    "undelivered decision": (
+        "excluded",
+        "the caller was gone before it had the reply, and no token of it came back: nobody took the action",
+    ),
+    "token of another answer": (
+        "excluded",
+        "the outcome's token names another bundle, action or propensity: the caller acted on another answer",
+    ),
+    "propensity from the token": (
+        "kept",
+        "the record has no sound propensity; the token's agrees with the record's pmf and counts",
+    ),
     "no action": ("excluded", "the decision of an action checkpoint names no action"),
     "fallback answer": ("excluded", "no model chose: the propensity says nothing about a policy"),
     "exploration stopped": (
@@ -69,6 +89,15 @@ RULES: dict[str, tuple[Effect, str]] = {
     ),
     # Outcomes.
     "outcome without decision": ("excluded", "no decision of the checkpoint has this id"),
+    "outcome of an absent decision": (
+        "told",
+        "a token proves it, and the decision is not in the log: it was made by another replica, or lost with "
+        "its machine",
+    ),
+    "unproven outcome": (
+        "excluded",
+        "neither a decision token nor a decision known to the server proves it; see [join] unproven",
+    ),
     "outcome that is no number": ("excluded", "NaN or infinite: it says neither yes nor no"),
     "duplicate outcome": ("told", "an equal report of the same revision; the first counts"),
     "revised outcome": ("told", "the highest revision counts"),

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
 from scorer.learn.join.assembling import assemble
-from scorer.learn.join.cache import LogColumns
+from scorer.learn.join.cache import JoinColumns, LogColumns, MergedColumns
 from scorer.learn.join.columns import CheckpointColumns
 from scorer.learn.join.decisions import UsedDecisions, select
 from scorer.learn.join.findings import LATER, Findings, JoinFinding
@@ -99,6 +100,7 @@ def join(
     *,
     as_of_ms: int,
     checkpoint: str | None = None,
+    replicas: Sequence[str | PathLike[str]] = (),
     cache: Path | None = None,
     advance: Advance | None = None,
 ) -> Joined:
@@ -110,6 +112,8 @@ def join(
         settings: `[join]`; None: the defaults.
         as_of_ms: the moment, Unix time: what the log holds from later is not seen.
         checkpoint: whose decisions; None: the only one that chooses actions.
+        replicas: logs of further servers of the same checkpoint: an outcome may be in the log of another
+            server than its decision.
         cache: a directory that keeps what was read: the next join with it reads only what the log gained
             since, whatever its moment, and gives the same result. It needs a checkpoint.
         advance: receives bytes read and bytes to read.
@@ -120,6 +124,28 @@ def join(
     """
     settings = settings or JoinSettings()
     findings = Findings()
+    name, columns = _read(directory, settings, checkpoint, cache, advance, findings)
+    every: list[JoinColumns] = [columns]
+    for at, replica in enumerate(replicas, start=1):
+        own = None if cache is None else cache / f"replica-{at}"
+        every.append(_read(replica, settings, name, own, advance, findings)[1])
+    columns = every[0] if len(every) == 1 else MergedColumns(every)
+    if not columns.choose_actions():
+        raise DataError(
+            f'the log holds no decision of an action at checkpoint "{name}"; `scorer log stat` lists'
+        )
+    return _joined(name, columns, shelf, settings, as_of_ms, findings)
+
+
+def _read(
+    directory: str | PathLike[str],
+    settings: JoinSettings,
+    checkpoint: str | None,
+    cache: Path | None,
+    advance: Advance | None,
+    findings: Findings,
+) -> tuple[str, JoinColumns]:
+    """The columns of one log, and the name of their checkpoint."""
     points: dict[str, _Point] = {}
     if checkpoint is None:
         entries = scan(directory, advance=advance)
@@ -142,18 +168,14 @@ def join(
             points[str(checkpoint)].reading.note(sequence, "unknown record", f"sequence {sequence}")
         elif kind == WITHDRAWN and record.checkpoint in points:
             points[record.checkpoint].columns.withdraw(record.sequence)
-        elif kind in {"decision", "outcome"}:
+        elif kind in {"decision", "outcome", "delivery"}:
             if record.checkpoint not in points:
                 points[record.checkpoint] = _Point(settings.outcome, None, {})
             points[record.checkpoint].reading.add(sequence, kind, record)
     name, point = _chosen(points, checkpoint)
     point.reading.finish()
     _note_damage(point.columns.finish(entries), findings)
-    if not point.columns.choose_actions():
-        raise DataError(
-            f'the log holds no decision of an action at checkpoint "{name}"; `scorer log stat` lists'
-        )
-    return _joined(name, point.columns, shelf, settings, as_of_ms, findings)
+    return name, point.columns
 
 
 class _Point:
@@ -183,7 +205,7 @@ def _chosen(points: dict[str, _Point], wanted: str | None) -> tuple[str, _Point]
 
 def _joined(
     checkpoint: str,
-    columns: LogColumns,
+    columns: JoinColumns,
     shelf: BundleShelf,
     settings: JoinSettings,
     as_of_ms: int,
@@ -194,12 +216,12 @@ def _joined(
         examples = notes.filter(pc.equal(notes["name"], name))["example"]
         findings.add_rows(name, len(examples), (one.as_py() for one in examples))
     since_us = 0 if settings.days is None else as_of_ms * 1000 - round(settings.days * 86_400e6)
-    selection = select(columns, shelf, findings, as_of_ms * 1000, since_us)
+    outcomes = resolve(columns, checkpoint, as_of_ms, settings.unproven, findings)
+    selection = select(columns, shelf, outcomes, findings, as_of_ms * 1000, since_us)
     newest = selection.newest
     if newest is None:
         why = "; ".join(f"{one.count} {one.name}" for one in findings.rows()) or "there is none"
         raise DataError(f'no decision of "{checkpoint}" can be used: {why}')
-    outcomes = resolve(columns, checkpoint, as_of_ms, findings)
     _note_orphans(outcomes, selection, findings)
     of = windows(newest.actions, settings)
     for name in of.unused:
@@ -232,9 +254,14 @@ def _joined(
 
 def _note_orphans(outcomes: JoinedOutcomes, selection: UsedDecisions, findings: Findings) -> None:
     orphan = pc.invert(pc.is_in(outcomes.decision_id, value_set=selection.known.combine_chunks()))
-    ids = outcomes.decision_id.filter(orphan)
-    first = ids.take(pc.array_sort_indices(ids)[:_EXAMPLES])
-    findings.add_rows("outcome without decision", len(ids), first.to_pylist())
+    proven = pa.array(outcomes.token)
+    for name, rows in (
+        ("outcome without decision", pc.and_not(orphan, proven)),
+        ("outcome of an absent decision", pc.and_(orphan, proven)),
+    ):
+        ids = outcomes.decision_id.filter(rows)
+        first = ids.take(pc.array_sort_indices(ids)[:_EXAMPLES])
+        findings.add_rows(name, len(ids), first.to_pylist())
 
 
 def _note_weeks(experience: Experience, findings: Findings) -> None:

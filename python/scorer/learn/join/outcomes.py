@@ -1,4 +1,4 @@
-"""Which report of an outcome counts: the first writer of a revision, and of the revisions the highest."""
+"""Which report of an outcome counts: the first writer of a revision, and of proven revisions the highest."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scorer.learn.join.cache import LogColumns
+from scorer.learn.join.cache import JoinColumns
+from scorer.learn.join.columns import CLAIMS
 from scorer.learn.join.findings import LATER, Findings
 from scorer.log import Conflict, Reported
-from scorer.stats.arrays import Floats, Ints
+from scorer.log.proof import TOKEN, Unproven, may_count, precedence
+from scorer.stats.arrays import Bools, Floats, Ints
+
+_REPORTED = ("sequence", "revision", "value", "occurred_at_ms", "received_at_us", "proof")
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,16 @@ class JoinedOutcomes:
         value: `[n]` of the reports.
         occurred_at_ms: `[n]` Unix time; 0: not known.
         known_ms: `[n]` when the report became known, Unix time.
+        token: `[n]` whether a decision token proves it.
+        claims: what the tokens say, a row for each report with one: the `token_` columns of `OUTCOMES`.
     """
 
     decision_id: pa.Array
     value: Floats
     occurred_at_ms: Ints
     known_ms: Ints
+    token: Bools
+    claims: pa.Table
 
     def rows_of(self, ids: npt.NDArray[Any]) -> Ints:
         """`[n]` the row of each decision; -1: nothing was reported."""
@@ -38,13 +46,16 @@ class JoinedOutcomes:
         return np.asarray(found.fill_null(-1).to_numpy(), dtype=np.int64)
 
 
-def resolve(columns: LogColumns, checkpoint: str, until_ms: int, findings: Findings) -> JoinedOutcomes:
+def resolve(
+    columns: JoinColumns, checkpoint: str, until_ms: int, unproven: Unproven, findings: Findings
+) -> JoinedOutcomes:
     """Finds the report that counts for each decision.
 
     Args:
         columns: of the checkpoint.
         checkpoint: its name.
         until_ms: reports from later are not seen; Unix time in milliseconds.
+        unproven: whether an unproven report counts where there is no proven one.
         findings: receives duplicates, revisions and conflicts.
     """
     table = columns.table("outcomes")
@@ -57,7 +68,12 @@ def resolve(columns: LogColumns, checkpoint: str, until_ms: int, findings: Findi
     findings.add(LATER, count=int(later.sum()))
     broken = np.flatnonzero(~later & ~np.isfinite(value))
     findings.add_rows("outcome that is no number", len(broken), (ids[int(row)].as_py() for row in broken))
-    rows = np.flatnonzero(~later & np.isfinite(value))
+    proof = table["proof"].to_numpy()
+    seen = ~later & np.isfinite(value)
+    left_out = np.flatnonzero(seen & ~may_count(proof, unproven))
+    findings.add_rows("unproven outcome", len(left_out), (ids[int(row)].as_py() for row in left_out))
+    revision = precedence(proof, revision)
+    rows = np.flatnonzero(seen & may_count(proof, unproven))
     coded = pc.dictionary_encode(ids.take(pa.array(rows)))
     code = coded.indices.to_numpy()
     order = np.lexsort((rows, revision[rows], code))
@@ -75,8 +91,8 @@ def resolve(columns: LogColumns, checkpoint: str, until_ms: int, findings: Findi
     conflicts = sorted(zip(rows[differs].tolist(), first[differs].tolist(), strict=True))
 
     def reported(row: int) -> Reported:
-        sequence, _, *figures = (table[name][row].as_py() for name in table.column_names)
-        return Reported(sequence, *figures)
+        figures = (table[name][row].as_py() for name in _REPORTED)
+        return Reported(*figures)
 
     findings.add_rows(
         "conflicting outcomes",
@@ -86,4 +102,12 @@ def resolve(columns: LogColumns, checkpoint: str, until_ms: int, findings: Findi
             for row, at in conflicts
         ),
     )
-    return JoinedOutcomes(ids.take(pa.array(counts)), value[counts], occurred[counts], known[counts])
+    token = proof[counts] == TOKEN
+    return JoinedOutcomes(
+        ids.take(pa.array(counts)),
+        value[counts],
+        occurred[counts],
+        known[counts],
+        token,
+        table.take(pa.array(counts[token])).select(["decision_id", *CLAIMS]),
+    )

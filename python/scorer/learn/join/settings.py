@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, FiniteFloat
 
 from scorer.learn.section import LearnSection
+from scorer.log.proof import UNPROVEN_DESCRIPTION
 
 DEFAULT_FAMILY = "default"
 
@@ -42,6 +43,7 @@ class JoinSettings(LearnSection):
         'corrects it; "wait": in flight until the window has passed, so that fast outcomes are not '
         "over-represented among the latest decisions.",
     )
+    unproven: Literal["exclude", "include"] = Field(default="exclude", description=UNPROVEN_DESCRIPTION)
     days: FiniteFloat | None = Field(
         default=None,
         gt=0,

@@ -11,6 +11,7 @@ import numpy as np
 
 from scorer.ids import digest_text
 from scorer.log.outcomes import OutcomeJoin
+from scorer.log.proof import is_proven, proof_in_words
 from scorer.log.tables import digest_of, eligible, is_action
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ def outcomes_shape(join: OutcomeJoin, servers: Mapping[int, str]) -> list[dict[s
             "value": _number(report.value),
             "revision": report.revision,
             "counts": counts,
+            "proof": proof_in_words(report.proof),
+            "proven": is_proven(report.proof),
             "occurred_at": _at(report.occurred_at_ms * 1000) if report.occurred_at_ms else None,
             "received_at": _at(report.received_at_us),
             "server": servers.get(report.sequence, ""),

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from scorer.log.proof import UNSPECIFIED, Unproven, may_count, precedence
 from scorer.release.gates.evidence import Counter, Flip, Observed, empty
 from scorer.release.readout import parts
 
@@ -183,8 +184,9 @@ def outcomes(
     *,
     kind: str | None = None,
     keys: npt.NDArray[np.uint64] | None = None,
+    unproven: Unproven = "exclude",
 ) -> dict[str, tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]]:
-    """Keys and values by kind: the highest revision counts, of equal ones the first.
+    """Keys and values by kind: of proven outcomes the highest revision counts, of equal ones the first.
 
     Args:
         root: Where parts are.
@@ -192,27 +194,19 @@ def outcomes(
         kind: This kind alone; None: all kinds.
         keys: Of these decisions alone, so that memory is bounded by them and not by all outcomes of the
             checkpoint; None: of all.
+        unproven: Whether an unproven outcome counts where there is no proven one.
     """
-    asked = []
-    if kind is not None:
-        asked.append(pc.field("kind") == kind)
-    if keys is not None:
-        asked.append(pc.field("key").isin(pa.array(np.unique(keys))))
-    filters = None if not asked else asked[0] if len(asked) == 1 else asked[0] & asked[1]
-    tables = [
-        table
-        for _, part in Where(root, checkpoint, parts.OUTCOMES).parts()
-        if len(table := parts.read(part, None, filters))
-    ]
-    if not tables:
+    table = _reports(root, checkpoint, kind, keys)
+    if table is None:
         return {}
-    table = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries().combine_chunks()
+    proof = _proofs(table)
+    table, proof = table.filter(pa.array(may := may_count(proof, unproven))), proof[may]
     encoded = table["kind"].combine_chunks()
     if not pa.types.is_dictionary(encoded.type):
         encoded = encoded.dictionary_encode()
     codes, kinds = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
     key, value = table["key"].to_numpy(), table["value"].to_numpy()
-    order = np.lexsort((table["sequence"].to_numpy(), -table["revision"].to_numpy().astype(np.int64), key))
+    order = np.lexsort((table["sequence"].to_numpy(), -precedence(proof, table["revision"].to_numpy()), key))
     found = {}
     for name in sorted(kinds):
         own = order[codes[order] == kinds.index(name)]
@@ -220,6 +214,12 @@ def outcomes(
             of, first = np.unique(key[own], return_index=True)
             found[name] = of, value[own][first]
     return found
+
+
+def unproven_outcomes(root: Path, checkpoint: str, kind: str, keys: npt.NDArray[np.uint64]) -> int:
+    """Return how many reports about these decisions nothing proves."""
+    table = _reports(root, checkpoint, kind, keys)
+    return 0 if table is None else int((~may_count(_proofs(table), "exclude")).sum())
 
 
 def counters(root: Path, checkpoint: str, lane: str) -> list[Counter]:
@@ -232,6 +232,31 @@ def counters(root: Path, checkpoint: str, lane: str) -> list[Counter]:
             except (ValueError, TypeError):
                 continue
     return sorted(found, key=lambda one: (one.at, one.server))
+
+
+def _reports(root: Path, checkpoint: str, kind: str | None, keys: npt.NDArray[np.uint64] | None) -> Any:
+    """The reported outcomes of a kind about some decisions; None: there are none."""
+    asked = []
+    if kind is not None:
+        asked.append(pc.field("kind") == kind)
+    if keys is not None:
+        asked.append(pc.field("key").isin(pa.array(np.unique(keys))))
+    filters = None if not asked else asked[0] if len(asked) == 1 else asked[0] & asked[1]
+    tables = [
+        table
+        for _, part in Where(root, checkpoint, parts.OUTCOMES).parts()
+        if len(table := parts.read(part, None, filters))
+    ]
+    if not tables:
+        return None
+    return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries().combine_chunks()
+
+
+def _proofs(table: Any) -> npt.NDArray[np.int8]:
+    """`[n]` what proves each report; parts of earlier versions do not have it."""
+    if "proof" not in table.column_names:
+        return np.zeros(len(table), dtype=np.int8)
+    return np.asarray(pc.fill_null(table["proof"], UNSPECIFIED).to_numpy(), dtype=np.int8)
 
 
 def _arrays(table: Any, names: CodeNames) -> dict[str, Any]:

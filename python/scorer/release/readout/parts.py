@@ -83,8 +83,10 @@ OUTCOME: Final = pa.schema(
         ("kind", _words),
         ("value", pa.float64()),
         ("revision", pa.uint32()),
+        ("proof", pa.int8()),
     ]
 )
+"""Parts of earlier versions have no `proof`."""
 
 
 @dataclass(frozen=True, slots=True)

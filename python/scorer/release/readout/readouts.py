@@ -309,9 +309,16 @@ class Readouts:
         hours = self._settings.checkpoints[change.checkpoint].matured_hours
         mature = timedelta(hours=_MATURED_HOURS[evidence.kind] if hours is None else hours)
         kind, keys = evidence.outcome, evidence.shadow.key
+        if not len(keys):
+            return replace(evidence, outcomes={}, matured_before=micros(self._now() - mature))
+        rule, notes = self._settings.checkpoints[change.checkpoint].unproven, evidence.notes
+        excluded = load.unproven_outcomes(self._parts, change.checkpoint, kind, keys)
+        if excluded and rule == "exclude":
+            notes = [*notes, f"{excluded:,} outcomes ({kind}) are not proven and do not count"]
         return replace(
             evidence,
-            outcomes=load.outcomes(self._parts, change.checkpoint, kind=kind, keys=keys) if len(keys) else {},
+            outcomes=load.outcomes(self._parts, change.checkpoint, kind=kind, keys=keys, unproven=rule),
+            notes=notes,
             matured_before=micros(self._now() - mature),
         )
 

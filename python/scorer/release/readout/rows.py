@@ -130,6 +130,7 @@ def outcome_row(sequence: int, outcome: OutcomeRecord) -> dict[str, Any]:
         "kind": outcome.kind,
         "value": outcome.value,
         "revision": outcome.revision,
+        "proof": outcome.proof,
     }
 
 

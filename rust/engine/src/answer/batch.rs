@@ -101,7 +101,7 @@ impl Batch<'_> {
             width: self.width,
         };
         let (evaluated, exec) = many::evaluate(self.context, rows).await?;
-        let timings = Timings { data_load_us, exec_us: micros(exec) };
+        let timings = Timings { decided_at_us: engine.clock.unix_us(), data_load_us, exec_us: micros(exec) };
         let counters = engine.counters.checkpoint(checkpoint.index);
         let mut rows = Vec::with_capacity(evaluated.len());
         for (row, evaluated) in self.values.chunks_exact(self.width).zip(evaluated) {

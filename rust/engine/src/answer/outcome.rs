@@ -1,12 +1,17 @@
 //! Outcomes: what became known about a decision after it was answered.
 
-use scorer_log::Outcome;
-use scorer_proto::v1::OutcomeRecord;
+use scorer_log::{Outcome, ReportRate};
+use scorer_proto::v1::{OutcomeProof, OutcomeRecord, TokenClaims};
+use scorer_token::{Kind, Token};
 
 use super::identify::{check_decision_id, check_outcome_kind};
 use crate::arrival::Arrival;
+use crate::checkpoint::Checkpoint;
+use crate::config::{ProofRule, Unproven};
+use crate::counters::Refusal;
 use crate::engine::Engine;
 use crate::rejection::Rejection;
+use crate::tokens;
 
 /// Later times are refused: they are beyond 2096, and card numbers of 13 digits begin there.
 const LATEST_MS: i64 = 4_000_000_000_000;
@@ -25,6 +30,8 @@ pub struct OutcomeReport {
     pub revision: u32,
     /// When it happened, milliseconds since the Unix epoch.
     pub occurred_at_ms: i64,
+    /// The decision's token; may be empty.
+    pub token: Vec<u8>,
 }
 
 /// What the report changed.
@@ -36,6 +43,8 @@ pub struct Reported {
     pub decision_known: bool,
     /// A higher revision is on record; nothing was recorded.
     pub superseded: bool,
+    /// The outcome is proven.
+    pub proven: bool,
 }
 
 // === impl Engine ===
@@ -44,28 +53,33 @@ impl Engine {
     /// Records one outcome; the same again changes nothing, another value for the same revision is rejected.
     ///
     /// # Errors
-    /// A field breaks its rule, or the log does not take the record.
+    /// A field breaks its rule, the token does not hold, a limit is reached, or the log does not take the record.
     pub async fn report_outcome(
         &self,
         arrival: &Arrival,
         report: OutcomeReport,
     ) -> Result<Reported, Rejection> {
-        let durability = self.checkpoint_of(arrival, &report.checkpoint)?.durability;
+        let result = self.report(arrival, report).await;
+        if let Err(rejection) = &result
+            && let Some(refusal) = refusal(rejection)
+        {
+            self.counters.outcomes.refused(refusal);
+        }
+        result
+    }
+
+    async fn report(&self, arrival: &Arrival, mut report: OutcomeReport) -> Result<Reported, Rejection> {
+        let checkpoint = self.checkpoint_of(arrival, &report.checkpoint)?;
         arrival.check_deadline()?;
-        check_decision_id(&report.decision_id)?;
-        check_outcome_kind(&report.kind)?;
-        if !report.value.is_finite() {
-            return Err(Rejection::OutcomeValue);
-        }
-        if !(0..LATEST_MS).contains(&report.occurred_at_ms) {
-            return Err(Rejection::OccurredAt);
-        }
-        self.privacy.plain("kind", &report.kind)?;
-        self.privacy.number("value", report.value)?;
+        self.check_report(checkpoint, arrival, &report)?;
+        let durability = checkpoint.durability;
         let log = self.log.as_ref().ok_or(Rejection::NoLog)?;
-        let OutcomeReport { checkpoint, decision_id, kind, value, revision, occurred_at_ms } = report;
-        let decision_id = self.privacy.id("decision_id", decision_id)?;
-        let outcome = OutcomeRecord {
+        // The log and the token have the id as privacy lets it be stored.
+        report.decision_id = self.privacy.id("decision_id", report.decision_id)?;
+        let known = log.decision_known(&report.checkpoint, &report.decision_id);
+        let (proof, token) = self.prove(checkpoint, arrival, &report, known)?;
+        let OutcomeReport { checkpoint, decision_id, kind, value, revision, occurred_at_ms, .. } = report;
+        let record = OutcomeRecord {
             checkpoint,
             decision_id,
             kind: kind.clone(),
@@ -73,15 +87,116 @@ impl Engine {
             revision,
             occurred_at_ms,
             received_at_us: self.clock.unix_us(),
+            proof: proof.into(),
+            token,
         };
-        let (outcome, decision_known) =
-            log.report(outcome, durability).await.map_err(|error| Rejection::Log(error.to_string()))?;
-        let reported = Reported { duplicate: false, decision_known, superseded: false };
+        let most = self.reports.settings.per_decision_minute;
+        let outcome = log
+            .report(record, durability, ReportRate { minute: self.minute(), most })
+            .await
+            .map_err(|error| Rejection::Log(error.to_string()))?;
+        let proven = proof != OutcomeProof::Unproven;
+        let reported = Reported { duplicate: false, decision_known: known, superseded: false, proven };
+        if matches!(outcome, Outcome::New | Outcome::Superseded) {
+            self.counters.outcomes.recorded(proof);
+        }
         match outcome {
             Outcome::Conflict { .. } => Err(Rejection::OutcomeConflict { kind, revision }),
+            Outcome::TooMany => Err(Rejection::OutcomeRate { kind, most }),
             Outcome::New => Ok(reported),
             Outcome::Duplicate => Ok(Reported { duplicate: true, ..reported }),
             Outcome::Superseded => Ok(Reported { superseded: true, ..reported }),
         }
     }
+
+    /// The rules that need neither the log nor a key.
+    fn check_report(
+        &self,
+        checkpoint: &Checkpoint,
+        arrival: &Arrival,
+        report: &OutcomeReport,
+    ) -> Result<(), Rejection> {
+        self.reports.admit(arrival.caller, arrival.at).map_err(|after| Rejection::CallerRate {
+            most: self.reports.settings.per_caller_second,
+            retry_after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX).saturating_add(1),
+        })?;
+        check_decision_id(&report.decision_id)?;
+        check_outcome_kind(&report.kind)?;
+        let value = report.value;
+        if !value.is_finite() {
+            return Err(Rejection::OutcomeValue);
+        }
+        if !(0..LATEST_MS).contains(&report.occurred_at_ms) {
+            return Err(Rejection::OccurredAt);
+        }
+        self.privacy.plain("kind", &report.kind)?;
+        self.privacy.number("value", value)?;
+        if let Some(&range) = checkpoint.config.outcomes.get(&report.kind)
+            && !range.contains(value)
+        {
+            let (min, max, kind) = (range.min, range.max, report.kind.clone());
+            return Err(Rejection::OutcomeRange { kind, min, max });
+        }
+        let max = self.reports.settings.max_revision;
+        if report.revision > max {
+            return Err(Rejection::OutcomeRevision { revision: report.revision, max });
+        }
+        Ok(())
+    }
+
+    /// What proves an outcome.
+    fn prove(
+        &self,
+        checkpoint: &Checkpoint,
+        arrival: &Arrival,
+        report: &OutcomeReport,
+        known: bool,
+    ) -> Result<(OutcomeProof, Option<TokenClaims>), Rejection> {
+        let settings = &self.reports.settings;
+        if !report.token.is_empty() {
+            let scope = tokens::scope(checkpoint, arrival);
+            if let Some(verified) = self.tokens.verify(&report.token, &scope, &report.decision_id) {
+                return Ok((OutcomeProof::Token, Some(claims(&verified?))));
+            }
+        }
+        if known && settings.proof() == ProofRule::Known {
+            return Ok((OutcomeProof::Known, None));
+        }
+        match settings.unproven {
+            Unproven::Keep => Ok((OutcomeProof::Unproven, None)),
+            Unproven::Refuse => Err(Rejection::Unproven),
+        }
+    }
+
+    /// Minutes since the Unix epoch; the low 32 bits of them.
+    fn minute(&self) -> u32 {
+        (self.clock.unix_us() / 60_000_000) as u32
+    }
+}
+
+/// A verified token as the log keeps it.
+fn claims(token: &Token<'_>) -> TokenClaims {
+    TokenClaims {
+        decided_at_ms: i64::try_from(token.claims.decided_at_ms).unwrap_or(i64::MAX),
+        bundle: token.claims.bundle.to_vec(),
+        action: token.claims.kind == Kind::Action,
+        index: token.claims.index,
+        propensity: token.claims.propensity,
+        fallback: token.claims.fallback,
+        key_id: token.key_id,
+        tenant: token.tenant.to_vec(),
+    }
+}
+
+/// How a rejected report is counted; other rejections are counted by their code alone.
+fn refusal(rejection: &Rejection) -> Option<Refusal> {
+    Some(match rejection {
+        Rejection::Token(_) => Refusal::Token,
+        Rejection::Unproven => Refusal::Unproven,
+        Rejection::OutcomeRange { .. } => Refusal::Range,
+        Rejection::OutcomeRevision { .. } => Refusal::Revision,
+        Rejection::OutcomeRate { .. } => Refusal::DecisionRate,
+        Rejection::CallerRate { .. } => Refusal::CallerRate,
+        _ => return None,
+    })
 }

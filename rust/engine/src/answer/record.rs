@@ -25,7 +25,7 @@ pub(crate) fn append(
     buffer: &mut RecordBuffer,
 ) -> Appended {
     let RecordBuffer { decision, payload } = buffer;
-    fill(decision, engine.clock.unix_us(), answered);
+    fill(decision, answered.timings.decided_at_us, answered);
     let appended = log.append(decision, payload, durability);
     if matches!(appended, Appended::Refused) {
         unlogged(engine);

@@ -181,6 +181,9 @@ pub(crate) async fn run<D: Decision>(
     if value.is_fallback() {
         arrival.fell_back();
     }
+    if let Some(decided_at_us) = value.recorded_at_us() {
+        arrival.decided(&id.text, decided_at_us, replayed);
+    }
     Ok(Answer { id: id.text, value, replayed })
 }
 
@@ -234,7 +237,7 @@ fn begin<D: Decision>(
     };
     let ready = Instant::now();
     arrival.ready(ready);
-    let timings = Timings { data_load_us, exec_us: micros(ready - encoded) };
+    let timings = Timings { data_load_us, exec_us: micros(ready - encoded), ..Timings::default() };
     Ok(conclude(context, decision, workspace, lane, setup, evaluated, instead, timings)?)
 }
 
@@ -263,7 +266,7 @@ async fn on_pool<D: Decision>(
     let (evaluated, exec_us) = evaluate::on_pool(context, permit, evaluation).await?;
     with_workspace(|workspace| {
         held.install(workspace);
-        let timings = Timings { data_load_us, exec_us };
+        let timings = Timings { data_load_us, exec_us, ..Timings::default() };
         conclude(context, decision, workspace, &held.lane, setup, evaluated, instead, timings)
     })
 }
@@ -281,6 +284,7 @@ fn conclude<D: Decision>(
     timings: Timings,
 ) -> Result<Step<D>, Rejection> {
     let RequestContext { engine, checkpoint, .. } = context;
+    let timings = Timings { decided_at_us: engine.clock.unix_us(), ..timings };
     let choice = decision.decide(context, &lane.loaded, workspace, setup, evaluated, instead)?;
     let counters = engine.counters.checkpoint(checkpoint.index);
     counters.exec.record(Duration::from_micros(timings.exec_us.into()));

@@ -1,6 +1,7 @@
 //! What the engine counts: atomics that requests add to and that the server's metrics page reads.
 
 mod histogram;
+mod outcomes;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,6 +11,7 @@ use scorer_admission::{CapHit, SHED_REASONS, ShedReason};
 
 use crate::reason::Reason;
 pub use histogram::Histogram;
+pub use outcomes::{OutcomeCounters, Refusal};
 
 /// The caps on the exposure of fallbacks, in the order of their counters.
 const CAPS: [CapHit; 4] = [CapHit::Single, CapHit::Count, CapHit::Total, CapHit::Moving];
@@ -25,6 +27,10 @@ pub struct Counters {
     pub replays: AtomicU64,
     /// Decisions that were answered and are not in the log.
     pub unlogged: AtomicU64,
+    /// Decisions whose reply was given up before it reached its caller.
+    pub undelivered: AtomicU64,
+    /// Outcomes recorded, by what proves them.
+    pub outcomes: OutcomeCounters,
 }
 
 /// What is counted of one checkpoint.
@@ -52,6 +58,8 @@ impl Counters {
             panics: AtomicU64::new(0),
             replays: AtomicU64::new(0),
             unlogged: AtomicU64::new(0),
+            undelivered: AtomicU64::new(0),
+            outcomes: OutcomeCounters::default(),
         }
     }
 

@@ -50,6 +50,8 @@ pub struct ActiveLane {
 pub struct Source {
     /// `sha256:<hex>` of the bundle.
     pub bundle: Arc<str>,
+    /// The first 8 bytes of its digest, as decision tokens name it.
+    pub bundle_prefix: [u8; 8],
     /// Name of the lane.
     pub lane: String,
     /// Revision of the lane table.
@@ -180,8 +182,10 @@ impl ActiveLanes {
 
 impl ActiveLane {
     fn new(loaded: Arc<Loaded>, lane: &str, version: u64, share: f64, up_to: f64) -> ActiveLane {
+        let [a, b, c, d, e, f, g, h, ..] = loaded.digest.0;
         let source = Arc::new(Source {
             bundle: Arc::clone(&loaded.digest_text),
+            bundle_prefix: [a, b, c, d, e, f, g, h],
             lane: lane.to_owned(),
             lane_table: version,
             actions: Arc::clone(&loaded.actions),

@@ -47,6 +47,9 @@ pub struct ScoreRequest {
     /// number). Empty: the decision's id.
     #[prost(string, tag = "5")]
     pub entity: ::prost::alloc::string::String,
+    /// Return a decision token, where the server has keys to sign it.
+    #[prost(bool, tag = "6")]
+    pub include_token: bool,
     #[prost(oneof = "score_request::Features", tags = "3, 4")]
     pub features: ::core::option::Option<score_request::Features>,
 }
@@ -81,6 +84,10 @@ pub struct ScoreResponse {
     /// failed write or fdatasync.
     #[prost(bool, tag = "8")]
     pub logged: bool,
+    /// Proves an outcome of this decision; see ReportOutcomeRequest. Empty if it was not
+    /// asked for, or the server has no keys.
+    #[prost(bytes = "vec", tag = "6")]
+    pub decision_token: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ScoreBatchRequest {
@@ -98,6 +105,9 @@ pub struct ScoreBatchRequest {
     pub rows: u32,
     #[prost(string, tag = "6")]
     pub entity: ::prost::alloc::string::String,
+    /// Return a decision token for the rows of the batch.
+    #[prost(bool, tag = "7")]
+    pub include_token: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ScoreBatchResponse {
@@ -117,6 +127,9 @@ pub struct ScoreBatchResponse {
     /// Rows that are not recorded as the checkpoint's durability demands.
     #[prost(uint32, tag = "8")]
     pub unlogged: u32,
+    /// Proves outcomes of the decisions "\<request_id>/0" to "\<request_id>/\<rows - 1>".
+    #[prost(bytes = "vec", tag = "7")]
+    pub decision_token: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SelectActionRequest {
@@ -192,6 +205,10 @@ pub struct SelectActionResponse {
     pub replayed: bool,
     #[prost(message, optional, tag = "10")]
     pub served: ::core::option::Option<Served>,
+    /// At most 120 bytes, signed: keep it with the payment and return it with the
+    /// outcome. Empty if the server has no keys.
+    #[prost(bytes = "vec", tag = "11")]
+    pub decision_token: ::prost::alloc::vec::Vec<u8>,
 }
 /// Who answered, and how.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -233,6 +250,11 @@ pub struct ReportOutcomeRequest {
     /// When it happened, milliseconds since the Unix epoch. 0: not known.
     #[prost(int64, tag = "6")]
     pub occurred_at_ms: i64,
+    /// The token of the decision's answer: it proves the outcome to any replica. A
+    /// token that does not fit the decision is PERMISSION_DENIED. Empty: the outcome
+    /// is proven only where the server accepts that it knows the decision.
+    #[prost(bytes = "vec", tag = "7")]
+    pub decision_token: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportOutcomeResponse {
@@ -246,6 +268,10 @@ pub struct ReportOutcomeResponse {
     /// A higher revision is already recorded; this one is kept but superseded.
     #[prost(bool, tag = "3")]
     pub superseded: bool,
+    /// The outcome is proven. By default an unproven one is recorded and used neither
+    /// for training nor by gates.
+    #[prost(bool, tag = "4")]
+    pub proven: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DescribeRequest {
@@ -2291,7 +2317,7 @@ pub mod control_service_server {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LogRecord {
-    #[prost(oneof = "log_record::Record", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "log_record::Record", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub record: ::core::option::Option<log_record::Record>,
 }
 /// Nested message and enum types in `LogRecord`.
@@ -2310,6 +2336,8 @@ pub mod log_record {
         Observation(super::ObservationRecord),
         #[prost(message, tag = "6")]
         Withdrawn(super::WithdrawnRecord),
+        #[prost(message, tag = "7")]
+        Delivery(super::DeliveryRecord),
     }
 }
 /// Takes back a record whose write outlasted the request's deadline: the reply
@@ -2326,6 +2354,27 @@ pub struct WithdrawnRecord {
     /// The outcome's kind; empty if a decision is withdrawn.
     #[prost(string, tag = "4")]
     pub kind: ::prost::alloc::string::String,
+    /// The withdrawn outcome was unproven.
+    #[prost(bool, tag = "5")]
+    pub unproven: bool,
+}
+/// Whether the reply of a recorded decision reached its caller. Written only where
+/// it did not, and once more if the decision was delivered to a retry afterwards.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeliveryRecord {
+    #[prost(string, tag = "1")]
+    pub checkpoint: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub decision_id: ::prost::alloc::string::String,
+    /// As in the decision's record: another record of the same id is not meant.
+    #[prost(int64, tag = "3")]
+    pub decided_at_us: i64,
+    /// False: the caller cancelled, or its connection ended, before the reply was
+    /// handed over. True: a retry was given the reply later.
+    #[prost(bool, tag = "4")]
+    pub delivered: bool,
+    #[prost(int64, tag = "5")]
+    pub at_us: i64,
 }
 /// One answered request.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2443,6 +2492,38 @@ pub struct OutcomeRecord {
     pub occurred_at_ms: i64,
     #[prost(int64, tag = "7")]
     pub received_at_us: i64,
+    #[prost(enumeration = "OutcomeProof", tag = "8")]
+    pub proof: i32,
+    /// What the decision token says; absent without a token.
+    #[prost(message, optional, tag = "9")]
+    pub token: ::core::option::Option<TokenClaims>,
+}
+/// What a decision token says about its decision beside the checkpoint and the id.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TokenClaims {
+    /// Milliseconds since the Unix epoch.
+    #[prost(int64, tag = "1")]
+    pub decided_at_ms: i64,
+    /// First 8 bytes of the bundle's sha256.
+    #[prost(bytes = "vec", tag = "2")]
+    pub bundle: ::prost::alloc::vec::Vec<u8>,
+    /// Of a decision at a checkpoint of kind "action".
+    #[prost(bool, tag = "3")]
+    pub action: bool,
+    /// Position in the bundle's catalogue; of a batch, its number of rows.
+    #[prost(uint32, tag = "4")]
+    pub index: u32,
+    #[prost(double, tag = "5")]
+    pub propensity: f64,
+    /// A fallback answered.
+    #[prost(bool, tag = "6")]
+    pub fallback: bool,
+    /// The key that signed the token.
+    #[prost(fixed32, tag = "7")]
+    pub key_id: u32,
+    /// First 4 bytes of the sha256 of the tenant's name.
+    #[prost(bytes = "vec", tag = "8")]
+    pub tenant: ::prost::alloc::vec::Vec<u8>,
 }
 /// The lane table that is active from here on.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2468,6 +2549,44 @@ pub struct RecoveryRecord {
     pub last_sequence: u64,
     #[prost(string, tag = "5")]
     pub finding: ::prost::alloc::string::String,
+}
+/// What shows that an outcome was reported by the caller who received the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OutcomeProof {
+    /// Recorded by a version that did not demand proof.
+    Unspecified = 0,
+    /// Nothing.
+    Unproven = 1,
+    /// The decision was in the log of the server that received the report, and that
+    /// server demanded no token.
+    Known = 2,
+    /// A valid decision token.
+    Token = 3,
+}
+impl OutcomeProof {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "OUTCOME_PROOF_UNSPECIFIED",
+            Self::Unproven => "OUTCOME_PROOF_UNPROVEN",
+            Self::Known => "OUTCOME_PROOF_KNOWN",
+            Self::Token => "OUTCOME_PROOF_TOKEN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "OUTCOME_PROOF_UNSPECIFIED" => Some(Self::Unspecified),
+            "OUTCOME_PROOF_UNPROVEN" => Some(Self::Unproven),
+            "OUTCOME_PROOF_KNOWN" => Some(Self::Known),
+            "OUTCOME_PROOF_TOKEN" => Some(Self::Token),
+            _ => None,
+        }
+    }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ObserveRequest {

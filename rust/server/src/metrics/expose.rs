@@ -47,6 +47,7 @@ impl Collector for Snapshot {
         super::admission::encode(&self.0, &mut encoder)?;
         super::observe::encode(&self.0, &mut encoder)?;
         super::shadow::encode(&self.0, &mut encoder)?;
+        super::outcomes::encode(&self.0, &mut encoder)?;
         log(&self.0, &mut encoder)
     }
 }
@@ -253,6 +254,11 @@ fn answers(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result 
     for (name, help, value) in [
         ("panics", "Panics caught", &services.engine.counters.panics),
         ("replays", "Retries answered from memory", &services.engine.counters.replays),
+        (
+            "undelivered_decisions",
+            "Decisions whose reply was given up before it reached its caller",
+            &services.engine.counters.undelivered,
+        ),
         (
             "unlogged_decisions",
             "Decisions answered that are not in the log",

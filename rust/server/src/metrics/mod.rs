@@ -4,6 +4,7 @@ mod admission;
 mod expose;
 pub(crate) mod http;
 mod observe;
+mod outcomes;
 mod security;
 mod shadow;
 

@@ -3,6 +3,7 @@
 mod describe;
 mod features;
 mod reply;
+mod token;
 
 use std::sync::Arc;
 
@@ -33,7 +34,9 @@ pub(crate) async fn score(
             Some(ScoreFeatures::Dense(dense)) => Row::Dense(dense),
         },
     };
-    Ok(reply::score(engine.score(arrival, query).await?))
+    let answer = engine.score(arrival, query).await?;
+    let token = if request.include_token { token::of_score(engine, arrival, &answer) } else { Vec::new() };
+    Ok(reply::score(answer, token))
 }
 
 /// Scores many rows.
@@ -42,10 +45,13 @@ pub(crate) async fn score_batch(
     arrival: &Arrival,
     request: ScoreBatchRequest,
 ) -> Result<ScoreBatchResponse, Rejection> {
-    let ScoreBatchRequest { checkpoint, request_id, schema_fingerprint, values, rows, entity } = request;
+    let ScoreBatchRequest { checkpoint, request_id, schema_fingerprint, values, rows, entity, include_token } =
+        request;
     let rows = DenseRows { schema_fingerprint, values, rows };
     let query = BatchQuery { checkpoint: &checkpoint, request_id, entity: &entity, rows };
-    Ok(reply::batch(engine.score_batch(arrival, query).await?))
+    let answer = engine.score_batch(arrival, query).await?;
+    let token = if include_token { token::of_batch(engine, arrival, &answer) } else { Vec::new() };
+    Ok(reply::batch(answer, token))
 }
 
 /// Selects one action.
@@ -67,7 +73,9 @@ pub(crate) async fn select_action(
     let eligible = request.eligible.as_ref();
     let eligible = eligible.map(|given| Eligible { ids: &given.ids, mask: &given.mask });
     let query = SelectQuery { query, eligible, include_pmf: request.include_pmf };
-    Ok(reply::selection(engine.select(arrival, query).await?))
+    let answer = engine.select(arrival, query).await?;
+    let token = token::of_selection(engine, arrival, &answer);
+    Ok(reply::selection(answer, token))
 }
 
 /// Records one outcome.
@@ -76,12 +84,21 @@ pub(crate) async fn report_outcome(
     arrival: &Arrival,
     request: ReportOutcomeRequest,
 ) -> Result<ReportOutcomeResponse, Rejection> {
-    let ReportOutcomeRequest { checkpoint, decision_id, kind, value, revision, occurred_at_ms } = request;
-    let report = OutcomeReport { checkpoint, decision_id, kind, value, revision, occurred_at_ms };
+    let ReportOutcomeRequest {
+        checkpoint,
+        decision_id,
+        kind,
+        value,
+        revision,
+        occurred_at_ms,
+        decision_token: token,
+    } = request;
+    let report = OutcomeReport { checkpoint, decision_id, kind, value, revision, occurred_at_ms, token };
     let reported = engine.report_outcome(arrival, report).await?;
     Ok(ReportOutcomeResponse {
         duplicate: reported.duplicate,
         decision_known: reported.decision_known,
         superseded: reported.superseded,
+        proven: reported.proven,
     })
 }

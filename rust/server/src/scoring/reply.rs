@@ -15,7 +15,7 @@ fn served(source: &Source, fallback: Option<Reason>, timings: Timings) -> Served
     }
 }
 
-pub(crate) fn score(answer: Answer<Scored>) -> ScoreResponse {
+pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreResponse {
     let Answer { id, value: scored, .. } = answer;
     ScoreResponse {
         decision_id: id,
@@ -24,11 +24,12 @@ pub(crate) fn score(answer: Answer<Scored>) -> ScoreResponse {
         decision: scored.label.to_string(),
         served: Some(served(&scored.source, scored.fallback, scored.timings)),
         logged: scored.logged,
+        decision_token,
     }
 }
 
 /// `served` names a fallback if at least one row has one; the records name which.
-pub(crate) fn batch(answer: Answer<ScoredBatch>) -> ScoreBatchResponse {
+pub(crate) fn batch(answer: Answer<ScoredBatch>, decision_token: Vec<u8>) -> ScoreBatchResponse {
     let Answer { id, value: ScoredBatch { source, rows, labels, timings, unlogged }, .. } = answer;
     let fallback = rows.iter().find_map(|row| row.fallback);
     ScoreBatchResponse {
@@ -39,10 +40,11 @@ pub(crate) fn batch(answer: Answer<ScoredBatch>) -> ScoreBatchResponse {
         labels: labels.iter().map(|label| label.to_string()).collect(),
         served: Some(served(&source, fallback, timings)),
         unlogged,
+        decision_token,
     }
 }
 
-pub(crate) fn selection(answer: Answer<Selected>) -> SelectActionResponse {
+pub(crate) fn selection(answer: Answer<Selected>, decision_token: Vec<u8>) -> SelectActionResponse {
     let Answer { id, value: selected, replayed } = answer;
     let action = selected.source.actions.get(selected.index as usize);
     SelectActionResponse {
@@ -56,5 +58,6 @@ pub(crate) fn selection(answer: Answer<Selected>) -> SelectActionResponse {
         logged: selected.logged,
         replayed,
         served: Some(served(&selected.source, selected.fallback, selected.timings)),
+        decision_token,
     }
 }

@@ -114,7 +114,11 @@ impl Checked {
             named,
             fallback_source: &decision.fallback_source,
             fallback_reason: &decision.fallback_reason,
-            timings: Timings { data_load_us: decision.data_load_us, exec_us: decision.exec_us },
+            timings: Timings {
+                decided_at_us: decision.decided_at_us,
+                data_load_us: decision.data_load_us,
+                exec_us: decision.exec_us,
+            },
             outcome: match checkpoint.kind {
                 Kind::Score => {
                     let (margin, score) = (decision.margin, decision.score);

@@ -256,6 +256,7 @@ pub fn outcome(id: &str, kind: &str, value: f64, revision: u32) -> ReportOutcome
         value,
         revision,
         occurred_at_ms: 0,
+        decision_token: Vec::new(),
     }
 }
 
@@ -267,6 +268,7 @@ pub fn batch(id: &str, fingerprint: u64, rows: &[[f32; 3]]) -> ScoreBatchRequest
         values: rows.concat(),
         rows: rows.len() as u32,
         entity: String::new(),
+        include_token: false,
     }
 }
 
@@ -299,6 +301,7 @@ pub fn score(id: &str, amount: f64) -> ScoreRequest {
         request_id: id.to_owned(),
         features: Some(score_request::Features::Named(context(amount))),
         entity: String::new(),
+        include_token: false,
     }
 }
 

@@ -1,0 +1,84 @@
+//! What is counted of reported outcomes.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use scorer_proto::v1::OutcomeProof;
+
+/// Outcomes by what became of them.
+#[derive(Debug, Default)]
+pub struct OutcomeCounters {
+    recorded: [AtomicU64; PROOFS.len()],
+    refused: [AtomicU64; Refusal::ALL.len()],
+}
+
+const PROOFS: [(OutcomeProof, &str); 3] =
+    [(OutcomeProof::Unproven, "unproven"), (OutcomeProof::Known, "known"), (OutcomeProof::Token, "token")];
+
+/// Why an outcome is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its token does not hold.
+    Token,
+    /// It is unproven, and unproven outcomes are refused.
+    Unproven,
+    /// Its value is outside the declared range.
+    Range,
+    /// Its revision is above the highest.
+    Revision,
+    /// Too many reports of one outcome.
+    DecisionRate,
+    /// Too many reports of one caller.
+    CallerRate,
+}
+
+// === impl OutcomeCounters ===
+
+impl OutcomeCounters {
+    pub(crate) fn recorded(&self, proof: OutcomeProof) {
+        if let Some(at) = PROOFS.iter().position(|(known, _)| *known == proof) {
+            self.recorded[at].fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(crate) fn refused(&self, refusal: Refusal) {
+        self.refused[refusal as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Outcomes recorded, with what proves them.
+    pub fn by_proof(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        PROOFS.iter().zip(&self.recorded).map(|((_, name), count)| (*name, count.load(Relaxed)))
+    }
+
+    /// Outcomes refused, with the reason.
+    pub fn by_refusal(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Refusal::ALL.iter().zip(&self.refused).map(|(refusal, count)| (refusal.as_str(), count.load(Relaxed)))
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// All of them, in the order of their counters.
+    pub const ALL: [Refusal; 6] = [
+        Refusal::Token,
+        Refusal::Unproven,
+        Refusal::Range,
+        Refusal::Revision,
+        Refusal::DecisionRate,
+        Refusal::CallerRate,
+    ];
+
+    /// The reason as metrics name it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Refusal::Token => "token",
+            Refusal::Unproven => "unproven",
+            Refusal::Range => "range",
+            Refusal::Revision => "revision",
+            Refusal::DecisionRate => "decision_rate",
+            Refusal::CallerRate => "caller_rate",
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Whether the reply of a recorded decision reached its caller.
+//!
+//! A reply that was given up (stream reset, connection lost) leaves a decision in the log that nobody acted on. A
+//! [`DeliveryRecord`] after it marks it, so that nothing is learned from it; a retry that is given the same answer from
+//! memory takes the mark back.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use scorer_proto::v1::DeliveryRecord;
+
+use crate::arrival::{Arrival, DecisionMade};
+use crate::checkpoint::Checkpoint;
+use crate::config::Kind;
+use crate::engine::Engine;
+
+// === impl Engine ===
+
+impl Engine {
+    /// The request was given up by its caller. Marks its decision, unless the answer was a repeated one.
+    pub fn given_up(&self, arrival: &Arrival) {
+        let Some((checkpoint, made)) = self.decision_of(arrival) else { return };
+        if made.replayed {
+            return;
+        }
+        self.counters.undelivered.fetch_add(1, Relaxed);
+        self.set_undelivered(arrival, checkpoint, made, true);
+        self.record_delivery(checkpoint, made, false);
+    }
+
+    /// The reply was handed over. A repeated answer takes back the mark that its decision may have.
+    pub fn handed_over(&self, arrival: &Arrival) {
+        let Some((checkpoint, made)) = self.decision_of(arrival) else { return };
+        if made.replayed && self.set_undelivered(arrival, checkpoint, made, false) {
+            self.record_delivery(checkpoint, made, true);
+        }
+    }
+
+    fn decision_of<'a>(&'a self, arrival: &'a Arrival) -> Option<(&'a Checkpoint, &'a DecisionMade)> {
+        Some((self.checkpoints.at(arrival.checkpoint()?), arrival.decision()?))
+    }
+
+    fn set_undelivered(
+        &self,
+        arrival: &Arrival,
+        checkpoint: &Checkpoint,
+        made: &DecisionMade,
+        undelivered: bool,
+    ) -> bool {
+        let (principal, index, id) = (arrival.principal, checkpoint.index, made.id());
+        match checkpoint.kind {
+            Kind::Score => {
+                let cache = &self.remembered.scores;
+                cache.set_undelivered(cache.key(principal, index, id), undelivered)
+            }
+            Kind::Action => {
+                let cache = &self.remembered.selections;
+                cache.set_undelivered(cache.key(principal, index, id), undelivered)
+            }
+        }
+    }
+
+    fn record_delivery(&self, checkpoint: &Checkpoint, made: &DecisionMade, delivered: bool) {
+        let Some(log) = &self.log else { return };
+        log.note_delivery(DeliveryRecord {
+            checkpoint: checkpoint.name.clone(),
+            decision_id: made.id().to_owned(),
+            decided_at_us: made.decided_at_us,
+            delivered,
+            at_us: self.clock.unix_us(),
+        });
+    }
+}

@@ -1,0 +1,106 @@
+//! Replies that never reached their caller: their decisions are marked in the log, and only theirs.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod support;
+
+use hyper::body::Bytes;
+use prost::Message as _;
+use scorer_proto::v1::{DecisionRecord, DeliveryRecord, log_record};
+use support::*;
+use tokio::task::JoinHandle;
+
+/// A connection whose peer may send headers, and nothing of a body.
+async fn connect(setup: &Setup) -> (JoinHandle<Result<(), h2::Error>>, h2::client::SendRequest<Bytes>) {
+    let stream = tokio::net::TcpStream::connect(&setup.server.addresses().grpc[0]).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(0);
+    let (sender, connection) = builder.handshake(stream).await.unwrap();
+    (tokio::spawn(connection), sender.ready().await.unwrap())
+}
+
+/// Asks for an action and waits for the head of the reply; the rest cannot be handed over.
+async fn ask(sender: &mut h2::client::SendRequest<Bytes>, id: &str) -> h2::SendStream<Bytes> {
+    let message = select(id, 10.0).encode_to_vec();
+    let mut body = vec![0];
+    body.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    body.extend_from_slice(&message);
+    let request = http::Request::post("http://scorer/scorer.v1.ScoringService/SelectAction")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .unwrap();
+    let (response, mut stream) = sender.send_request(request, false).unwrap();
+    stream.send_data(body.into(), true).unwrap();
+    assert_eq!(response.await.unwrap().status(), 200);
+    stream
+}
+
+async fn ask_and_leave(sender: &mut h2::client::SendRequest<Bytes>, id: &str) {
+    ask(sender, id).await.send_reset(h2::Reason::CANCEL);
+}
+
+async fn undelivered(setup: &Setup, count: u64) {
+    let wait = patience("a reply that is given up is counted");
+    while !setup.metrics().await.contains(&format!("scorer_undelivered_decisions_total {count}\n")) {
+        wait();
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+fn records(setup: &Setup) -> (Vec<DecisionRecord>, Vec<DeliveryRecord>) {
+    let (mut decisions, mut deliveries) = (Vec::new(), Vec::new());
+    for record in setup.records() {
+        match record {
+            log_record::Record::Decision(decision) => decisions.push(decision),
+            log_record::Record::Delivery(delivery) => deliveries.push(delivery),
+            _ => {}
+        }
+    }
+    (decisions, deliveries)
+}
+
+/// Fault case 6.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_whose_caller_was_gone_is_marked_and_a_retry_takes_the_mark_back() {
+    let setup = start();
+    let (_connection, mut sender) = connect(&setup).await;
+    ask_and_leave(&mut sender, "gone").await;
+    undelivered(&setup, 1).await;
+    ask_and_leave(&mut sender, "retried").await;
+    undelivered(&setup, 2).await;
+    let mut client = setup.client().await;
+    assert!(client.select_action(select("retried", 10.0)).await.unwrap().into_inner().replayed);
+    assert!(client.select_action(select("retried", 10.0)).await.unwrap().into_inner().replayed);
+    client.select_action(select("kept", 10.0)).await.unwrap();
+
+    let (decisions, deliveries) = records(&setup);
+    let ids: Vec<_> = decisions.iter().map(|decision| decision.decision_id.as_str()).collect();
+    assert_eq!(ids, ["gone", "retried", "kept"]);
+    let marks: Vec<_> = deliveries
+        .iter()
+        .map(|one| (one.decision_id.as_str(), one.delivered, one.decided_at_us, one.checkpoint.as_str()))
+        .collect();
+    let decided = |at: usize| decisions[at].decided_at_us;
+    assert_eq!(
+        marks,
+        [
+            ("gone", false, decided(0), ACTION),
+            ("retried", false, decided(1), ACTION),
+            ("retried", true, decided(1), ACTION),
+        ]
+    );
+}
+
+/// Fault case 6.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_ends_before_the_reply_marks_the_decision() {
+    let setup = start();
+    let (connection, mut sender) = connect(&setup).await;
+    ask(&mut sender, "cut").await;
+    connection.abort();
+    undelivered(&setup, 1).await;
+    let (decisions, deliveries) = records(&setup);
+    assert_eq!((decisions.len(), deliveries.len()), (1, 1));
+    assert_eq!((&*deliveries[0].decision_id, deliveries[0].delivered), ("cut", false));
+}

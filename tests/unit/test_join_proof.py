@@ -1,0 +1,200 @@
+"""Which outcomes and which records of a decision the join uses: proof, delivery, retries and replicas."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joining import SETTINGS, Maker, counts, delivery, known, outcome, run
+from logs import write_segment
+
+from scorer.learn.join.cache import CURSOR
+from scorer.log import BundleShelf
+from scorer.log.proof import KNOWN, UNPROVEN
+
+
+@pytest.fixture(scope="module")
+def make(built_bundles: dict[str, Path]) -> Maker:
+    return Maker(built_bundles["action-1"])
+
+
+@pytest.fixture(scope="module")
+def shelf(built_bundles: dict[str, Path]) -> BundleShelf:
+    return BundleShelf([built_bundles["action-1"]])
+
+
+INCLUDE = SETTINGS.model_copy(update={"unproven": "include"})
+
+
+def test_an_unproven_outcome_counts_only_where_the_owner_says_so_and_never_before_a_proven_one(
+    tmp_path, make, shelf
+):
+    log = tmp_path / "log"
+    records = [
+        *(make.decision(name, 0) for name in ("proven", "known", "forged", "both", "old")),
+        outcome("proven", 1, 1.0, **make.token("proven", 0)),
+        outcome("known", 1, 1.0, proof=KNOWN),
+        outcome("forged", 1, 1.0, proof=UNPROVEN),
+        outcome("both", 1, 0.0, revision=1000, proof=UNPROVEN),
+        outcome("both", 2, 1.0, **make.token("both", 0)),
+        # Of a version that did not demand proof.
+        outcome("old", 1, 1.0),
+    ]
+    write_segment(log, 1, 1, records)
+    settled = dict.fromkeys(("proven", "known", "both", "old"), ("SETTLED", 1.0))
+    joined = run(log, shelf, 48)
+    assert known(joined) == {**settled, "forged": ("MISSING", None)}
+    assert counts(joined)["unproven outcome"] == 2
+    joined = run(log, shelf, 48, INCLUDE)
+    assert known(joined) == {**settled, "forged": ("SETTLED", 1.0)}
+    assert "unproven outcome" not in counts(joined)
+
+
+@pytest.mark.fault_case(80)
+@pytest.mark.fault_case(6)
+def test_a_decision_whose_caller_was_gone_is_excluded_unless_its_token_came_back(tmp_path, make, shelf):
+    log = tmp_path / "log"
+    records = [
+        *(make.decision(name, 0) for name in ("kept", "gone", "rewarded", "retried", "returned")),
+        *(delivery(name, 0) for name in ("gone", "rewarded", "retried", "returned")),
+        delivery("retried", 0, delivered=True),
+        # A mark is of one record alone: the decision of another hour was delivered.
+        delivery("kept", 5),
+        # Rewarded without proof of delivery: excluded with its decision.
+        outcome("rewarded", 1, 1.0, proof=KNOWN),
+        outcome("returned", 1, 1.0, **make.token("returned", 0)),
+    ]
+    write_segment(log, 1, 1, records)
+    joined = run(log, shelf, 48)
+    missing = ("MISSING", None)
+    assert known(joined) == {"kept": missing, "retried": missing, "returned": ("SETTLED", 1.0)}
+    assert counts(joined)["undelivered decision"] == 2
+
+
+@pytest.mark.fault_case(80)
+def test_a_fallback_that_is_rewarded_is_excluded(tmp_path, make, shelf):
+    log = tmp_path / "log"
+    pmf = [1.0] + [0.0] * (len(make.actions) - 1)
+    fallback = {"fallback_source": "static", "fallback_reason": "late", "pmf": pmf, "propensity": 1.0}
+    token = make.token("static", 0, propensity=1.0, fallback=True)
+    write_segment(
+        log,
+        1,
+        1,
+        [make.decision("model", 0), make.decision("static", 0, **fallback), outcome("static", 1, **token)],
+    )
+    joined = run(log, shelf, 48)
+    assert set(known(joined)) == {"model"}
+    assert counts(joined)["fallback answer"] == 1
+
+
+@pytest.mark.fault_case(16)
+def test_of_several_records_the_one_that_the_token_names_counts(tmp_path, make, shelf):
+    log = tmp_path / "log"
+    records = [
+        # A restart between them, with another policy: the caller received the second answer.
+        make.decision("swapped", 0, 2),
+        make.decision("swapped", 1, 4),
+        outcome("swapped", 2, **make.token("swapped", 1, taken=4)),
+        # The first reply was lost, the retry was decided again alike.
+        make.decision("lost", 0, 3),
+        delivery("lost", 0),
+        make.decision("lost", 1, 3),
+    ]
+    write_segment(log, 1, 1, records)
+    joined = run(log, shelf, 100)
+    e = joined.experience
+    taken = dict(zip(e.decision_id.tolist(), e.action.tolist(), strict=True))
+    assert taken == {"swapped": 4, "lost": 3}
+    assert known(joined)["swapped"] == ("SETTLED", 1.0)
+    found = counts(joined)
+    assert (found["repeated with another answer"], found["repeated decision"]) == (1, 1)
+
+
+def test_the_token_rebuilds_a_propensity_that_the_record_lacks(tmp_path, make, shelf):
+    log = tmp_path / "log"
+    records = [
+        make.decision("bare", 0, propensity=0.0),
+        outcome("bare", 1, **make.token("bare", 0)),
+        make.decision("wrong", 0, propensity=0.25),
+        outcome("wrong", 1, **make.token("wrong", 0)),
+        # The token does not agree with the pmf either.
+        make.decision("odd", 0, propensity=0.0),
+        outcome("odd", 1, **make.token("odd", 0, propensity=0.4)),
+        make.decision("unnamed", 0, propensity=0.0),
+    ]
+    write_segment(log, 1, 1, records)
+    joined = run(log, shelf, 48)
+    e = joined.experience
+    propensity = dict(zip(e.decision_id.tolist(), e.propensity.tolist(), strict=True))
+    expected = 1 - 0.1 * (len(make.actions) - 1)
+    assert propensity == {"bare": pytest.approx(expected), "wrong": pytest.approx(expected)}
+    found = counts(joined)
+    assert found["propensity from the token"] == 2
+    assert (found["token of another answer"], found["no propensity"]) == (1, 1)
+
+
+@pytest.mark.fault_case(18)
+@pytest.mark.fault_case(77)
+def test_the_logs_of_two_replicas_join_as_one(tmp_path, make, shelf):
+    """Hedged pairs, retries and outcomes at the other replica: each decision counts once."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    token = make.token("moved", 0)
+    write_segment(
+        first,
+        1,
+        1,
+        [
+            make.decision("moved", 0),
+            make.decision("hedged", 0, 2),
+            make.decision("differs", 0, 3),
+            outcome("remote", 3, **make.token("remote", 0, taken=1)),
+            outcome("moved", 5, 1.0, **token),
+        ],
+    )
+    write_segment(
+        second,
+        1,
+        1,
+        [
+            make.decision("remote", 0, 1),
+            make.decision("hedged", 0.001, 2),
+            # This replica had another bundle's answer; the caller used the first one's.
+            make.decision("differs", 0.001, 4),
+            delivery("differs", 0.001),
+            # The same report at both replicas, and a revision at the other one.
+            outcome("moved", 4, 1.0, **token),
+            outcome("moved", 6, 0.0, revision=1, **token),
+        ],
+    )
+    joined = run(first, shelf, 100, replicas=[second])
+    e = joined.experience
+    assert dict(zip(e.decision_id.tolist(), e.action.tolist(), strict=True)) == {
+        "moved": 0,
+        "hedged": 2,
+        "differs": 3,
+        "remote": 1,
+    }
+    assert known(joined)["moved"] == ("SETTLED", 0.0)
+    assert known(joined)["remote"] == ("SETTLED", 1.0)
+    found = counts(joined)
+    assert found["repeated decision"] == found["repeated with another answer"] == 1
+    assert found["duplicate outcome"] == found["revised outcome"] == 1
+    # The order of the logs does not matter.
+    other = run(second, shelf, 100, replicas=[first])
+    assert (known(other), counts(other)) == (known(joined), found)
+    # Of one log alone, the outcome that came in here for the other replica's decision is named as such.
+    assert counts(run(first, shelf, 100))["outcome of an absent decision"] == 1
+
+
+def test_a_cache_of_the_format_before_is_read_anew(tmp_path, make, shelf):
+    log, cache = tmp_path / "log", tmp_path / "cache"
+    write_segment(log, 1, 1, [make.decision("a", 0), outcome("a", 1, proof=UNPROVEN)])
+    more: dict[str, Any] = {"checkpoint": "action.authorise", "cache": cache}
+    whole = run(log, shelf, 48, **more)
+    cursor = cache / CURSOR
+    cursor.write_text(cursor.read_text().replace('"format": 3', '"format": 2'))
+    assert known(run(log, shelf, 48, **more)) == known(whole) == {"a": ("MISSING", None)}
+    assert math.isnan(whole.experience.reward[0])
