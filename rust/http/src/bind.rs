@@ -12,6 +12,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::Settings;
 
+/// The mode that no umask narrows.
+const OWNER: u32 = 0o600;
+
 /// Why a socket was not bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -113,7 +116,8 @@ pub fn unix(path: &Path, settings: &Settings) -> Result<UnixSocket, BindError> {
         let early = file.set_permissions(fs::Permissions::from_mode(settings.socket_mode));
         let socket = Socket::from(OwnedFd::from(file));
         socket.bind(&SockAddr::unix(path)?)?;
-        if early.is_err() {
+        // The process's umask takes bits of a wider mode away.
+        if early.is_err() || settings.socket_mode != OWNER {
             fs::set_permissions(path, fs::Permissions::from_mode(settings.socket_mode))?;
         }
         socket.listen(settings.backlog)?;
