@@ -124,6 +124,11 @@ kills: build ## 200 change requests while server, shadow pool and platform are k
 	$(call say,'Change requests under kill -9')
 	@'$(RUN)' -m loadtests.kills $(ARGS)
 
+.PHONY: kill-rounds
+kill-rounds: build ## 200 rounds of SIGKILL under load against a client-side ledger; options: make kill-rounds ROUNDS=500
+	$(call say,'SIGKILL under load')
+	@SCORER_KILL_ROUNDS='$(or $(ROUNDS),200)' '$(RUN)' -m pytest --timeout=0 tests/integration/test_kill9.py
+
 .PHONY: lint
 lint: lint-rust lint-python ## Formatting, lints, types, stubs, generated code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from scorer.registry import Registry
 from scorer.v1 import log_pb2
 
 CHECKPOINT = "action.authorise"
-ROUNDS = 6
+# `make kill-rounds` runs 200.
+ROUNDS = int(os.environ.get("SCORER_KILL_ROUNDS", "6"))
 CALLERS = 3
 
 
