@@ -425,7 +425,9 @@ def _ask(load: Load, method: Method, request: bytes) -> float:
         with urllib.request.urlopen(asked, timeout=5) as reply:  # noqa: S310 - our own server
             return float(json.load(reply)[0])
     tls = load.more.get("tls")
-    with channel_of(load.target, None if tls is None else ClientTls(**tls)) as channel:
+    with channel_of(
+        load.target, None if tls is None else ClientTls(**{name: Path(path) for name, path in tls.items()})
+    ) as channel:
         reply = channel.unary_unary(method.path, None, None)(
             request, timeout=5, metadata=tuple(load.metadata.items())
         )
