@@ -8,7 +8,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scorer_core::bundle::testing;
+use scorer_admission::BreakerState;
+use scorer_core::bundle::{Digest, testing};
 use scorer_engine::*;
 use serde_json::json;
 use support::*;
@@ -482,4 +483,32 @@ fn the_previous_bundle_answers_while_the_live_one_is_out_of_service() {
     }
     let after = world.score("", 1.0).unwrap().value;
     assert_eq!((&*after.source.bundle, after.fallback), (&*world.fraud, Some(Reason::Previous)));
+}
+
+/// Fault case 67.
+#[test]
+fn a_bundle_without_a_number_for_two_in_a_thousand_requests_makes_way_for_the_one_before() {
+    let world = empty_world(|_| ());
+    let new = world.load(&testing::score_files("fraud", 0.5));
+    let table = json!({"version": 1, "previous": {FRAUD: world.fraud}, "checkpoints": {
+        FRAUD: [{"name": "live", "bundle": new, "share": 1.0}], ACTION: []}});
+    world.engine.publish(world.engine.compile(&serde_json::from_value(table).unwrap()).unwrap());
+    let digest: Digest = new.parse().unwrap();
+    let is_closed = || world.engine.bundles.get(&digest).unwrap().breaker.state() == BreakerState::Closed;
+    let mut answered = 0;
+    while is_closed() {
+        assert!(answered < 3000, "the breaker stays closed");
+        let id = format!("r{answered}");
+        if answered % 500 == 499 {
+            world.engine.faults.set(&id, Fault::NotFinite);
+        }
+        // Whoever meets the defect is answered all the same.
+        world.score(&id, 1.0).unwrap();
+        answered += 1;
+    }
+    assert!(answered >= 1000, "opened after {answered}: too few to tell 0.2 % from chance");
+    for number in 0..50 {
+        let after = world.score(&format!("after {number}"), 1.0).unwrap().value;
+        assert_eq!((&*after.source.bundle, after.fallback), (&*world.fraud, Some(Reason::Previous)));
+    }
 }
