@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -95,6 +96,25 @@ def test_an_upload_is_verified_stored_and_audited(shop: Shop) -> None:
     assert shop.registry.resolve(info.digest).digest == info.digest
     assert shop.actions() == [("bundle.upload", info.digest)]
     assert list((shop.directory / "data" / "uploads").iterdir()) == []
+
+
+def test_a_signature_goes_from_the_upload_to_the_registry(shop: Shop, tmp_path: Path) -> None:
+    from scorer.bundle.signing import new_key, sign, verify_signature
+
+    new_key(tmp_path / "a.key", tmp_path / "a.pem")
+    built = shop.built["score-1"]
+    digest = shop.bundles.upload(MO, "fraud", shop.packed("score-1")).digest
+    for release in (1, 2):
+        signed = tmp_path / f"signed-{release}"
+        shutil.copytree(built, signed)
+        sign(signed, [tmp_path / "a.key"], release=release)
+        buffer = io.BytesIO()
+        pack(signed, buffer)
+        buffer.seek(0)
+        assert shop.bundles.upload(MO, "fraud", buffer).digest == digest
+        found = verify_signature(shop.bundles.local(digest), [tmp_path / "a.pem"])
+        assert found is not None
+        assert found.release == release
 
 
 def test_the_same_bundle_again_changes_nothing(shop: Shop) -> None:
