@@ -57,7 +57,7 @@ class ConnectionLimits:
         return True
 
     def closed(self, connection: BoundedProtocol) -> None:
-        """Forget a connection."""
+        """Forget a connection that has ended, and free its place."""
         self._waiting.pop(connection, None)
         self._open[connection.source] -= 1
         if self._open[connection.source] <= 0:
@@ -111,7 +111,7 @@ class BoundedProtocol(H11Protocol):
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Stop the timers of the connection and free its place."""
         self._arrived()
         self._unstall()
         self.limits.closed(self)

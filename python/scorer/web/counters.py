@@ -28,7 +28,7 @@ class WebCounters:
             self._counts[kind, label] += 1
 
     def value(self, kind: str, label: str) -> int:
-        """Return a counter's value."""
+        """Return a counter's present value, 0 before the first count."""
         with self._lock:
             return self._counts[kind, label]
 
