@@ -12,7 +12,7 @@ Of the log, finished segments are copied whole, and the one being written up to 
 from __future__ import annotations
 
 from scorer.backup.create import Sources, back_up
-from scorer.backup.manifest import Manifest, Part
+from scorer.backup.manifest import BackupManifest, BackupPart
 from scorer.backup.restore import Targets, restore
 
-__all__ = ["Manifest", "Part", "Sources", "Targets", "back_up", "restore"]
+__all__ = ["BackupManifest", "BackupPart", "Sources", "Targets", "back_up", "restore"]

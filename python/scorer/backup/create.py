@@ -1,4 +1,4 @@
-"""Makes a backup."""
+"""Makes a backup of a registry, a log and a platform while they are in use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sources:
     platform: tuple[Path, Path] | None = None
 
 
-def back_up(sources: Sources, target: Path) -> manifest.Manifest:
+def back_up(sources: Sources, target: Path) -> manifest.BackupManifest:
     """Write a backup to a directory that does not exist yet. It appears when it is complete.
 
     Raises:
@@ -55,7 +55,7 @@ def back_up(sources: Sources, target: Path) -> manifest.Manifest:
     make_directory(working)
     try:
         made = _parts(sources, working)
-        described = manifest.Manifest(
+        described = manifest.BackupManifest(
             version=1,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             scorer=bridge.__version__,
@@ -72,8 +72,8 @@ def back_up(sources: Sources, target: Path) -> manifest.Manifest:
     return described
 
 
-def _parts(sources: Sources, working: Path) -> dict[manifest.PartName, manifest.Part]:
-    made: dict[manifest.PartName, manifest.Part] = {}
+def _parts(sources: Sources, working: Path) -> dict[manifest.PartName, manifest.BackupPart]:
+    made: dict[manifest.PartName, manifest.BackupPart] = {}
     # The registry first: every bundle that a later part names is then in it.
     if sources.registry is not None:
         facts = _registry(sources.registry, working / "registry")
@@ -87,9 +87,9 @@ def _parts(sources: Sources, working: Path) -> dict[manifest.PartName, manifest.
     return made
 
 
-def _describe(directory: Path, source: Path, facts: Mapping[str, Any]) -> manifest.Part:
+def _describe(directory: Path, source: Path, facts: Mapping[str, Any]) -> manifest.BackupPart:
     files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return manifest.Part(
+    return manifest.BackupPart(
         source=str(source.absolute()),
         files={str(path.relative_to(directory)): manifest.digest(path) for path in files},
         facts=facts,

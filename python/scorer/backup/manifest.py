@@ -1,4 +1,4 @@
-"""What a backup holds."""
+"""What a backup holds: its parts, and the digest of every file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StoredFile(BaseModel):
     sha256: str
 
 
-class Part(BaseModel):
+class BackupPart(BaseModel):
     """A registry, a log or a platform."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,7 +35,7 @@ class Part(BaseModel):
     facts: Mapping[str, Any]
 
 
-class Manifest(BaseModel):
+class BackupManifest(BaseModel):
     """The whole backup.
 
     Attributes:
@@ -50,19 +50,19 @@ class Manifest(BaseModel):
     version: Literal[1]
     created_at: str
     scorer: str
-    parts: Mapping[PartName, Part]
+    parts: Mapping[PartName, BackupPart]
 
     @property
     def bytes(self) -> int:
-        """Size of all files."""
+        """Size of all files of all parts, without the manifest."""
         return sum(file.bytes for part in self.parts.values() for file in part.files.values())
 
 
-def read_manifest(directory: Path) -> Manifest:
+def read_manifest(directory: Path) -> BackupManifest:
     """Read `backup.json`; every file name in it lies within its part."""
     path = directory / FILE
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        manifest = BackupManifest.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise BackupError(
             f'"{directory}" is no complete backup: it holds no {FILE}; give the directory that '
@@ -82,13 +82,13 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def digest(path: Path) -> StoredFile:
-    """Measure a file."""
+    """Return the size of a file and the SHA-256 of its content."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
         return StoredFile(bytes=file.tell(), sha256=found)
 
 
-def check_part(directory: Path, name: str, part: Part) -> None:
+def check_part(directory: Path, name: str, part: BackupPart) -> None:
     """Compare every file of a part with the manifest.
 
     Raises:
@@ -106,6 +106,6 @@ def check_part(directory: Path, name: str, part: Part) -> None:
             raise BackupError(f'backup file "{path}" is altered: its SHA-256 differs; use another backup')
 
 
-def dump(manifest: Manifest) -> bytes:
-    """The manifest as text."""
+def dump(manifest: BackupManifest) -> bytes:
+    """Return the manifest as the text of `backup.json`."""
     return (json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True) + "\n").encode()

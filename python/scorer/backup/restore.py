@@ -1,4 +1,4 @@
-"""Restores a backup."""
+"""Restores a backup to places where nothing is yet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Targets:
     platform: tuple[Path, Path] | None = None
 
 
-def restore(backup: Path, targets: Targets) -> manifest.Manifest:
+def restore(backup: Path, targets: Targets) -> manifest.BackupManifest:
     """Check a backup and copy its parts to where nothing is yet.
 
     Every file is checked before the first is copied. A part appears as a whole.
@@ -67,7 +67,7 @@ def _check_empty(path: Path) -> None:
         raise BackupError(f'"{path}" is not empty; restore to where nothing is, or move it away')
 
 
-def _restore_tree(source: Path, target: Path, part: manifest.Part) -> None:
+def _restore_tree(source: Path, target: Path, part: manifest.BackupPart) -> None:
     make_directory(target.absolute().parent)
     working = target.with_name(f".{target.name}.partial")
     shutil.rmtree(working, ignore_errors=True)
@@ -81,7 +81,7 @@ def _restore_tree(source: Path, target: Path, part: manifest.Part) -> None:
     sync_directory(target.absolute().parent)
 
 
-def _restore_platform(source: Path, database: Path, data: Path, part: manifest.Part) -> None:
+def _restore_platform(source: Path, database: Path, data: Path, part: manifest.BackupPart) -> None:
     prefix = f"{DATA}/"
     kept = {
         file.removeprefix(prefix): stored for file, stored in part.files.items() if file.startswith(prefix)

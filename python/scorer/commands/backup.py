@@ -10,7 +10,7 @@ import typer
 from scorer.commands.output import print_json, size
 
 if TYPE_CHECKING:
-    from scorer.backup import Manifest
+    from scorer.backup import BackupManifest
 
 Registry = Annotated[
     Path | None,
@@ -95,7 +95,7 @@ def _platform(settings: Path | None) -> tuple[Path, Path] | None:
     return Path(path), own.data_dir
 
 
-def _report(done: Manifest, where: str, json: bool) -> None:
+def _report(done: BackupManifest, where: str, json: bool) -> None:
     facts: dict[str, Any] = {name: part.facts for name, part in done.parts.items()}
     if json:
         print_json({"created_at": done.created_at, "bytes": done.bytes, "parts": facts})
