@@ -88,22 +88,22 @@ class MergedColumns:
         self.outcome = logs[0].outcome
 
     def choose_actions(self) -> bool:
-        """Implement `JoinColumns.choose_actions`."""
+        """Return whether any decision of any log names an action."""
         return any(log.choose_actions() for log in self._logs)
 
     def table(self, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Implement `JoinColumns.table`; outcomes are in the order in which they were received."""
+        """All rows of a kind, log after log; outcomes are in the order in which they were received."""
         table = pa.concat_tables([log.table(kind, columns) for log in self._logs]).unify_dictionaries()
         if kind != "outcomes":
             return table
         return table.take(pa.array(np.argsort(table["received_at_us"].to_numpy(), kind="stable")))
 
     def light(self) -> pa.Table:
-        """Implement `JoinColumns.light`."""
+        """The columns of all decisions that decide whether they are used, log after log."""
         return self.table("decisions", LIGHT)
 
     def decisions(self) -> Iterator[pa.Table]:
-        """Implement `JoinColumns.decisions`."""
+        """All columns of the decisions, part by part, log after log."""
         return chain.from_iterable(log.decisions() for log in self._logs)
 
 
