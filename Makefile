@@ -30,7 +30,7 @@ unexport PYTHONPATH PYTHONHOME CONDA_PREFIX
 
 EXTENSION := python/scorer/_scorer.abi3.so
 # Directories are listed too, so that a removed file counts as a change.
-RUST_SOURCES := $(shell find rust protos -type d -o -name '*.rs' -o -name '*.proto' -o -name Cargo.toml) \
+RUST_SOURCES := $(shell find rust protos -path rust/fuzz -prune -o \( -type d -o -name '*.rs' -o -name '*.proto' -o -name Cargo.toml \) -print) \
 	Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
 
 # A stamp holds the checksum of the extension it stands for: one put there by hand is not taken for a release build.
@@ -119,6 +119,20 @@ poisoning: build ## Forge outcomes of 30 % of the decisions, and compare the can
 	$(call say,'Forged outcomes')
 	@'$(RUN)' -m pytest -s tests/integration/test_poisoning.py $(ARGS)
 
+# Instrumentation needs a nightly toolchain.
+NIGHTLY ?= nightly
+FUZZ_SECONDS ?= 600
+.build/fuzz/bin/cargo-fuzz: | cargo
+	$(call say,'cargo-fuzz')
+	@cargo install --quiet --locked --root .build/fuzz cargo-fuzz@0.13.2
+
+.PHONY: fuzz
+fuzz: .build/fuzz/bin/cargo-fuzz ## Fuzz what reads bytes from outside, 10 minutes each; options: make fuzz FUZZ_SECONDS=60 TARGETS='forest log'
+	$(call say,'Fuzzing')
+	@rustup run '$(NIGHTLY)' rustc --version >/dev/null 2>&1 || { \
+		echo "error: rustup has no toolchain $(NIGHTLY); install it: rustup toolchain install $(NIGHTLY)" >&2; exit 1; }
+	@'$(or $(PYTHON),python3)' scripts/fuzz.py --toolchain '$(NIGHTLY)' --seconds '$(FUZZ_SECONDS)' $(TARGETS)
+
 .PHONY: kills
 kills: build ## 200 change requests while server, shadow pool and platform are killed; options: make kills ARGS='--seed 7'
 	$(call say,'Change requests under kill -9')
@@ -136,6 +150,7 @@ lint: lint-rust lint-python ## Formatting, lints, types, stubs, generated code
 lint-rust: $(VENV)/.packages | cargo
 	$(call say,'Rust formatting and lints')
 	@cargo fmt --all --check
+	@cargo fmt --manifest-path rust/fuzz/Cargo.toml --check
 	@cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 	@'$(RUN)' scripts/module_cycles.py
 
@@ -162,6 +177,7 @@ fault-cases: $(VENV)/.packages ## Write the table of docs/security.md: each faul
 .PHONY: format
 format: $(VENV)/.packages | cargo ## Format Rust and Python in place
 	@cargo fmt --all
+	@cargo fmt --manifest-path rust/fuzz/Cargo.toml
 	@'$(BIN)/ruff' check --fix --quiet
 	@'$(BIN)/ruff' format
 
@@ -264,16 +280,18 @@ mlflow: .build/mlflow/.packages ## An MLflow server into .build/mlflow, for the 
 .PHONY: airflow
 airflow: .build/airflow/.packages ## Airflow into .build/airflow, for the test that runs the learning DAG
 
-# Programs that other projects check HTTP/2 and gRPC servers with. Versions and hashes stand in the Go module.
-CONFORMANCE := tests/conformance/tools
+# Programs that other projects check HTTP/2 and gRPC servers with, and the test services that some of them call.
+# Versions and hashes of the programs stand in the Go module.
 .PHONY: conformance-tools
-conformance-tools: ## h2spec, gRPC's interop client, connectconformance, ghz and grpcurl into .build/bin, for the tests
+conformance-tools: | cargo ## h2spec, gRPC's interop client, connectconformance, ghz, grpcurl and test services into .build/bin, for the tests
 	$(call say,'Conformance tools')
 	@command -v go >/dev/null || { echo "error: go not found; install Go 1.26 or newer" >&2; exit 1; }
 	@mkdir -p .build/bin
-	@cd '$(CONFORMANCE)' && for program in $$(go tool | grep /); do \
+	@cd tests/conformance/tools && for program in $$(go tool | grep /); do \
 		name=$$(basename "$$program"); [ "$$name" = client ] && name=grpc-interop-client; \
 		GOFLAGS='-trimpath -mod=readonly' go build -o '$(CURDIR)/.build/bin/'"$$name" "$$program"; done
+	@cargo build --locked --quiet --example interop --example connectrpc
+	@for service in interop connectrpc; do cp "target/debug/examples/$$service" ".build/bin/$$service-server"; done
 
 .PHONY: docs
 docs: .build/docs/.packages ## The documentation site into .build/site; a broken link is an error

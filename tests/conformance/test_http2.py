@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import components
+import pytest
 from servers import RunningServer
 from waiting import PATIENCE
 
@@ -41,8 +42,11 @@ def run_h2spec(address: str, report: Path, *, tls: bool = False) -> dict[str, li
     return cases
 
 
-def test_h2spec_passes_in_strict_mode(server: RunningServer, tmp_path: Path) -> None:
-    cases = run_h2spec(server.address, tmp_path / "h2spec.xml")
+@pytest.mark.fault_case(41)
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+def test_h2spec_passes_in_strict_mode(request: pytest.FixtureRequest, tmp_path: Path, tls: bool) -> None:
+    server: RunningServer = request.getfixturevalue("tls_server" if tls else "server")
+    cases = run_h2spec(server.address, tmp_path / "h2spec.xml", tls=tls)
     assert cases["failed"] == []
     assert len(cases["skipped"]) <= MAX_SKIPPED, cases["skipped"]
     assert sum(map(len, cases.values())) in CASES

@@ -100,7 +100,15 @@ COMPONENTS: Final[dict[str, Component]] = {
     "promtool": Component("apt-get install prometheus", _program("promtool")),
     **{
         name: Component("make conformance-tools", _program(name))
-        for name in ("h2spec", "grpc-interop-client", "connectconformance", "ghz", "grpcurl")
+        for name in (
+            "h2spec",
+            "grpc-interop-client",
+            "interop-server",
+            "connectconformance",
+            "connectrpc-server",
+            "ghz",
+            "grpcurl",
+        )
     },
     "tritonclient": Component("make clients", _client("tritonclient")),
     "kserve": Component("make clients", _client("kserve")),

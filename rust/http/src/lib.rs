@@ -49,6 +49,7 @@ mod accept;
 pub mod bind;
 mod connection;
 mod handler;
+pub mod not_grpc;
 mod preface;
 mod read_quota;
 mod settings;

@@ -68,7 +68,7 @@ async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Status> {
             whole.advance(PREFIX);
             Ok(whole)
         }
-        None if whole.is_empty() => Err(Status::internal("protocol error: no message in the request")),
+        None if whole.is_empty() => Err(Status::unimplemented("protocol error: no message in the request")),
         _ => Err(Status::internal("protocol error: the request ends within its message")),
     }
 }
@@ -88,7 +88,7 @@ fn length(got: &[u8], limit: usize) -> Result<Option<usize>, Status> {
         )));
     }
     if message.len() > length {
-        return Err(Status::internal("protocol error: more than one message in a unary call"));
+        return Err(Status::unimplemented("protocol error: more than one message in a unary call"));
     }
     Ok(Some(length))
 }
@@ -154,7 +154,7 @@ mod tests {
             (&[0, 0, 0, 0, 11][..], tonic::Code::ResourceExhausted),
             (&[1, 0, 0, 0, 1], tonic::Code::Internal),
             (&[7, 0, 0, 0, 1], tonic::Code::Internal),
-            (&[0, 0, 0, 0, 1, 1, 0], tonic::Code::Internal),
+            (&[0, 0, 0, 0, 1, 1, 0], tonic::Code::Unimplemented),
             (&[0, 255, 255, 255, 255], tonic::Code::ResourceExhausted),
         ] {
             assert_eq!(length(got, 10).unwrap_err().code(), code, "{got:?}");

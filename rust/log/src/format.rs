@@ -17,6 +17,9 @@ pub(crate) const MAX_PAYLOAD: usize = (1 << 24) - 1;
 /// Bytes of a sealing frame, payload included.
 pub(crate) const SEAL_LEN: usize = FRAME_LEN + SEAL_PAYLOAD;
 const SEAL_PAYLOAD: usize = 32;
+/// Segment numbers and sequences are below this, which no log reaches: what is computed from numbers of a file that
+/// was damaged or forged cannot overflow.
+const END: u64 = 1 << 62;
 
 /// What a frame carries. 0 means "never written", so zeroed blocks can never pass for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +105,9 @@ impl Header {
         if u16::from_le_bytes([bytes[8], bytes[9]]) != VERSION {
             return Err("it is of a newer format version");
         }
+        if [48, 64, 72].iter().any(|at| u64_at(bytes, *at) >= END) {
+            return Err("it holds a number that no log reaches");
+        }
         Ok(Self {
             log: uuid_at(bytes, 16),
             segment: uuid_at(bytes, 32),
@@ -137,7 +143,8 @@ impl Seal {
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
-        (payload.len() == SEAL_PAYLOAD).then(|| Self {
+        let reached = (0..SEAL_PAYLOAD).step_by(8).all(|at| u64_at(payload, at) < END);
+        (payload.len() == SEAL_PAYLOAD && reached).then(|| Self {
             records: u64_at(payload, 0),
             first: u64_at(payload, 8),
             next: u64_at(payload, 16),
@@ -162,7 +169,8 @@ impl Frame {
         let head = bytes.first_chunk::<FRAME_LEN>()?;
         let kind = Kind::from_code(head[7])?;
         let len = u32::from_le_bytes([head[4], head[5], head[6], 0]) as usize;
-        Some(Self { kind, crc: u32_at(head, 0), sequence: u64_at(head, 8), len })
+        let sequence = u64_at(head, 8);
+        (sequence < END).then_some(Self { kind, crc: u32_at(head, 0), sequence, len })
     }
 
     /// Whether the CRC belongs to this payload in this segment.
@@ -237,7 +245,8 @@ pub(crate) fn parse_segment_name(name: &str) -> Option<(u64, [u8; 16])> {
     let (number, segment) = name.strip_suffix(".seg")?.split_once('-')?;
     (number.len() >= 10).then_some(())?;
     let segment = uuid::Uuid::parse_str(segment).ok()?;
-    Some((number.parse().ok()?, segment.into_bytes()))
+    let number = number.parse().ok().filter(|number| *number < END)?;
+    Some((number, segment.into_bytes()))
 }
 
 #[cfg(test)]
@@ -275,6 +284,28 @@ mod tests {
         let frame = Frame::parse(&out).unwrap();
         assert!(frame.verify(&segment, b"hello"));
         assert!(!frame.verify(&[6; 16], b"hello"), "bytes of another segment never validate");
+    }
+
+    #[test]
+    fn numbers_that_no_log_reaches_are_refused() {
+        let header =
+            Header { log: [7; 16], segment: [9; 16], number: 3, created_us: 0, first: 11, durable: 10 };
+        for altered in [
+            Header { number: u64::MAX, ..header },
+            Header { first: END, ..header },
+            Header { durable: u64::MAX, ..header },
+        ] {
+            assert!(Header::decode(&altered.encode()).is_err(), "{altered:?}");
+        }
+        let seal = Seal { records: 1, first: 1, next: 2, resume: 2 };
+        assert_eq!(Seal::decode(&seal.encode()), Some(seal));
+        assert_eq!(Seal::decode(&Seal { resume: u64::MAX, ..seal }.encode()), None);
+        for (sequence, reached) in [(END - 1, true), (END, false), (u64::MAX, false)] {
+            let mut out = Vec::new();
+            push_frame(&mut out, &[5; 16], Kind::Record, sequence, b"a", crc32c(b"a"));
+            assert_eq!(Frame::parse(&out).is_some(), reached, "{sequence}");
+        }
+        assert_eq!(parse_segment_name(&segment_name(u64::MAX, &[1; 16])), None);
     }
 
     #[test]

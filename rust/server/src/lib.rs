@@ -20,7 +20,6 @@ mod grpc_status;
 mod health;
 mod method;
 mod metrics;
-mod not_grpc;
 mod oip;
 mod probe;
 mod rollout;

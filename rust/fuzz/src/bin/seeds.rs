@@ -1,0 +1,232 @@
+//! Writes `seeds/`: `cargo run --release --bin seeds`. Findings and models of real libraries lie there as well, and
+//! are left alone.
+
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http2::handshake;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use scorer_core::bundle::testing;
+use scorer_fuzz::{bundle, connection, log, request, serving};
+use scorer_log::sim::SimMachine;
+use scorer_log::{Durability, Log, LogConfig};
+use scorer_proto::inference::model_infer_request::InferInputTensor;
+use scorer_proto::inference::{InferTensorContents, ModelInferRequest, ModelMetadataRequest};
+use scorer_proto::v1::{
+    DescribeRequest, EligibleActions, Feature, NamedFeatures, NoopRequest, ReportOutcomeRequest,
+    ScoreBatchRequest, ScoreRequest, SelectActionRequest, feature, score_request, select_action_request,
+};
+use serde_json::json;
+use tokio::io::AsyncReadExt as _;
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    let write = |target: &str, name: &str, bytes: &[u8]| {
+        let directory = root.join(target);
+        fs::create_dir_all(&directory).expect("a directory");
+        fs::write(directory.join(name), bytes).expect("a file");
+    };
+    let score = testing::score_files("fraud", 0.0);
+    let action = testing::action_files("action", 0.0);
+    for (name, files) in [("score", &score), ("action", &action)] {
+        let forest = &files["forest.bin"];
+        write("forest", name, &forest[..forest.len() - 4]);
+        write("bundle", name, &bundle::join(files));
+    }
+    write("log", "records", &segment(true));
+    write("log", "unsealed", &segment(false));
+    write("lanes", "live", lanes(json!([])).as_bytes());
+    let observers = json!([
+        {"name": "shadow", "bundle": "fraud", "sample": 0.5, "filter": [
+            {"feature": "amount", "op": ">=", "value": 100.0},
+            {"feature": "country", "op": "in", "value": ["NL", "DE"]},
+            {"feature": "night", "op": "missing"},
+        ]},
+        {"name": "away", "bundle": "action", "sample": 1.0, "pool": true, "reads": ["amount"]},
+    ]);
+    write("lanes", "observe", lanes(observers).as_bytes());
+    for (name, input) in requests() {
+        write("request", &name, &input);
+    }
+    for (name, bytes) in connections() {
+        write("connection", name, &bytes);
+    }
+}
+
+fn lanes(observe: serde_json::Value) -> String {
+    let lane = |bundle: &str| json!([{"name": "live", "bundle": bundle, "share": 1.0}]);
+    json!({
+        "version": 2,
+        "checkpoints": {serving::FRAUD: lane("fraud"), serving::ACTION: lane("action")},
+        "previous": {serving::FRAUD: "fraud"},
+        "observe": {serving::FRAUD: observe},
+    })
+    .to_string()
+}
+
+/// A segment with three records, as the log writes it.
+fn segment(sealed: bool) -> Vec<u8> {
+    let machine = SimMachine::new(7);
+    let env = machine.start();
+    let (log, _) = Log::open(env.clone(), LogConfig::new(log::DIR)).expect("an empty log opens");
+    for _ in 0..3 {
+        log.append(&log::record(), Durability::Sync).expect("the simulated disk does not fail");
+    }
+    if sealed {
+        log.seal().expect("the simulated disk does not fail");
+    }
+    let (path, length) = machine
+        .fs
+        .files()
+        .into_iter()
+        .find(|(path, _)| path.extension().is_some_and(|extension| extension == "seg"))
+        .expect("a segment");
+    let file = env.fs.open(&path, false).expect("the segment opens");
+    let mut bytes = vec![0; length as usize];
+    let read = file.read_at(&mut bytes, 0).expect("the segment can be read");
+    bytes.truncate(read);
+    // What is allocated ahead holds zeros.
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.truncate(end.next_multiple_of(8).max(96));
+    let mut input = vec![0];
+    input.extend_from_slice(&(bytes.len() as u32).to_le_bytes()[..3]);
+    input.extend(bytes);
+    input
+}
+
+fn named() -> NamedFeatures {
+    let feature = |name: &str, value| Feature { name: name.to_owned(), value: Some(value) };
+    NamedFeatures {
+        features: vec![
+            feature("amount", feature::Value::Number(120.5)),
+            feature("country", feature::Value::Category("NL".to_owned())),
+            feature("night", feature::Value::Flag(true)),
+        ],
+    }
+}
+
+fn input(method: &str, timeout: &str, message: &impl Message) -> (String, Vec<u8>) {
+    let index = request::METHODS.iter().position(|known| *known == method).expect("a known method");
+    let mut input = vec![index as u8, timeout.len() as u8];
+    input.extend_from_slice(timeout.as_bytes());
+    input.extend(message.encode_to_vec());
+    (method.replace('/', "-"), input)
+}
+
+fn requests() -> Vec<(String, Vec<u8>)> {
+    let score = ScoreRequest {
+        checkpoint: serving::FRAUD.to_owned(),
+        features: Some(score_request::Features::Named(named())),
+        ..ScoreRequest::default()
+    };
+    let batch = ScoreBatchRequest {
+        checkpoint: serving::FRAUD.to_owned(),
+        rows: 2,
+        values: vec![1.0; 6],
+        ..ScoreBatchRequest::default()
+    };
+    let select = SelectActionRequest {
+        checkpoint: serving::ACTION.to_owned(),
+        features: Some(select_action_request::Features::Named(named())),
+        eligible: Some(EligibleActions::default()),
+        ..SelectActionRequest::default()
+    };
+    let outcome = ReportOutcomeRequest {
+        decision_id: "0190a5e0-0000-7000-8000-000000000000".to_owned(),
+        kind: "authorised".to_owned(),
+        value: 1.0,
+        ..ReportOutcomeRequest::default()
+    };
+    let infer = ModelInferRequest {
+        model_name: serving::FRAUD.to_owned(),
+        inputs: vec![InferInputTensor {
+            name: "input__0".to_owned(),
+            datatype: "FP32".to_owned(),
+            shape: vec![2, 3],
+            contents: Some(InferTensorContents { fp32_contents: vec![1.0; 6], ..Default::default() }),
+            ..InferInputTensor::default()
+        }],
+        ..ModelInferRequest::default()
+    };
+    let raw = ModelInferRequest {
+        inputs: infer
+            .inputs
+            .iter()
+            .cloned()
+            .map(|input| InferInputTensor { contents: None, ..input })
+            .collect(),
+        raw_input_contents: vec![vec![0; 24].into()],
+        ..infer.clone()
+    };
+    let metadata = ModelMetadataRequest { name: serving::FRAUD.to_owned(), ..Default::default() };
+    let mut inputs = vec![
+        input("scorer.v1.ScoringService/Score", "", &score),
+        input("scorer.v1.ScoringService/ScoreBatch", "100m", &batch),
+        input("scorer.v1.ScoringService/SelectAction", "1S", &select),
+        input("scorer.v1.ScoringService/ReportOutcome", "", &outcome),
+        input("scorer.v1.ScoringService/Describe", "99999999H", &DescribeRequest::default()),
+        input("scorer.v1.ScoringService/Noop", "5u", &NoopRequest { payload: vec![7; 9] }),
+        input("inference.GRPCInferenceService/ModelInfer", "", &infer),
+        input("inference.GRPCInferenceService/ModelStreamInfer", "", &infer),
+        input("inference.GRPCInferenceService/ModelMetadata", "", &metadata),
+        input("grpc.health.v1.Health/Check", "", &DescribeRequest::default()),
+    ];
+    let (_, raw) = input("inference.GRPCInferenceService/ModelInfer", "", &raw);
+    inputs.push(("inference.GRPCInferenceService-ModelInfer-raw".to_owned(), raw));
+    inputs
+}
+
+/// What a client writes for a request, recorded; and frames by hand.
+fn connections() -> Vec<(&'static str, Vec<u8>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let recorded = runtime.block_on(async {
+        let (client, mut server) = tokio::io::duplex(1 << 16);
+        let (mut sender, connection) =
+            handshake(TokioExecutor::new(), TokioIo::new(client)).await.expect("a handshake");
+        let connection = tokio::spawn(connection);
+        let body = Full::new(Bytes::from_static(&[0, 0, 0, 0, 0]));
+        let request = http::Request::post("http://fuzz/scorer.v1.ScoringService/Describe")
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("grpc-timeout", "1S")
+            .body(body)
+            .expect("a request");
+        let reply = tokio::spawn(async move { sender.send_request(request).await });
+        let mut bytes = vec![0; 1 << 16];
+        let mut length = 0;
+        // The client writes without waiting for the server: opening, headers, data.
+        for _ in 0..16 {
+            tokio::task::yield_now().await;
+            let read =
+                tokio::time::timeout(std::time::Duration::from_millis(50), server.read(&mut bytes[length..]));
+            length += read.await.map_or(0, |read| read.unwrap_or(0));
+        }
+        reply.abort();
+        connection.abort();
+        bytes.truncate(length);
+        bytes
+    });
+    let frames: &[(&[u8], u8, u8, u8)] = &[
+        // Payload, type, flags, stream: PING, WINDOW_UPDATE, PRIORITY, RST_STREAM, SETTINGS, GOAWAY.
+        (&[0; 8], 6, 0, 0),
+        (&[0, 0, 1, 0], 8, 0, 0),
+        (&[0, 0, 0, 0, 16], 2, 0, 3),
+        (&[0, 0, 0, 8], 3, 0, 1),
+        (&[0, 4, 0, 0, 0, 0], 4, 0, 0),
+        (&[0; 8], 7, 0, 0),
+    ];
+    let mut by_hand = vec![0];
+    for (payload, kind, flags, stream) in frames {
+        by_hand.extend_from_slice(&[0, 0, payload.len() as u8, *kind, *flags, 0, 0, 0, *stream]);
+        by_hand.extend_from_slice(payload);
+    }
+    vec![
+        ("request", [&[1], &recorded[..]].concat()),
+        ("frames", by_hand),
+        ("opening", [&[1], connection::OPENING].concat()),
+        ("http1", b"\x01GET / HTTP/1.1\r\nhost: a\r\n\r\n".to_vec()),
+    ]
+}

@@ -1,0 +1,62 @@
+//! The files of a bundle.
+
+use scorer_core::bundle::testing::{Files, assemble, reseal};
+use scorer_core::bundle::{MANIFEST, Manifest};
+
+/// The names of a bundle's files; a part of the input names one by its index.
+pub const NAMES: [&str; 9] = [
+    MANIFEST,
+    "schema.json",
+    "actions.json",
+    "calibration.json",
+    "overlay.json",
+    "forest.bin",
+    "golden.bin",
+    "reference.json",
+    "member-01.bin",
+];
+
+/// Splits the input into files: for each the index of its name, its length in three bytes, and its content.
+pub fn files(mut data: &[u8]) -> Files {
+    let mut files = Files::new();
+    while let Some((&[name, a, b, c], rest)) = data.split_first_chunk::<4>() {
+        let length = (u32::from_le_bytes([a, b, c, 0]) as usize).min(rest.len());
+        let (content, rest) = rest.split_at(length);
+        files.insert(NAMES[usize::from(name) % NAMES.len()].to_owned(), content.to_vec());
+        data = rest;
+    }
+    files
+}
+
+/// Joins files as [`files`] splits them. Forests are written without their checksum.
+pub fn join(files: &Files) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (index, name) in NAMES.iter().enumerate() {
+        let Some(content) = files.get(*name) else { continue };
+        let content = if is_forest(name) { &content[..content.len() - 4] } else { &content[..] };
+        out.push(index as u8);
+        out.extend_from_slice(&(content.len() as u32).to_le_bytes()[..3]);
+        out.extend_from_slice(content);
+    }
+    out
+}
+
+fn is_forest(name: &str) -> bool {
+    name.ends_with(".bin") && name != "golden.bin"
+}
+
+/// Reads the manifest as it is, then assembles the bundle with its checksums and digests completed.
+pub fn run(data: &[u8]) {
+    let mut files = files(data);
+    if let Some(manifest) = files.get(MANIFEST) {
+        let _ = Manifest::parse(manifest);
+    }
+    for (name, content) in &mut files {
+        if is_forest(name) {
+            *content = crate::forest::with_checksum(content);
+        }
+    }
+    if reseal(&mut files).is_ok() {
+        let _ = assemble(&files);
+    }
+}

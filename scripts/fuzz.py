@@ -1,0 +1,94 @@
+"""Compile the fuzz targets of rust/fuzz and run one after another: ``make fuzz``, see docs/conformance.md.
+
+Compiled targets lie in target/fuzz; inputs that were found to reach new code lie in .build/fuzz/corpus, and
+findings in .build/fuzz/findings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CRATE = ROOT / "rust/fuzz"
+BUILT = ROOT / "target/fuzz"
+KEPT = ROOT / ".build/fuzz"
+# An input that takes longer is a finding; the server's own limits of waiting are below it.
+SECONDS_PER_INPUT = 25
+MEMORY_MB = 2048
+TELLING = re.compile(r"panicked|^ERROR|SUMMARY|Test unit written|internal error|^assertion")
+
+
+def run(*command: str) -> str:
+    """Run a command that must succeed; return what it prints."""
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def build(toolchain: str) -> Path:
+    """Compile every target; return the directory of the programs."""
+    environment = os.environ | {"PATH": f"{KEPT / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    command = [
+        "cargo",
+        f"+{toolchain}",
+        "fuzz",
+        "build",
+        "--fuzz-dir",
+        str(CRATE),
+        "--target-dir",
+        str(BUILT),
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, env=environment)
+    host = run("rustc", f"+{toolchain}", "--print", "host-tuple").strip()
+    return BUILT / host / "release"
+
+
+def fuzz(program: Path, seconds: int) -> bool:
+    """Run one target for some seconds; print its figures; return whether nothing was found."""
+    target = program.name
+    corpus, findings, log = KEPT / "corpus" / target, KEPT / "findings" / target, KEPT / f"{target}.log"
+    for directory in (corpus, findings):
+        directory.mkdir(parents=True, exist_ok=True)
+    options = [
+        f"-max_total_time={seconds}", f"-timeout={SECONDS_PER_INPUT}", f"-rss_limit_mb={MEMORY_MB}",
+        "-print_final_stats=1", f"-artifact_prefix={findings}/",
+    ]  # fmt: skip
+    with log.open("wb") as output:
+        seeds = CRATE / "seeds" / target
+        code = subprocess.run(
+            [program, *options, corpus, seeds], cwd=ROOT, stdout=output, stderr=output, check=False
+        ).returncode
+    lines = log.read_text(errors="replace").splitlines()
+    executed = next((line.split()[-1] for line in lines if "number_of_executed_units" in line), "0")
+    print(f"{target:12} {executed:>10} inputs in {seconds} s: {'no finding' if code == 0 else 'a finding'}")
+    if code:
+        telling = [line for line in lines if TELLING.search(line)]
+        print(
+            "\n".join([*telling, f"error: fuzzing {target} failed; {log} has the details"]), file=sys.stderr
+        )
+    return code == 0
+
+
+def main() -> int:
+    """Build, run, and return 1 if anything was found."""
+    targets = sorted(path.stem for path in (CRATE / "fuzz_targets").glob("*.rs"))
+    parser = argparse.ArgumentParser(description="Fuzz what reads bytes from outside.")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"some of {', '.join(targets)}")
+    parser.add_argument("--seconds", type=int, default=600, help="seconds for each target (0 compiles only)")
+    parser.add_argument("--toolchain", default="nightly", help="a nightly toolchain that rustup has")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.targets) - set(targets):
+        parser.error(f"no target {', '.join(sorted(unknown))}; the targets are {', '.join(targets)}")
+    programs = build(arguments.toolchain)
+    if not arguments.seconds:
+        return 0
+    # Every target runs, whatever the others found.
+    ended = [fuzz(programs / target, arguments.seconds) for target in arguments.targets or targets]
+    return int(not all(ended))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
