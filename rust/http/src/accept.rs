@@ -1,7 +1,5 @@
 //! The accept loop: limits the number of connections and survives every error of `accept`.
 
-mod tls;
-
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -14,8 +12,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::connection::{self, ConnectionEnd};
+use crate::tls::Tls;
 use crate::{ConnectionEvents, Handler, Settings};
-pub use tls::{HandshakeFailure, Tls, TlsSource};
 
 /// Pause after an error that persists for a while (out of descriptors or memory).
 const PAUSE: Duration = Duration::from_millis(20);

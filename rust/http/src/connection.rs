@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::accept::HandshakeFailure;
 use crate::read_quota::Limited;
+use crate::tls::HandshakeFailure;
 use crate::{Handler, Settings, preface};
 
 /// How a connection ended.

@@ -53,9 +53,11 @@ pub mod not_grpc;
 mod preface;
 mod read_quota;
 mod settings;
+mod tls;
 pub mod unary;
 
-pub use accept::{Acceptor, HandshakeFailure, Listener, Tls, TlsSource};
+pub use accept::{Acceptor, Listener};
 pub use connection::ConnectionEnd;
 pub use handler::{ConnectionEvents, Handler};
 pub use settings::Settings;
+pub use tls::{HandshakeFailure, Tls, TlsSource};

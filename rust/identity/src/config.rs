@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::spiffe_domain;
-use crate::grants::Role;
+use crate::grants::GrantConfig;
 use crate::jwt::JwtConfig;
 
 /// Longest checkpoint pattern, bytes.
@@ -21,26 +21,6 @@ pub struct IdentityConfig {
     pub jwt: Option<JwtConfig>,
     /// Who may do what.
     pub grants: Vec<GrantConfig>,
-}
-
-/// Roles for a principal.
-#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct GrantConfig {
-    /// `spiffe://…`, `dns:…`, `jwt:…` or `uid:…`; one that ends in `*` matches every name that begins so.
-    pub principal: String,
-    /// What it may do.
-    pub roles: Vec<Role>,
-    /// Where; a name that ends in `*` matches every checkpoint that begins so.
-    #[serde(default = "everywhere")]
-    pub checkpoints: Vec<String>,
-    /// Principals of one tenant accept one another's decision tokens; absent: the principal is a tenant of its own.
-    #[serde(default)]
-    pub tenant: Option<String>,
-}
-
-fn everywhere() -> Vec<String> {
-    vec!["*".to_owned()]
 }
 
 // === impl IdentityConfig ===

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::GrantConfig;
 use crate::error::Unauthenticated;
 use crate::principal::Principal;
 
@@ -42,6 +41,26 @@ impl Role {
             Role::Operate => "operate",
         }
     }
+}
+
+/// Roles for a principal.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct GrantConfig {
+    /// `spiffe://…`, `dns:…`, `jwt:…` or `uid:…`; one that ends in `*` matches every name that begins so.
+    pub principal: String,
+    /// What it may do.
+    pub roles: Vec<Role>,
+    /// Where; a name that ends in `*` matches every checkpoint that begins so.
+    #[serde(default = "everywhere")]
+    pub checkpoints: Vec<String>,
+    /// Principals of one tenant accept one another's decision tokens; absent: the principal is a tenant of its own.
+    #[serde(default)]
+    pub tenant: Option<String>,
+}
+
+fn everywhere() -> Vec<String> {
+    vec!["*".to_owned()]
 }
 
 /// A set of roles.

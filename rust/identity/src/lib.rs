@@ -18,8 +18,8 @@ pub mod jwt;
 mod principal;
 pub mod tls;
 
-pub use config::{GrantConfig, IdentityConfig};
+pub use config::IdentityConfig;
 pub use error::{IdentityError, Unauthenticated};
-pub use grants::{Access, Denied, Grants, Refused, Role};
+pub use grants::{Access, Denied, GrantConfig, Grants, Refused, Role};
 pub use identity::Identity;
 pub use principal::Principal;

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::GrantConfig;
-use crate::grants::{Grants, Role};
+use crate::grants::{GrantConfig, Grants, Role};
 use crate::tls::Reloaded;
 
 const NOW: u64 = 1_900_000_000;
