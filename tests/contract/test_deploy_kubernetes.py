@@ -144,18 +144,18 @@ def test_memory_is_bounded_and_the_cpu_is_not_throttled(workload: Workload) -> N
 
 
 @every_workload
-def test_probes_ask_over_grpc_where_the_settings_listen(workload: Workload) -> None:
-    listen = workload.settings.server.listen
+def test_probes_ask_the_listener_that_clients_do_not_use(workload: Workload) -> None:
+    listen = workload.settings.server.metrics_listen
     startup, readiness, liveness = (
-        workload.scorer[kind]["grpc"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")
+        workload.scorer[kind]["httpGet"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")
     )
     assert {probe["port"] for probe in (startup, readiness, liveness)} == {port_of(listen)}
     # A kubelet dials the pod's address.
     assert listen is not None
     assert not listen.startswith(("127.", "[::1]"))
+    assert readiness["path"] == "/ready"
     # Restarting a server because it has no bundle, or because it drains, would help nobody.
-    assert "service" not in readiness
-    assert startup["service"] == liveness["service"] == "liveness"
+    assert startup["path"] == liveness["path"] == "/live"
 
 
 @every_workload

@@ -114,16 +114,73 @@ class ServerSettings(Section):
         examples=["webhook.secret"],
     )
     max_message_bytes: int = Field(
+        default=262_144,
+        ge=1024,
+        le=67_108_864,
+        description="Largest request about one row, bytes; larger ones are rejected before they are read.",
+    )
+    max_batch_bytes: int = Field(
         default=1_048_576,
         ge=1024,
         le=67_108_864,
-        description="Largest request, bytes; larger ones are rejected before they are read.",
+        description="The same for `ScoreBatch` and the Open Inference Protocol: 1,000 rows of 250 features.",
     )
     max_connections: int = Field(
         default=1024,
         ge=1,
         le=65_536,
-        description="Largest number of connections; further ones are closed at once.",
+        description="Largest number of connections on `listen`, and on `uds`; further ones are closed "
+        "at once.",
+    )
+    max_connections_per_peer: int = Field(
+        default=256,
+        ge=1,
+        le=65_536,
+        description="Those of one peer: an IPv4 address, the first 64 bits of an IPv6 address, or a user of "
+        "the Unix socket. Raise it where many clients come through one proxy.",
+    )
+    max_inflight: int = Field(
+        default=2048,
+        ge=1,
+        le=1_048_576,
+        description="Largest number of requests in flight; further ones are rejected at once.",
+    )
+    max_inflight_per_peer: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_048_576,
+        description="Those of one peer; one of its connections may have as many as are left of it. "
+        "Default: half of `max_inflight`.",
+        examples=[1024],
+    )
+    body_timeout_ms: int | None = Field(
+        default=None,
+        ge=1,
+        le=60_000,
+        description="Time that a request's message has to arrive, whatever its deadline. Default: ten times "
+        "the longest `p99_ms`, from 250 ms to 5 s.",
+        examples=[250],
+    )
+    reply_timeout_ms: int | None = Field(
+        default=None,
+        ge=1,
+        le=60_000,
+        description="Time that a client has to take a reply; then its stream is reset, and after 16 of those "
+        "the connection is closed. Default: as for `body_timeout_ms`.",
+        examples=[250],
+    )
+    write_timeout_ms: int = Field(
+        default=5000,
+        ge=1,
+        le=600_000,
+        description="Time after which a connection is closed whose client takes nothing of what it is owed.",
+    )
+    idle_timeout_seconds: int = Field(
+        default=300,
+        ge=1,
+        le=86_400,
+        description="Time without a request after which a connection is closed; 2 s while more than three "
+        "quarters of `max_connections` are open.",
     )
     memory_budget_mb: int | None = Field(
         default=None,

@@ -18,6 +18,16 @@ pub enum Rejection {
         /// The cap.
         limit: usize,
     },
+    /// The peer's share of that cap is used up, or the connection's part of what is left of it.
+    #[error(
+        "{got} requests of this {of} are in flight, its share; retry with back-off, spread the load over more {of}s or raise max_inflight_per_peer"
+    )]
+    ShareUsed {
+        /// How many are.
+        got: usize,
+        /// Whose: "peer" or "connection".
+        of: &'static str,
+    },
     /// Not worked on, so that others can be on time.
     #[error("shed ({reason}): {rule}", reason = .reason.as_str(), rule = rule(*.reason))]
     Shed {
@@ -311,7 +321,7 @@ impl Rejection {
             Rejection::CallerRate { retry_after_ms, .. } => {
                 Some(i64::try_from(*retry_after_ms).unwrap_or(i64::MAX))
             }
-            Rejection::Overloaded { .. } | Rejection::Capped => Some(-1),
+            Rejection::Overloaded { .. } | Rejection::ShareUsed { .. } | Rejection::Capped => Some(-1),
             _ => None,
         }
     }

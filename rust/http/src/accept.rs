@@ -1,4 +1,4 @@
-//! The accept loop: limits the number of connections and survives every error of `accept`.
+//! The accept loop: limits the number of connections, in all and of each peer, and survives every error of `accept`.
 
 use std::future::Future;
 use std::io;
@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scorer_os::unix::UnixStream;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::connection::{self, ConnectionEnd};
+use crate::connection::{self, ConnectionEnd, Context};
+use crate::slots::Slots;
 use crate::tls::Tls;
-use crate::{ConnectionEvents, Handler, Settings};
+use crate::{ConnectionEvents, Handler, Peer, Settings};
 
 /// Pause after an error that persists for a while (out of descriptors or memory).
 const PAUSE: Duration = Duration::from_millis(20);
@@ -23,28 +25,29 @@ pub trait Listener: Send + 'static {
     /// A connection.
     type Io: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Accepts a connection. Returns it with its peer: an IP address without the port, or `uid N`.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, String)>> + Send;
+    /// Accepts a connection. Returns it with its peer.
+    fn accept(&self, settings: &Settings) -> impl Future<Output = io::Result<(Self::Io, Peer)>> + Send;
 }
 
 impl Listener for TcpListener {
     type Io = TcpStream;
 
-    async fn accept(&self) -> io::Result<(TcpStream, String)> {
+    async fn accept(&self, settings: &Settings) -> io::Result<(TcpStream, Peer)> {
         let (stream, peer) = TcpListener::accept(self).await?;
         // Nagle's algorithm against delayed acknowledgements costs 40 ms.
         stream.set_nodelay(true)?;
-        Ok((stream, peer.ip().to_string()))
+        // A peer that is gone without a word is noticed by what it does not acknowledge.
+        SockRef::from(&stream).set_tcp_user_timeout(Some(settings.write_timeout))?;
+        Ok((stream, Peer::of_address(peer.ip())))
     }
 }
 
 impl Listener for UnixListener {
     type Io = UnixStream;
 
-    async fn accept(&self) -> io::Result<(UnixStream, String)> {
+    async fn accept(&self, _: &Settings) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = UnixListener::accept(self).await?;
-        let peer =
-            stream.peer_cred().map_or_else(|_| "unix".to_owned(), |user| format!("uid {}", user.uid()));
+        let peer = stream.peer_cred().map_or(Peer::UnknownUser, |user| Peer::User(user.uid()));
         Ok((UnixStream::new(stream)?, peer))
     }
 }
@@ -54,7 +57,6 @@ pub struct Acceptor<H, E> {
     handler: H,
     events: Arc<E>,
     settings: Arc<Settings>,
-    slots: Arc<Semaphore>,
     draining: watch::Receiver<bool>,
     tls: Option<Tls>,
 }
@@ -65,7 +67,6 @@ impl<H: Clone, E> Clone for Acceptor<H, E> {
             handler: self.handler.clone(),
             events: Arc::clone(&self.events),
             settings: Arc::clone(&self.settings),
-            slots: Arc::clone(&self.slots),
             draining: self.draining.clone(),
             tls: self.tls.clone(),
         }
@@ -75,17 +76,10 @@ impl<H: Clone, E> Clone for Acceptor<H, E> {
 // === impl Acceptor ===
 
 impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
-    /// Serves with `handler`. At most `max_connections` connections are open at once over all clones; once `draining`
-    /// holds true, no more are accepted and those that are open end gracefully.
-    pub fn new(
-        handler: H,
-        events: Arc<E>,
-        settings: Settings,
-        max_connections: usize,
-        draining: watch::Receiver<bool>,
-    ) -> Self {
-        let slots = Arc::new(Semaphore::new(max_connections));
-        Acceptor { handler, events, settings: Arc::new(settings), slots, draining, tls: None }
+    /// Serves with `handler`. Once `draining` holds true, no more connections are accepted and those that are open end
+    /// gracefully.
+    pub fn new(handler: H, events: Arc<E>, settings: Settings, draining: watch::Receiver<bool>) -> Self {
+        Acceptor { handler, events, settings: Arc::new(settings), draining, tls: None }
     }
 
     /// The same acceptor, whose connections begin with a TLS handshake if `tls` is given.
@@ -95,15 +89,17 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
         self
     }
 
-    /// Accepts until the drain begins, then closes the listener and waits for the connections that it accepted.
+    /// Accepts until the drain begins, then closes the listener and waits for the connections that it accepted. Each
+    /// listener has [`Settings::max_connections`] of its own.
     pub async fn run<L: Listener>(self, listener: L) {
+        let slots = Arc::new(Slots::new(&self.settings));
         let mut draining = self.draining.clone();
         let mut connections = JoinSet::new();
         let mut accepted: u64 = 0;
         let mut exhausted = false;
         loop {
             let next = tokio::select! {
-                next = listener.accept() => next,
+                next = listener.accept(&self.settings) => next,
                 Some(ended) = connections.join_next(), if !connections.is_empty() => {
                     self.check(ended);
                     continue;
@@ -125,23 +121,32 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
                     continue;
                 }
             };
-            let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-                // Closing tells the client at once; a connection left in the backlog would wait without an answer.
-                self.events.rejected();
-                continue;
+            let slot = match slots.take(peer) {
+                Ok(slot) => slot,
+                Err(limit) => {
+                    // Closing tells the client at once; a connection left in the backlog would wait without an answer.
+                    self.events.limited(limit);
+                    continue;
+                }
             };
             accepted += 1;
             // Multiples of the golden ratio are spread evenly over [0, 1), so connections that are opened together
             // do not reach their maximal age together.
             let jitter = (accepted as f64 * 0.618_033_988_749_895).fract();
-            let handler = self.handler.for_peer(&peer);
-            let (events, settings) = (Arc::clone(&self.events), Arc::clone(&self.settings));
-            let (draining, tls) = (self.draining.clone(), self.tls.clone());
+            let handler = self.handler.for_peer(peer);
+            let (events, tls) = (Arc::clone(&self.events), self.tls.clone());
+            let context = Context {
+                settings: Arc::clone(&self.settings),
+                events: Arc::clone(&self.events) as _,
+                slots: Arc::clone(&slots),
+                draining: self.draining.clone(),
+                jitter,
+            };
             events.opened();
             connections.spawn(async move {
                 let end = match tls {
-                    None => connection::serve(io, handler, &settings, draining, jitter).await,
-                    Some(tls) => serve_tls(&tls, io, handler, &settings, draining, jitter).await,
+                    None => connection::serve(io, handler, context).await,
+                    Some(tls) => serve_tls(&tls, io, handler, context).await,
                 };
                 events.closed(end);
                 drop(slot);
@@ -163,26 +168,19 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
 }
 
 /// Serves `io` once its TLS handshake has succeeded.
-async fn serve_tls<IO, H>(
-    tls: &Tls,
-    io: IO,
-    handler: H,
-    settings: &Settings,
-    mut draining: watch::Receiver<bool>,
-    jitter: f64,
-) -> ConnectionEnd
+async fn serve_tls<IO, H>(tls: &Tls, io: IO, handler: H, mut context: Context) -> ConnectionEnd
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     H: Handler,
 {
     let accepted = tokio::select! {
         accepted = tls.accept(io) => accepted,
-        _ = draining.wait_for(|draining| *draining) => return ConnectionEnd::Closed,
+        _ = context.draining.wait_for(|draining| *draining) => return ConnectionEnd::Closed,
     };
     match accepted {
         Ok((io, certificates)) => {
             let handler = handler.for_certificates(&certificates);
-            connection::serve(io, handler, settings, draining, jitter).await
+            connection::serve(io, handler, context).await
         }
         Err(failure) => ConnectionEnd::NoHandshake(failure),
     }

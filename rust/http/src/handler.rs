@@ -10,21 +10,18 @@ use http::{Request, Response};
 use hyper::body::{Body, Bytes, Incoming};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use crate::ConnectionEnd;
+use crate::{ConnectionEnd, Limit, Peer};
 
 /// Answers requests. Cloned per connection, so a clone has to be cheap.
 pub trait Handler: Clone + Send + Sync + 'static {
     /// The body of a reply.
-    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
     /// A reply under way. Dropped when the request is cancelled.
     type Future: Future<Output = Result<Response<Self::Body>, Infallible>> + Send + 'static;
 
-    /// Returns the handler for one connection.
-    ///
-    /// # Arguments
-    /// `peer` is the other end: an IP address without the port, or `uid N` on a Unix socket.
+    /// Returns the handler for one connection of `peer`.
     #[must_use]
-    fn for_peer(&self, peer: &str) -> Self;
+    fn for_peer(&self, peer: Peer) -> Self;
 
     /// Returns the handler for a connection whose TLS handshake has succeeded.
     ///
@@ -46,8 +43,8 @@ pub trait ConnectionEvents: Send + Sync + 'static {
     /// `accept` failed. `exhausted` is set for the first of a row of errors for want of descriptors or memory.
     fn accept_failed(&self, error: &io::Error, exhausted: bool);
 
-    /// A connection was closed at once, because the limit of connections is reached.
-    fn rejected(&self);
+    /// A limit acted. Connections that are closed at accept are reported here alone.
+    fn limited(&self, limit: Limit);
 
     /// A connection was opened.
     fn opened(&self);

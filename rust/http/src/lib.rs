@@ -8,56 +8,27 @@
 
 #![forbid(unsafe_code)]
 
-/// Implements writing by passing it on to the inner socket, vectored writes included: the types that use it change
-/// reading only.
-macro_rules! forward_writes {
-    ($name:ident) => {
-        impl<IO: tokio::io::AsyncWrite + Unpin> tokio::io::AsyncWrite for $name<IO> {
-            fn poll_write(
-                mut self: Pin<&mut Self>,
-                context: &mut Context<'_>,
-                data: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                Pin::new(&mut self.io).poll_write(context, data)
-            }
-
-            fn poll_write_vectored(
-                mut self: Pin<&mut Self>,
-                context: &mut Context<'_>,
-                parts: &[io::IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                Pin::new(&mut self.io).poll_write_vectored(context, parts)
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                self.io.is_write_vectored()
-            }
-
-            fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.io).poll_flush(context)
-            }
-
-            fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.io).poll_shutdown(context)
-            }
-        }
-    };
-}
-use forward_writes;
-
 mod accept;
 pub mod bind;
+mod conduct;
 mod connection;
+mod frames;
 mod handler;
+mod limit;
 pub mod not_grpc;
+mod peer;
 mod preface;
 mod read_quota;
 mod settings;
+mod slots;
+mod streams;
 mod tls;
 pub mod unary;
 
 pub use accept::{Acceptor, Listener};
 pub use connection::ConnectionEnd;
 pub use handler::{ConnectionEvents, Handler};
-pub use settings::Settings;
+pub use limit::Limit;
+pub use peer::Peer;
+pub use settings::{Rate, Settings};
 pub use tls::{HandshakeFailure, Tls, TlsSource};

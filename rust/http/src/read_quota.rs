@@ -1,9 +1,12 @@
-//! Limits how much a connection reads per poll.
+//! Limits how much a connection reads per poll, and watches what goes over its socket.
 //!
 //! h2 reads everything that a socket holds before it returns the first request. A client that floods one connection
 //! would have thousands of streams opened, and reset again as its requests time out, before one of them is processed,
 //! while every other connection waits. With a quota, a connection reads so much per poll, then its requests and the
 //! other connections run. The rest stays in the kernel, whose window closes and stops the client from sending more.
+//!
+//! While the socket has no room for what the peer is owed, nothing is read at all: every frame that is read may need an
+//! answer, and a peer that sends and does not read would have the server collect them.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +16,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::conduct::Traffic;
 
 /// What a connection may still read in this poll, in bytes.
 #[derive(Debug)]
@@ -26,6 +31,9 @@ pub(crate) struct ReadQuota {
 pub(crate) struct Limited<IO> {
     io: IO,
     quota: Arc<ReadQuota>,
+    traffic: Traffic,
+    /// A read was refused because the socket has no room for writing.
+    holding: bool,
 }
 
 /// Drives a connection over a [`Limited`] socket: renews the quota and polls the connection.
@@ -60,9 +68,36 @@ impl<C: Future> Future for Drive<'_, C> {
 
 impl<IO> Limited<IO> {
     /// Limits `io` to `per_poll` bytes per poll of the connection's [`Drive`].
-    pub(crate) fn new(io: IO, per_poll: usize) -> (Limited<IO>, Arc<ReadQuota>) {
+    pub(crate) fn new(io: IO, per_poll: usize, traffic: Traffic) -> (Limited<IO>, Arc<ReadQuota>) {
         let quota = Arc::new(ReadQuota { per_poll, left: AtomicUsize::new(0) });
-        (Limited { io, quota: Arc::clone(&quota) }, quota)
+        (Limited { io, quota: Arc::clone(&quota), traffic, holding: false }, quota)
+    }
+
+    /// Notes how a write of `parts` went.
+    fn wrote<'p>(
+        &mut self,
+        context: &mut Context<'_>,
+        result: Poll<io::Result<usize>>,
+        parts: impl Iterator<Item = &'p [u8]>,
+    ) -> Poll<io::Result<usize>> {
+        match &result {
+            Poll::Pending => self.traffic.set_blocked(true),
+            Poll::Ready(Ok(written)) => {
+                self.traffic.set_blocked(false);
+                let mut left = *written;
+                for part in parts {
+                    let take = left.min(part.len());
+                    self.traffic.sent(&part[..take]);
+                    left -= take;
+                }
+                if std::mem::take(&mut self.holding) {
+                    // The read that was refused left no waker behind.
+                    context.waker().wake_by_ref();
+                }
+            }
+            Poll::Ready(Err(_)) => {}
+        }
+        result
     }
 }
 
@@ -72,6 +107,10 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Limited<IO> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.traffic.conduct().is_blocked() {
+            self.holding = true;
+            return Poll::Pending;
+        }
         let left = self.quota.left.load(Relaxed);
         if left == 0 {
             // The connection is polled again after every task that is ready now.
@@ -80,13 +119,44 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Limited<IO> {
         }
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.io).poll_read(context, buffer);
-        let read = buffer.filled().len() - before;
-        self.quota.left.store(left.saturating_sub(read), Relaxed);
+        let read = &buffer.filled()[before..];
+        self.quota.left.store(left.saturating_sub(read.len()), Relaxed);
+        self.traffic.received(read);
         result
     }
 }
 
-crate::forward_writes!(Limited);
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Limited<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.io).poll_write(context, data);
+        self.wrote(context, result, std::iter::once(data))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.io).poll_write_vectored(context, parts);
+        self.wrote(context, result, parts.iter().map(|part| &**part))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -95,6 +165,9 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::Settings;
+    use crate::conduct::Conduct;
+    use crate::conduct::tests::Ignored;
 
     const QUOTA: usize = 1000;
 
@@ -114,7 +187,8 @@ mod tests {
     #[test]
     fn a_poll_reads_its_quota_and_the_next_poll_continues() {
         let data = vec![7; 3 * QUOTA];
-        let (mut io, quota) = Limited::new(data.as_slice(), QUOTA);
+        let traffic = Traffic::new(Conduct::new(Arc::new(Ignored), 1), &Settings::default());
+        let (mut io, quota) = Limited::new(data.as_slice(), QUOTA, traffic);
         assert_eq!(read(&mut io, 1), None, "nothing is read outside a poll");
         // (read requested, read) per poll: a read that begins within the quota is not cut.
         let polls: [&[(usize, Option<usize>)]; 3] = [

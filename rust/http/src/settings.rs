@@ -14,8 +14,16 @@ pub struct Settings {
     pub receive_buffer: usize,
     /// Bytes that a connection reads in one poll: some hundred small requests, or a part of a large one.
     pub read_quota: usize,
+    /// Connections that are open at once, per listener; one above is closed at accept.
+    pub max_connections: usize,
+    /// Those of one peer.
+    pub max_connections_per_peer: usize,
     /// Time limit for the HTTP/2 preface of a new connection.
     pub preface_timeout: Duration,
+    /// Time without a request after which a connection is closed gracefully.
+    pub idle_timeout: Duration,
+    /// The same while more than three quarters of [`Settings::max_connections`] are open.
+    pub crowded_idle_timeout: Duration,
     /// Advertised concurrent streams per connection. A client opens another connection or waits; more streams are
     /// rejected with REFUSED_STREAM.
     pub max_concurrent_streams: u32,
@@ -23,10 +31,15 @@ pub struct Settings {
     /// default of 20 is exceeded by a client whose requests time out together. One [`Settings::read_quota`] holds fewer
     /// than 4,096 resets, so only a defect of this crate would reach the limit.
     pub max_pending_resets: usize,
-    /// Frames for streams that have ended, over the life of a connection; beyond this the connection is closed. h2's
-    /// default of 1,024 is used up within minutes by a client of whose calls one in a hundred times out. Each such
-    /// frame costs the server one reset frame.
+    /// Frames for streams that have ended, over the life of a connection; beyond this the connection is closed. Each
+    /// costs the server one reset frame. Clients that give up calls send some: at half of the limit the connection is
+    /// replaced by GOAWAY, with which no call is lost.
     pub max_stray_frames: usize,
+    /// Requests that the peer cancels.
+    pub resets: Rate,
+    /// Frames that carry nothing: PING, SETTINGS, WINDOW_UPDATE, PRIORITY and unknown ones. Each request, and each DATA
+    /// frame with content, allows four more.
+    pub control_frames: Rate,
     /// Bytes of metadata per request. A request of the scoring service has a few hundred.
     pub max_header_list: u32,
     /// HTTP/2 window per stream, in bytes: one whole message without a window update.
@@ -35,6 +48,13 @@ pub struct Settings {
     pub connection_window: u32,
     /// Bytes of replies that the server holds per stream for a slow reader.
     pub max_send_buffer: usize,
+    /// Time that the peer has to take a part of a reply before the stream is reset.
+    pub reply_timeout: Duration,
+    /// Requests whose message does not come or whose reply is not taken in time, before the connection is closed.
+    pub max_unfinished: u32,
+    /// Time without progress after which a connection is closed whose peer takes nothing of what it is owed, and the
+    /// kernel's time limit for unacknowledged data.
+    pub write_timeout: Duration,
     /// Interval between keep-alive PINGs.
     pub keep_alive_interval: Duration,
     /// Time limit for the answer to a PING; a dead peer is detected within interval plus timeout.
@@ -46,6 +66,15 @@ pub struct Settings {
     pub age_grace: Duration,
 }
 
+/// A limit on how often something happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Times at once.
+    pub burst: u32,
+    /// Times per second in the long run.
+    pub per_second: u32,
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -53,14 +82,23 @@ impl Default for Settings {
             socket_mode: 0o600,
             receive_buffer: 256 << 10,
             read_quota: 16 << 10,
-            preface_timeout: Duration::from_secs(5),
+            max_connections: 1024,
+            max_connections_per_peer: 256,
+            preface_timeout: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(300),
+            crowded_idle_timeout: Duration::from_secs(2),
             max_concurrent_streams: 256,
             max_pending_resets: 4096,
-            max_stray_frames: 1 << 20,
+            max_stray_frames: 4096,
+            resets: Rate { burst: 32_768, per_second: 8192 },
+            control_frames: Rate { burst: 4096, per_second: 1024 },
             max_header_list: 16 << 10,
             stream_window: 1 << 20,
             connection_window: 4 << 20,
             max_send_buffer: 256 << 10,
+            reply_timeout: Duration::from_secs(1),
+            max_unfinished: 16,
+            write_timeout: Duration::from_secs(5),
             keep_alive_interval: Duration::from_secs(10),
             keep_alive_timeout: Duration::from_secs(5),
             max_age: Duration::from_secs(600),

@@ -3,17 +3,20 @@
 //! tonic's codec is made for streams. For each call it sets up two buffers of 8 KiB and half a dozen boxes, which cost
 //! more than the message.
 
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
 use prost::Message;
 use prost::bytes::{Buf as _, BytesMut};
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::Limit;
 
 /// Flag and length, before every message.
 const PREFIX: usize = 5;
@@ -21,15 +24,32 @@ const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
+/// A message up to this length is decoded as it is: even one of nothing but empty elements takes little.
+const SMALL: usize = 4096;
+
+/// What a message may be.
+pub struct Bounds<'a> {
+    /// Its length, bytes.
+    pub length: usize,
+    /// What it may take decoded, bytes.
+    pub decoded: usize,
+    /// Whether an encoded message takes no more than so many bytes decoded.
+    pub is_within: fn(&[u8], usize) -> bool,
+    /// When it has to be there.
+    pub until: Instant,
+    /// Called with the limit that rejects it.
+    pub limited: &'a (dyn Fn(Limit) + Sync),
+}
+
 /// Reads a call's only message, up to the end of its stream.
-///
-/// # Arguments
-/// `limit` is the largest message, in bytes.
 ///
 /// # Errors
 /// UNIMPLEMENTED for a compressed message, RESOURCE_EXHAUSTED for one above the limit, INTERNAL for a message that is
-/// malformed or missing, CANCELLED if the stream was reset.
-pub async fn message<M: Message + Default>(request: Request<Incoming>, limit: usize) -> Result<M, Status> {
+/// malformed or missing, DEADLINE_EXCEEDED for one that is late, CANCELLED if the stream was reset.
+pub async fn message<M: Message + Default>(
+    request: Request<Incoming>,
+    bounds: Bounds<'_>,
+) -> Result<M, Status> {
     if let Some(encoding) = request.headers().get(ENCODING).filter(|name| *name != "identity") {
         let encoding = String::from_utf8_lossy(encoding.as_bytes());
         let mut status = Status::unimplemented(format!(
@@ -38,12 +58,38 @@ pub async fn message<M: Message + Default>(request: Request<Incoming>, limit: us
         status.metadata_mut().as_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         return Err(status);
     }
-    let message = read(request.into_body(), limit).await?;
+    let message = timely(read(request.into_body(), &bounds), &bounds).await?;
+    if message.len() > SMALL && !(bounds.is_within)(&message, bounds.decoded) {
+        (bounds.limited)(Limit::DecodedBytes);
+        return Err(Status::resource_exhausted(format!(
+            "the message has so many elements that it would take more than {} bytes of memory; send fewer at once",
+            bounds.decoded
+        )));
+    }
     M::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
+/// Waits for the message. The timer is set up only if there is something to wait for.
+async fn timely(
+    read: impl Future<Output = Result<Bytes, Status>>,
+    bounds: &Bounds<'_>,
+) -> Result<Bytes, Status> {
+    let mut read = pin!(read);
+    if let Poll::Ready(message) = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
+        return message;
+    }
+    tokio::time::timeout_at(bounds.until.into(), read).await.unwrap_or_else(|_| {
+        (bounds.limited)(Limit::Body);
+        crate::streams::message_is_late();
+        Err(Status::deadline_exceeded(
+            "the request's message did not arrive in time; send it with the request or raise body_timeout_ms",
+        ))
+    })
+}
+
 /// The message's bytes. Nearly always they come in one frame and are not copied.
-async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Status> {
+async fn read(mut body: Incoming, bounds: &Bounds<'_>) -> Result<Bytes, Status> {
+    let limit = bounds.length;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while !body.is_end_stream() {
@@ -60,7 +106,11 @@ async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, Status> {
             rest.extend_from_slice(&data);
         }
         // A message above the limit is rejected before the rest of it is read.
-        length(if rest.is_empty() { &first } else { &rest }, limit)?;
+        length(if rest.is_empty() { &first } else { &rest }, limit).inspect_err(|status| {
+            if status.code() == Code::ResourceExhausted {
+                (bounds.limited)(Limit::MessageBytes);
+            }
+        })?;
     }
     let mut whole = if rest.is_empty() { first } else { rest.freeze() };
     match length(&whole, limit)? {

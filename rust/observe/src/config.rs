@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Most requests in one call.
 pub const MAX_REQUESTS: usize = 4096;
-/// Longest call that the pool reads, bytes: schemas with large dictionaries ride along.
-pub const MAX_MESSAGE: usize = 16 << 20;
+/// Longest call that the pool reads, bytes: a batch of at most half of that, and the schemas' dictionaries.
+pub const MAX_MESSAGE: usize = 2 << 20;
 
 /// The way to the shadow pool.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]

@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod decoded;
+
 /// `scorer.v1`: scoring, control and decision-log messages.
 #[expect(
     missing_docs,

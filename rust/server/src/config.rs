@@ -4,6 +4,7 @@ mod shadow;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use scorer_engine::{CheckpointConfig, LogSettings, OutcomeSettings, PrivacyConfig};
 use scorer_identity::IdentityConfig;
@@ -18,6 +19,9 @@ pub use shadow::Role;
 /// The name by which an orchestrator's liveness probe asks for the process itself: it serves for as long as the process
 /// answers. A server that waits for its bundles, or drains, must not be restarted for it.
 pub(crate) const LIVENESS: &str = "liveness";
+
+/// How long the server waits for a peer at least and at most, if nothing is set.
+const PATIENCE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
 /// Everything the data plane needs to start, as the control plane gives it in JSON.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -41,15 +45,36 @@ pub struct ServerConfig {
     /// Threads that answer requests.
     #[serde(default = "default_threads")]
     pub threads: usize,
-    /// Longest request message, bytes.
+    /// Longest request message, bytes; of batches and inference requests see `max_batch_bytes`.
     #[serde(default = "default_max_message_bytes")]
     pub max_message_bytes: usize,
-    /// Connections held at once; one above is closed at accept.
+    /// Longest message of a batch or an inference request, bytes.
+    #[serde(default = "default_max_batch_bytes")]
+    pub max_batch_bytes: usize,
+    /// Connections held at once, per listener; one above is closed at accept.
     #[serde(default = "default_max_connections")]
     pub max_connections: usize,
+    /// Those of one peer.
+    #[serde(default = "default_max_connections_per_peer")]
+    pub max_connections_per_peer: usize,
     /// Requests in flight over all connections; one above is RESOURCE_EXHAUSTED.
     #[serde(default = "default_max_inflight")]
     pub max_inflight: usize,
+    /// Those of one peer. Default: half of all.
+    #[serde(default)]
+    pub max_inflight_per_peer: Option<usize>,
+    /// Time that a request's message has to arrive, milliseconds. Default: see [`ServerConfig::body_timeout`].
+    #[serde(default)]
+    pub body_timeout_ms: Option<u64>,
+    /// Time that a caller has to take a reply, milliseconds. Default: as for `body_timeout_ms`.
+    #[serde(default)]
+    pub reply_timeout_ms: Option<u64>,
+    /// Time after which a connection is closed that takes nothing of what it is owed, milliseconds.
+    #[serde(default = "default_write_timeout_ms")]
+    pub write_timeout_ms: u64,
+    /// Time without a request after which a connection is closed, seconds.
+    #[serde(default = "default_idle_timeout_seconds")]
+    pub idle_timeout_seconds: u64,
     /// Bytes that the process may hold when a bundle has been loaded. Default: 85 % of the container's limit or
     /// the machine's memory.
     #[serde(default)]
@@ -126,6 +151,30 @@ impl ServerConfig {
         Ok(config)
     }
 
+    /// Requests that one peer may have in flight.
+    #[must_use]
+    pub fn inflight_per_peer(&self) -> usize {
+        self.max_inflight_per_peer.unwrap_or((self.max_inflight / 2).max(1))
+    }
+
+    /// Time that a request's message has to arrive. Default: ten times the longest SLA, from 250 ms to 5 s: a message
+    /// that comes later is of no use to its caller.
+    #[must_use]
+    pub fn body_timeout(&self) -> Duration {
+        self.body_timeout_ms.map_or_else(|| self.patience(), Duration::from_millis)
+    }
+
+    /// Time that a caller has to take a reply. Default: as for the message.
+    #[must_use]
+    pub fn reply_timeout(&self) -> Duration {
+        self.reply_timeout_ms.map_or_else(|| self.patience(), Duration::from_millis)
+    }
+
+    fn patience(&self) -> Duration {
+        let slowest = self.checkpoints.values().map(CheckpointConfig::sla).max().unwrap_or_default();
+        slowest.saturating_mul(10).clamp(PATIENCE.0, PATIENCE.1)
+    }
+
     /// Checks what the types cannot.
     ///
     /// # Errors
@@ -138,8 +187,15 @@ impl ServerConfig {
         for (key, value, low, high) in [
             ("threads", self.threads, 1, 256),
             ("max_message_bytes", self.max_message_bytes, 1024, 64 << 20),
+            ("max_batch_bytes", self.max_batch_bytes, 1024, 64 << 20),
             ("max_connections", self.max_connections, 1, 1 << 20),
+            ("max_connections_per_peer", self.max_connections_per_peer, 1, 1 << 20),
             ("max_inflight", self.max_inflight, 1, 1 << 20),
+            ("max_inflight_per_peer", self.inflight_per_peer(), 1, self.max_inflight),
+            ("body_timeout_ms", millis(self.body_timeout_ms), 1, 60_000),
+            ("reply_timeout_ms", millis(self.reply_timeout_ms), 1, 60_000),
+            ("write_timeout_ms", millis(Some(self.write_timeout_ms)), 1, 600_000),
+            ("idle_timeout_seconds", millis(Some(self.idle_timeout_seconds)), 1, 86_400),
             ("observe_queue", self.observe_queue, 1, 1 << 16),
         ] {
             if !(low..=high).contains(&value) {
@@ -190,12 +246,33 @@ impl ServerConfig {
     }
 }
 
+/// A time for the check of its range; one that is not set is in every range.
+fn millis(value: Option<u64>) -> usize {
+    value.map_or(1, |value| usize::try_from(value).unwrap_or(usize::MAX))
+}
+
+fn default_max_batch_bytes() -> usize {
+    1 << 20
+}
+
+fn default_max_connections_per_peer() -> usize {
+    256
+}
+
+fn default_write_timeout_ms() -> u64 {
+    5000
+}
+
+fn default_idle_timeout_seconds() -> u64 {
+    300
+}
+
 fn default_threads() -> usize {
     1
 }
 
 fn default_max_message_bytes() -> usize {
-    1 << 20
+    256 << 10
 }
 
 fn default_max_connections() -> usize {
@@ -216,8 +293,6 @@ fn default_observe_queue() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use scorer_engine::{DurabilityClass, Mode};
 
     use super::*;
@@ -230,7 +305,8 @@ mod tests {
     #[test]
     fn reads_the_documented_form_and_fills_defaults() {
         let config = ServerConfig::from_json(GOOD).unwrap();
-        assert_eq!(config.max_message_bytes, 1_048_576);
+        assert_eq!(config.max_message_bytes, 262_144);
+        assert_eq!((config.inflight_per_peer(), config.body_timeout()), (1024, PATIENCE.0));
         assert_eq!(config.checkpoints["action.authorise"].durability(), DurabilityClass::Written);
         assert_eq!(config.checkpoints["fraud.checkout"].durability(), DurabilityClass::Async);
         assert_eq!(config.checkpoints["fraud.checkout"].sla(), Duration::from_millis(10));

@@ -15,7 +15,7 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
 use rustls::pki_types::CertificateDer;
 use scorer_engine::{Level, Rejection};
-use scorer_http::{ConnectionEnd, ConnectionEvents, Handler, not_grpc};
+use scorer_http::{ConnectionEnd, ConnectionEvents, Handler, Limit, not_grpc};
 use scorer_identity::Role as Permission;
 use scorer_proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
 use serde_json::json;
@@ -34,10 +34,13 @@ use crate::probe::{Caller, Peer, Probe};
 use crate::service::{self, Answering};
 use crate::services::Services;
 use crate::shadow::ShadowError;
+use crate::share::ShareGuard;
 
 /// A request without a deadline is cancelled after this long; it can only be waiting for its own body or for a
 /// concurrent duplicate.
 const WITHOUT_DEADLINE: Duration = Duration::from_secs(5);
+/// A longer deadline counts as this one: nothing that a request waits for takes longer.
+const LONGEST: Duration = Duration::from_secs(60);
 /// Health checks and reflection ask with a name.
 const SMALL: usize = 4 << 10;
 const GRPC_STATUS: &str = "grpc-status";
@@ -74,7 +77,7 @@ enum State {
     /// Stamped, admitted and counted.
     Counted { request: Guarded, probe: Probe, polled: bool },
     /// Health, reflection and the metadata of the Open Inference Protocol: neither admitted nor counted by method.
-    Auxiliary { request: Guarded, services: Arc<Services>, arrived: Instant },
+    Auxiliary { request: Guarded, services: Arc<Services>, arrived: Instant, share: ShareGuard },
 }
 
 /// A request whose panics are caught and whose time is limited.
@@ -102,6 +105,8 @@ pub(crate) struct Reply {
     body: Body,
     services: Arc<Services>,
     probe: Option<Probe>,
+    /// The place of a request without a probe.
+    _share: Option<ShareGuard>,
 }
 
 // === impl Dispatch ===
@@ -110,7 +115,7 @@ impl Dispatch {
     pub(crate) fn new(services: &Arc<Services>) -> Result<Dispatch, tonic_reflection::server::Error> {
         let role = services.config.role;
         let inference = GrpcInferenceServiceServer::new(Inference::new(Arc::clone(services)))
-            .max_decoding_message_size(services.config.max_message_bytes);
+            .max_decoding_message_size(services.config.max_batch_bytes);
         let v1 = reflection(role, "grpc.reflection.v1.ServerReflection")
             .build_v1()?
             .max_decoding_message_size(SMALL);
@@ -119,7 +124,7 @@ impl Dispatch {
             .max_decoding_message_size(SMALL);
         Ok(Dispatch {
             services: Arc::clone(services),
-            peer: Peer::default(),
+            peer: Peer::of(services, scorer_http::Peer::UnknownUser),
             inference,
             health: HealthServer::new(services.health.clone()).max_decoding_message_size(SMALL),
             reflection_v1: Arc::new(move |request| v1.clone().call(request)),
@@ -173,6 +178,7 @@ impl Dispatch {
         } else if let Some(method) = path.strip_prefix(INFERENCE) {
             match oip::not_offered(method) {
                 Some(status) => return self.ready(status),
+                None if method == "ModelStreamInfer" => oip::stream_infer(&self.services, request),
                 None => self.inference.clone().call(request),
             }
         } else if path.starts_with("/grpc.health.v1.Health/") {
@@ -185,14 +191,22 @@ impl Dispatch {
             return self
                 .ready(Status::unimplemented("no such service here; list the services by reflection"));
         };
+        // Its reply may be a stream without an end.
+        let share = match self.peer.enter() {
+            Ok(share) => share,
+            Err(rejection) => {
+                self.services.counters.rejected(&rejection);
+                return self.ready(grpc_status::of(rejection));
+            }
+        };
         let (request, services) = (Guarded::new(answering), Arc::clone(&self.services));
-        Answer { state: State::Auxiliary { request, services, arrived } }
+        Answer { state: State::Auxiliary { request, services, arrived, share } }
     }
 
     /// A reply of a status alone.
     fn ready(&self, status: Status) -> Answer {
         let response = status.into_http::<Body>();
-        Answer { state: State::Ready(Some(auxiliary(&self.services, response))) }
+        Answer { state: State::Ready(Some(auxiliary(&self.services, response, None))) }
     }
 }
 
@@ -200,7 +214,7 @@ impl Handler for Dispatch {
     type Body = Reply;
     type Future = Answer;
 
-    fn for_peer(&self, peer: &str) -> Dispatch {
+    fn for_peer(&self, peer: scorer_http::Peer) -> Dispatch {
         Dispatch { peer: Peer::of(&self.services, peer), ..self.clone() }
     }
 
@@ -240,8 +254,11 @@ impl ConnectionEvents for Services {
         }
     }
 
-    fn rejected(&self) {
-        self.counters.connections.refused.fetch_add(1, Relaxed);
+    fn limited(&self, limit: Limit) {
+        self.counters.limited(limit);
+        if matches!(limit, Limit::Connections | Limit::ConnectionsPerPeer) {
+            self.counters.connections.refused.fetch_add(1, Relaxed);
+        }
     }
 
     fn opened(&self) {
@@ -255,7 +272,7 @@ impl ConnectionEvents for Services {
             ConnectionEnd::Closed => {}
             ConnectionEnd::NoHandshake(failure) => self.security.no_handshake(failure),
             ConnectionEnd::NoPreface => _ = connections.no_preface.fetch_add(1, Relaxed),
-            ConnectionEnd::Failed => _ = connections.failed.fetch_add(1, Relaxed),
+            ConnectionEnd::Failed | ConnectionEnd::Limited(_) => _ = connections.failed.fetch_add(1, Relaxed),
             ConnectionEnd::Panicked(panic) => {
                 connections.failed.fetch_add(1, Relaxed);
                 // No request is left that could be given the id; it is in the event.
@@ -294,9 +311,9 @@ impl Future for Answer {
             }
             State::NotGrpc { response, services } => {
                 let response = ready!(response.as_mut().poll(context));
-                return Poll::Ready(Ok(response.map(|body| Reply::uncounted(services, body))));
+                return Poll::Ready(Ok(response.map(|body| Reply::uncounted(services, body, None))));
             }
-            State::Auxiliary { request, services, arrived } => {
+            State::Auxiliary { request, services, arrived, .. } => {
                 ready!(request.poll(*arrived, || WITHOUT_DEADLINE, context))
                     .unwrap_or_else(|cut| cut.response(services))
             }
@@ -312,7 +329,7 @@ impl Future for Answer {
                     // Its body is not even read.
                     Some(late) => grpc_status::of(late).into_http(),
                     None => {
-                        let limit = || arrival.timeout().unwrap_or(WITHOUT_DEADLINE);
+                        let limit = || arrival.timeout().unwrap_or(WITHOUT_DEADLINE).min(LONGEST);
                         ready!(request.poll(arrival.at, limit, context))
                             .unwrap_or_else(|cut| cut.response(&services))
                     }
@@ -321,7 +338,7 @@ impl Future for Answer {
         };
         Poll::Ready(Ok(match std::mem::replace(&mut self.state, State::Ready(None)) {
             State::Counted { probe, .. } => counted(response, probe),
-            State::Auxiliary { services, .. } => auxiliary(&services, response),
+            State::Auxiliary { services, share, .. } => auxiliary(&services, response, Some(share)),
             State::Ready(_) | State::NotGrpc { .. } => return Poll::Pending,
         }))
     }
@@ -375,16 +392,20 @@ impl Cut {
 }
 
 /// Counts a reply that belongs to no method of the scoring service.
-fn auxiliary(services: &Arc<Services>, response: Response<Body>) -> Response<Reply> {
+fn auxiliary(
+    services: &Arc<Services>,
+    response: Response<Body>,
+    share: Option<ShareGuard>,
+) -> Response<Reply> {
     services.counters.auxiliary(code_of(response.headers()));
-    response.map(|body| Reply::uncounted(services, body))
+    response.map(|body| Reply::uncounted(services, body, share))
 }
 
 /// Hands the probe to the reply.
 fn counted(response: Response<Body>, mut probe: Probe) -> Response<Reply> {
     probe.set_code(code_of(response.headers()));
     let services = Arc::clone(probe.services());
-    response.map(|body| Reply { body, services, probe: Some(probe) })
+    response.map(|body| Reply { body, services, probe: Some(probe), _share: None })
 }
 
 /// An error is in the headers; without one there the reply's trailers say OK.
@@ -395,8 +416,8 @@ fn code_of(headers: &HeaderMap) -> Code {
 // === impl Reply ===
 
 impl Reply {
-    fn uncounted(services: &Arc<Services>, body: Body) -> Reply {
-        Reply { body, services: Arc::clone(services), probe: None }
+    fn uncounted(services: &Arc<Services>, body: Body, share: Option<ShareGuard>) -> Reply {
+        Reply { body, services: Arc::clone(services), probe: None, _share: share }
     }
 }
 

@@ -41,6 +41,7 @@ fn code(rejection: &Rejection) -> Code {
         Rejection::ContentDiffers { .. } | Rejection::OutcomeConflict { .. } => Code::AlreadyExists,
         Rejection::Deadline => Code::DeadlineExceeded,
         Rejection::Overloaded { .. }
+        | Rejection::ShareUsed { .. }
         | Rejection::Shed { .. }
         | Rejection::Capped
         | Rejection::OutcomeRate { .. }
@@ -122,6 +123,7 @@ mod tests {
         for (rejection, expected) in [
             (Rejection::Deadline, Code::DeadlineExceeded),
             (Rejection::Overloaded { limit: 1 }, Code::ResourceExhausted),
+            (Rejection::ShareUsed { got: 1, of: "peer" }, Code::ResourceExhausted),
             (Rejection::Shed { reason: ShedReason::Wait, retry_after_ms: None }, Code::ResourceExhausted),
             (Rejection::Capped, Code::ResourceExhausted),
             (Rejection::BreakerOpen { bundle: text() }, Code::Unavailable),

@@ -31,6 +31,7 @@ mod server;
 mod service;
 mod services;
 mod shadow;
+mod share;
 mod status;
 mod token_keys;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::HeaderMap;
-use scorer_engine::{Arrival, Gate, InflightGuard, Tenant};
+use scorer_engine::{Arrival, Gate, InflightGuard, Rejection, Tenant};
 use scorer_identity::{Access, Role};
 use tonic::{Code, Status};
 
@@ -12,6 +12,7 @@ use crate::arrive::{self, ArriveError};
 use crate::method::Method;
 use crate::security::Credential;
 use crate::services::Services;
+use crate::share::{Share, ShareGuard, Shares};
 
 /// Names a caller, where one connection carries requests of several; see [`Peer`].
 const CALLER: &str = "x-caller";
@@ -25,12 +26,13 @@ const CALLERS_PER_ADDRESS: u64 = 16;
 /// name is a caller. On TCP a name is one of 16 callers of its address.
 ///
 /// Where identity is configured, the caller is the principal, and the name that a request gives counts for nothing.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Peer {
     key: u64,
     /// It is a user of this machine.
     local: bool,
     pub(crate) credential: Credential,
+    share: Arc<Share>,
 }
 
 /// Who sends a request; `None` where identity is not configured.
@@ -45,7 +47,7 @@ pub(crate) struct Probe {
     /// Who sends it; `None` where identity is not configured, or the caller is refused.
     caller: Option<Arc<Access>>,
     code: Code,
-    _guard: Option<InflightGuard>,
+    _guards: Option<(InflightGuard, ShareGuard)>,
 }
 
 // === impl Caller ===
@@ -65,16 +67,26 @@ impl Caller {
 // === impl Peer ===
 
 impl Peer {
-    /// The peer of a connection: an IP address without the port, or `uid N`.
-    pub(crate) fn of(services: &Services, peer: &str) -> Peer {
-        let uid = peer.strip_prefix("uid ").and_then(|uid| uid.parse().ok());
-        let credential = uid.map_or(Credential::Absent, |uid| services.security.of_uid(uid));
-        Peer { credential, ..Peer::at(&services.engine.admission, peer) }
+    /// The other end of a new connection.
+    pub(crate) fn of(services: &Services, peer: scorer_http::Peer) -> Peer {
+        let credential = match peer {
+            scorer_http::Peer::User(uid) => services.security.of_uid(uid),
+            scorer_http::Peer::Address(_) | scorer_http::Peer::UnknownUser => Credential::Absent,
+        };
+        Peer { credential, ..Peer::at(&services.engine.admission, &services.shares, peer) }
     }
 
-    fn at(gate: &Gate, peer: &str) -> Peer {
-        let local = !peer.contains(['.', ':']);
-        Peer { key: gate.caller(peer.as_bytes()), local, credential: Credential::Absent }
+    fn at(gate: &Gate, shares: &Arc<Shares>, peer: scorer_http::Peer) -> Peer {
+        let (key, share) = (gate.caller(peer.to_string().as_bytes()), shares.connect(peer));
+        Peer { key, local: peer.is_local_user(), credential: Credential::Absent, share }
+    }
+
+    /// Takes a place in the connection's share.
+    ///
+    /// # Errors
+    /// [`scorer_engine::Rejection::ShareUsed`].
+    pub(crate) fn enter(&self) -> Result<ShareGuard, Rejection> {
+        self.share.enter()
     }
 
     /// The same end of the connection, which has shown this.
@@ -134,12 +146,17 @@ impl Probe {
             arrival: Arc::new(arrival),
             caller,
             code: Code::Cancelled,
-            _guard: None,
+            _guards: None,
         };
         let verdict = allowed.and_then(|()| {
             verdict?;
-            let guard = gate.enter(&probe.arrival, method.infers()).map_err(ArriveError::from)?;
-            probe._guard = Some(guard);
+            let entered = gate.enter(&probe.arrival, method.infers());
+            let entered = entered.and_then(|guard| Ok((guard, peer.enter()?)));
+            let guards = entered.map_err(|rejection| {
+                services.counters.rejected(&rejection);
+                ArriveError::from(rejection)
+            })?;
+            probe._guards = Some(guards);
             Ok(())
         });
         (probe, verdict)
@@ -198,19 +215,26 @@ mod tests {
         let events = Arc::new(Events::new(Arc::new(RealClock::default())));
         let engine = Engine::new(&config, Env::real(), events, Arc::new(()), Instant::now()).unwrap();
         let gate = &engine.admission;
-        let callers = |peer: &str| -> HashSet<u64> {
-            let peer = Peer::at(gate, peer);
+        let shares = Shares::new(1);
+        let address = |text: &str| scorer_http::Peer::of_address(text.parse().unwrap());
+        let callers = |peer: scorer_http::Peer| -> HashSet<u64> {
+            let peer = Peer::at(gate, &shares, peer);
             let headers = |number: u32| {
                 let name = format!("caller-{number}").parse().unwrap();
                 HeaderMap::from_iter([(http::HeaderName::from_static(CALLER), name)])
             };
             (0..1000).map(|number| peer.caller(gate, &headers(number))).collect()
         };
-        let (first, second, ipv6) = (callers("10.0.0.1"), callers("10.0.0.2"), callers("::1"));
+        let (first, second, ipv6) =
+            (callers(address("10.0.0.1")), callers(address("10.0.0.2")), callers(address("::1")));
         assert!(first.len() <= 16 && ipv6.len() <= 16, "{} {}", first.len(), ipv6.len());
         assert!(first.is_disjoint(&second), "another address is another caller");
-        assert_eq!(callers("uid 1000").len(), 1000, "the operating system knows who this is");
-        let unnamed = |peer: &str| Peer::at(gate, peer).caller(gate, &HeaderMap::new());
+        assert_eq!(
+            callers(scorer_http::Peer::User(1000)).len(),
+            1000,
+            "the operating system knows who this is"
+        );
+        let unnamed = |text| Peer::at(gate, &shares, address(text)).caller(gate, &HeaderMap::new());
         assert_ne!(unnamed("10.0.0.1"), unnamed("10.0.0.2"));
     }
 }

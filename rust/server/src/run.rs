@@ -63,7 +63,7 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     pub(crate) fn bind(config: &ServerConfig) -> Result<Listeners, ServerError> {
-        let settings = Settings { socket_mode: config.uds_mode.bits(), ..Settings::default() };
+        let settings = settings(config);
         let tcp = |what, address: &str| bind::tcp(what, address, &settings);
         Ok(Listeners {
             tcp: config.listen.as_deref().map(|address| tcp("listen", address)).transpose()?,
@@ -122,13 +122,7 @@ impl Running {
         let (draining, drained) = watch::channel(false);
         let (stop, stopped) = watch::channel(false);
         let mut loops = JoinSet::new();
-        let acceptor = Acceptor::new(
-            dispatch,
-            Arc::clone(services),
-            Settings::default(),
-            services.config.max_connections,
-            drained,
-        );
+        let acceptor = Acceptor::new(dispatch, Arc::clone(services), settings(&services.config), drained);
         let mut socket = None;
         {
             let _guard = runtime.enter();
@@ -208,6 +202,19 @@ impl Running {
         }
         drop(self.socket);
         complete
+    }
+}
+
+/// The limits of connections as they are configured.
+fn settings(config: &ServerConfig) -> Settings {
+    Settings {
+        max_connections: config.max_connections,
+        max_connections_per_peer: config.max_connections_per_peer,
+        reply_timeout: config.reply_timeout(),
+        write_timeout: Duration::from_millis(config.write_timeout_ms),
+        idle_timeout: Duration::from_secs(config.idle_timeout_seconds),
+        socket_mode: config.uds_mode.bits(),
+        ..Settings::default()
     }
 }
 

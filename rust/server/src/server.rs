@@ -25,6 +25,7 @@ use crate::run::{Addresses, Listeners, Running};
 use crate::security::{Operator, Security};
 use crate::senders::Senders;
 use crate::services::Services;
+use crate::share::Shares;
 use crate::status::Status;
 use crate::token_keys;
 
@@ -448,6 +449,7 @@ fn services(
         security,
         health: Health::new(config.role, config.checkpoints.keys()),
         senders: Senders::default(),
+        shares: Shares::new(config.inflight_per_peer()),
         schemas: SchemaCache::default(),
         counters: Counters::new(&config),
         rollouts,

@@ -4,12 +4,15 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use prost::Message;
 use scorer_http::unary;
 use scorer_identity::Role;
+use scorer_observe::MAX_MESSAGE;
+use scorer_proto::decoded::{Decoded, is_within};
 use scorer_proto::inference::ModelInferRequest;
 use scorer_proto::v1::{
     DescribeRequest, NoopRequest, NoopResponse, ObserveRequest, ReportOutcomeRequest, ScoreBatchRequest,
@@ -26,6 +29,11 @@ use crate::scoring;
 use crate::services::Services;
 use crate::shadow;
 
+/// What a message may take decoded, in parts of the longest message of its kind. Features by short names come to three.
+pub(crate) const DECODED: usize = 4;
+/// The same for what live servers send: decision records are mostly text.
+const DECODED_OBSERVATION: usize = 2;
+
 /// A reply under way.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
@@ -33,10 +41,10 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, I
 pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) -> Answering {
     let (services, arrival) = (Arc::clone(probe.services()), Arc::clone(&probe.arrival));
     let caller = probe.caller();
-    let limit = services.config.max_message_bytes;
+    let reader = Reader { services: Arc::clone(&services), arrived: arrival.at };
     match method {
         Method::Score => Box::pin(async move {
-            let message = unary::message::<ScoreRequest>(request, limit).await;
+            let message = reader.row::<ScoreRequest>(request).await;
             answered(match at(&services, &caller, Role::Score, message, |message| &message.checkpoint) {
                 Ok(message) => {
                     scoring::score(&services.engine, &arrival, message).await.map_err(grpc_status::of)
@@ -45,7 +53,7 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             })
         }),
         Method::ScoreBatch => Box::pin(async move {
-            let message = unary::message::<ScoreBatchRequest>(request, limit).await;
+            let message = reader.batch::<ScoreBatchRequest>(request).await;
             answered(match at(&services, &caller, Role::Score, message, |message| &message.checkpoint) {
                 Ok(message) => {
                     scoring::score_batch(&services.engine, &arrival, message).await.map_err(grpc_status::of)
@@ -54,7 +62,7 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             })
         }),
         Method::SelectAction => Box::pin(async move {
-            let message = unary::message::<SelectActionRequest>(request, limit).await;
+            let message = reader.row::<SelectActionRequest>(request).await;
             answered(match at(&services, &caller, Role::Select, message, |message| &message.checkpoint) {
                 Ok(message) => {
                     scoring::select_action(&services.engine, &arrival, message).await.map_err(grpc_status::of)
@@ -63,14 +71,14 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             })
         }),
         Method::ModelInfer => Box::pin(async move {
-            let message = unary::message::<ModelInferRequest>(request, limit).await;
+            let message = reader.batch::<ModelInferRequest>(request).await;
             answered(match oip::permitted(&services, &caller, message) {
                 Ok(message) => oip::infer(&services.engine, &arrival, message).await.map_err(Status::from),
                 Err(status) => Err(status),
             })
         }),
         Method::ReportOutcome => Box::pin(async move {
-            let message = unary::message::<ReportOutcomeRequest>(request, limit).await;
+            let message = reader.flat::<ReportOutcomeRequest>(request).await;
             let role = Role::ReportOutcomes;
             answered(match at(&services, &caller, role, message, |message| &message.checkpoint) {
                 Ok(message) => scoring::report_outcome(&services.engine, &arrival, message)
@@ -80,7 +88,7 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             })
         }),
         Method::Describe => Box::pin(async move {
-            let message = unary::message::<DescribeRequest>(request, limit).await;
+            let message = reader.flat::<DescribeRequest>(request).await;
             answered(message.and_then(|message| {
                 if !message.checkpoint.is_empty() {
                     services.security.check(
@@ -98,11 +106,11 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             }))
         }),
         Method::Noop => Box::pin(async move {
-            let message = unary::message::<NoopRequest>(request, limit).await;
+            let message = reader.flat::<NoopRequest>(request).await;
             answered(message.map(|NoopRequest { payload }| NoopResponse { payload }))
         }),
         Method::Observe => Box::pin(async move {
-            let message = unary::message::<ObserveRequest>(request, scorer_observe::MAX_MESSAGE).await;
+            let message = reader.observation(request).await;
             answered(match shadow::permitted(&services, &caller, message) {
                 Ok(message) => shadow::receive(&services, message).map_err(Status::from),
                 Err(status) => Err(status),
@@ -112,6 +120,54 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
             let status = Status::unimplemented("no such method here; list them by reflection");
             Box::pin(std::future::ready(Ok(status.into_http())))
         }
+    }
+}
+
+/// Reads the message of one request, within the limits of its kind.
+struct Reader {
+    services: Arc<Services>,
+    arrived: Instant,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    /// A message about one row.
+    async fn row<M: Message + Default + Decoded>(&self, request: Request<Incoming>) -> Result<M, Status> {
+        self.bounded(request, self.services.config.max_message_bytes, DECODED, is_within::<M>).await
+    }
+
+    /// A message of many rows.
+    async fn batch<M: Message + Default + Decoded>(&self, request: Request<Incoming>) -> Result<M, Status> {
+        self.bounded(request, self.services.config.max_batch_bytes, DECODED, is_within::<M>).await
+    }
+
+    /// A message without elements.
+    async fn flat<M: Message + Default>(&self, request: Request<Incoming>) -> Result<M, Status> {
+        self.bounded(request, self.services.config.max_message_bytes, DECODED, |_, _| true).await
+    }
+
+    /// What live servers send to a shadow pool.
+    async fn observation(&self, request: Request<Incoming>) -> Result<ObserveRequest, Status> {
+        self.bounded(request, MAX_MESSAGE, DECODED_OBSERVATION, is_within::<ObserveRequest>).await
+    }
+
+    async fn bounded<M: Message + Default>(
+        &self,
+        request: Request<Incoming>,
+        length: usize,
+        times: usize,
+        is_within: fn(&[u8], usize) -> bool,
+    ) -> Result<M, Status> {
+        let Services { config, counters, .. } = &*self.services;
+        let bounds = unary::Bounds {
+            length,
+            decoded: length.saturating_mul(times),
+            is_within,
+            until: self.arrived + config.body_timeout(),
+            limited: &|limit| counters.limited(limit),
+        };
+        unary::message(request, bounds).await
     }
 }
 

@@ -15,6 +15,7 @@ use crate::health::Health;
 use crate::rollout::Rollouts;
 use crate::security::Security;
 use crate::senders::Senders;
+use crate::share::Shares;
 use crate::token_keys;
 
 /// Shared by the adapters, the listeners and the handle that the control plane holds.
@@ -26,6 +27,8 @@ pub(crate) struct Services {
     pub(crate) health: Health,
     /// For a shadow pool: who sends to it, and by which schemas.
     pub(crate) senders: Senders,
+    /// What each peer has in flight.
+    pub(crate) shares: Arc<Shares>,
     pub(crate) schemas: SchemaCache,
     pub(crate) counters: Counters,
     pub(crate) rollouts: Arc<Rollouts>,

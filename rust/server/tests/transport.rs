@@ -99,7 +99,10 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 /// Fault case 29.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_above_the_limit_are_resource_exhausted() {
-    let setup = start_with(|config| config["max_message_bytes"] = json!(4096));
+    let setup = start_with(|config| {
+        config["max_message_bytes"] = json!(4096);
+        config["max_batch_bytes"] = json!(4096);
+    });
     let mut client = setup.client().await;
     client.noop(NoopRequest { payload: vec![0; 4000] }).await.unwrap();
     let status = client.noop(NoopRequest { payload: vec![0; 5000] }).await.unwrap_err();

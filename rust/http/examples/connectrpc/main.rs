@@ -68,7 +68,7 @@ async fn answer(request: Request<Incoming>, limit: usize) -> Response<Body> {
     let method = request.uri().path().strip_prefix(&prefix).unwrap_or_default().to_owned();
     match method.as_str() {
         "Unary" | "IdempotentUnary" => {
-            let message = unary::message::<UnaryRequest>(request, limit).await;
+            let message = unary::message::<UnaryRequest>(request, testing::bounds(limit)).await;
             match message {
                 Ok(message) => unary_answer(&format!("{method}Request"), vec![message], info).await,
                 Err(status) => status.into_http(),
@@ -122,7 +122,7 @@ async fn client_stream(request: Request<Incoming>, info: RequestInfo, limit: usi
 }
 
 async fn server_stream(request: Request<Incoming>, mut info: RequestInfo, limit: usize) -> Response<Body> {
-    let message: ServerStreamRequest = match unary::message(request, limit).await {
+    let message: ServerStreamRequest = match unary::message(request, testing::bounds(limit)).await {
         Ok(message) => message,
         Err(status) => return status.into_http(),
     };

@@ -42,7 +42,9 @@ async fn answer(request: Request<Incoming>) -> Response<Body> {
     let method =
         request.uri().path().strip_prefix("/grpc.testing.TestService/").unwrap_or_default().to_owned();
     let response = match method.as_str() {
-        "EmptyCall" => unary::message::<Empty>(request, LIMIT).await.map(|empty| unary::reply(&empty)),
+        "EmptyCall" => {
+            unary::message::<Empty>(request, testing::bounds(LIMIT)).await.map(|empty| unary::reply(&empty))
+        }
         "UnaryCall" => unary_call(request).await.map(|reply| unary::reply(&reply)),
         "StreamingInputCall" => {
             let service = tower::service_fn(streaming_input_call);
@@ -78,7 +80,7 @@ fn payload(size: i32) -> Result<Option<Payload>, Status> {
 }
 
 async fn unary_call(request: Request<Incoming>) -> Result<SimpleResponse, Status> {
-    let message: SimpleRequest = unary::message(request, LIMIT).await?;
+    let message: SimpleRequest = unary::message(request, testing::bounds(LIMIT)).await?;
     check(message.response_status)?;
     let server_id = if message.fill_server_id { "the only one".to_owned() } else { String::new() };
     Ok(SimpleResponse { payload: payload(message.response_size)?, server_id })

@@ -9,11 +9,12 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
-use scorer_http::{Acceptor, ConnectionEnd, ConnectionEvents, Handler, Settings, bind};
+use scorer_http::unary::Bounds;
+use scorer_http::{Acceptor, ConnectionEnd, ConnectionEvents, Handler, Limit, Peer, Settings, bind};
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
@@ -29,7 +30,7 @@ impl Handler for Service {
     type Body = Body;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-    fn for_peer(&self, _: &str) -> Service {
+    fn for_peer(&self, _: Peer) -> Service {
         self.clone()
     }
 
@@ -39,11 +40,22 @@ impl Handler for Service {
     }
 }
 
+/// What the messages of the tests may be: of any content, up to `length` bytes.
+pub(crate) fn bounds(length: usize) -> Bounds<'static> {
+    Bounds {
+        length,
+        decoded: usize::MAX,
+        is_within: |_, _| true,
+        until: Instant::now() + Duration::from_secs(10),
+        limited: &|_| {},
+    }
+}
+
 struct Unreported;
 
 impl ConnectionEvents for Unreported {
     fn accept_failed(&self, _: &io::Error, _: bool) {}
-    fn rejected(&self) {}
+    fn limited(&self, _: Limit) {}
     fn opened(&self) {}
     fn closed(&self, _: ConnectionEnd) {}
 }
@@ -60,7 +72,7 @@ pub(crate) fn serve(
     runtime.block_on(async {
         // Never sent: the process is ended from outside.
         let (_drain, draining) = watch::channel(false);
-        let acceptor = Acceptor::new(service, Arc::new(Unreported), settings, 1024, draining);
+        let acceptor = Acceptor::new(service, Arc::new(Unreported), settings, draining);
         let listener = tokio::net::TcpListener::from_std(listener)?;
         ready(address)?;
         acceptor.run(listener).await;

@@ -12,6 +12,7 @@ use hyper::body::{Bytes, Incoming};
 use tokio::sync::Notify;
 
 use super::*;
+use crate::Limit;
 
 /// Panics at a path of `/panic`, on the connection's task.
 #[derive(Clone)]
@@ -21,7 +22,7 @@ impl Handler for Fragile {
     type Body = Empty<Bytes>;
     type Future = Ready<Result<Response<Empty<Bytes>>, Infallible>>;
 
-    fn for_peer(&self, _: &str) -> Fragile {
+    fn for_peer(&self, _: Peer) -> Fragile {
         Fragile
     }
 
@@ -48,8 +49,8 @@ impl ConnectionEvents for Recorder {
         self.record(error.to_string());
     }
 
-    fn rejected(&self) {
-        self.record("rejected");
+    fn limited(&self, limit: Limit) {
+        self.record(limit.as_str());
     }
 
     fn opened(&self) {
@@ -84,7 +85,8 @@ async fn a_panic_on_a_connection_is_reported_and_frees_its_slot() {
     let address = listener.local_addr().unwrap();
     let events = Arc::new(Recorder::default());
     let (drain, draining) = watch::channel(false);
-    let acceptor = Acceptor::new(Fragile, Arc::clone(&events), Settings::default(), 1, draining);
+    let settings = Settings { max_connections: 1, ..Settings::default() };
+    let acceptor = Acceptor::new(Fragile, Arc::clone(&events), settings, draining);
     let running = tokio::spawn(acceptor.run(listener));
     assert!(!call(address, "/panic").await);
     events.closed.notified().await;

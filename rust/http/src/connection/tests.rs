@@ -16,6 +16,8 @@ use tokio::io::DuplexStream;
 use tokio::task::yield_now;
 
 use super::*;
+use crate::Peer;
+use crate::conduct::tests::Ignored;
 
 /// Answers with the number of bytes of the request's body, in decimal digits.
 #[derive(Clone)]
@@ -25,7 +27,7 @@ impl Handler for Count {
     type Body = Full<Bytes>;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
 
-    fn for_peer(&self, _: &str) -> Count {
+    fn for_peer(&self, _: Peer) -> Count {
         Count
     }
 
@@ -64,7 +66,10 @@ async fn start(settings: Settings) -> Setup {
     let (ours, theirs): (DuplexStream, DuplexStream) = tokio::io::duplex(8 << 20);
     let (drain, draining) = watch::channel(false);
     let polls = Arc::new(AtomicUsize::new(0));
-    let serving = async move { serve(ours, Count, &settings, draining, 0.0).await };
+    let slots = Arc::new(Slots::new(&settings));
+    let events = Arc::new(Ignored) as _;
+    let context = super::Context { settings: Arc::new(settings), events, slots, draining, jitter: 0.0 };
+    let serving = serve(ours, Count, context);
     let server = tokio::spawn(Polls { future: Box::pin(serving), count: Arc::clone(&polls) });
     let (client, connection) = h2::client::handshake(theirs).await.unwrap();
     tokio::spawn(connection);

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use scorer_admission::Nanos;
-use scorer_engine::{Arrival, Histogram, LoadErrorKind};
+use scorer_engine::{Arrival, Histogram, LoadErrorKind, Rejection};
+use scorer_http::Limit;
 use tonic::Code;
 
 use crate::config::ServerConfig;
@@ -32,6 +33,8 @@ pub(crate) struct Counters {
     /// Bundles that the control plane keeps in quarantine.
     pub(crate) quarantined: AtomicU64,
     pub(crate) connections: Connections,
+    /// How often each limit acted.
+    pub(crate) limits: [AtomicU64; Limit::COUNT],
     /// Replies of the services beside scoring, by code.
     pub(crate) auxiliary: [AtomicU64; CODES],
     pub(crate) swaps: AtomicU64,
@@ -94,6 +97,7 @@ impl Counters {
             registry_reachable: AtomicBool::new(false),
             quarantined: AtomicU64::new(0),
             connections: Connections::default(),
+            limits: std::array::from_fn(|_| AtomicU64::new(0)),
             auxiliary: std::array::from_fn(|_| AtomicU64::new(0)),
             swaps: AtomicU64::new(0),
             swaps_rejected: AtomicU64::new(0),
@@ -105,6 +109,21 @@ impl Counters {
     /// A bundle was rejected.
     pub(crate) fn load_rejected(&self, kind: LoadErrorKind) {
         self.loads_rejected[kind as usize].fetch_add(1, Relaxed);
+    }
+
+    /// A limit acted.
+    pub(crate) fn limited(&self, limit: Limit) {
+        self.limits[limit as usize].fetch_add(1, Relaxed);
+    }
+
+    /// A request was rejected on arrival; counts the limit if it was one.
+    pub(crate) fn rejected(&self, rejection: &Rejection) {
+        match rejection {
+            Rejection::Overloaded { .. } => self.limited(Limit::Inflight),
+            Rejection::ShareUsed { of: "peer", .. } => self.limited(Limit::InflightPerPeer),
+            Rejection::ShareUsed { .. } => self.limited(Limit::InflightPerConnection),
+            _ => {}
+        }
     }
 
     /// The counters of a configured checkpoint, by its index.

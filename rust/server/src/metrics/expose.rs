@@ -11,6 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use scorer_engine::{Checkpoint, CheckpointCounters as Decisions, Histogram, LoadErrorKind, resident};
+use scorer_http::Limit;
 use scorer_proto::CODE_NAMES;
 
 use crate::counters::{By, CheckpointCounters, Miss};
@@ -296,12 +297,26 @@ fn answers(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result 
 fn transport(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let connections = &services.counters.connections;
     for (name, help, value) in [
-        ("connections_refused", "Connections closed at accept, at max_connections", &connections.refused),
+        (
+            "connections_refused",
+            "Connections closed at accept, at max_connections or max_connections_per_peer",
+            &connections.refused,
+        ),
         ("connections_no_preface", "Connections that never spoke HTTP/2", &connections.no_preface),
         ("connections_failed", "Connections ended by a protocol or socket error", &connections.failed),
         ("accept_errors", "Failed accepts", &connections.accept_errors),
     ] {
         single(encoder, name, help, value.load(Relaxed))?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "limit_hits",
+        "How often a limit acted on a client, by limit",
+        None,
+        MetricType::Counter,
+    )?;
+    for limit in Limit::ALL {
+        let count = services.counters.limits[limit as usize].load(Relaxed);
+        counter(&mut family, &[("limit", limit.as_str())], count)?;
     }
     let mut family = encoder.encode_descriptor(
         "auxiliary_requests",

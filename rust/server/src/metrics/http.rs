@@ -1,12 +1,14 @@
 //! `/metrics`, `/ready` and `/live` over HTTP/1.1, on a thread and runtime of their own: a scrape takes
 //! nothing from the threads that answer requests.
 
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode};
@@ -15,15 +17,23 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, watch};
+use scorer_http::{Limit, Peer};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::services::Services;
 
-/// Scrapers at once; one above waits in the backlog.
-const CONNECTIONS: usize = 16;
+/// Connections at once. One above takes the place of the oldest of the peer that has the most.
+const CONNECTIONS: usize = 64;
+/// Those of one peer. One above takes the place of its oldest.
+const CONNECTIONS_PER_PEER: usize = 16;
+/// Time limit for the request's header.
+const HEADER_WITHIN: Duration = Duration::from_secs(2);
 /// A scraper that takes longer is cut off.
 const WITHIN: Duration = Duration::from_secs(10);
+/// Pages that are written in one second; further scrapers get the last of them.
+const PAGES_PER_SECOND: u32 = 20;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves until `stop` holds true. The listener must be non-blocking.
@@ -41,40 +51,103 @@ pub(crate) fn start(
 async fn run(listener: TcpListener, services: Arc<Services>, mut stop: watch::Receiver<bool>) {
     // Fails only without a reactor, which this runtime has.
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut open = Open::default();
+    let pages = Arc::new(Mutex::new(Pages::new()));
     loop {
-        let next = async {
-            let slot = Arc::clone(&slots).acquire_owned().await;
-            (slot, listener.accept().await)
-        };
-        let (slot, accepted) = tokio::select! {
-            next = next => next,
-            // Also while every slot is taken: a slow scraper must not hold up the end of the server.
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => return,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        let services = Arc::clone(&services);
-        tokio::spawn(async move {
+        let peer = Peer::of_address(peer.ip());
+        if open.make_room(peer) {
+            services.counters.limited(Limit::MetricsConnections);
+        }
+        let (services, pages) = (Arc::clone(&services), Arc::clone(&pages));
+        let serving = tokio::spawn(async move {
             let service = service_fn(move |request| {
-                let response = answer(&services, &request);
+                let response = answer(&services, &pages, &request);
                 async move { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(WITHIN)
+                .header_read_timeout(HEADER_WITHIN)
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
             // A scraper's own failure concerns only the scraper.
             let _ = timeout(WITHIN, connection).await;
-            drop(slot);
         });
+        open.connections.push_back((peer, serving.abort_handle()));
     }
 }
 
-fn answer(services: &Arc<Services>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+/// The open connections, the oldest first.
+#[derive(Default)]
+struct Open {
+    connections: VecDeque<(Peer, AbortHandle)>,
+}
+
+// === impl Open ===
+
+impl Open {
+    /// Closes a connection if there is no room for another one of `peer`; returns whether it did.
+    fn make_room(&mut self, peer: Peer) -> bool {
+        self.connections.retain(|(_, serving)| !serving.is_finished());
+        let mut by_peer: HashMap<Peer, usize> = HashMap::new();
+        self.connections.iter().for_each(|(peer, _)| *by_peer.entry(*peer).or_default() += 1);
+        let crowded = if by_peer.get(&peer).is_some_and(|count| *count >= CONNECTIONS_PER_PEER) {
+            Some(peer)
+        } else if self.connections.len() >= CONNECTIONS {
+            by_peer.into_iter().max_by_key(|(_, count)| *count).map(|(peer, _)| peer)
+        } else {
+            None
+        };
+        let oldest =
+            crowded.and_then(|crowded| self.connections.iter().position(|(peer, _)| *peer == crowded));
+        match oldest.and_then(|place| self.connections.remove(place)) {
+            Some((_, serving)) => {
+                serving.abort();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// The page of metrics, written no more often than [`PAGES_PER_SECOND`].
+struct Pages {
+    last: Bytes,
+    second: Instant,
+    written: u32,
+}
+
+// === impl Pages ===
+
+impl Pages {
+    fn new() -> Pages {
+        Pages { last: Bytes::new(), second: Instant::now(), written: 0 }
+    }
+
+    fn get(&mut self, services: &Arc<Services>) -> Result<Bytes, fmt::Error> {
+        if self.second.elapsed() >= Duration::from_secs(1) {
+            (self.second, self.written) = (Instant::now(), 0);
+        }
+        if self.written < PAGES_PER_SECOND {
+            self.written += 1;
+            self.last = super::render(services)?.into();
+        }
+        Ok(self.last.clone())
+    }
+}
+
+fn answer(
+    services: &Arc<Services>,
+    pages: &Mutex<Pages>,
+    request: &Request<Incoming>,
+) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
         response.headers_mut().insert(ALLOW, http::HeaderValue::from_static("GET, HEAD"));
@@ -84,7 +157,7 @@ fn answer(services: &Arc<Services>, request: &Request<Incoming>) -> Response<Ful
         "/live" => text(StatusCode::OK, "live\n"),
         "/ready" if services.health.is_ready() => text(StatusCode::OK, "ready\n"),
         "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
-        "/metrics" => match super::render(services) {
+        "/metrics" => match pages.lock().unwrap_or_else(PoisonError::into_inner).get(services) {
             Ok(page) => {
                 let mut response = Response::new(Full::from(page));
                 response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(OPEN_METRICS));

@@ -4,6 +4,7 @@
 //! admission, log and counters included. Bundles are loaded and unloaded by the registry; these methods report its state
 //! and change nothing.
 
+mod codec;
 mod error;
 mod infer;
 mod inputs;
@@ -34,6 +35,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::arrive;
 use crate::probe::{Caller, Peer};
 use crate::services::Services;
+pub(crate) use codec::stream_infer;
 pub(crate) use error::InferError;
 pub(crate) use infer::infer;
 use model::Model;
@@ -189,8 +191,10 @@ impl GrpcInferenceService for Inference {
         let (arrival, verdict) = arrive::stamp(&headers, Instant::now(), 0);
         verdict?;
         let until = arrival.timeout().and_then(|timeout| arrival.at.checked_add(timeout));
-        let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
-        let (metadata, _, requests) = request.into_parts();
+        let (metadata, extensions, requests) = request.into_parts();
+        let Some(peer) = extensions.get::<Peer>().cloned() else {
+            return Err(Status::internal("the stream's connection is not known"));
+        };
         let headers = metadata.into_headers();
         Ok(Response::new(stream::answers(Arc::clone(&self.services), until, peer, headers, requests)))
     }

@@ -1,0 +1,126 @@
+//! Finds the frames in a stream of HTTP/2 bytes, whose payloads it skips.
+
+/// Bytes before a frame's payload.
+const HEAD: usize = 9;
+/// Bytes of a payload that are kept: the error code of RST_STREAM.
+const KEPT: usize = 4;
+
+/// The types of frames that are told apart.
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+/// The flag of DATA and HEADERS that ends a stream.
+pub(crate) const END_STREAM: u8 = 1;
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+    /// Bytes of its payload.
+    pub(crate) length: u32,
+    /// The error code, if it is RST_STREAM.
+    pub(crate) code: u32,
+}
+
+/// Finds frames in bytes that come in pieces of any size.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    /// Bytes to skip that belong to no frame or to a payload.
+    skip: usize,
+    head: [u8; HEAD + KEPT],
+    filled: usize,
+}
+
+// === impl Frames ===
+
+impl Frames {
+    /// Begins after `skip` bytes that are no frames.
+    pub(crate) fn after(skip: usize) -> Frames {
+        Frames { skip, ..Frames::default() }
+    }
+
+    /// Calls `found` for each frame whose head is complete with these bytes.
+    pub(crate) fn scan(&mut self, mut bytes: &[u8], mut found: impl FnMut(Frame)) {
+        loop {
+            let skip = self.skip.min(bytes.len());
+            self.skip -= skip;
+            bytes = &bytes[skip..];
+            if bytes.is_empty() {
+                return;
+            }
+            let take = self.wanted().min(bytes.len());
+            self.head[self.filled..self.filled + take].copy_from_slice(&bytes[..take]);
+            self.filled += take;
+            bytes = &bytes[take..];
+            if self.wanted() == 0 {
+                let frame = self.frame();
+                self.skip = frame.length as usize - (self.filled - HEAD);
+                self.filled = 0;
+                found(frame);
+            }
+        }
+    }
+
+    /// Bytes that are missing for the frame to be known.
+    fn wanted(&self) -> usize {
+        if self.filled < HEAD {
+            return HEAD - self.filled;
+        }
+        let kept = if self.head[3] == RST_STREAM { KEPT.min(self.length() as usize) } else { 0 };
+        HEAD + kept - self.filled
+    }
+
+    fn length(&self) -> u32 {
+        u32::from_be_bytes([0, self.head[0], self.head[1], self.head[2]])
+    }
+
+    fn frame(&self) -> Frame {
+        let [_, _, _, kind, flags, stream @ .., a, b, c, d] = self.head;
+        let code = if self.filled == HEAD + KEPT { u32::from_be_bytes([a, b, c, d]) } else { 0 };
+        // The first bit of a stream's number is reserved.
+        let stream = u32::from_be_bytes(stream) & (u32::MAX >> 1);
+        Frame { kind, flags, stream, length: self.length(), code }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        bytes.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
+        bytes.extend_from_slice(&[kind, flags]);
+        bytes.extend_from_slice(&stream.to_be_bytes());
+        bytes.extend_from_slice(payload);
+    }
+
+    #[test]
+    fn frames_are_found_wherever_the_bytes_are_cut() {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        write(&mut bytes, 4, 0, 0, &[]);
+        write(&mut bytes, HEADERS, 4, 1, &[7; 300]);
+        write(&mut bytes, DATA, END_STREAM, 1, &[1; 70_000]);
+        write(&mut bytes, RST_STREAM, 0, 0x8000_0003, &5_u32.to_be_bytes());
+        write(&mut bytes, RST_STREAM, 0, 5, &[9]);
+        write(&mut bytes, 6, 1, 0, &[0; 8]);
+        let frame = |kind, flags, stream, length, code| Frame { kind, flags, stream, length, code };
+        let expected = [
+            frame(4, 0, 0, 0, 0),
+            frame(HEADERS, 4, 1, 300, 0),
+            frame(DATA, END_STREAM, 1, 70_000, 0),
+            frame(RST_STREAM, 0, 3, 4, 5),
+            frame(RST_STREAM, 0, 5, 1, 0),
+            frame(6, 1, 0, 8, 0),
+        ];
+        for piece in [1, 2, 3, 7, 9, 10, 13, 100, bytes.len()] {
+            let mut frames = Frames::after(24);
+            let mut seen = Vec::new();
+            for piece in bytes.chunks(piece) {
+                frames.scan(piece, |frame| seen.push(frame));
+            }
+            assert_eq!(seen, expected, "in pieces of {piece}");
+        }
+    }
+}

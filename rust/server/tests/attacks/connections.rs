@@ -1,0 +1,149 @@
+//! Connections: too many, idle, silent, or never read from.
+
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+use scorer_proto::v1::NoopRequest;
+use serde_json::json;
+
+use crate::frames::{
+    Attack, DATA, ELSEWHERE, END_HEADERS, END_STREAM, HEADERS, NOOP, WINDOW_UPDATE, frame, request, tcp,
+};
+use crate::honest::{Honest, alone, hits, resident};
+use crate::support::{Client, eventually, get, patience, start_with};
+
+/// A peer that sends requests and reads none of their replies is gone after `write_timeout_ms`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_stops_reading() {
+    let _alone = alone().await;
+    let setup = start_with(|config| config["write_timeout_ms"] = json!(1000));
+    let mut attack = Attack::connect(&setup, None, &[(4, i32::MAX as u32)]);
+    let honest = Honest::start(&setup).await;
+    let before = resident();
+    let grown = tokio::task::spawn_blocking(move || {
+        let mut bytes = Vec::new();
+        frame(&mut bytes, WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes());
+        attack.send(&bytes);
+        // Noop returns its payload.
+        let payload = [&[0, 0, 0, 0x27, 0x13, 0x0a, 0x90, 0x4e][..], &[7; 10_000]].concat();
+        for number in 0..2000 {
+            let mut bytes = Vec::new();
+            frame(&mut bytes, HEADERS, END_HEADERS, 1 + 2 * number, &request(NOOP, &[]));
+            frame(&mut bytes, DATA, END_STREAM, 1 + 2 * number, &payload);
+            if !attack.send(&bytes) {
+                break;
+            }
+        }
+        attack.wait_until_ended();
+        resident().saturating_sub(before)
+    })
+    .await
+    .unwrap();
+    honest.all_succeeded().await;
+    assert!(grown <= 16 << 20, "{grown} bytes");
+    assert!(hits(&setup, "write_timeout").await > 0);
+}
+
+/// One peer cannot take the connections of all, and probes are answered while it tries.
+///
+/// Fault case 42.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_peer_has_its_share_of_connections() {
+    let _alone = alone().await;
+    let setup = start_with(|config| config["max_connections_per_peer"] = json!(64));
+    let honest = Honest::start(&setup).await;
+    let address = setup.server.addresses().grpc[0].clone();
+    let (metrics, before) = (setup.server.addresses().metrics.clone().unwrap(), resident());
+    let held = tokio::task::spawn_blocking(move || {
+        // In turns, so that the number of open files of the test stays small.
+        let mut held = Vec::new();
+        for round in 0..40 {
+            held.truncate(200);
+            for _ in 0..250 {
+                let mut stream = tcp(&address, Some(ELSEWHERE));
+                match round % 3 {
+                    // Nothing, half of a TLS hello, half of a preface.
+                    0 => {}
+                    1 => _ = stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00"),
+                    _ => _ = stream.write_all(b"PRI * HTTP/2.0\r\n"),
+                }
+                held.push(stream);
+            }
+        }
+        held
+    })
+    .await
+    .unwrap();
+    assert_eq!(get(&metrics, "/live").await.0, 200);
+    assert!(setup.server.status().connections <= 64 + 5);
+    setup.client().await.noop(NoopRequest::default()).await.unwrap();
+    honest.all_succeeded().await;
+    assert!(resident().saturating_sub(before) <= 16 << 20);
+    assert!(hits(&setup, "max_connections_per_peer").await > 0);
+    // Those that do not begin HTTP/2 lose their place in two seconds.
+    eventually("silent connections are closed", || setup.server.status().connections <= 5).await;
+    assert!(hits(&setup, "preface_timeout").await > 0);
+    drop(held);
+}
+
+/// Connections that are opened and not used give way when the server is crowded.
+///
+/// Fault case 42.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_give_way() {
+    let _alone = alone().await;
+    let setup = start_with(|config| config["max_connections"] = json!(8));
+    let idle: Vec<_> = (0..8).map(|_| Attack::connect(&setup, Some(ELSEWHERE), &[])).collect();
+    eventually("all places are taken", || setup.server.status().connections == 8).await;
+    let endpoint = format!("http://{}", setup.server.addresses().grpc[0]);
+    let mut client = Client::new(tonic::transport::Endpoint::from_shared(endpoint).unwrap().connect_lazy());
+    let wait = patience("an idle connection gives way");
+    while client.noop(NoopRequest::default()).await.is_err() {
+        wait();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(hits(&setup, "idle_timeout").await > 0);
+    drop(idle);
+}
+
+/// Slow scrapers, and many of them, keep nobody from the metrics or from answers.
+///
+/// Fault case 92.
+#[tokio::test(flavor = "multi_thread")]
+async fn scrape_storms() {
+    let _alone = alone().await;
+    let setup = start_with(|_| ());
+    let honest = Honest::start(&setup).await;
+    let metrics = setup.server.addresses().metrics.clone().unwrap();
+    let address = metrics.clone();
+    let idle = tokio::task::spawn_blocking(move || {
+        let mut idle = Vec::new();
+        for number in 0..200 {
+            let from = (number % 2 == 0).then_some(ELSEWHERE);
+            let mut stream = tcp(&address, from);
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n");
+            idle.push(stream);
+        }
+        idle
+    })
+    .await
+    .unwrap();
+    assert_eq!(get(&metrics, "/ready").await.0, 200);
+    let (status, page) = get(&metrics, "/metrics").await;
+    assert!(status == 200 && page.contains("scorer_requests_arrived"));
+    let address = metrics.clone();
+    tokio::task::spawn_blocking(move || {
+        for _ in 0..500 {
+            let mut stream = tcp(&address, Some(ELSEWHERE));
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: scorer\r\nconnection: close\r\n\r\n");
+            let mut text = String::new();
+            let _ = stream.read_to_string(&mut text);
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(get(&metrics, "/live").await.0, 200);
+    honest.all_succeeded().await;
+    assert!(hits(&setup, "metrics_connections").await > 0);
+    drop(idle);
+}
