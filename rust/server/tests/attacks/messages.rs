@@ -77,8 +77,8 @@ async fn deep_nesting() {
     let address = &setup.server.addresses().grpc[0];
     // Groups of a field that nobody knows, opened and never closed, and closed.
     for message in [
-        vec![0xa3, 0x06].repeat(50_000),
-        [vec![0xa3, 0x06].repeat(50_000), vec![0xa4, 0x06].repeat(50_000)].concat(),
+        [0xa3, 0x06].repeat(50_000),
+        [[0xa3, 0x06].repeat(50_000), [0xa4, 0x06].repeat(50_000)].concat(),
     ] {
         let (_, code, text) = raw(address, call("/scorer.v1.ScoringService/Score", &message)).await;
         assert_eq!(code, Some(Code::Internal as i32), "{text}");
