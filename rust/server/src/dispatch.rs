@@ -25,13 +25,14 @@ use tonic::codegen::Service;
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 
+use crate::answering::Answering;
 use crate::config::Role;
 use crate::grpc_status;
 use crate::health::Health;
 use crate::method::Method;
 use crate::oip::{self, Inference};
 use crate::probe::{Caller, Peer, Probe};
-use crate::service::{self, Answering};
+use crate::service;
 use crate::services::Services;
 use crate::shadow::ShadowError;
 use crate::share::ShareGuard;

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answering;
 mod arrive;
 mod config;
 mod content;

@@ -1,8 +1,6 @@
 //! The unary methods: reads each message, hands it to its adapter, and writes the reply or the status.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +19,7 @@ use scorer_proto::v1::{
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::answering::{Answering, DECODED};
 use crate::grpc_status;
 use crate::method::Method;
 use crate::oip;
@@ -28,14 +27,6 @@ use crate::probe::{Caller, Probe};
 use crate::scoring;
 use crate::services::Services;
 use crate::shadow;
-
-/// What a message may take decoded, in parts of the longest message of its kind. Features by short names come to three.
-pub(crate) const DECODED: usize = 4;
-/// The same for what live servers send: decision records are mostly text.
-const DECODED_OBSERVATION: usize = 2;
-
-/// A reply under way.
-pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 /// Answers one request. Each method has a future of its own size: the largest would cost every other.
 pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) -> Answering {
@@ -134,35 +125,34 @@ struct Reader {
 impl Reader {
     /// A message about one row.
     async fn row<M: Message + Default + Decoded>(&self, request: Request<Incoming>) -> Result<M, Status> {
-        self.bounded(request, self.services.config.max_message_bytes, DECODED, is_within::<M>).await
+        self.bounded(request, self.services.config.max_message_bytes, is_within::<M>).await
     }
 
     /// A message of many rows.
     async fn batch<M: Message + Default + Decoded>(&self, request: Request<Incoming>) -> Result<M, Status> {
-        self.bounded(request, self.services.config.max_batch_bytes, DECODED, is_within::<M>).await
+        self.bounded(request, self.services.config.max_batch_bytes, is_within::<M>).await
     }
 
     /// A message without elements.
     async fn flat<M: Message + Default>(&self, request: Request<Incoming>) -> Result<M, Status> {
-        self.bounded(request, self.services.config.max_message_bytes, DECODED, |_, _| true).await
+        self.bounded(request, self.services.config.max_message_bytes, |_, _| true).await
     }
 
     /// What live servers send to a shadow pool.
     async fn observation(&self, request: Request<Incoming>) -> Result<ObserveRequest, Status> {
-        self.bounded(request, MAX_MESSAGE, DECODED_OBSERVATION, is_within::<ObserveRequest>).await
+        self.bounded(request, MAX_MESSAGE, is_within::<ObserveRequest>).await
     }
 
     async fn bounded<M: Message + Default>(
         &self,
         request: Request<Incoming>,
         length: usize,
-        times: usize,
         is_within: fn(&[u8], usize) -> bool,
     ) -> Result<M, Status> {
         let Services { config, counters, .. } = &*self.services;
         let bounds = unary::Bounds {
             length,
-            decoded: length.saturating_mul(times),
+            decoded: length.saturating_mul(DECODED),
             is_within,
             until: self.arrived + config.body_timeout(),
             limited: &|limit| counters.limited(limit),

@@ -226,6 +226,19 @@ async fn every_metric_is_documented_and_every_documented_metric_is_there() {
         found.into_iter().map(|(name, kind)| (name.to_owned(), kind)).collect();
     // That one a shadow has, which answers nobody: tests/shadow.rs.
     assert!(prefixed.remove("scorer_shadow_received").is_some());
+    // Those that servers with TLS or identity have: tests/identity.rs.
+    for name in [
+        "calls_refused",
+        "handshakes_failed",
+        "identity_files_outdated",
+        "identity_files_read",
+        "jwt_keys_age_seconds",
+        "jwt_keys_usable",
+        "jwt_verified",
+        "tls_certificate_expires_timestamp_seconds",
+    ] {
+        assert!(prefixed.remove(&format!("scorer_{name}")).is_some(), "{name} is not documented");
+    }
     assert_eq!(found, prefixed);
     // Every sample's labels are those that the page lists for it.
     for line in page.lines().filter(|line| !line.starts_with('#')) {

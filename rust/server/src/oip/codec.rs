@@ -16,7 +16,7 @@ use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Inference, stream};
-use crate::service::{Answering, DECODED};
+use crate::answering::{Answering, DECODED};
 use crate::services::Services;
 
 /// Answers a call of `ModelStreamInfer`.

@@ -4,11 +4,12 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use prost::Message as _;
 use scorer_proto::v1::ScoreResponse;
+use scorer_server::{Server, ServerConfig};
 use serde_json::json;
 use tonic::Code;
 
 use crate::honest::{Honest, alone, hits, resident};
-use crate::support::{FRAUD, raw, score, start, start_with};
+use crate::support::{FRAUD, Setup, config, raw, score, start};
 
 fn call(path: &str, message: &[u8]) -> http::Request<Full<Bytes>> {
     let mut body = vec![0];
@@ -28,9 +29,13 @@ fn call(path: &str, message: &[u8]) -> http::Request<Full<Bytes>> {
 async fn decode_bombs() {
     let _alone = alone().await;
     let live = start();
-    let pool = start_with(|config| {
+    let pool = {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = config(directory.path());
         config["role"] = json!("shadow");
-    });
+        let server = Server::start(ServerConfig::from_json(&config.to_string()).unwrap()).unwrap();
+        Setup { server, directory, fraud: String::new(), action: String::new() }
+    };
     let honest = Honest::start(&live).await;
     let infer = "/inference.GRPCInferenceService/ModelInfer";
     let observe = "/scorer.v1.ShadowService/Observe";
@@ -76,10 +81,9 @@ async fn deep_nesting() {
     let setup = start();
     let address = &setup.server.addresses().grpc[0];
     // Groups of a field that nobody knows, opened and never closed, and closed.
-    for message in [
-        [0xa3, 0x06].repeat(50_000),
-        [[0xa3, 0x06].repeat(50_000), [0xa4, 0x06].repeat(50_000)].concat(),
-    ] {
+    for message in
+        [[0xa3, 0x06].repeat(50_000), [[0xa3, 0x06].repeat(50_000), [0xa4, 0x06].repeat(50_000)].concat()]
+    {
         let (_, code, text) = raw(address, call("/scorer.v1.ScoringService/Score", &message)).await;
         assert_eq!(code, Some(Code::Internal as i32), "{text}");
     }

@@ -286,11 +286,12 @@ async fn header_blocks() {
             block.extend_from_slice(&[1, b'v']);
         }
         let mut bytes = Vec::new();
-        let (first, rest) = block.split_at(16_000);
+        let (first, rest) = block.split_at(8_000);
         frame(&mut bytes, HEADERS, END_STREAM, 1, first);
         frame(&mut bytes, CONTINUATION, END_HEADERS, 1, rest);
         attack.send(&bytes);
-        attack.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // The server may have closed the connection already.
+        _ = attack.stream.shutdown(std::net::Shutdown::Write);
         parse(&attack.read_to_end())
     })
     .await;
@@ -318,7 +319,8 @@ async fn streams_above_the_limit_are_refused() {
         }
         attack.send(&bytes);
         std::thread::sleep(Duration::from_millis(300));
-        attack.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // The server may have closed the connection already.
+        _ = attack.stream.shutdown(std::net::Shutdown::Write);
         parse(&attack.read_to_end())
     })
     .await;
