@@ -78,6 +78,11 @@ impl Attack {
 
     /// Reads until the server ends the connection; returns the bytes. Fails the test if it does not.
     pub fn read_to_end(&mut self) -> Vec<u8> {
+        self.read_until(|_| false)
+    }
+
+    /// Reads until what has come suffices, or the server ends the connection; returns the bytes.
+    pub fn read_until(&mut self, suffices: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let end = Instant::now() + PATIENCE;
         self.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let mut all = Vec::new();
@@ -85,7 +90,12 @@ impl Attack {
         loop {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return all,
-                Ok(read) => all.extend_from_slice(&buffer[..read]),
+                Ok(read) => {
+                    all.extend_from_slice(&buffer[..read]);
+                    if suffices(&all) {
+                        return all;
+                    }
+                }
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 // Closed with bytes that the server had not read.
                 Err(_) => return all,

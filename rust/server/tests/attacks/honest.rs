@@ -20,15 +20,17 @@ pub async fn alone() -> MutexGuard<'static, ()> {
 /// Clients that call all the time; each on a connection of its own.
 pub struct Honest {
     stop: Arc<AtomicBool>,
-    clients: Vec<JoinHandle<u64>>,
+    clients: Vec<JoinHandle<()>>,
 }
 
 impl Honest {
+    /// Starts them; each has been answered once.
     pub async fn start(setup: &Setup) -> Honest {
         let stop = Arc::new(AtomicBool::new(false));
         let mut clients = Vec::new();
         for client in 0..4 {
             let (mut channel, stop) = (setup.client().await, Arc::clone(&stop));
+            channel.score(score(&format!("honest-{client}"), 1.0)).await.unwrap();
             clients.push(tokio::spawn(async move {
                 let mut calls = 0;
                 while !stop.load(Relaxed) {
@@ -39,17 +41,16 @@ impl Honest {
                     calls += 1;
                     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
                 }
-                calls
             }));
         }
         Honest { stop, clients }
     }
 
-    /// Stops them; every one has called, and no call failed.
+    /// Stops them; no call failed.
     pub async fn all_succeeded(self) {
         self.stop.store(true, Relaxed);
         for client in self.clients {
-            assert!(client.await.unwrap() > 0, "an honest client did not call");
+            client.await.unwrap();
         }
     }
 }
