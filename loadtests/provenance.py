@@ -22,6 +22,7 @@ SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "swaps": (*_SERVER, "loadtests/swaps.py"),
     "observe": (*_SERVER, "loadtests/observe.py", *_SEARCH),
     "cases": (*_SERVER, "loadtests/cases.py", "loadtests/cases"),
+    "identity": (*_SERVER, "loadtests/identity.py", *_SEARCH),
     "admission": ("rust", "loadtests/admission.py"),
     "policy": ("rust", "loadtests/policy.py"),
     "gates": ("python/scorer/release", "loadtests/gates.py"),

@@ -104,7 +104,7 @@ class TlsSettings(Section):
 
 
 class ClientTlsSettings(Section):
-    """TLS towards another server."""
+    """Certificates for calls of another server, and the authorities that its certificate is checked against."""
 
     ca: OptionalPath = Field(
         default=None,
@@ -198,7 +198,7 @@ class JwtSettings(Section):
 
 
 class GrantSettings(Section):
-    """Roles of a principal."""
+    """The roles that one principal has, and the checkpoints at which it has them."""
 
     principal: str = Field(
         max_length=256,

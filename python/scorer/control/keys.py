@@ -43,7 +43,7 @@ class KeyFetcher:
         self._error = ""
 
     async def run(self) -> None:
-        """Fetch until cancelled."""
+        """Fetch the issuer's keys again and again, until the task is cancelled."""
         while True:
             fetched = await asyncio.to_thread(self.fetch)
             wait = self._settings.fetch_s if fetched else min(_RETRY_SECONDS, self._settings.fetch_s)

@@ -9,7 +9,7 @@ import grpc
 from scorer.control.dataplane import DataPlane
 
 
-class RefusedError(Exception):
+class NotOperatorError(Exception):
     """The caller is not known, or has no grant of the role `operate`."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
@@ -23,14 +23,14 @@ def principal_of(plane: DataPlane, context: Any) -> str:
     The data plane decides: by the same authorities, revocation lists, token keys and grants as for requests.
 
     Raises:
-        RefusedError: It may not.
+        NotOperatorError: It may not.
     """
     shown = context.auth_context()
     pem = b"".join(shown.get("x509_pem_cert_chain") or shown.get("x509_pem_cert") or ())
     found = plane.operator(pem, _token(context))
     if "principal" in found:
         return found["principal"]
-    raise RefusedError(grpc.StatusCode[found["code"]], found["error"])
+    raise NotOperatorError(grpc.StatusCode[found["code"]], found["error"])
 
 
 def _token(context: Any) -> str | None:
@@ -39,7 +39,7 @@ def _token(context: Any) -> str | None:
         return None
     scheme, _, token = values[0].partition(" ")
     if len(values) > 1 or scheme.lower() != "bearer":
-        raise RefusedError(
+        raise NotOperatorError(
             grpc.StatusCode.UNAUTHENTICATED, 'authorization is not one header of "Bearer <token>"'
         )
     return token

@@ -17,7 +17,7 @@ from scorer.config.identity import TlsSettings
 from scorer.control.controller import Controller
 from scorer.control.lanes import LIVE, Lane, Lanes
 from scorer.control.management import BreakGlass, Caller
-from scorer.control.operators import RefusedError, principal_of
+from scorer.control.operators import NotOperatorError, principal_of
 from scorer.control.tls import ControlTls
 from scorer.control.vetting import VettingError
 from scorer.control.watcher import Watcher
@@ -84,7 +84,7 @@ def _answered(method: Method[Request, Response]) -> Method[Request, Response]:
             self.identify(context)
             response = await method(self, request, context)
             self.note_change(method.__name__, "OK")
-        except RefusedError as error:
+        except NotOperatorError as error:
             code, message = error.code, str(error)
         except ScorerError as error:
             code, message = status_of(error), str(error)
@@ -130,7 +130,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         """Note who calls, where callers need the role `operate`.
 
         Raises:
-            RefusedError: The caller may not operate this server.
+            NotOperatorError: The caller may not operate this server.
         """
         PRINCIPAL.set(None)
         if self.controller.settings.identity.enabled:
