@@ -104,7 +104,7 @@ class TlsSettings(Section):
 
 
 class ClientTlsSettings(Section):
-    """Certificates for calls of another server, and the authorities that its certificate is checked against."""
+    """Certificates for calls of another server, and the authorities that its own is checked against."""
 
     ca: OptionalPath = Field(
         default=None,
