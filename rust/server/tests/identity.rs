@@ -423,7 +423,7 @@ async fn a_revoked_certificate_is_refused_from_the_next_reading_on() {
     assert!(fleet.try_with(fleet.files.client(Some("checkout"))).await.is_err(), "the list before is in use");
 }
 
-/// Fault cases 9, 50.
+/// Fault case 50.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_ids_belong_to_their_principal() {
     let fleet = Fleet::start();
