@@ -1,4 +1,4 @@
-//! The request path: ask, start, progress, finish. No lock, no allocation.
+//! The request path of admission control: ask, start, progress, finish. It takes no lock and does not allocate.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,53 +18,52 @@ use super::verdict::{
     Ask, Instead, Outcome, Place, Queue, SHED_REASONS, Served, Shed, ShedReason, Start, Verdict,
 };
 
-/// Requests of the last queue that may wait at once, whatever they cost.
+/// Limit on waiting requests of the last queue, regardless of their cost.
 const MOST_LAST: u64 = 256;
-/// Most rows between two readings of the clock.
+/// Maximum number of rows between two readings of the clock.
 const CHUNK_ROWS: u64 = 64;
-/// One chunk may take the tightest SLA divided by this.
+/// A chunk may take at most the tightest SLA divided by this number.
 const CHUNKS: u64 = 20;
 
-/// Decides which requests are worked on, and keeps account of them. Shared by all threads; time is passed in.
+/// Admits or sheds requests, and accounts for the admitted ones. All threads share it; the caller passes in the time.
 ///
-/// All atomics are relaxed. Every word is a sum, a threshold or an estimate that is right by itself; no memory
-/// is published through any of them, so no order between them is needed. A check and the addition that
-/// follows it are two steps: as many requests as are asked about at the same instant may exceed a limit that
-/// is itself an estimate. What must be exact (that every cost is given back once) is a matter of ownership of
-/// the [`Ticket`], not of order.
+/// All atomics are relaxed. Each word is a sum, a threshold or an estimate that is valid by itself, and no other memory
+/// is published through it, so no order between them is required. A check and the addition after it are two steps:
+/// concurrent requests may together exceed a limit, which is itself an estimate. Each cost must be returned exactly
+/// once; ownership of the [`Ticket`] guarantees that, not the order of memory accesses.
 #[derive(Debug)]
 pub struct Admission {
     pub(super) settings: Settings,
     pub(super) checkpoints: Box<[Point]>,
     pub(super) callers: Callers,
     pub(super) cutoff: Cutoff,
-    /// Admitted and waiting, by queue. Long work under way keeps its remainder here, without a count.
+    /// Work admitted and waiting, by queue. Long work in progress keeps its remaining cost here, without a count.
     pub(super) queued: [Load; 3],
-    /// Started and not finished; of long work only the chunk that cannot be interrupted.
+    /// Work started and not finished; of long work only the chunk that cannot be interrupted.
     pub(super) running: Load,
-    /// Arrived and not yet asked about, see [`Admission::enter`].
+    /// Number of requests that have arrived and have not called `ask` yet; see [`Admission::enter`].
     pub(super) waiting: AtomicU64,
-    /// This window's work for tiers 0 to 2 that is not bulk, shed or not.
+    /// Work of this window for tiers 0 to 2 without bulk requests, including shed requests.
     pub(super) demand: Load,
     pub(super) window: Window,
-    /// In force until the next tick.
+    /// Rules in force until the next tick.
     pub(super) rules: Rules,
     pub(super) ticker: Mutex<Ticker>,
-    /// Work between two readings of the clock.
+    /// Work between two readings of the clock, in nanoseconds.
     chunk: u64,
 }
 
-/// One checkpoint at work.
+/// State of one checkpoint.
 #[derive(Debug)]
 pub(super) struct Point {
     pub(super) settings: CheckpointSettings,
     pub(super) costs: CostBook,
-    /// Requests of this window.
+    /// Number of requests in this window.
     pub(super) asked: AtomicU64,
     pub(super) counters: PointCounters,
 }
 
-/// Since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(super) struct PointCounters {
     pub(super) shed: [AtomicU64; SHED_REASONS.len()],
@@ -73,53 +72,52 @@ pub(super) struct PointCounters {
     pub(super) missed: AtomicU64,
 }
 
-/// What the current window has shown so far.
+/// Measurements of the current window.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Arrival to start, of the first queue.
+    /// Time from arrival to start, in the first queue.
     pub(super) delays: Histogram,
     pub(super) shortest: AtomicU64,
     pub(super) answered: AtomicU64,
     pub(super) missed: AtomicU64,
-    /// Time spent on evaluations.
+    /// Time spent on evaluations, in nanoseconds.
     pub(super) worked: AtomicU64,
-    /// Most work in flight.
+    /// Peak of the work in flight.
     pub(super) peak: AtomicU64,
-    /// Answer to reply, of single rows.
+    /// Time from answer to reply, of single rows.
     pub(super) replies: Histogram,
-    /// Requests answered without the model because they were shed.
+    /// Requests that were shed and answered by the fallback.
     pub(super) fallbacks: AtomicU64,
-    /// Of each tier: asked, and shed or too late.
+    /// By tier: number of requests, and number of those that were shed or too late.
     pub(super) tiers: [[AtomicU64; 2]; TIERS],
 }
 
-/// What a tick decides and requests read.
+/// Rules that a tick sets and requests read.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// Work that may be in flight, nanoseconds.
+    /// Limit on work in flight, in nanoseconds.
     pub(super) limit: AtomicU64,
-    /// Average cost of a request.
+    /// Average cost of a request, in nanoseconds.
     pub(super) unit: AtomicU64,
-    /// Work in flight that is no delay worth speaking of, nanoseconds.
+    /// Work in flight that causes a negligible delay, in nanoseconds.
     pub(super) harmless: AtomicU64,
     pub(super) pressure: AtomicU8,
-    /// The highest tier in use: no room is kept for tiers above it.
+    /// The highest tier in use. No capacity is reserved for tiers above it.
     pub(super) top: AtomicU8,
-    /// How much longer than it looks the wait of each queue is, because those before it are served first:
-    /// times 256.
+    /// Factor, times 256, by which the wait of each queue is longer, because the queues before it are served first.
     pub(super) stretch: [AtomicU64; 3],
-    /// Workers there are for evaluations, other work taken off: times 256.
+    /// Number of workers available for evaluations, net of their other work, times 256.
     pub(super) workers: AtomicU64,
-    /// Requests that may wait to be asked about.
+    /// Limit on requests that wait for a thread.
     pub(super) door: AtomicU64,
-    /// What is kept for the reply, nanoseconds.
+    /// Time reserved for the reply, in nanoseconds.
     pub(super) margin: AtomicU64,
 }
 
 // === impl Admission ===
 
 impl Admission {
-    /// Admission at rest.
+    /// Creates admission control without load.
     ///
     /// # Errors
     /// [`SettingsError`] names the setting, the rule and the remedy.
@@ -156,12 +154,12 @@ impl Admission {
         })
     }
 
-    /// A request has arrived and waits for a thread; [`Admission::left`] must follow once, when it is asked
-    /// about or gone. `Err`: so many wait already that this one would be too late, or over the limit, when it is
-    /// read; shed it unread (it has not entered). Only if every checkpoint enforces.
+    /// Registers a request that has arrived and waits for a thread. Call [`Admission::left`] exactly once afterwards,
+    /// when the request calls `ask` or is cancelled.
     ///
     /// # Errors
-    /// What to answer.
+    /// So many requests wait that this one would be late or above the limit when it is read. The request has not
+    /// entered; shed it unread. This happens only if every checkpoint enforces its SLA.
     pub fn enter(&self) -> Result<(), Shed> {
         if self.waiting.load(Relaxed) >= self.rules.door.load(Relaxed) {
             return Err(Shed { reason: ShedReason::Wait, instead: Instead::Refuse, retry_after: None });
@@ -170,13 +168,13 @@ impl Admission {
         Ok(())
     }
 
-    /// A request that entered waits no more.
+    /// Removes a request that entered from the count of waiting requests.
     pub fn left(&self) {
         self.waiting.fetch_sub(1, Relaxed);
     }
 
-    /// Decides on one request. Call it when the checkpoint, the bundle and the number of rows are known,
-    /// before any work is spent on it.
+    /// Admits or sheds one request. Call it when the checkpoint, the bundle and the number of rows are known, before
+    /// any work is done for the request.
     pub fn ask(&self, now: Nanos, ask: &Ask) -> Verdict {
         debug_assert!(ask.checkpoint < self.checkpoints.len() && ask.bundle != 0 && ask.rows != 0);
         let at = ask.checkpoint.min(self.checkpoints.len() - 1);
@@ -244,7 +242,7 @@ impl Admission {
         })
     }
 
-    /// Why the request should not be worked on.
+    /// Returns the reason to shed the request, if any.
     fn gates(&self, now: Nanos, request: &Request, finish_by: Nanos) -> Option<ShedReason> {
         let Request { tier, short, queue, level, cost, estimate } = *request;
         if now.0.saturating_add(estimate.cautious) > finish_by.0 {
@@ -257,7 +255,7 @@ impl Admission {
         let ahead = queued[..=queue as usize]
             .iter()
             .fold((0, 0), |(n, ns), waiting| (n + waiting.count, ns + waiting.nanos));
-        // A free worker is never left idle by a rule that is about who goes first.
+        // Rules about the order of requests must not leave a worker idle.
         if running.count < workers && ahead.0 == 0 && waiting == 0 {
             return None;
         }
@@ -287,9 +285,9 @@ impl Admission {
         (done > finish_by.0).then_some(ShedReason::Wait)
     }
 
-    /// Work that may be in flight when a request of this cost comes. The limit is so many requests of average cost; of
-    /// dearer ones, as those of a bundle that has just been swapped in may be, as many may be there, as far as what they
-    /// take delays no other request.
+    /// Returns the limit on work in flight for a request of this cost. The limit is a number of requests of average
+    /// cost. As many more expensive requests, such as those of a bundle that was just activated, are allowed as long as
+    /// their work does not delay other requests.
     fn limit(&self, cost: u64) -> u64 {
         let (limit, unit) = (self.rules.limit.load(Relaxed), self.rules.unit.load(Relaxed));
         if cost <= unit {
@@ -298,7 +296,7 @@ impl Admission {
         (limit / unit).saturating_mul(cost).min(self.rules.harmless.load(Relaxed)).max(limit)
     }
 
-    /// Part of the limit that a tier may fill, given which tiers there are.
+    /// Returns the part of the limit that a tier may use, given the tiers in use.
     fn ceiling(&self, tier: u8) -> f64 {
         let below = tier.saturating_sub(self.rules.top.load(Relaxed));
         CEILINGS[usize::from(below).min(TIERS - 1)]
@@ -317,13 +315,13 @@ impl Admission {
         point.counters.shed[reason as usize].fetch_add(1, Relaxed);
         let settings = &point.settings;
         if reason == ShedReason::Deadline {
-            // It waited to be read for as long as this: where nothing is started any more, these are the delays.
+            // The request waited this long to be read. While nothing is started, these are the only known delays.
             let delay = now.since(ask.arrived).0;
             if delay > settings.p99.0 / 5 {
                 self.delayed(delay);
                 self.crowd();
             }
-            // Too costly for its SLA without any delay: believed until proven otherwise, but tried again.
+            // Too expensive for its SLA even without a delay. The estimate decays, so that it is measured again.
             if cautious.saturating_add(self.margin().0) > settings.budget(ask.rows).0 {
                 point.costs.refused(slot, ask.rows);
             }
@@ -332,7 +330,7 @@ impl Admission {
             self.window.tiers[usize::from(settings.tier)][1].fetch_add(1, Relaxed);
         }
         let instead = if settings.fallback {
-            // Counted even while refused: whether fallbacks are affordable again depends on how many there would be.
+            // Counted even while refused, because the number of fallbacks decides whether they are affordable again.
             self.window.fallbacks.fetch_add(1, Relaxed);
             if self.pressure() < Pressure::Refuse { Instead::Fallback } else { Instead::Refuse }
         } else {
@@ -347,7 +345,7 @@ impl Admission {
         Verdict::Shed(Shed { reason, instead, retry_after })
     }
 
-    /// Notes how much is in the house now.
+    /// Updates the peak of the work in flight.
     fn crowd(&self) {
         let unread = self.waiting.load(Relaxed).saturating_mul(self.rules.unit.load(Relaxed));
         let admitted = self.queued[0].read().nanos + self.queued[1].read().nanos + self.running.read().nanos;
@@ -364,12 +362,12 @@ impl Admission {
         }
     }
 
-    /// A worker takes the request up. Call it just before the evaluation; [`Start::TooLate`] means that no work
-    /// is to be spent on it: answer, and finish or cancel the ticket. Long work asks again before each chunk.
+    /// Starts the request. Call it directly before the evaluation, and for long work before each chunk. After
+    /// [`Start::TooLate`], do not evaluate: answer, and finish or cancel the ticket.
     pub fn start(&self, now: Nanos, ticket: &mut Ticket) -> Start {
         match ticket.held {
             Hold::Queued => {}
-            // Long work that comes back for its next chunk.
+            // Long work before its next chunk.
             Hold::Running if now < ticket.finish_by => return Start::Run,
             Hold::Running | Hold::Nothing => return Start::TooLate,
         }
@@ -399,7 +397,7 @@ impl Admission {
         Start::Run
     }
 
-    /// Long work has `rows` more rows behind it, so what waits behind it waits less.
+    /// Records that long work has completed `rows` more rows, which shortens the estimated wait of other requests.
     pub fn progress(&self, ticket: &mut Ticket, rows: u32) {
         if ticket.held == Hold::Running {
             let less = rounded(ticket.row.saturating_mul(u64::from(rows))).min(ticket.cost);
@@ -408,14 +406,14 @@ impl Admission {
         }
     }
 
-    /// The request is answered, or failed.
+    /// Completes a request that was answered or has failed.
     pub fn finish(&self, now: Nanos, mut ticket: Ticket, served: Served) {
         let point = &self.checkpoints[ticket.checkpoint as usize];
         if ticket.held == Hold::Running {
             self.window.worked.fetch_add(served.exec.0, Relaxed);
             match served.outcome {
                 Outcome::Model => point.costs.record(ticket.slot, ticket.bundle, ticket.rows, served.exec),
-                // Stopped half-way: it would have taken at least this long, which is news only if it is more.
+                // Interrupted: it would have taken at least this long. Only a time above the estimate adds information.
                 Outcome::Fallback if served.exec.0 > ticket.cautious => {
                     point.costs.record(ticket.slot, ticket.bundle, ticket.rows, served.exec);
                 }
@@ -432,18 +430,17 @@ impl Admission {
         self.give_back(&mut ticket);
     }
 
-    /// The reply to one row is handed over, so long after its answer was ready. What that takes is kept free before
-    /// deadlines.
+    /// Records the time from the answer to the reply of a single row. Admission reserves this time before deadlines.
     pub fn replied(&self, after: Nanos) {
         self.window.replies.record(after.0);
     }
 
-    /// What is kept for the reply.
+    /// Returns the time reserved for the reply.
     pub(super) fn margin(&self) -> Nanos {
         Nanos(self.rules.margin.load(Relaxed))
     }
 
-    /// The caller no longer waits for the request, whatever its stage.
+    /// Cancels a request in any stage, because the caller does not wait for it any more.
     pub fn cancel(&self, mut ticket: Ticket) {
         self.give_back(&mut ticket);
     }
@@ -460,14 +457,14 @@ impl Admission {
         ticket.held = Hold::Nothing;
     }
 
-    /// The current step of the ladder.
+    /// Returns the current pressure level.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         Pressure::from_byte(self.rules.pressure.load(Relaxed))
     }
 }
 
-/// What the gates look at.
+/// The properties of a request that [`Admission::gates`] checks.
 #[derive(Clone, Copy)]
 struct Request {
     tier: u8,
@@ -478,7 +475,7 @@ struct Request {
     estimate: Estimate,
 }
 
-/// Where a ticket's cost is.
+/// The account that a ticket's cost is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     Queued,

@@ -1,49 +1,53 @@
-//! A bundle that panics or answers nonsense is taken out of service, and tried again with care.
+//! The breaker of a bundle: takes a bundle that panics or returns invalid numbers out of service, and probes it later.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use super::ring::Ring;
+use super::sync::AtomicU64;
 use super::time::Nanos;
 
 const EVALUATED: usize = 0;
 const PANICS: usize = 1;
 const NON_FINITE: usize = 2;
+/// 10 bits of a [`Phase`]; more than enough for the longest wait.
+const MOST_OPENINGS: u64 = (1 << 10) - 1;
+/// 20 bits of a [`Phase`].
+const OPENING_NUMBERS: u64 = 1 << 20;
 
 /// When a breaker opens and how it closes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerSettings {
-    /// Time over which is counted.
+    /// Length of the sliding window.
     pub window: Nanos,
-    /// Panics in the window that open it.
+    /// Number of panics in the window that opens the breaker.
     pub panics: u64,
-    /// Part of the evaluations in the window that may be non-finite.
+    /// Share of the evaluations in the window that may be non-finite, 0 to 1.
     pub non_finite: f64,
-    /// Evaluations below which no part is computed.
+    /// Minimum number of evaluations for which the share is computed.
     pub enough: u64,
-    /// How long it stays open the first time; each time it fails again, twice as long.
+    /// Time for which the breaker stays open at first. Each further opening doubles it.
     pub open_for: Nanos,
-    /// And at most so long.
+    /// Longest time for which the breaker stays open.
     pub open_at_most: Nanos,
-    /// Part of the requests that try the bundle while half open.
+    /// Share of the requests that probe the bundle while the breaker is half open, 0 to 1.
     pub probe_share: f64,
-    /// Good answers in a row that close it.
+    /// Number of consecutive good answers that closes the breaker.
     pub probes: u32,
 }
 
-/// What a breaker does with requests.
+/// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum BreakerState {
-    /// All go to the bundle.
+    /// The bundle receives all requests.
     Closed = 0,
-    /// None do: the bundle before it answers, or the fallback.
+    /// The bundle receives no requests; the previous bundle or the fallback answers.
     Open = 1,
-    /// A small share does.
+    /// The bundle receives a small share of the requests.
     HalfOpen = 2,
 }
 
-/// What became of one evaluation.
+/// Result of one evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evaluation {
     /// A finite answer.
@@ -54,18 +58,28 @@ pub enum Evaluation {
     NonFinite,
 }
 
-/// One bundle's breaker. Share it by reference; no lock.
+/// The breaker of one bundle, without locks. Threads share it by reference.
 #[derive(Debug)]
 pub struct Breaker {
     settings: BreakerSettings,
     recent: Ring<3>,
-    state: AtomicU8,
-    /// When an open breaker becomes half open. Written before the state that makes it matter.
+    /// A [`Phase`].
+    phase: AtomicU64,
+    /// Time at which an open breaker becomes half open. Written before the phase is set to open.
     until: AtomicU64,
-    /// Openings since it last closed.
-    openings: AtomicU32,
-    /// Good answers since it became half open.
-    good: AtomicU32,
+}
+
+/// The values that change together and are therefore in one word, so that an answer of an earlier opening does not
+/// affect a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Phase {
+    state: BreakerState,
+    /// Number of openings since the breaker was last closed, at most [`MOST_OPENINGS`].
+    openings: u64,
+    /// Number of the opening, modulo [`OPENING_NUMBERS`].
+    number: u64,
+    /// Number of good answers since the breaker became half open, 32 bits.
+    good: u64,
 }
 
 impl Default for BreakerSettings {
@@ -86,7 +100,7 @@ impl Default for BreakerSettings {
 // === impl BreakerState ===
 
 impl BreakerState {
-    /// As metrics spell it.
+    /// Returns the name of the state in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -97,28 +111,47 @@ impl BreakerState {
     }
 }
 
+// === impl Phase ===
+
+impl Phase {
+    fn of(word: u64) -> Phase {
+        let state = match word & 0b11 {
+            0 => BreakerState::Closed,
+            1 => BreakerState::Open,
+            _ => BreakerState::HalfOpen,
+        };
+        let (openings, number) = (word >> 2 & MOST_OPENINGS, word >> 12 & (OPENING_NUMBERS - 1));
+        Phase { state, openings, number, good: word >> 32 }
+    }
+
+    fn word(self) -> u64 {
+        self.state as u64 | self.openings << 2 | self.number << 12 | self.good << 32
+    }
+}
+
 // === impl Breaker ===
 
 impl Breaker {
-    /// Closed.
+    /// Creates a closed breaker.
     #[must_use]
     pub fn new(settings: BreakerSettings) -> Breaker {
         Breaker {
             settings,
             recent: Ring::new(settings.window),
-            state: AtomicU8::new(BreakerState::Closed as u8),
+            phase: AtomicU64::new(
+                Phase { state: BreakerState::Closed, openings: 0, number: 0, good: 0 }.word(),
+            ),
             until: AtomicU64::new(0),
-            openings: AtomicU32::new(0),
-            good: AtomicU32::new(0),
         }
     }
 
-    /// Whether this request may use the bundle. `draw` is any evenly distributed word of the request's, such as
+    /// Returns whether this request may use the bundle. `draw` is a uniformly distributed word of the request, such as
     /// a hash of its id.
     pub fn allows(&self, now: Nanos, draw: u64) -> bool {
-        match self.state() {
+        let phase = self.phase();
+        match phase.state {
             BreakerState::Closed => true,
-            BreakerState::Open => self.try_half_open(now) && self.is_probe(draw),
+            BreakerState::Open => self.try_half_open(now, phase) && self.is_probe(draw),
             BreakerState::HalfOpen => self.is_probe(draw),
         }
     }
@@ -127,20 +160,19 @@ impl Breaker {
         (draw as f64) < self.settings.probe_share * u64::MAX as f64
     }
 
-    fn try_half_open(&self, now: Nanos) -> bool {
+    /// `open` was read before `until`: the time belongs to that opening or a later one.
+    fn try_half_open(&self, now: Nanos, open: Phase) -> bool {
         if now.0 < self.until.load(Acquire) {
             return false;
         }
-        // Before the state: no probe's answer may be counted and then forgotten.
-        self.good.store(0, Relaxed);
-        let (open, half) = (BreakerState::Open as u8, BreakerState::HalfOpen as u8);
-        let _ = self.state.compare_exchange(open, half, AcqRel, Acquire);
+        let half = Phase { state: BreakerState::HalfOpen, good: 0, ..open };
+        let _ = self.phase.compare_exchange(open.word(), half.word(), AcqRel, Acquire);
         self.state() == BreakerState::HalfOpen
     }
 
-    /// Records the result of one evaluation. Returns true if this one opened the breaker.
+    /// Records the result of one evaluation. Returns true if it opened the breaker.
     pub fn record(&self, now: Nanos, evaluation: Evaluation) -> bool {
-        // None: the ring is catching up after a long pause; one evaluation goes uncounted.
+        // None: another thread moves the ring after a long pause, and this evaluation is not counted.
         if let Some(part) = self.recent.advance(now) {
             self.recent.add(part, EVALUATED, 1);
             match evaluation {
@@ -155,25 +187,39 @@ impl Breaker {
             }
             (BreakerState::HalfOpen, Evaluation::Panic | Evaluation::NonFinite) => self.open(now),
             (BreakerState::HalfOpen, Evaluation::Good) => {
-                if self.good.fetch_add(1, Relaxed) + 1 >= self.settings.probes {
-                    self.close();
-                }
+                self.count_good(1);
                 false
             }
-            // An answer of a request from before it opened.
+            // A request that started before the breaker opened.
             (BreakerState::Open, _) | (BreakerState::Closed, Evaluation::Good) => false,
         }
     }
 
-    /// Notes `count` good evaluations at once, as of the rows of a batch.
+    /// Records `count` good evaluations at once, for example the rows of a batch.
     pub fn record_good(&self, now: Nanos, count: u32) {
         if let Some(part) = self.recent.advance(now) {
             self.recent.add(part, EVALUATED, count.into());
         }
-        if self.state() == BreakerState::HalfOpen
-            && self.good.fetch_add(count, Relaxed).saturating_add(count) >= self.settings.probes
-        {
-            self.close();
+        self.count_good(count);
+    }
+
+    /// Counts good answers while it is half open; closes it once there are enough.
+    fn count_good(&self, count: u32) {
+        let probes = u64::from(self.settings.probes);
+        let mut phase = self.phase();
+        while phase.state == BreakerState::HalfOpen {
+            let good = phase.good.saturating_add(count.into()).min(u32::MAX.into());
+            let next = if good >= probes {
+                // What led to the opening must not count again.
+                self.recent.clear();
+                Phase { state: BreakerState::Closed, openings: 0, good: 0, ..phase }
+            } else {
+                Phase { good, ..phase }
+            };
+            match self.phase.compare_exchange_weak(phase.word(), next.word(), AcqRel, Acquire) {
+                Ok(_) => return,
+                Err(now) => phase = Phase::of(now),
+            }
         }
     }
 
@@ -184,41 +230,42 @@ impl Breaker {
             || evaluated >= self.settings.enough && non_finite > self.settings.non_finite * evaluated as f64
     }
 
+    /// Opens it unless it is open already; true for the one call that does.
     fn open(&self, now: Nanos) -> bool {
-        let doublings = self.openings.load(Relaxed).min(20);
-        let open_for = self.settings.open_for.0.saturating_mul(1 << doublings);
-        let open_for = Nanos(open_for.min(self.settings.open_at_most.0));
-        self.until.store(now.plus(open_for).0, Release);
-        let opened = self.state.swap(BreakerState::Open as u8, AcqRel) != BreakerState::Open as u8;
-        if opened {
-            self.openings.fetch_add(1, Relaxed);
+        let mut phase = self.phase();
+        while phase.state != BreakerState::Open {
+            let open_for = self.settings.open_for.0.saturating_mul(1 << phase.openings.min(20));
+            let open_for = Nanos(open_for.min(self.settings.open_at_most.0));
+            // Several threads may write the time concurrently, all for the same opening.
+            self.until.store(now.plus(open_for).0, Release);
+            let next = Phase {
+                state: BreakerState::Open,
+                openings: (phase.openings + 1).min(MOST_OPENINGS),
+                number: (phase.number + 1) % OPENING_NUMBERS,
+                good: 0,
+            };
+            match self.phase.compare_exchange_weak(phase.word(), next.word(), AcqRel, Acquire) {
+                Ok(_) => return true,
+                Err(now) => phase = Phase::of(now),
+            }
         }
-        opened
+        false
     }
 
-    fn close(&self) {
-        let (half, closed) = (BreakerState::HalfOpen as u8, BreakerState::Closed as u8);
-        // What led to the opening must not count again.
-        self.recent.clear();
-        if self.state.compare_exchange(half, closed, AcqRel, Acquire).is_ok() {
-            self.openings.store(0, Relaxed);
-        }
-    }
-
-    /// The current state. An open breaker whose time is over remains open until the next request.
+    /// Returns the state. An open breaker whose time has passed remains open until the next request.
     #[must_use]
     pub fn state(&self) -> BreakerState {
-        match self.state.load(Acquire) {
-            0 => BreakerState::Closed,
-            1 => BreakerState::Open,
-            _ => BreakerState::HalfOpen,
-        }
+        self.phase().state
     }
 
-    /// How often it opened since it last closed.
+    fn phase(&self) -> Phase {
+        Phase::of(self.phase.load(Acquire))
+    }
+
+    /// Returns the number of openings since the breaker was last closed.
     #[must_use]
     pub fn openings(&self) -> u32 {
-        self.openings.load(Relaxed)
+        self.phase().openings as u32
     }
 }
 

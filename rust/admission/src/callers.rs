@@ -1,10 +1,10 @@
-//! Fair shares: one noisy caller must not be everybody's problem.
+//! Fair shares of the capacity among callers, so that a noisy caller delays mainly its own requests.
 //!
-//! Memory is fixed: every caller has one cell in each of two rows, chosen by a keyed hash, and counts as
-//! beyond its share only if *both* cells agree. A quiet caller therefore suffers only if it meets a noisy one
-//! in both rows: with 1,024 cells a chance of one in a million per pair, and for ten minutes at most, because
-//! the second row is hashed anew then. Callers that meet in the first row are counted as one when shares are
-//! computed, which makes shares slightly larger.
+//! The memory is fixed: a keyed hash assigns each caller one cell in each of two rows, and a caller exceeds its share
+//! only if *both* cells do. A quiet caller is affected only if it collides with a noisy one in both rows. With 1,024
+//! cells, the probability is one in a million per pair, and a collision lasts at most ten minutes, because the second
+//! row is rehashed then. Callers that collide in the first row count as one when shares are computed, which makes the
+//! shares slightly larger.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,52 +13,52 @@ use super::settings::TIERS;
 use super::time::Nanos;
 use super::verdict::Queue;
 
-/// What a caller may use ahead of its rate, in requests of average cost: random traffic at two thirds of the
-/// rate goes beyond that once in many thousand requests.
+/// Burst that a caller may use ahead of its rate, in requests of average cost. Random traffic at two thirds of the rate
+/// exceeds it once in many thousand requests.
 const BURST: f64 = 24.0;
-/// The part of it that each tier may use, so that a caller's own lower tiers leave it to the higher ones.
+/// Parts of the burst that the tiers may use, so that a caller's lower tiers leave some of it to the higher ones.
 const PARTS: [u64; TIERS] = [6, 4, 2, 0];
 const WHOLE: u64 = 6;
-/// What a caller asks for beyond its even share counts against it by one part in so many: whoever asks for many
-/// times its share gets less of the first queue than one who keeps to it, and not a stream of requests that is
-/// always just within.
+/// Divisor of rejected demand. One part in this many of the work that a caller requests beyond its even share is
+/// charged to it. A caller that requests many times its share therefore gets less of the first queue than one within
+/// its share.
 const INSISTENCE: u64 = 16;
-/// Wall time after which a caller that asked for too much has its whole burst again.
+/// Wall time in nanoseconds after which a caller that exceeded its share has its whole burst again.
 const FORGIVEN: u64 = 100_000_000;
-/// Shares matter from this part of the capacity on, and until it was below the second for so many windows.
+/// Part of the capacity above which shares are applied, until the load was lower for a number of windows.
 const CROWDED: f64 = 0.7;
 const ROOMY: f64 = 0.6;
 const ROOMY_FOR: u32 = 10;
 /// Part of the capacity that is divided evenly for the first queue.
 const DIVIDED: f64 = 0.9;
-/// Windows after which the second row is hashed anew: ten minutes.
+/// Windows after which the second row is rehashed: ten minutes.
 const REHASH: u64 = 6_000;
-/// Fixed-point one for wall time per work.
+/// The number 1 in the fixed-point format of wall time per work.
 const ONE: f64 = 1024.0;
 
-/// Every caller's use. Relaxed: each word stands alone, and a share that is off by one request is a share.
+/// Usage of all callers. Accesses are relaxed, because each word is independent and a share may be off by one request.
 #[derive(Debug)]
 pub(super) struct Callers {
     first: Box<[Cell]>,
     second: Box<[Cell]>,
     seed: u64,
     salt: AtomicU64,
-    /// An even share.
+    /// Rate of an even share.
     even: Rate,
-    /// What max-min fairness leaves to the greediest.
+    /// Rate that max-min fairness grants to the largest callers.
     fair: Rate,
 }
 
-/// How fast a caller may use the workers.
+/// A limit on how fast a caller may use the workers.
 #[derive(Debug, Default)]
 struct Rate {
-    /// Wall time that one unit of work takes up, times [`ONE`]; 0: shares are off.
+    /// Wall time per unit of work, times [`ONE`]; 0: shares are off.
     stretch: AtomicU64,
-    /// Wall time that a caller may be ahead.
+    /// Wall time by which a caller may be ahead, in nanoseconds.
     burst: AtomicU64,
 }
 
-/// GCRA states (when the caller would be back at its rate) and the demand of this window.
+/// GCRA states (times at which callers are back at their rates) and the demand of this window.
 #[derive(Debug, Default)]
 struct Cell {
     even: AtomicU64,
@@ -66,14 +66,14 @@ struct Cell {
     asked: AtomicU64,
 }
 
-/// What only the ticker touches.
+/// State that only ticks use.
 #[derive(Debug)]
 pub(super) struct Shares {
-    /// Demand per cell of the first row, work per wall time.
+    /// Demand per cell of the first row, as work per wall time.
     demand: Vec<f64>,
-    /// Windows until shares end; 0: there are none.
+    /// Number of windows until shares end; 0: they are off.
     crowded: u32,
-    /// Callers there are, remembered over quiet windows.
+    /// Estimated number of callers, smoothed over quiet windows.
     callers: f64,
     windows: u64,
 }
@@ -107,7 +107,7 @@ impl Callers {
         (&self.first[hash as usize & mask], &self.second[again as usize & mask])
     }
 
-    /// Counts the demand and returns how far the caller is within its share. `cost` in nanoseconds of work.
+    /// Counts the demand and returns the queue that the caller's share allows. `cost` is in nanoseconds of work.
     pub(super) fn ask(&self, now: Nanos, caller: u64, tier: u8, cost: u64) -> Queue {
         let (first, second) = self.cells(caller);
         first.asked.fetch_add(cost, Relaxed);
@@ -117,7 +117,7 @@ impl Callers {
         let part = PARTS[usize::from(tier).min(TIERS - 1)];
         if self.even.allows(&first.even, &second.even, now, part) {
             self.even.charge(&first.even, &second.even, now, cost);
-            // What is used of the even share is used of the fair one.
+            // Use of the even share also counts as use of the fair share.
             self.fair.charge(&first.fair, &second.fair, now, cost);
             Queue::First
         } else {
@@ -135,19 +135,19 @@ impl Callers {
         }
     }
 
-    /// When a caller that is beyond its share is back within it.
+    /// Returns the time until a caller that exceeds its share is within it again.
     pub(super) fn back_in(&self, now: Nanos, caller: u64) -> Nanos {
         let (first, second) = self.cells(caller);
         let ahead = first.even.load(Relaxed).min(second.even.load(Relaxed));
         Nanos(ahead.saturating_sub(self.even.burst.load(Relaxed))).since(now)
     }
 
-    /// Wall time per work at an even share; 0 while there are no shares.
+    /// Returns the wall time per work at an even share; 0 while shares are off.
     pub(super) fn even(&self) -> f64 {
         self.even.stretch.load(Relaxed) as f64 / ONE
     }
 
-    /// Ends a window of length `elapsed` with `workers` at work on requests that cost `unit` on average.
+    /// Ends a window of length `elapsed`. `workers` is the number of workers, `unit` the average cost of a request.
     pub(super) fn tick(&self, state: &mut Shares, elapsed: Nanos, workers: f64, unit: f64) {
         let wall = elapsed.0.max(1) as f64;
         state.demand.clear();
@@ -180,14 +180,14 @@ impl Callers {
 // === impl Rate ===
 
 impl Rate {
-    /// `rate`: work per wall time.
+    /// Sets the rate, as work per wall time.
     fn set(&self, rate: f64, unit: f64) {
         let stretch = ONE / rate.max(1e-6);
         self.stretch.store(stretch as u64 + 1, Relaxed);
         self.burst.store((BURST * unit * stretch / ONE) as u64, Relaxed);
     }
 
-    /// Whether at least one of the cells is not too far ahead.
+    /// Returns whether at least one of the cells is within its burst.
     fn allows(&self, first: &AtomicU64, second: &AtomicU64, now: Nanos, part: u64) -> bool {
         let ahead = self.burst.load(Relaxed) / WHOLE * part;
         first.load(Relaxed).min(second.load(Relaxed)) <= now.0.saturating_add(ahead)
@@ -197,7 +197,7 @@ impl Rate {
         let wall = (u128::from(cost) * u128::from(self.stretch.load(Relaxed)) / ONE as u128) as u64;
         let most = now.0.saturating_add(self.burst.load(Relaxed)).saturating_add(FORGIVEN);
         for cell in [first, second] {
-            // A cell that another caller has filled is not pushed further out by the callers that share it.
+            // A cell that is already beyond its burst is not charged further, because other callers may share it.
             let _ = cell.fetch_update(Relaxed, Relaxed, |at| {
                 (at <= most).then(|| at.max(now.0).saturating_add(wall))
             });
@@ -205,10 +205,10 @@ impl Rate {
     }
 }
 
-/// Max-min fairness: the most any caller gets, such that all together get `capacity`.
+/// Returns the max-min fair limit per caller at which all callers together get `capacity`.
 fn level(demand: &[f64], capacity: f64) -> f64 {
     let mut level = capacity / demand.len() as f64;
-    // A caller that asks for less than the level leaves the rest to the others; converges from below.
+    // Callers that demand less than the level leave the rest to the others. The iteration converges from below.
     for _ in 0..16 {
         let (mut below, mut above) = (0.0, 0.0_f64);
         for &demand in demand {

@@ -1,14 +1,14 @@
-//! How much of the workers' time goes into evaluations when they have no pause.
+//! Estimate of the part of the workers' time that evaluations get under full load.
 
-/// How fast new knowledge replaces old, per window.
+/// Weight of a new measurement, per window.
 const LEARN: f64 = 0.5;
-/// How fast it is forgotten while the workers do have pauses.
+/// Rate per window at which the estimate returns to 1 while the workers have idle time.
 const FORGET: f64 = 0.02;
-/// The least that is believed.
+/// Lower bound of the estimate.
 const LEAST: f64 = 0.01;
 
-/// The part of the workers' time that evaluations get at most. The rest goes to reading, encoding and refusing
-/// requests, or to other processes; none of it is visible in service times, and with a fast model it is most.
+/// The largest part of the workers' time that evaluations can get. Reading, encoding and refusing requests and other
+/// processes use the rest. Service times do not show it, and with a fast model it is most of the time.
 #[derive(Debug)]
 pub(super) struct Capacity {
     part: f64,
@@ -21,8 +21,9 @@ impl Capacity {
         Capacity { part: 1.0 }
     }
 
-    /// Takes one window: the part of the workers' time spent on evaluations, and whether the queue was short at
-    /// least once. Only a queue that never was proves that more could not be done.
+    /// Updates the estimate after a window. `busy` is the part of the workers' time spent on evaluations, `emptied`
+    /// whether the queue was short at least once. Only a queue that was never short shows that the workers were at
+    /// their limit.
     pub(super) fn update(&mut self, busy: f64, emptied: bool) -> f64 {
         let busy = busy.clamp(0.0, 1.0);
         if emptied {

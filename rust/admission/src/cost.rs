@@ -1,61 +1,61 @@
-//! What a request is expected to cost: measured per checkpoint, bundle and number of rows.
+//! Expected cost of requests, measured per checkpoint, bundle and number of rows.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::histogram::{Counts, Histogram};
+use super::sync::{AtomicU32, AtomicU64};
 use super::time::Nanos;
 
-/// Bundles measured at a time per checkpoint: those of its lanes and those just replaced. A further one is
-/// expected to cost what the first does, until [`CostBook::expect`] gives it the place of the longest unused.
+/// Number of bundles measured per checkpoint: those of its lanes and those that were just replaced. A further bundle
+/// uses the estimate of the first one until [`CostBook::expect`] assigns it the least recently used slot.
 const BUNDLES: usize = 8;
-/// 1, 2-4, 5-16, 17-64, 65-256, 257-1,024, 1,025-4,096 rows, and more.
+/// Number of size classes: 1, 2-4, 5-16, 17-64, 65-256, 257-1,024, 1,025-4,096 and more rows.
 const SIZES: usize = 8;
-/// So many samples in one window stand alone; fewer are added to what is known.
+/// Number of samples in one window that replace older ones. Fewer samples are merged with them.
 const ENOUGH: f32 = 50.0;
-/// What older windows count for while samples are few.
+/// Weight of older windows while there are few samples.
 const FADE: f32 = 0.8;
-/// Expectation of work that is always shed sinks by this per window, so that it is tried again.
+/// Factor per window that lowers the estimate of work that is always shed, so that it is measured again.
 const DOUBT: f64 = 0.8;
-/// Marks a request that no measurement is kept for.
+/// Slot of a request whose cost is not measured.
 pub(super) const UNMEASURED: u16 = u16::MAX;
 
-/// One checkpoint's measurements.
+/// Measurements of one checkpoint.
 #[derive(Debug)]
 pub(super) struct CostBook {
     slots: Box<[Slot]>,
     row_cost: u64,
 }
 
-/// One bundle's. `bundle` is 0 while the slot is free.
+/// Measurements of one bundle. `bundle` is 0 while the slot is free.
 #[derive(Debug)]
 struct Slot {
     bundle: AtomicU64,
     sizes: [Cell; SIZES],
 }
 
-/// Of requests of one size, nanoseconds per row.
+/// Estimates for requests of one size class, in nanoseconds per row.
 #[derive(Debug)]
 struct Cell {
     mean: AtomicU64,
     /// The 95th percentile.
     cautious: AtomicU64,
     window: Histogram,
-    /// Requests of this window that were shed because they were expected to take too long.
+    /// Number of requests of this window that were shed because of their expected time.
     refused: AtomicU32,
 }
 
-/// What one request is expected to take.
+/// Expected time of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Estimate {
     pub(super) slot: u16,
-    /// Nanoseconds.
+    /// Mean, in nanoseconds.
     pub(super) mean: u64,
     pub(super) cautious: u64,
     pub(super) row: u64,
 }
 
-/// What only the ticker touches: the merged windows behind the estimates.
+/// State that only ticks use: the merged windows from which the estimates are computed.
 #[derive(Debug)]
 pub(super) struct CostHistory(Vec<Past>);
 
@@ -97,7 +97,7 @@ impl CostBook {
         }
     }
 
-    /// Finds the bundle's slot, or takes a free one for it.
+    /// Returns the bundle's slot, or assigns a free one.
     fn find(&self, bundle: u64) -> Option<usize> {
         for (at, slot) in self.slots.iter().enumerate() {
             let held = slot.bundle.load(Acquire);
@@ -115,7 +115,7 @@ impl CostBook {
         None
     }
 
-    /// Counts one evaluation, unless the slot has gone to another bundle meanwhile.
+    /// Records one evaluation, unless the slot has been assigned to another bundle.
     pub(super) fn record(&self, slot: u16, bundle: u64, rows: u32, exec: Nanos) {
         if let Some(slot) = self.slots.get(usize::from(slot))
             && slot.bundle.load(Relaxed) == bundle
@@ -130,12 +130,14 @@ impl CostBook {
         }
     }
 
-    /// Gives a new bundle a slot and its first expectation. One that is known keeps what was measured.
+    /// Assigns a slot and an initial estimate to a new bundle. A known bundle keeps its measurements.
     pub(super) fn expect(&self, history: &mut CostHistory, bundle: u64, row: Nanos) {
         if bundle == 0 || self.slots.iter().any(|slot| slot.bundle.load(Acquire) == bundle) {
             return;
         }
-        let free = self.slots.iter().position(|slot| slot.bundle.load(Acquire) == 0);
+        // A request of another bundle may take the free slot first.
+        let take = |slot: &Slot| slot.bundle.compare_exchange(0, bundle, AcqRel, Relaxed).is_ok();
+        let free = self.slots.iter().position(take);
         let oldest = || (0..BUNDLES).max_by_key(|&at| history.0[at].unused_for);
         if let Some(at) = free.or_else(oldest) {
             self.slots[at].expect(row.0.max(1));
@@ -144,15 +146,21 @@ impl CostBook {
         }
     }
 
-    /// Frees the slot of a bundle that is gone.
+    /// Frees the slots of a bundle. It may have two, if a request took one while the other was being freed.
     pub(super) fn forget(&self, bundle: u64) {
-        if let Some(slot) = self.slots.iter().find(|slot| slot.bundle.load(Acquire) == bundle) {
+        for slot in self.slots.iter().filter(|slot| slot.bundle.load(Acquire) == bundle) {
             slot.expect(self.row_cost);
             slot.bundle.store(0, Release);
         }
     }
 
-    /// Ends a window: from its samples follow the expectations of the next.
+    /// Returns the number of slots in use.
+    #[cfg(all(test, feature = "loom"))]
+    pub(super) fn held(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.bundle.load(Acquire) != 0).count()
+    }
+
+    /// Ends a window and updates the estimates from its samples.
     pub(super) fn tick(&self, history: &mut CostHistory) {
         for (slot, past) in self.slots.iter().zip(&mut history.0) {
             let bundle = slot.bundle.load(Acquire);
@@ -215,8 +223,8 @@ impl Slot {
         }
     }
 
-    /// Sizes that have not been seen yet are expected to cost per row what the next smaller one does, which is
-    /// more than they will; failing that, what the next larger one does.
+    /// Fills in size classes without samples. They use the cost per row of the next smaller class, which is an upper
+    /// estimate, or else of the next larger one.
     fn fill(&self, past: &Past) {
         let first = past.sizes.iter().position(Option::is_some).unwrap_or(0);
         let mut from = first;

@@ -1,40 +1,40 @@
-//! Who is shed first: a cut-off over tiers and, inside a tier, cohorts.
+//! The order of shedding: a cut-off over tiers and, within a tier, over cohorts.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::settings::TIERS;
 
-/// Cohorts per tier. A shopper stays in one for as long as the hash's key does, so that a journey is served
-/// or shed as a whole.
+/// Cohorts per tier. A shopper stays in one cohort while the hash key stays the same, so that a journey is served or
+/// shed as a whole.
 const COHORTS: usize = 128;
 pub(super) const LEVELS: usize = TIERS * COHORTS;
-/// Per window with a standing queue, and without (DAGOR's steps).
+/// Factor of the admitted share per window with a standing queue (DAGOR's step).
 const DOWN: f64 = 0.95;
 const UP: f64 = 0.01;
 
-/// Part of the limit that a tier may fill, counted from the highest in use: the rest stays free for those above.
+/// Parts of the limit that tiers may use, counted from the highest tier in use. The rest is reserved for higher tiers.
 pub(super) const CEILINGS: [f64; TIERS] = [1.0, 0.9, 0.7, 0.5];
 
-/// The cut-off and the arrivals it is computed from. Relaxed: sums and a threshold, each good by itself.
+/// The cut-off and the arrivals that it is computed from. Accesses are relaxed, because each word is independent.
 #[derive(Debug)]
 pub(super) struct Cutoff {
-    /// The highest level that is let in.
+    /// The highest level that is admitted.
     level: AtomicU32,
-    /// Expected cost of what arrived in this window, by level.
+    /// Expected cost of the requests that arrived in this window, by level.
     arrived: Box<[AtomicU64]>,
 }
 
-/// What only the ticker touches.
+/// State that only ticks use.
 #[derive(Debug)]
 pub(super) struct CutoffShare {
-    /// Part of what arrives that is let in, 0 to 1.
+    /// Admitted part of the arriving work, 0 to 1.
     share: f64,
 }
 
-/// The level of a request: the lower, the longer it is kept.
+/// Returns the level of a request. Lower levels are shed later.
 pub(super) fn level(tier: u8, cohort: u64) -> usize {
-    // The top bits: the low ones may have chosen a table cell before.
+    // Uses the top bits, because the low bits also select table cells.
     (usize::from(tier) * COHORTS + (cohort >> 57) as usize).min(LEVELS - 1)
 }
 
@@ -60,7 +60,7 @@ impl Cutoff {
         self.level.load(Relaxed)
     }
 
-    /// Ends a window. `capacity` is what the workers could have done in it, nanoseconds.
+    /// Ends a window. `capacity` is the work that the workers could have done in it, in nanoseconds.
     pub(super) fn tick(&self, state: &mut CutoffShare, standing: bool, capacity: f64) {
         let mut arrived = [0_u64; LEVELS];
         let mut total = 0;
@@ -70,8 +70,8 @@ impl Cutoff {
                 total += *sum;
             }
         }
-        // What arrives carries its cost, shed or not, so what the workers could carry of it is known: going
-        // down stops at half of that, and coming back after a burst need not feel its way by single percents.
+        // The cost of all arrivals, shed or not, is known, and so is the share that fits the workers. The share is
+        // not lowered below half of it, and it returns to it directly after a burst.
         let fits = if total == 0 { 1.0 } else { (capacity / total as f64).min(1.0) };
         state.share =
             if standing { (state.share * DOWN).max(fits * 0.5) } else { (state.share + UP).max(fits * 0.95) };
@@ -83,13 +83,13 @@ impl Cutoff {
     }
 }
 
-/// The level up to which at least `wanted` arrives.
+/// Returns the lowest level up to which at least `wanted` work arrived.
 fn cut(arrived: &[u64; LEVELS], wanted: f64) -> usize {
     let mut sum = 0;
     for (level, cost) in arrived.iter().enumerate() {
         sum += cost;
         if sum as f64 >= wanted && sum > 0 {
-            // Above the last arrival nothing is known: let it in.
+            // Nothing arrived above this level, so it is admitted.
             let last = arrived.iter().rposition(|&cost| cost > 0).unwrap_or(0);
             return if level == last { LEVELS - 1 } else { level };
         }

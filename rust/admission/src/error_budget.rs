@@ -1,4 +1,4 @@
-//! How fast the error budget of the SLA burns, and how much of it is left.
+//! The error budget of an SLA: burn rates and the remaining budget.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,14 +11,14 @@ const PARTS: usize = 60;
 const MINUTE: Nanos = Nanos::from_secs(60);
 const HOUR: Nanos = Nanos::from_secs(3_600);
 const DAY: Nanos = Nanos::from_secs(86_400);
-/// The windows, shortest first; the last is the period that the budget is for.
+/// The windows, shortest first. The last one is the period of the budget.
 const WINDOWS: [Nanos; 6] =
     [Nanos(5 * MINUTE.0), Nanos(30 * MINUTE.0), HOUR, Nanos(6 * HOUR.0), Nanos(3 * DAY.0), Nanos(30 * DAY.0)];
 
-/// One checkpoint's error budget: good and bad answers over sliding windows.
+/// The error budget of one checkpoint: good and bad answers over sliding windows.
 #[derive(Debug)]
 pub struct ErrorBudget {
-    /// Part of the answers that must be good.
+    /// Share of the answers that must be good.
     objective: f64,
     good: AtomicU64,
     bad: AtomicU64,
@@ -27,12 +27,12 @@ pub struct ErrorBudget {
 
 #[derive(Debug)]
 struct Windows {
-    /// What has been moved into the windows, of all that was ever counted.
+    /// Counts that were already moved into the windows.
     seen: [u64; 2],
     sliding: [Sliding; WINDOWS.len()],
 }
 
-/// Good and bad of the last window, exact to a part.
+/// Good and bad answers of one sliding window, accurate to one part.
 #[derive(Debug)]
 struct Sliding {
     part_length: u64,
@@ -41,7 +41,7 @@ struct Sliding {
     sums: [u64; 2],
 }
 
-/// Burn rates: 1 uses the budget up in exactly its period of 30 days.
+/// Burn rates. A rate of 1 uses up the budget in exactly its period of 30 days.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BurnRates {
     /// Over 5 minutes.
@@ -54,11 +54,11 @@ pub struct BurnRates {
     pub h6: f64,
     /// Over 3 days.
     pub d3: f64,
-    /// Part of the period's budget that is left; negative: overdrawn. 1 without traffic.
+    /// Remaining part of the period's budget; negative if it is exceeded, 1 without traffic.
     pub remaining: f64,
 }
 
-/// What burn rates call for (the SRE workbook's pairs of windows: the long one proves it, the short one ends it).
+/// Alert level of burn rates. As in the SRE workbook, the long window of a pair triggers it and the short one ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Alarm {
     /// None.
@@ -72,7 +72,7 @@ pub enum Alarm {
 // === impl ErrorBudget ===
 
 impl ErrorBudget {
-    /// A budget for `objective`, such as 0.99: part of the answers that have to be good. Clamped to 0 to
+    /// Creates the budget for an objective, the share of answers that must be good, such as 0.99. It is clamped to 0 to
     /// 0.999999.
     #[must_use]
     pub fn new(objective: f64) -> ErrorBudget {
@@ -85,13 +85,13 @@ impl ErrorBudget {
         }
     }
 
-    /// Counts one answer: good if it came within the SLA. No lock.
+    /// Counts one answer, which is good if it met the SLA. Takes no lock.
     pub fn record(&self, good: bool) {
-        // Relaxed: two counters, read together only to the accuracy of a tick.
+        // Relaxed: the two counters are independent, and ticks tolerate a small difference.
         if good { &self.good } else { &self.bad }.fetch_add(1, Relaxed);
     }
 
-    /// Moves what was counted into the windows. Call it every few seconds at most.
+    /// Moves the counts into the windows. Call it every few seconds.
     pub fn tick(&self, now: Nanos) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = [self.good.load(Relaxed), self.bad.load(Relaxed)];
@@ -102,7 +102,7 @@ impl ErrorBudget {
         }
     }
 
-    /// The rates as of the last tick.
+    /// Returns the burn rates at the last tick.
     #[must_use]
     pub fn rates(&self) -> BurnRates {
         let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ impl ErrorBudget {
         }
     }
 
-    /// Good and bad since the start.
+    /// Returns the numbers of good and bad answers since the start.
     #[must_use]
     pub fn counted(&self) -> (u64, u64) {
         (self.good.load(Relaxed), self.bad.load(Relaxed))
@@ -144,7 +144,7 @@ impl Sliding {
                 *sum -= old;
             }
         }
-        // All parts are empty if the clock went further than they reach.
+        // All parts are empty if more time than a window has passed.
         self.part = self.part.max(part);
         let at = self.part as usize % PARTS;
         for (kind, new) in new.into_iter().enumerate() {
@@ -157,7 +157,7 @@ impl Sliding {
 // === impl BurnRates ===
 
 impl BurnRates {
-    /// What they call for.
+    /// Returns the alert level of the rates.
     #[must_use]
     pub fn alarm(&self) -> Alarm {
         if (self.h1 > 14.4 && self.m5 > 14.4) || (self.h6 > 6.0 && self.m30 > 6.0) {

@@ -1,5 +1,5 @@
-//! How much may be decided without the model: the caps that keep an induced overload from becoming a way
-//! around it. A flood of requests must not buy approvals by rule.
+//! Exposure caps: limits on how many answers, and how much money, fallbacks decide. Without them, a flood of requests
+//! could bypass the model and obtain approvals from the fallback.
 
 use super::ring::Ring;
 use super::time::Nanos;
@@ -7,40 +7,40 @@ use super::time::Nanos;
 const COUNT: usize = 0;
 const AMOUNT: usize = 1;
 
-/// What fallbacks may answer in one window. Amounts are in one unit of the operator's choosing, such as cents.
+/// Limits on fallback answers in one window. Amounts are in a unit of the operator's choice, such as cents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Length of the window that slides.
+    /// Length of the sliding window.
     pub window: Nanos,
-    /// Answers.
+    /// Limit on the number of answers.
     pub max_count: u64,
-    /// Sum of their amounts.
+    /// Limit on the sum of their amounts.
     pub max_total: u64,
-    /// The largest single amount.
+    /// Limit on a single amount.
     pub max_single: u64,
 }
 
-/// One checkpoint's exposure.
+/// The exposure of one checkpoint.
 #[derive(Debug)]
 pub struct ExposureCaps {
     caps: Caps,
     exposed: Ring<2>,
 }
 
-/// Which cap a fallback would break. The answer is then the configured step-up action or a refusal, never the
+/// The cap that a fallback would exceed. The answer is then the configured step-up action or a refusal, never the
 /// fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum CapHit {
-    /// The amount alone is too large.
+    /// The single amount is too large.
     #[error("the amount is above what a fallback may decide")]
     Single,
-    /// The checkpoint has given as many fallbacks as it may.
+    /// The number of fallbacks is at its cap.
     #[error("the checkpoint's cap on the number of fallbacks is reached")]
     Count,
-    /// The checkpoint's fallbacks add up to as much as they may.
+    /// The sum of amounts is at its cap.
     #[error("the checkpoint's cap on the amount of fallbacks is reached")]
     Total,
-    /// The window is being moved on by another thread after a long pause; treated as a hit.
+    /// Another thread is advancing the window after a long pause. This counts as a hit.
     #[error("the exposure window is being moved on")]
     Moving,
 }
@@ -48,27 +48,27 @@ pub enum CapHit {
 /// The current exposure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exposure {
-    /// Fallback answers in the window.
+    /// Number of fallback answers in the window.
     pub count: u64,
-    /// Their amounts.
+    /// Sum of their amounts.
     pub amount: u64,
 }
 
 // === impl ExposureCaps ===
 
 impl ExposureCaps {
-    /// Nothing exposed yet.
+    /// Creates the exposure of a checkpoint, initially zero.
     #[must_use]
     pub fn new(caps: Caps) -> ExposureCaps {
         ExposureCaps { caps, exposed: Ring::new(caps.window) }
     }
 
-    /// Reserves the exposure of one fallback answer, before it is given. No cap is ever exceeded, by any number of
-    /// threads; near a cap, two at once may both be rejected. A reservation stays even if the answer is then not
-    /// given. `amount` unknown counts as the largest allowed.
+    /// Reserves the exposure of one fallback answer before it is given. No number of threads can exceed a cap; close to
+    /// a cap, two concurrent reservations may both be rejected. A reservation is kept even if the answer is not given
+    /// afterwards. An unknown `amount` counts as the largest allowed one.
     ///
     /// # Errors
-    /// [`CapHit`] names the cap; nothing is reserved then.
+    /// [`CapHit`] names the cap. Nothing is reserved.
     pub fn reserve(&self, now: Nanos, amount: Option<u64>) -> Result<(), CapHit> {
         let amount = amount.unwrap_or(self.caps.max_single);
         if amount > self.caps.max_single {
@@ -87,14 +87,14 @@ impl ExposureCaps {
         Ok(())
     }
 
-    /// The current exposure of the whole checkpoint.
+    /// Returns the current exposure of the checkpoint.
     #[must_use]
     pub fn exposed(&self, now: Nanos) -> Exposure {
         let _ = self.exposed.advance(now);
         Exposure { count: self.exposed.sum(COUNT), amount: self.exposed.sum(AMOUNT) }
     }
 
-    /// The checkpoint's caps.
+    /// Returns the caps of the checkpoint.
     #[must_use]
     pub fn caps(&self) -> &Caps {
         &self.caps
@@ -104,7 +104,7 @@ impl ExposureCaps {
 // === impl CapHit ===
 
 impl CapHit {
-    /// As metrics and records spell it.
+    /// Returns the name of the cap in metrics and records.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

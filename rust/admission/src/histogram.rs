@@ -1,4 +1,4 @@
-//! Durations counted without a lock, read by window.
+//! Lock-free histogram of durations, read by window.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -11,8 +11,8 @@ const LOW: u32 = 7;
 const HIGH: u32 = 36;
 pub(super) const BUCKETS: usize = ((HIGH - LOW) * PARTS) as usize + 2;
 
-/// The current window's durations. All accesses are relaxed: buckets are independent counts, nothing is
-/// published through them, and a sample that lands on the other side of a window's end is as good there.
+/// The durations of the current window. All accesses are relaxed: buckets are independent counts, no memory is
+/// published through them, and a sample may be counted in either of two adjacent windows.
 #[derive(Debug)]
 pub(super) struct Histogram {
     count: AtomicU32,
@@ -20,7 +20,7 @@ pub(super) struct Histogram {
     buckets: [AtomicU32; BUCKETS],
 }
 
-/// A finished window, or several that were merged.
+/// The counts of a finished window, or of several merged ones.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     pub(super) count: f32,
@@ -75,13 +75,13 @@ impl Histogram {
         self.count.load(Relaxed) as f32
     }
 
-    /// Adds the window to `into` and begins the next one.
+    /// Adds the window to `into` and resets it.
     pub(super) fn drain(&self, into: &mut Counts) {
         self.count.store(0, Relaxed);
         into.sum += self.sum.swap(0, Relaxed) as f64;
         for (bucket, sum) in self.buckets.iter().zip(&mut into.buckets) {
             if bucket.load(Relaxed) != 0 {
-                // What is in the buckets is what was counted: the two counters may differ by samples under way.
+                // The buckets determine the count; the two counters may differ by samples that are being recorded.
                 let count = bucket.swap(0, Relaxed) as f32;
                 *sum += count;
                 into.count += count;
@@ -101,7 +101,7 @@ impl Counts {
         *self = Counts::new();
     }
 
-    /// Makes old windows count less.
+    /// Reduces the weight of old windows.
     pub(super) fn fade(&mut self, factor: f32) {
         self.count *= factor;
         self.sum *= f64::from(factor);
@@ -114,7 +114,7 @@ impl Counts {
         if self.count > 0.0 { self.sum / f64::from(self.count) } else { 0.0 }
     }
 
-    /// The value below which the given part lies, interpolated inside its bucket.
+    /// Returns a quantile, interpolated within its bucket.
     pub(super) fn quantile(&self, part: f32) -> f64 {
         let wanted = self.count * part;
         let mut below = 0.0;

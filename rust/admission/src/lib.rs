@@ -1,8 +1,9 @@
-//! Which requests are worked on, in which order, and until when: the SLA, enforced.
+//! Admission control decides whether to accept a request, in which order requests run, and when the server gives up on
+//! one, so that accepted requests meet their SLA.
 //!
-//! Pure: no I/O, no thread, no clock. Time is passed in as [`Nanos`], so the server and the simulator drive
-//! the very same code. [`Admission::ask`], [`Admission::start`] and [`Admission::finish`] take no lock and do
-//! not allocate; [`Admission::tick`] turns every 100 ms what was seen into the rules of the next.
+//! The crate has no I/O, threads or clock. Callers pass in the time as [`Nanos`], so the server and the simulator run
+//! the same code. [`Admission::ask`], [`Admission::start`] and [`Admission::finish`] take no lock and do not allocate.
+//! [`Admission::tick`] derives new rules from the measurements of each window of 100 ms.
 //!
 //! ```
 //! use scorer_admission::*;
@@ -10,7 +11,7 @@
 //! let checkpoint =
 //!     CheckpointSettings { mode: Mode::Enforce, fallback: true, ..CheckpointSettings::new(Nanos::from_millis(10)) };
 //! let admission = Admission::new(Settings::new(2, vec![checkpoint]))?;
-//! admission.expect(0, 1, Nanos::from_micros(20)); // checkpoint 0, bundle 1: what its warm-up measured
+//! admission.expect(0, 1, Nanos::from_micros(20)); // checkpoint 0, bundle 1: the time measured by its warm-up
 //!
 //! let now = Nanos::from_secs(5);
 //! let ask = Ask { checkpoint: 0, bundle: 1, rows: 1, arrived: now, timeout: None, caller: 7, cohort: 9 };
@@ -27,7 +28,7 @@
 //! # Ok::<(), SettingsError>(())
 //! ```
 //!
-//! Parameters, their defaults and the reasons: `docs/admission.md`.
+//! `docs/admission.md` describes the parameters, their defaults and the reasons.
 
 #![forbid(unsafe_code)]
 
@@ -43,12 +44,15 @@ mod histogram;
 mod limiter;
 mod load;
 mod margin;
+#[cfg(all(test, feature = "loom"))]
+mod models;
 mod pressure;
 mod reply_cell;
 mod ring;
 mod settings;
 mod snapshot;
 mod standing;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod tick;
@@ -61,7 +65,7 @@ pub use breaker::{Breaker, BreakerSettings, BreakerState, Evaluation};
 pub use error_budget::{Alarm, BurnRates, ErrorBudget};
 pub use exposure::{CapHit, Caps, Exposure, ExposureCaps};
 pub use pressure::Pressure;
-pub use reply_cell::{Byte, Reply, ReplyCell};
+pub use reply_cell::{Reply, ReplyCell};
 pub use settings::{CheckpointSettings, MAX_CHECKPOINTS, Mode, Settings, SettingsError, TIERS};
 pub use snapshot::{Counted, Snapshot};
 pub use tick::WINDOW;

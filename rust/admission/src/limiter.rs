@@ -1,75 +1,75 @@
-//! How much may be in flight: additive increase, multiplicative decrease, steered by queue delay.
+//! The limit on work in flight: additive increase and multiplicative decrease, controlled by queue delay.
 
 use super::time::Nanos;
 
-/// Fewer delays are no estimate of a 99th percentile.
+/// Minimum number of delays for an estimate of the 99th percentile.
 const ENOUGH: f64 = 50.0;
-/// The most a queue may hold, in requests per worker and in all.
+/// Upper bound of the queue, in requests per worker and in total.
 const MOST_QUEUED: f64 = 256.0;
-/// A queue that takes this part of the SLA to work off endangers no answer: the limit is never cut below it. Where
-/// an evaluation takes microseconds, a limit near the number of workers would refuse every small burst.
+/// Part of the SLA. A queue that takes no longer than this to process endangers no answer, so the limit is never below
+/// it. For evaluations of microseconds, a limit near the number of workers would refuse every small burst.
 pub(super) const HARMLESS: f64 = 1.0 / 20.0;
 
-/// The limit on what is in flight, in requests of average cost. For CPU-bound work the best value is known:
-/// the workers and a short queue. The loop answers what the machine does besides: noisy neighbours, throttling.
+/// The limit on work in flight, in requests of average cost. For CPU-bound work, the best value is known: the number of
+/// workers and a short queue. The control loop responds to other influences, such as noisy neighbours and throttling.
 #[derive(Debug)]
 pub(super) struct Limiter {
     workers: f64,
     limit: f64,
-    /// A cut takes one window to show.
+    /// Whether the limit was just cut. A cut takes effect one window later.
     cooling: bool,
-    /// The window before was delayed as well.
+    /// Whether the previous window was delayed.
     delayed: bool,
 }
 
-/// What one window showed.
+/// Measurements of one window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Signals {
-    /// Requests started.
+    /// Number of requests started.
     pub(super) samples: f64,
-    /// 99th percentile of the time from arrival to start, nanoseconds.
+    /// 99th percentile of the time from arrival to start, in nanoseconds.
     pub(super) delay_p99: f64,
-    /// Part of the answers that violated their SLA.
+    /// Share of the answers that violated their SLA.
     pub(super) miss_share: f64,
-    /// Most requests (of average cost) in flight at once.
+    /// Peak of the work in flight, in requests of average cost.
     pub(super) peak: f64,
     /// The tightest SLA among checkpoints in use.
     pub(super) budget: Nanos,
-    /// Average cost of a request, nanoseconds.
+    /// Average cost of a request, in nanoseconds.
     pub(super) unit: f64,
 }
 
 // === impl Limiter ===
 
 impl Limiter {
-    /// Begins wide open: the first windows close it if need be.
+    /// Creates a limiter without an effective limit; the first windows lower it if needed.
     pub(super) fn new(workers: usize) -> Limiter {
         let workers = workers as f64;
         Limiter { workers, limit: workers + MOST_QUEUED, cooling: false, delayed: false }
     }
 
-    /// The most that ever makes sense: a queue that takes half the budget to work off.
+    /// Returns the upper bound of the limit: a queue that takes half of the budget to process.
     fn ceiling(&self, signals: &Signals) -> f64 {
         let queue = self.workers * (signals.budget.0 as f64 / 2.0) / signals.unit.max(1.0);
         self.workers + queue.clamp(self.workers, MOST_QUEUED.max(self.workers))
     }
 
-    /// The least that is ever of use: the workers and a queue that does no harm.
+    /// Returns the lower bound of the limit: the workers and a queue that endangers no answer.
     fn floor(&self, signals: &Signals) -> f64 {
         let queue = self.workers * signals.budget.0 as f64 * HARMLESS / signals.unit.max(1.0);
         self.workers + queue.min(MOST_QUEUED)
     }
 
-    /// The limit for the next window, in requests of average cost. True: it was cut.
+    /// Returns the limit for the next window, in requests of average cost, and whether it was cut.
     pub(super) fn update(&mut self, signals: &Signals) -> (f64, bool) {
-        // Of some fifty requests in 100 ms the 99th percentile is the longest: one burst is not overload, two
-        // windows in a row are. A violated SLA counts at once.
+        // With about fifty requests in 100 ms, the 99th percentile is the maximum. One burst is not overload, but two
+        // consecutive windows are. Violations of the SLA count immediately.
         let delayed = signals.delay_p99 > signals.budget.0 as f64 / 5.0;
         let late = signals.samples >= ENOUGH && (delayed && self.delayed || signals.miss_share > 0.005);
         self.delayed = signals.samples >= ENOUGH && delayed;
         let cut = late && !self.cooling;
         if cut {
-            // From what was used: a limit far above what was ever in flight would take windows to bite.
+            // Starts from the peak, because a limit far above it would take several windows to have an effect.
             self.limit = self.limit.min(signals.peak.max(self.workers)) * 0.9;
         } else if !late && signals.peak * 2.0 >= self.limit {
             self.limit += 1.0;

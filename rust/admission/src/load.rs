@@ -1,29 +1,29 @@
-//! Work outstanding: how many requests, and how much time they are expected to take, in one word.
+//! Outstanding work in one word: the number of requests and the time that they are expected to take.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Low bits: requests. The rest: expected time in units of 64 ns. Holds 65,536 requests of [`LONGEST`] each.
+/// Number of low bits, which hold the requests. The other bits hold the expected time in units of 64 ns. The word has
+/// room for 65,536 requests of [`LONGEST`] each.
 const COUNT_BITS: u32 = 20;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const UNIT_BITS: u32 = 6;
-/// No request counts for more: 17 s.
+/// Upper bound of a request's time in nanoseconds: 17 s.
 const LONGEST: u64 = 1 << 34;
 
-/// Requests and time together, so that one atomic operation moves both and no reader sees one without the
-/// other. Relaxed throughout: the sums are exact because additions commute, and admission needs them soon,
-/// not in an order with other memory.
+/// Number of requests and their time, which one atomic operation updates together. Accesses are relaxed: the sums are
+/// exact because additions commute, and no order with other memory is required.
 #[derive(Debug, Default)]
 pub(super) struct Load(AtomicU64);
 
-/// What a [`Load`] held when it was read.
+/// The value of a [`Load`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) count: u64,
     pub(super) nanos: u64,
 }
 
-/// Rounded up to what a [`Load`] can hold exactly, so that what is added can be taken away again.
+/// Rounds a time up to a value that a [`Load`] represents exactly, so that it can be subtracted again.
 pub(super) fn rounded(nanos: u64) -> u64 {
     let unit = 1 << UNIT_BITS;
     nanos.clamp(1, LONGEST).next_multiple_of(unit)
@@ -42,7 +42,7 @@ impl Load {
         self.0.fetch_add(word(count, nanos), Relaxed);
     }
 
-    /// Takes away what was added before.
+    /// Subtracts work that was added before.
     pub(super) fn remove(&self, count: u64, nanos: u64) {
         self.0.fetch_sub(word(count, nanos), Relaxed);
     }
@@ -51,7 +51,7 @@ impl Load {
         Held::of(self.0.load(Relaxed))
     }
 
-    /// Reads, and begins again at nothing.
+    /// Returns the value and resets it to zero.
     pub(super) fn take(&self) -> Held {
         Held::of(self.0.swap(0, Relaxed))
     }

@@ -1,16 +1,16 @@
-//! What is kept for the reply: how long before its deadline an answer has to be ready.
+//! The reply margin: the time before its deadline at which an answer must be ready.
 //!
-//! Between an answer and its last byte lies the wait for the thread that writes, which is next to nothing on an idle
-//! machine and milliseconds on a busy one: so it is measured.
+//! An answer waits for the writer thread, almost no time on an idle machine and milliseconds on a busy one. The margin
+//! is therefore measured.
 
 use super::histogram::{Counts, Histogram};
 use super::time::Nanos;
 
-/// How much older windows count.
+/// Weight of older windows.
 const FADE: f32 = 0.8;
-/// With fewer replies a 99th percentile is a maximum.
+/// Minimum number of replies for a 99th percentile.
 const ENOUGH: f32 = 100.0;
-/// The part of the tightest SLA that is reserved at most: evaluations need the rest.
+/// Divisor of the tightest SLA that limits the margin, because evaluations need the rest.
 const MOST: u64 = 4;
 
 /// Replies of the last windows.
@@ -26,7 +26,8 @@ impl Margin {
         Margin { replies: Counts::new() }
     }
 
-    /// Ends a window: the least margin, which writing takes anyway, and what 99 of 100 replies waited before.
+    /// Ends a window and returns the margin: `least`, which writing always takes, plus the 99th percentile of the
+    /// replies' waits.
     pub(super) fn update(&mut self, window: &Histogram, least: Nanos, budget: Nanos) -> Nanos {
         self.replies.fade(FADE);
         window.drain(&mut self.replies);

@@ -1,46 +1,45 @@
-//! The ladder: what is given up, in which order, as pressure grows.
+//! Pressure levels: the order in which the server degrades service as load grows.
 
-/// What the server gives up. Each step includes those before.
+/// Pressure level of the server. Each level includes the ones before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Pressure {
-    /// Nothing.
+    /// Full service.
     #[default]
     Normal = 0,
-    /// Observe lanes: no caller waits for them.
+    /// No evaluation of observe lanes, for which no caller waits.
     NoObserve = 1,
-    /// Bulk work and tier 3, while a worker has anything else to do.
+    /// No bulk work and tier 3 while a worker has other work.
     NoBulk = 2,
-    /// Explanations: answers come without reason codes.
+    /// No explanations: answers have no reason codes.
     NoExplain = 3,
     /// Some requests of the highest tier are answered by fallbacks.
     Fallback = 4,
-    /// Even fallbacks would take the workers' time: RESOURCE_EXHAUSTED.
+    /// Even fallbacks would take too much of the workers' time; the server returns RESOURCE_EXHAUSTED.
     Refuse = 5,
 }
 
-/// Windows below the current step before it is left, and then one step at a time: what was given up comes back
-/// later than it went.
+/// Number of windows below the current level before the level is lowered, one at a time.
 const CALM: u32 = 5;
 
-/// What one window showed.
+/// Measurements of one window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Signs {
-    /// Work that arrived for tiers 0 to 2, in parts of what the workers can do.
+    /// Work that arrived for tiers 0 to 2, relative to the capacity of the workers.
     pub(super) demand: f64,
-    /// The queue of that work did not empty.
+    /// Whether the queue of that work did not empty.
     pub(super) standing: bool,
-    /// Its 99th percentile of queue delay, in parts of the budget.
+    /// 99th percentile of its queue delay, relative to the budget.
     pub(super) delay: f64,
-    /// The limit was cut.
+    /// Whether the limit was cut.
     pub(super) cut: bool,
-    /// Part of the highest tier's requests that were shed or too late.
+    /// Share of the highest tier's requests that were shed or too late.
     pub(super) top_lost: f64,
-    /// What answering all that is shed by fallbacks takes, in parts of what the workers can do.
+    /// Work of answering all shed requests by fallbacks, relative to the capacity of the workers.
     pub(super) fallbacks: f64,
 }
 
-/// Climbs at once, comes down slowly.
+/// Raises the pressure level immediately and lowers it slowly.
 #[derive(Debug, Default)]
 pub(super) struct Ladder {
     step: Pressure,
@@ -50,7 +49,7 @@ pub(super) struct Ladder {
 // === impl Pressure ===
 
 impl Pressure {
-    /// From normal to refusing.
+    /// All levels in ascending order.
     pub const ALL: [Pressure; 6] = [
         Pressure::Normal,
         Pressure::NoObserve,
@@ -68,7 +67,7 @@ impl Pressure {
         Pressure::from_byte((self as u8).saturating_sub(1))
     }
 
-    /// As metrics and records spell it.
+    /// Returns the name of the level in metrics and records.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

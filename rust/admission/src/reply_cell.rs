@@ -1,9 +1,10 @@
-//! One request, one reply: the first claim wins.
+//! Ensures that a request gets exactly one reply: the first claim of a [`ReplyCell`] succeeds.
 
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-/// Who answered.
+use super::sync::AtomicU8;
+
+/// The source of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reply {
@@ -11,29 +12,16 @@ pub enum Reply {
     Pending = 0,
     /// The model.
     Model = 1,
-    /// The fallback: the model was late, or could not.
+    /// The fallback, because the model was late or has failed.
     Fallback = 2,
-    /// The caller has gone.
+    /// No reply, because the caller has cancelled the request.
     Cancelled = 3,
 }
 
-/// The byte behind a [`ReplyCell`]. Only tests use another than [`AtomicU8`]: a model checker's.
-pub trait Byte {
-    /// A byte of this value.
-    fn new(value: u8) -> Self;
-    /// Reads it, and all that its writer wrote before.
-    fn read(&self) -> u8;
-    /// Replaces 0 by `value`, or returns the value that is there instead.
-    ///
-    /// # Errors
-    /// The value found.
-    fn claim(&self, value: u8) -> Result<(), u8>;
-}
-
-/// Decides which of model, fallback and cancellation answers a request. The first to
-/// [`ReplyCell::claim`] encodes, logs and replies; the others get its name and discard what they have.
+/// Decides whether model, fallback or cancellation answers a request. The first one to call [`ReplyCell::claim`]
+/// encodes, logs and replies. The others learn which one it was and discard their results.
 #[derive(Debug)]
-pub struct ReplyCell<B = AtomicU8>(B);
+pub struct ReplyCell(AtomicU8);
 
 // === impl Reply ===
 
@@ -50,52 +38,38 @@ impl Reply {
 
 // === impl ReplyCell ===
 
-impl<B: Byte> ReplyCell<B> {
-    /// A request that is not answered yet.
+impl ReplyCell {
+    /// Creates the cell of a request that is not answered yet.
     #[must_use]
-    pub fn new() -> ReplyCell<B> {
-        ReplyCell(B::new(Reply::Pending as u8))
+    pub fn new() -> ReplyCell {
+        ReplyCell(AtomicU8::new(Reply::Pending as u8))
     }
 
-    /// Takes the right to answer. True for exactly one call per cell. Claiming [`Reply::Pending`] claims nothing.
+    /// Acquires the right to answer, which succeeds for exactly one call per cell. Claiming [`Reply::Pending`] has no
+    /// effect.
     ///
     /// # Errors
-    /// Who has answered already.
+    /// Another source has already claimed the cell. Returns that source.
     pub fn claim(&self, who: Reply) -> Result<(), Reply> {
         if who == Reply::Pending {
             return Err(self.state());
         }
-        self.0.claim(who as u8).map_err(Reply::from_byte)
-    }
-
-    /// Who has answered, so far.
-    #[must_use]
-    pub fn state(&self) -> Reply {
-        Reply::from_byte(self.0.read())
-    }
-}
-
-impl<B: Byte> Default for ReplyCell<B> {
-    fn default() -> Self {
-        ReplyCell::new()
-    }
-}
-
-// === impl Byte ===
-
-impl Byte for AtomicU8 {
-    fn new(value: u8) -> Self {
-        AtomicU8::new(value)
-    }
-
-    fn read(&self) -> u8 {
-        self.load(Acquire)
-    }
-
-    fn claim(&self, value: u8) -> Result<(), u8> {
         // Release: what the winner wrote before is seen by the thread that reads its name. Acquire on failure: the
         // loser may look at what the winner left.
-        self.compare_exchange(0, value, AcqRel, Acquire).map(drop)
+        let claimed = self.0.compare_exchange(Reply::Pending as u8, who as u8, AcqRel, Acquire);
+        claimed.map(drop).map_err(Reply::from_byte)
+    }
+
+    /// Returns the source that has claimed the cell so far.
+    #[must_use]
+    pub fn state(&self) -> Reply {
+        Reply::from_byte(self.0.load(Acquire))
+    }
+}
+
+impl Default for ReplyCell {
+    fn default() -> Self {
+        ReplyCell::new()
     }
 }
 
@@ -110,7 +84,7 @@ mod tests {
     #[test]
     fn the_first_answers_and_the_others_are_told_who_did() {
         for first in ALL {
-            let cell: ReplyCell = ReplyCell::new();
+            let cell = ReplyCell::new();
             assert_eq!(cell.state(), Reply::Pending);
             assert_eq!(cell.claim(Reply::Pending), Err(Reply::Pending));
             assert_eq!(cell.claim(first), Ok(()));
@@ -125,7 +99,7 @@ mod tests {
     #[test]
     fn threads_race_and_one_wins() {
         for _ in 0..2_000 {
-            let cell: ReplyCell = ReplyCell::new();
+            let cell = ReplyCell::new();
             let won = Mutex::new(Vec::new());
             std::thread::scope(|scope| {
                 for who in ALL {
@@ -139,61 +113,5 @@ mod tests {
             });
             assert_eq!(*won.lock().unwrap(), [cell.state()]);
         }
-    }
-
-    /// loom's byte: every interleaving, and every reordering that the memory model allows.
-    impl Byte for loom::sync::atomic::AtomicU8 {
-        fn new(value: u8) -> Self {
-            loom::sync::atomic::AtomicU8::new(value)
-        }
-
-        fn read(&self) -> u8 {
-            self.load(Acquire)
-        }
-
-        fn claim(&self, value: u8) -> Result<(), u8> {
-            self.compare_exchange(0, value, AcqRel, Acquire).map(drop)
-        }
-    }
-
-    #[test]
-    fn in_every_interleaving_one_wins_and_losers_see_what_it_wrote() {
-        use std::sync::atomic::Ordering::Relaxed;
-
-        use loom::sync::Arc;
-
-        type LoomByte = loom::sync::atomic::AtomicU8;
-
-        /// Each contender writes its own slot before it claims the cell. The slots are relaxed, so only the order of
-        /// the cell's accesses can make a slot visible: loom also returns every stale value that the model allows.
-        struct Request {
-            cell: ReplyCell<LoomByte>,
-            written: [LoomByte; 3],
-        }
-
-        loom::model(|| {
-            let request = Arc::new(Request {
-                cell: ReplyCell::new(),
-                written: std::array::from_fn(|_| LoomByte::new(0)),
-            });
-            let contend = |request: &Request, who: Reply| {
-                request.written[who as usize - 1].store(1, Relaxed);
-                match request.cell.claim(who) {
-                    Ok(()) => 1,
-                    Err(winner) => {
-                        let seen = request.written[winner as usize - 1].load(Relaxed);
-                        assert_eq!(seen, 1, "the winner's slot was written before it won");
-                        0
-                    }
-                }
-            };
-            let threads = [Reply::Model, Reply::Fallback].map(|who| {
-                let request = Arc::clone(&request);
-                loom::thread::spawn(move || contend(&request, who))
-            });
-            let mine = contend(&request, Reply::Cancelled);
-            let won: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-            assert_eq!(won + mine, 1);
-        });
     }
 }

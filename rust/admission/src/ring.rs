@@ -1,21 +1,21 @@
-//! Sums over a sliding window, kept by many threads without a lock.
+//! Lock-free sums over a sliding window.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use super::sync::{AtomicBool, AtomicU64};
 use super::time::Nanos;
 
 /// Parts that make up one window.
 const PARTS: u64 = 12;
-/// The part being filled, those of a whole window, and one more, so that an addition that was late by a part
-/// is still remembered for a window.
+/// Number of stored parts: the current one, those of a whole window, and one more, so that an addition that is late by
+/// one part is still kept for a window.
 const KEPT: usize = PARTS as usize + 2;
 
-/// `K` sums over the last window. A sum covers the window and up to two parts more, never less: caps built
-/// on it err to the strict side.
+/// `K` sums over the last window. A sum covers the window and up to two more parts, never less, so caps that use it are
+/// strict.
 ///
-/// The first thread to notice that a part is over moves the ring on; others do not wait, they use the part before
-/// meanwhile, or learn that the ring is moving if it lags further behind.
+/// The first thread that detects the end of a part advances the ring. Other threads do not wait: they use the previous
+/// part, or get `None` if the ring lags further behind.
 #[derive(Debug)]
 pub(super) struct Ring<const K: usize> {
     part_length: u64,
@@ -25,7 +25,7 @@ pub(super) struct Ring<const K: usize> {
     parts: [[AtomicU64; K]; KEPT],
 }
 
-/// Where an addition belongs.
+/// Index of the part that an addition belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part(usize);
 
@@ -42,33 +42,32 @@ impl<const K: usize> Ring<K> {
         }
     }
 
-    /// Forgets what is older than the window. `None`: another thread is at it, and has some way to go.
+    /// Removes parts that are older than the window and returns the current part. `None`: another thread is advancing
+    /// the ring and is more than one part behind.
     pub(super) fn advance(&self, now: Nanos) -> Option<Part> {
         let target = now.0 / self.part_length;
         let mut part = self.part.load(Acquire);
         if part < target {
-            if self.moving.swap(true, Acquire) {
-                if part + 1 < target {
-                    return None;
-                }
-            } else {
+            if self.moving.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
                 part = self.move_to(target);
                 self.moving.store(false, Release);
+            } else if part + 1 < target {
+                return None;
             }
         }
         Some(Part(part as usize % KEPT))
     }
 
-    /// Only while `moving` is held.
+    /// Advances the ring. The caller must hold `moving`.
     fn move_to(&self, target: u64) -> u64 {
         let mut part = self.part.load(Relaxed);
         let steps = target.saturating_sub(part).min(KEPT as u64);
         for _ in 0..steps {
             part += 1;
-            // Emptied before any thread can use it. A thread that took its part a window ago and adds to
-            // it only now is remembered for one window too long.
+            // The part is emptied before a thread can use it. If a thread took the part a window ago and adds to it
+            // only now, its amount is kept for one window too long.
             for (sum, part) in self.sums.iter().zip(&self.parts[part as usize % KEPT]) {
-                // Acquire: what is found here was added to the sum before, see `add`.
+                // Acquire: the amount was added to the sum before, see `add`.
                 let old = part.swap(0, Acquire);
                 sum.fetch_sub(old, AcqRel);
             }
@@ -79,26 +78,26 @@ impl<const K: usize> Ring<K> {
         part
     }
 
-    /// Adds without a condition.
+    /// Adds an amount unconditionally.
     pub(super) fn add(&self, part: Part, kind: usize, amount: u64) {
         self.sums[kind].fetch_add(amount, AcqRel);
         self.keep(part, kind, amount);
     }
 
-    /// Adds to the sum if it stays within `most`; nothing is remembered until [`Ring::keep`].
+    /// Adds to the sum if it stays within `most`. Call [`Ring::keep`] or [`Ring::release`] afterwards.
     pub(super) fn reserve(&self, kind: usize, amount: u64, most: u64) -> bool {
         let fits = |sum: u64| sum.checked_add(amount).filter(|&sum| sum <= most);
         self.sums[kind].fetch_update(AcqRel, Acquire, fits).is_ok()
     }
 
-    /// Takes a reservation back that was not kept.
+    /// Cancels a reservation that was not kept.
     pub(super) fn release(&self, kind: usize, amount: u64) {
         self.sums[kind].fetch_sub(amount, AcqRel);
     }
 
-    /// Remembers a reservation for one window.
+    /// Keeps a reservation for one window.
     pub(super) fn keep(&self, part: Part, kind: usize, amount: u64) {
-        // Release: the thread that empties the part finds the sum with this amount in it.
+        // Release: the thread that empties the part sees the sum with this amount.
         self.parts[part.0][kind].fetch_add(amount, Release);
     }
 
@@ -106,7 +105,7 @@ impl<const K: usize> Ring<K> {
         self.sums[kind].load(Acquire)
     }
 
-    /// Forgets everything that was kept.
+    /// Removes all amounts.
     pub(super) fn clear(&self) {
         for part in &self.parts {
             for (sum, part) in self.sums.iter().zip(part) {

@@ -2,72 +2,72 @@
 
 use super::time::Nanos;
 
-/// Tiers there are: 0 is what the shopper waits for, 3 is bulk and shadow work.
+/// Number of tiers: 0 is for requests that a shopper waits for, 3 for bulk and shadow work.
 pub const TIERS: usize = 4;
 
-/// Most checkpoints.
+/// Limit on the number of checkpoints.
 pub const MAX_CHECKPOINTS: usize = 1 << 12;
 
 /// The settings of [`super::Admission`]. [`Settings::new`] gives the defaults; `docs/admission.md`
 /// gives the reason for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Threads that evaluate at the same time: the cores this process may use for it.
+    /// Number of threads that evaluate concurrently, which is the number of cores available for it.
     pub workers: usize,
-    /// In the order of the indices that requests name.
+    /// Settings of checkpoints. Requests refer to them by index.
     pub checkpoints: Vec<CheckpointSettings>,
-    /// What encoding and writing a reply takes at least: an answer has to be ready this long before the deadline, and
-    /// as much longer as replies are seen to wait ([`super::Admission::replied`]).
+    /// Minimum time for encoding and writing a reply. An answer must be ready this long before the deadline, plus the
+    /// measured wait of replies ([`super::Admission::replied`]).
     pub reply_margin: Nanos,
-    /// Work that is expected to take no longer runs where it was decoded: handing it over costs 5 to 20 µs.
+    /// Longest expected work that runs on the thread that decoded the request. Passing it to another costs 5 to 20 µs.
     pub inline_max: Nanos,
-    /// What answering without the model costs. Fallbacks that would take half the workers' time are refusals.
+    /// Cost of a fallback answer. If fallbacks would take half of the workers' time, requests are refused instead.
     pub fallback_cost: Nanos,
-    /// Cells of the caller table, rounded up to a power of two; several times the callers there are.
+    /// Cells of the caller table, rounded up to a power of two. Use several times the number of callers.
     pub callers: usize,
-    /// Keys the caller table and the cohorts, so that a client cannot aim at another caller's cell.
+    /// Hash key of the caller table and the cohorts, so that a client cannot target another caller's cell.
     pub seed: u64,
 }
 
-/// One checkpoint's SLA.
+/// SLA and tier of one checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckpointSettings {
-    /// The SLA of one answer.
+    /// SLA of a single-row answer.
     pub p99: Nanos,
-    /// The SLA of a request with more than one row; `None`: the same.
+    /// SLA of a request with more than one row; `None`: the same.
     pub batch_p99: Option<Nanos>,
-    /// 0 (kept longest) to 3 (bulk: runs only when no other request waits).
+    /// Tier, from 0 (shed last) to 3 (bulk: runs only when no other request waits).
     pub tier: u8,
-    /// What the limits do.
+    /// Effect of the limits.
     pub mode: Mode,
-    /// A request that is shed may be answered without the model ([`super::Instead::Fallback`]).
+    /// Whether the fallback may answer a request that is shed ([`super::Instead::Fallback`]).
     pub fallback: bool,
-    /// What one row is expected to take before anything was measured.
+    /// Expected time of one row before anything was measured.
     pub row_cost: Nanos,
 }
 
-/// What the limits of a checkpoint do.
+/// Effect of a checkpoint's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing: every request is taken on; only the caller's own deadline counts.
+    /// Admits every request. Only the caller's deadline applies.
     Off,
-    /// As off, but counts what would have been shed: what to run before enforcing.
+    /// As off, but counts the requests that would have been shed. Use it before `enforce`.
     #[default]
     Observe,
-    /// Sheds, and does not start what cannot be on time.
+    /// Sheds requests, and does not start those that cannot meet their deadline.
     Enforce,
 }
 
-/// A setting breaks its rule.
+/// A setting that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// No worker.
+    /// There are no workers.
     #[error("admission: workers is 0; give at least 1")]
     NoWorkers,
-    /// Too many checkpoints, or none.
+    /// There are too many checkpoints, or none.
     #[error("admission: {0} checkpoints; configure 1 to {MAX_CHECKPOINTS}")]
     Checkpoints(usize),
-    /// A budget that nothing fits in.
+    /// An SLA is not longer than the reply margin.
     #[error(
         "admission: checkpoint {index}: {field} is {given} ns; it must be more than the reply margin of {margin} ns"
     )]
@@ -81,12 +81,12 @@ pub enum SettingsError {
         /// The margin, nanoseconds.
         margin: u64,
     },
-    /// No such tier.
+    /// There is no such tier.
     #[error("admission: checkpoint {index}: tier is {tier}; use 0 to 3")]
     Tier {
         /// The checkpoint.
         index: usize,
-        /// What was given.
+        /// The given tier.
         tier: u8,
     },
 }
@@ -94,7 +94,7 @@ pub enum SettingsError {
 // === impl Settings ===
 
 impl Settings {
-    /// The defaults for everything that has one.
+    /// Creates settings with the defaults.
     #[must_use]
     pub fn new(workers: usize, checkpoints: Vec<CheckpointSettings>) -> Settings {
         Settings {
@@ -108,6 +108,8 @@ impl Settings {
         }
     }
 
+    /// Validates the settings.
+    ///
     /// # Errors
     /// [`SettingsError`] names the setting, the rule and the remedy.
     pub fn check(&self) -> Result<(), SettingsError> {
@@ -137,7 +139,7 @@ impl Settings {
 // === impl CheckpointSettings ===
 
 impl CheckpointSettings {
-    /// A checkpoint of tier 0 that observes.
+    /// Creates a checkpoint of tier 0 in mode observe.
     #[must_use]
     pub fn new(p99: Nanos) -> CheckpointSettings {
         CheckpointSettings {
@@ -150,7 +152,7 @@ impl CheckpointSettings {
         }
     }
 
-    /// The budget of a request with this many rows.
+    /// Returns the SLA of a request with this number of rows.
     #[must_use]
     pub fn budget(&self, rows: u32) -> Nanos {
         if rows > 1 { self.batch_p99.unwrap_or(self.p99) } else { self.p99 }

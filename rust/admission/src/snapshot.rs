@@ -8,48 +8,48 @@ use super::settings::TIERS;
 use super::time::Nanos;
 use super::verdict::{SHED_REASONS, ShedReason};
 
-/// One look; the values need not belong to the same instant.
+/// The state of admission control. The values may belong to slightly different times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Requests admitted and waiting for a worker, by queue.
+    /// Number of requests admitted and waiting for a worker, by queue.
     pub queued: [u64; 3],
-    /// Work they are expected to take, with what is left of long work under way.
+    /// Expected work of these requests, including the remainder of long work in progress.
     pub queued_work: [Nanos; 3],
-    /// Requests on a worker.
+    /// Number of requests on a worker.
     pub running: u64,
-    /// Requests that entered and were not asked about yet.
+    /// Number of requests that entered and have not called `ask` yet.
     pub waiting: u64,
-    /// Work that may be in flight; [`Nanos::MAX`] before the first window.
+    /// Limit on work in flight; [`Nanos::MAX`] before the first window.
     pub limit: Nanos,
     /// Average expected cost of a request of tiers 0 to 2.
     pub unit: Nanos,
-    /// How long before its deadline an answer has to be ready.
+    /// Time before its deadline at which an answer must be ready.
     pub margin: Nanos,
-    /// The step of the ladder.
+    /// The pressure level.
     pub pressure: Pressure,
-    /// The lowest tier that is let in at all, and the part of its cohorts that is, 0 to 1.
+    /// The lowest tier that is admitted, and the share of its cohorts that is, 0 to 1.
     pub cutoff: (u8, f64),
-    /// Work per wall time that each caller may use before it waits behind others; `None`: shares are off.
+    /// Work per wall time that each caller may use before its requests wait behind others; `None`: shares are off.
     pub even_share: Option<f64>,
 }
 
-/// One checkpoint's counts since the start.
+/// Counters of one checkpoint since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Shed, in the order of [`SHED_REASONS`].
+    /// Requests that were shed, in the order of [`SHED_REASONS`].
     pub shed: [u64; SHED_REASONS.len()],
-    /// What observing would have shed.
+    /// Requests that enforcing would have shed.
     pub would_shed: [u64; SHED_REASONS.len()],
-    /// Admitted, and too late when a worker came to it.
+    /// Requests that were admitted, but too late when a worker started them.
     pub too_late: u64,
-    /// Answered after its SLA.
+    /// Requests that were answered after their SLA.
     pub missed: u64,
 }
 
 // === impl Admission ===
 
 impl Admission {
-    /// The state as it is now.
+    /// Returns the present state.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let queued = [self.queued[0].read(), self.queued[1].read(), self.queued[2].read()];
@@ -73,7 +73,7 @@ impl Admission {
         }
     }
 
-    /// A checkpoint's counts; zeros for an index there is none of.
+    /// Returns a checkpoint's counters, or zeros for an unknown index.
     #[must_use]
     pub fn counted(&self, checkpoint: usize) -> Counted {
         self.checkpoints.get(checkpoint).map_or_else(Counted::default, |point| {
@@ -87,7 +87,7 @@ impl Admission {
         })
     }
 
-    /// What one request is expected to take: on average, and cautiously (the 95th percentile).
+    /// Returns the expected time of one request: the mean and the 95th percentile.
     #[must_use]
     pub fn expected(&self, checkpoint: usize, bundle: u64, rows: u32) -> Option<(Nanos, Nanos)> {
         let point = self.checkpoints.get(checkpoint)?;
@@ -99,7 +99,7 @@ impl Admission {
 // === impl Counted ===
 
 impl Counted {
-    /// Reason and count, of what was shed.
+    /// Returns the number of shed requests by reason.
     pub fn shed(&self) -> impl Iterator<Item = (ShedReason, u64)> {
         SHED_REASONS.into_iter().zip(self.shed)
     }

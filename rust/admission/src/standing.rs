@@ -1,20 +1,20 @@
-//! A queue that never empties is overload; one that does is traffic.
+//! Detection of a standing queue, which shows overload. A queue that empties from time to time is normal traffic.
 
 use super::time::Nanos;
 
-/// CoDel's test: the shortest delay of an interval shows whether the queue emptied in it. Interval ten
-/// budgets, target a tenth of one (RFC 8289 has 100 ms and 5 ms for the Internet).
+/// CoDel's test: the shortest delay of an interval shows whether the queue has emptied. The interval is ten budgets,
+/// and the target is a tenth of one (RFC 8289 uses 100 ms and 5 ms for the Internet).
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    /// How long the shortest delay has been above the target.
+    /// Time for which the shortest delay has been above the target.
     above: u64,
 }
 
 // === impl Standing ===
 
 impl Standing {
-    /// Takes one window of length `elapsed`. `shortest` is its shortest delay: `None` if nothing was started, and
-    /// then `stuck` shows whether something should have been.
+    /// Evaluates one window of length `elapsed` and returns whether the queue is standing. `shortest` is its shortest
+    /// delay, or `None` if nothing was started; `stuck` then states whether requests were waiting.
     pub(super) fn update(
         &mut self,
         elapsed: Nanos,

@@ -1,4 +1,4 @@
-//! Every 100 ms: what the window showed becomes the rules of the next.
+//! The tick, which derives the rules of the next window from the measurements of the last 100 ms.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,24 +16,24 @@ use super::settings::{Mode, Settings, TIERS};
 use super::standing::Standing;
 use super::time::Nanos;
 
-/// How often [`Admission::tick`] is to be called.
+/// Interval of calls of [`Admission::tick`].
 pub const WINDOW: Nanos = Nanos::from_millis(100);
-/// A window this long was not one: the process stood still, or the clock jumped.
+/// Length from which a window is ignored, because the process was stopped or the clock jumped.
 const STOOD_STILL: Nanos = Nanos::from_millis(300);
-/// Windows for which a checkpoint counts as in use after its last request.
+/// Number of windows for which a checkpoint is in use after its last request.
 const IN_USE: u32 = 10;
-/// Smoothing of the average cost per window.
+/// Weight of a new window in the average cost.
 const SMOOTH: f64 = 0.3;
-/// A queue is never assumed to wait longer than this many times its own estimate.
+/// Upper bound of the factor by which a queue's estimated wait is extended.
 const MOST_STRETCH: f64 = 4.0;
 
-/// Everything that only ticks touch.
+/// State that only ticks use.
 #[derive(Debug)]
 pub(super) struct Ticker {
     last: Option<Nanos>,
     delays: Counts,
     costs: Vec<CostHistory>,
-    /// Windows since each checkpoint's last request.
+    /// Number of windows since each checkpoint's last request.
     unused: Vec<u32>,
     limiter: Limiter,
     margin: Margin,
@@ -43,7 +43,7 @@ pub(super) struct Ticker {
     ladder: Ladder,
     capacity: Capacity,
     unit: f64,
-    /// Current limit, requests of average cost.
+    /// Current limit, in requests of average cost.
     limit: f64,
 }
 
@@ -68,7 +68,7 @@ impl Ticker {
 }
 
 impl Admission {
-    /// Ends a window. Call it every [`WINDOW`] from one thread; a second caller at the same time does nothing.
+    /// Ends a window. Call it every [`WINDOW`] from one thread; a concurrent second call has no effect.
     pub fn tick(&self, now: Nanos) {
         let mut ticker = match self.ticker.try_lock() {
             Ok(ticker) => ticker,
@@ -83,7 +83,7 @@ impl Admission {
         self.end_window(&mut ticker, elapsed);
     }
 
-    /// A bundle is about to take requests at a checkpoint: the cost of one row that its warm-up measured.
+    /// Sets the expected cost of one row, measured by the warm-up of a bundle that is about to receive requests.
     pub fn expect(&self, checkpoint: usize, bundle: u64, row: Nanos) {
         let mut ticker = self.ticker.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(point), Some(history)) =
@@ -93,7 +93,7 @@ impl Admission {
         }
     }
 
-    /// A bundle takes no requests at a checkpoint any more.
+    /// Removes the measurements of a bundle that receives no more requests at a checkpoint.
     pub fn forget(&self, checkpoint: usize, bundle: u64) {
         let _ticker = self.ticker.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(point) = self.checkpoints.get(checkpoint) {
@@ -131,7 +131,7 @@ impl Admission {
         let wall = elapsed.0.min(STOOD_STILL.0) as f64;
         let part = ticker.capacity.update(worked / (workers * wall), emptied || stood_still);
         let capacity = workers * wall * part;
-        // What a stopped process shows is that it was stopped.
+        // The measurements of a stopped process are not valid.
         let standing = !stood_still && ticker.standing.update(elapsed, shortest, stuck, budget);
         let delay_p99 = ticker.delays.quantile(0.99);
         let mut cut = false;
@@ -174,7 +174,7 @@ impl Admission {
         rules.door.store(self.door(ticker.unit / part, ticker.limit), Relaxed);
     }
 
-    /// The tightest SLA and the highest tier among the checkpoints in use.
+    /// Returns the tightest SLA and the highest tier among the checkpoints in use.
     fn in_use(&self, unused: &mut [u32]) -> (Nanos, u8) {
         let (mut tightest, mut top) = (None, TIERS as u8 - 1);
         for (point, unused) in self.checkpoints.iter().zip(unused) {
@@ -190,7 +190,7 @@ impl Admission {
         (tightest.or_else(any).unwrap_or(WINDOW), top)
     }
 
-    /// Part of the highest tier in use that was lost.
+    /// Returns the share of requests of the highest tier in use that were shed or too late.
     fn top_lost(&self) -> f64 {
         let mut lost = None;
         for tier in &self.window.tiers[..TIERS - 1] {
@@ -203,9 +203,9 @@ impl Admission {
         lost.unwrap_or(0.0)
     }
 
-    /// As many requests as may wait unread, if every checkpoint enforces its SLA: less than the limit, so that
-    /// what was read is not refused for what was not, and none that would have used up half of the loosest SLA
-    /// before it is read.
+    /// Returns the limit on unread requests if every checkpoint enforces its SLA. It is below the limit on work in
+    /// flight, so that unread requests do not cause read ones to be refused, and it excludes requests that would use up
+    /// half of the loosest SLA before they are read.
     fn door(&self, unit: f64, limit: f64) -> u64 {
         if self.checkpoints.iter().any(|checkpoint| checkpoint.settings.mode != Mode::Enforce) || unit == 0.0
         {

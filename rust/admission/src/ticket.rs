@@ -1,4 +1,4 @@
-//! What an admitted request holds, and that it gives it back exactly once.
+//! The cost that an admitted request holds, which is returned exactly once.
 
 use std::ops::Deref;
 
@@ -6,14 +6,14 @@ use super::admit::{Admission, Hold};
 use super::time::Nanos;
 use super::verdict::{Place, Queue, Served, ShedReason, Start};
 
-/// The cost that one admitted request holds. Not `Clone`: it ends in [`Admission::finish`] or
-/// [`Admission::cancel`], both of which take it away. Wrap it in a [`Permit`] and no path can forget it.
+/// The cost that one admitted request holds. It is not `Clone`, and [`Admission::finish`] and [`Admission::cancel`]
+/// consume it. A [`Permit`] ensures that one of them is called.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a dropped ticket never gives its cost back; wrap it in a Permit"]
 pub struct Ticket {
     pub(super) checkpoint: u32,
     pub(super) rows: u32,
-    /// Which cost estimate this request adds to.
+    /// Slot of the cost estimate that this request contributes to.
     pub(super) slot: u16,
     pub(super) bundle: u64,
     pub(super) queue: Queue,
@@ -21,34 +21,34 @@ pub struct Ticket {
     pub(super) enforced: bool,
     pub(super) held: Hold,
     pub(super) would_shed: Option<ShedReason>,
-    /// Rows between two readings of the clock.
+    /// Number of rows between two readings of the clock.
     pub(super) chunk: u32,
     /// Expected work per row.
     pub(super) row: u64,
-    /// Expected work not yet done, in the account of the queue it waits in.
+    /// Expected remaining work, which is accounted to its queue.
     pub(super) cost: u64,
-    /// The longest stretch of it that cannot be interrupted.
+    /// The longest part of it that cannot be interrupted.
     pub(super) span: u64,
-    /// A cautious expectation of the service time.
+    /// 95th percentile of the expected service time.
     pub(super) cautious: u64,
     pub(super) arrived: Nanos,
-    /// Until when an answer keeps the SLA, whatever the mode.
+    /// Latest time of an answer that meets the SLA, in every mode.
     pub(super) due: Nanos,
     pub(super) deadline: Nanos,
     pub(super) finish_by: Nanos,
 }
 
-/// A [`Ticket`] that cannot be lost: dropped, it is cancelled. `A` is whatever the caller shares the
-/// admission by: `&Admission`, `Arc<Admission>`, or a handle that derefs to one.
+/// A [`Ticket`] that is cancelled when it is dropped. `A` is a reference to the admission: `&Admission`,
+/// `Arc<Admission>`, or a handle that derefs to one.
 #[derive(Debug)]
 pub struct Permit<A: Deref<Target = Admission>> {
     admission: A,
     grant: Grant,
-    /// Present until finished.
+    /// The ticket; `None` after it was finished.
     ticket: Option<Ticket>,
 }
 
-/// What was granted with a ticket; it does not change while the ticket is held.
+/// The terms of a ticket, which do not change while it is held.
 #[derive(Clone, Copy, Debug)]
 struct Grant {
     place: Place,
@@ -74,20 +74,20 @@ impl Ticket {
         self.queue
     }
 
-    /// When the evaluation has to be done; stop it then. [`Nanos::MAX`] if nothing is enforced and the caller
-    /// set no deadline.
+    /// Returns the time at which the evaluation must be stopped. [`Nanos::MAX`] if the SLA is not enforced and the
+    /// caller has set no deadline.
     #[must_use]
     pub fn finish_by(&self) -> Nanos {
         self.finish_by
     }
 
-    /// When the reply has to be out; [`Nanos::MAX`] as above.
+    /// Returns the deadline of the reply, or [`Nanos::MAX`] as for [`Ticket::finish_by`].
     #[must_use]
     pub fn deadline(&self) -> Nanos {
         self.deadline
     }
 
-    /// Rows to evaluate before others get their turn; at least 1.
+    /// Returns the number of rows to evaluate before other work may run; at least 1.
     #[must_use]
     pub fn chunk_rows(&self) -> u32 {
         self.chunk
@@ -103,7 +103,7 @@ impl Ticket {
 // === impl Permit ===
 
 impl<A: Deref<Target = Admission>> Permit<A> {
-    /// Keeps `ticket` safe.
+    /// Wraps a ticket.
     pub fn new(admission: A, ticket: Ticket) -> Permit<A> {
         let grant = Grant {
             place: ticket.place(),
@@ -140,7 +140,7 @@ impl<A: Deref<Target = Admission>> Permit<A> {
         self.grant.deadline
     }
 
-    /// Rows to evaluate before other work may go first; at least 1.
+    /// Returns the number of rows to evaluate before other work may run; at least 1.
     #[must_use]
     pub fn chunk_rows(&self) -> u32 {
         self.grant.chunk_rows

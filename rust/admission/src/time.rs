@@ -1,4 +1,4 @@
-//! Time, which the caller passes in.
+//! Times and durations that callers pass in.
 
 use std::time::Duration;
 

@@ -1,17 +1,22 @@
-//! The accept loop: limits the number of connections, in all and of each peer, and survives every error of `accept`.
+//! The accept loop: limits the number of connections, in all and of each peer, and how often a peer opens them, and
+//! survives every error of `accept`.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::net;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use scorer_os::tcp::TcpListener;
 use scorer_os::unix::UnixStream;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
+use crate::arrivals::{Arrivals, Origin};
 use crate::connection::{self, ConnectionEnd, Context};
 use crate::slots::Slots;
 use crate::tls::Tls;
@@ -19,36 +24,67 @@ use crate::{ConnectionEvents, Handler, Peer, Settings};
 
 /// Pause after an error that persists for a while (out of descriptors or memory).
 const PAUSE: Duration = Duration::from_millis(20);
+/// Connections that are accepted before other tasks get a turn.
+const ACCEPTS_PER_TURN: u32 = 4;
 
 /// A listening socket.
 pub trait Listener: Send + 'static {
-    /// A connection.
+    /// A connection as the operating system returns it. Dropping it closes the connection.
+    type Accepted: Send;
+    /// A connection that is served.
     type Io: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
     /// Accepts a connection. Returns it with its peer.
-    fn accept(&self, settings: &Settings) -> impl Future<Output = io::Result<(Self::Io, Peer)>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Accepted, Peer)>> + Send;
+
+    /// Prepares a connection for being served.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn open(accepted: Self::Accepted, settings: &Settings) -> io::Result<Self::Io>;
+
+    /// Closes a connection that is not served.
+    fn reject(accepted: Self::Accepted) {
+        drop(accepted);
+    }
 }
 
 impl Listener for TcpListener {
+    type Accepted = net::TcpStream;
     type Io = TcpStream;
 
-    async fn accept(&self, settings: &Settings) -> io::Result<(TcpStream, Peer)> {
+    async fn accept(&self) -> io::Result<(net::TcpStream, Peer)> {
         let (stream, peer) = TcpListener::accept(self).await?;
-        // Nagle's algorithm against delayed acknowledgements costs 40 ms.
-        stream.set_nodelay(true)?;
-        // A peer that is gone without a word is noticed by what it does not acknowledge.
-        SockRef::from(&stream).set_tcp_user_timeout(Some(settings.write_timeout))?;
         Ok((stream, Peer::of_address(peer.ip())))
+    }
+
+    fn open(accepted: net::TcpStream, settings: &Settings) -> io::Result<TcpStream> {
+        accepted.set_nonblocking(true)?;
+        // Nagle's algorithm against delayed acknowledgements costs 40 ms.
+        accepted.set_nodelay(true)?;
+        // A peer that is gone without a word is noticed by what it does not acknowledge.
+        SockRef::from(&accepted).set_tcp_user_timeout(Some(settings.write_timeout))?;
+        TcpStream::from_std(accepted)
+    }
+
+    fn reject(accepted: net::TcpStream) {
+        // A reset: the kernel keeps no state of the connection. Without it, the client is told just the same.
+        let _ = SockRef::from(&accepted).set_linger(Some(Duration::ZERO));
     }
 }
 
 impl Listener for UnixListener {
+    type Accepted = tokio::net::UnixStream;
     type Io = UnixStream;
 
-    async fn accept(&self, _: &Settings) -> io::Result<(UnixStream, Peer)> {
+    async fn accept(&self) -> io::Result<(tokio::net::UnixStream, Peer)> {
         let (stream, _) = UnixListener::accept(self).await?;
         let peer = stream.peer_cred().map_or(Peer::UnknownUser, |user| Peer::User(user.uid()));
-        Ok((UnixStream::new(stream)?, peer))
+        Ok((stream, peer))
+    }
+
+    fn open(accepted: tokio::net::UnixStream, _: &Settings) -> io::Result<UnixStream> {
+        UnixStream::new(accepted)
     }
 }
 
@@ -93,20 +129,27 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
     /// listener has [`Settings::max_connections`] of its own.
     pub async fn run<L: Listener>(self, listener: L) {
         let slots = Arc::new(Slots::new(&self.settings));
+        let arrivals = Arc::new(Arrivals::new(&self.settings));
         let mut draining = self.draining.clone();
         let mut connections = JoinSet::new();
         let mut accepted: u64 = 0;
         let mut exhausted = false;
+        let mut in_turn = 0;
         loop {
+            if in_turn == ACCEPTS_PER_TURN {
+                in_turn = 0;
+                pass().await;
+            }
             let next = tokio::select! {
-                next = listener.accept(&self.settings) => next,
+                next = listener.accept() => next,
                 Some(ended) = connections.join_next(), if !connections.is_empty() => {
                     self.check(ended);
                     continue;
                 }
                 _ = draining.wait_for(|draining| *draining) => break,
             };
-            let (io, peer) = match next {
+            in_turn += 1;
+            let (raw, peer) = match next {
                 Ok(connection) => {
                     exhausted = false;
                     connection
@@ -121,11 +164,20 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
                     continue;
                 }
             };
-            let slot = match slots.take(peer) {
+            let origin = arrivals.origin(peer);
+            let slot = match arrivals.open(origin).and_then(|()| slots.take(peer)) {
                 Ok(slot) => slot,
                 Err(limit) => {
                     // Closing tells the client at once; a connection left in the backlog would wait without an answer.
+                    L::reject(raw);
                     self.events.limited(limit);
+                    continue;
+                }
+            };
+            let io = match L::open(raw, &self.settings) {
+                Ok(io) => io,
+                Err(error) => {
+                    self.events.accept_failed(&error, false);
                     continue;
                 }
             };
@@ -133,8 +185,6 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
             // Multiples of the golden ratio are spread evenly over [0, 1), so connections that are opened together
             // do not reach their maximal age together.
             let jitter = (accepted as f64 * 0.618_033_988_749_895).fract();
-            let handler = self.handler.for_peer(peer);
-            let (events, tls) = (Arc::clone(&self.events), self.tls.clone());
             let context = Context {
                 settings: Arc::clone(&self.settings),
                 events: Arc::clone(&self.events) as _,
@@ -142,12 +192,20 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
                 draining: self.draining.clone(),
                 jitter,
             };
-            events.opened();
+            self.events.opened();
+            let handler = self.handler.for_peer(peer);
+            let (events, tls, arrivals) = (Arc::clone(&self.events), self.tls.clone(), Arc::clone(&arrivals));
             connections.spawn(async move {
-                let end = match tls {
-                    None => connection::serve(io, handler, context).await,
-                    Some(tls) => serve_tls(&tls, io, handler, context).await,
+                let (end, origin) = match tls {
+                    None => (connection::serve(io, handler, context).await, origin),
+                    Some(tls) => serve_tls(&tls, io, handler, context, (&arrivals, origin)).await,
                 };
+                if let ConnectionEnd::Limited(limit) = end
+                    && limit.is_misuse()
+                    && arrivals.misused(origin)
+                {
+                    events.misused(peer, limit);
+                }
                 events.closed(end);
                 drop(slot);
             });
@@ -167,23 +225,55 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
     }
 }
 
-/// Serves `io` once its TLS handshake has succeeded.
-async fn serve_tls<IO, H>(tls: &Tls, io: IO, handler: H, mut context: Context) -> ConnectionEnd
+/// Serves `io` once its TLS handshake has succeeded. Returns also whose connection it was: that of the authenticated
+/// principal, if the peer is one, else that of its address.
+async fn serve_tls<IO, H>(
+    tls: &Tls,
+    io: IO,
+    handler: H,
+    mut context: Context,
+    (arrivals, address): (&Arrivals, Origin),
+) -> (ConnectionEnd, Origin)
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     H: Handler,
 {
     let accepted = tokio::select! {
         accepted = tls.accept(io) => accepted,
-        _ = context.draining.wait_for(|draining| *draining) => return ConnectionEnd::Closed,
+        _ = context.draining.wait_for(|draining| *draining) => return (ConnectionEnd::Closed, address),
     };
-    match accepted {
-        Ok((io, certificates)) => {
-            let handler = handler.for_certificates(&certificates);
-            connection::serve(io, handler, context).await
+    let (io, certificates) = match accepted {
+        Ok(accepted) => accepted,
+        Err(failure) => return (ConnectionEnd::NoHandshake(failure), address),
+    };
+    let handler = handler.for_certificates(&certificates);
+    let origin = match handler.principal() {
+        None => address,
+        Some(key) => {
+            let principal = arrivals.principal(key);
+            if let Err(limit) = arrivals.open(principal) {
+                context.events.limited(limit);
+                return (ConnectionEnd::Limited(limit), address);
+            }
+            // Behind one address there may be many principals.
+            arrivals.give_back(address);
+            principal
         }
-        Err(failure) => ConnectionEnd::NoHandshake(failure),
-    }
+    };
+    (connection::serve(io, handler, context).await, origin)
+}
+
+/// Lets every other task that is ready run.
+async fn pass() {
+    let mut passed = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut passed, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Returns whether `accept` failed for want of descriptors or memory, where trying again at once would spin.

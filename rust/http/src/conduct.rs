@@ -8,12 +8,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
-use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::frames::{DATA, END_STREAM, Frame, Frames, HEADERS, RST_STREAM};
-use crate::settings::Rate;
+use crate::bucket::Bucket;
+use crate::frames::{CONTINUATION, DATA, END_STREAM, Frame, Frames, HEADERS, RST_STREAM};
+use crate::turn::Turn;
 use crate::{ConnectionEvents, Limit, Settings};
 
 /// The length of the connection preface, which is no frame.
@@ -21,14 +21,24 @@ const PREFACE: usize = 24;
 /// Frames without content that a request, or a DATA frame with content, pays for: window updates, a PING for a
 /// measurement, its acknowledgement.
 const PAID: u32 = 4;
-/// Error codes of RST_STREAM that are no error of the peer: NO_ERROR, REFUSED_STREAM, CANCEL.
-const NO_ERRORS: [u32; 3] = [0, 7, 8];
+/// A DATA frame below this length, bytes, costs more than its content.
+const SMALL: u32 = 1024;
+/// The work of a request, and of cancelling it, in frames.
+const REQUEST_WORK: u32 = 4;
+/// Bytes of header fields whose decoding is the work of one frame.
+const FIELDS_PER_FRAME: u32 = 256;
+/// The error code of RST_STREAM for a stream above the limit.
+const REFUSED_STREAM: u32 = 7;
+/// Error codes that are no error of the peer: NO_ERROR, REFUSED_STREAM, CANCEL.
+const NO_ERRORS: [u32; 3] = [0, REFUSED_STREAM, 8];
 
 /// The state of one connection that its task, its socket and its streams share.
 pub(crate) struct Conduct {
     events: Arc<dyn ConnectionEvents>,
     /// Streams whose task runs.
     tasks: AtomicUsize,
+    /// Requests that the service has got, since the beginning.
+    begun: AtomicU64,
     /// Streams that the peer has opened, since the beginning.
     opened: AtomicU64,
     /// Streams that neither side has ended on the wire.
@@ -44,6 +54,8 @@ pub(crate) struct Conduct {
     most_unfinished: u32,
     /// Streams that were reset for an error of the peer.
     strays: AtomicUsize,
+    /// GOAWAY has been sent.
+    leaving: AtomicBool,
     /// The limit that ends the connection, as its place in [`Limit::ALL`] plus one.
     over: AtomicU8,
     /// Wakes the connection's task when that is set.
@@ -59,16 +71,12 @@ pub(crate) struct Traffic {
     streams: Vec<u32>,
     /// The highest number so far.
     newest: u32,
+    /// [`Conduct::begun`] when it was last looked at.
+    begun: u64,
     control: Bucket,
     resets: Bucket,
-}
-
-/// A token bucket. It looks at the clock only when it is empty.
-#[derive(Debug)]
-struct Bucket {
-    rate: Rate,
-    left: f64,
-    filled: Instant,
+    rejected: Bucket,
+    strays: Bucket,
 }
 
 // === impl Conduct ===
@@ -78,6 +86,7 @@ impl Conduct {
         Arc::new(Conduct {
             events,
             tasks: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
             opened: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             ended: AtomicU64::new(0),
@@ -86,6 +95,7 @@ impl Conduct {
             unfinished: AtomicU32::new(0),
             most_unfinished,
             strays: AtomicUsize::new(0),
+            leaving: AtomicBool::new(false),
             over: AtomicU8::new(0),
             wake: Notify::new(),
         })
@@ -116,6 +126,7 @@ impl Conduct {
     /// A stream's task begins.
     pub(crate) fn stream_begins(&self) {
         self.tasks.fetch_add(1, Relaxed);
+        self.begun.fetch_add(1, Relaxed);
     }
 
     /// A stream's task has ended.
@@ -153,6 +164,15 @@ impl Conduct {
         self.blocked.load(Relaxed)
     }
 
+    /// The connection is being ended gracefully: what its peer has sent meanwhile is no misuse.
+    pub(crate) fn leave(&self) {
+        self.leaving.store(true, Relaxed);
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.leaving.load(Relaxed)
+    }
+
     /// Streams that were reset for an error of the peer.
     pub(crate) fn strays(&self) -> usize {
         self.strays.load(Relaxed)
@@ -170,8 +190,11 @@ impl Traffic {
             outbound: Frames::default(),
             streams: Vec::new(),
             newest: 0,
+            begun: 0,
             control: Bucket::full(settings.control_frames),
             resets: Bucket::full(settings.resets),
+            rejected: Bucket::full(settings.rejected_requests),
+            strays: Bucket::full(settings.stray_frames),
         }
     }
 
@@ -179,47 +202,104 @@ impl Traffic {
         &self.conduct
     }
 
-    /// The peer has sent these bytes.
-    pub(crate) fn received(&mut self, bytes: &[u8]) {
-        let Traffic { conduct, inbound, streams, newest, control, resets, .. } = self;
-        inbound.scan(bytes, |frame| match frame.kind {
-            HEADERS => {
-                control.pay(PAID);
-                if frame.stream > *newest {
-                    *newest = frame.stream;
-                    streams.push(frame.stream);
-                    conduct.open.store(streams.len(), Relaxed);
-                    conduct.opened.fetch_add(1, Relaxed);
-                }
+    /// The peer has sent these bytes. Returns how many of them may be processed in this turn.
+    pub(crate) fn received(&mut self, bytes: &[u8], turn: &mut Turn) -> usize {
+        let mut inbound = std::mem::take(&mut self.inbound);
+        let scanned = inbound.scan(bytes, |frame| {
+            let progress = self.frame(frame);
+            turn.work(work(frame), progress);
+            !turn.is_over()
+        });
+        self.inbound = inbound;
+        scanned
+    }
+
+    /// The peer has sent this frame. Returns whether it carries a request or a part of one.
+    fn frame(&mut self, frame: Frame) -> bool {
+        let known = self.streams.binary_search(&frame.stream);
+        match frame.kind {
+            HEADERS if frame.stream > self.newest => {
+                self.control.pay(PAID);
+                self.strays.pay(1);
+                self.newest = frame.stream;
+                self.streams.push(frame.stream);
+                self.conduct.open.store(self.streams.len(), Relaxed);
+                self.conduct.opened.fetch_add(1, Relaxed);
+                self.request();
+                true
             }
-            DATA if frame.length > 0 => control.pay(PAID),
-            // h2 counts those without content.
-            DATA => {}
-            RST_STREAM => {
-                close(streams, frame.stream, conduct);
-                if !resets.spend() {
-                    conduct.exceed(Limit::Resets);
+            // Trailers.
+            HEADERS if known.is_ok() => true,
+            DATA if known.is_ok() => {
+                if frame.length > 0 {
+                    self.control.pay(PAID);
+                } else if frame.flags & END_STREAM == 0 {
+                    self.control_frame();
+                    return false;
                 }
+                true
+            }
+            // What a client sends until it learns that its request has been answered comes in larger parts.
+            DATA => {
+                if frame.length < SMALL && !self.strays.spend() && !self.conduct.is_leaving() {
+                    self.conduct.exceed(Limit::StrayFrames);
+                }
+                false
+            }
+            RST_STREAM => {
+                close(&mut self.streams, frame.stream, &self.conduct);
+                if !self.resets.spend() {
+                    self.conduct.exceed(Limit::Resets);
+                }
+                false
             }
             _ => {
-                if !control.spend() {
-                    conduct.exceed(Limit::ControlFrames);
-                }
+                self.control_frame();
+                false
             }
-        });
+        }
+    }
+
+    /// A frame that carries nothing.
+    fn control_frame(&mut self) {
+        if !self.control.spend() {
+            self.conduct.exceed(Limit::ControlFrames);
+        }
+    }
+
+    /// A request, which spends a token that is given back when the service has got it.
+    fn request(&mut self) {
+        let begun = self.conduct.begun.load(Relaxed);
+        self.rejected.pay(u32::try_from(begun - self.begun).unwrap_or(u32::MAX));
+        self.begun = begun;
+        // Requests that come after GOAWAY are not rejected: their client sends them again elsewhere.
+        if !self.rejected.spend() && !self.conduct.is_leaving() {
+            self.conduct.exceed(Limit::RejectedRequests);
+        }
     }
 
     /// The socket has taken these bytes.
     pub(crate) fn sent(&mut self, bytes: &[u8]) {
-        let Traffic { conduct, outbound, streams, .. } = self;
+        let Traffic { conduct, outbound, streams, control, resets, rejected, .. } = self;
         conduct.written.fetch_add(bytes.len() as u64, Relaxed);
         outbound.scan(bytes, |frame| {
-            if frame.kind == RST_STREAM && !NO_ERRORS.contains(&frame.code) {
-                conduct.strays.fetch_add(1, Relaxed);
+            if frame.kind == RST_STREAM {
+                if !NO_ERRORS.contains(&frame.code) {
+                    conduct.strays.fetch_add(1, Relaxed);
+                }
+                if frame.code == REFUSED_STREAM {
+                    rejected.pay(1);
+                }
+            } else if ends_stream(frame) {
+                resets.pay(1);
+            }
+            if frame.kind == DATA && frame.length > 0 {
+                control.pay(PAID);
             }
             if ends_stream(frame) {
                 close(streams, frame.stream, conduct);
             }
+            true
         });
     }
 
@@ -245,31 +325,13 @@ fn close(streams: &mut Vec<u32>, stream: u32, conduct: &Conduct) {
     }
 }
 
-// === impl Bucket ===
-
-impl Bucket {
-    fn full(rate: Rate) -> Bucket {
-        Bucket { rate, left: f64::from(rate.burst), filled: Instant::now() }
-    }
-
-    fn pay(&mut self, tokens: u32) {
-        self.left = (self.left + f64::from(tokens)).min(f64::from(self.rate.burst));
-    }
-
-    /// Takes one token; false if there is none.
-    fn spend(&mut self) -> bool {
-        self.left -= 1.0;
-        if self.left >= 0.0 {
-            return true;
-        }
-        self.refill(self.filled.elapsed());
-        self.left >= 0.0
-    }
-
-    fn refill(&mut self, after: Duration) {
-        self.filled += after;
-        let burst = f64::from(self.rate.burst);
-        self.left = (self.left + after.as_secs_f64() * f64::from(self.rate.per_second)).min(burst);
+/// The work that a frame makes, in frames.
+fn work(frame: Frame) -> u32 {
+    match frame.kind {
+        HEADERS => REQUEST_WORK + frame.length / FIELDS_PER_FRAME,
+        RST_STREAM => REQUEST_WORK,
+        CONTINUATION => 1 + frame.length / FIELDS_PER_FRAME,
+        _ => 1,
     }
 }
 

@@ -78,7 +78,7 @@ where
         _ = draining.wait_for(|draining| *draining) => return ConnectionEnd::Closed,
     };
     let conduct = Conduct::new(events, settings.max_unfinished);
-    let (io, quota) = Limited::new(io, settings.read_quota, Traffic::new(Arc::clone(&conduct), &settings));
+    let (io, quota) = Limited::new(io, &settings, Traffic::new(Arc::clone(&conduct), &settings));
     let service = service_fn(move |request: Request<Incoming>| {
         let answer = handler.handle(request, Instant::now());
         async move { Ok::<_, std::convert::Infallible>(answer.await?.map(Noted::new)) }
@@ -123,6 +123,7 @@ where
         Farewell::Strays => conduct.report(Limit::StrayFrames),
         Farewell::Drain | Farewell::Aged => {}
     }
+    conduct.leave();
     // GOAWAY: the peer opens no more streams on this connection, and its open streams may end.
     connection.as_mut().graceful_shutdown();
     let ending = async {

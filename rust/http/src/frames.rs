@@ -9,6 +9,7 @@ const KEPT: usize = 4;
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const CONTINUATION: u8 = 9;
 /// The flag of DATA and HEADERS that ends a stream.
 pub(crate) const END_STREAM: u8 = 1;
 
@@ -41,24 +42,28 @@ impl Frames {
         Frames { skip, ..Frames::default() }
     }
 
-    /// Calls `found` for each frame whose head is complete with these bytes.
-    pub(crate) fn scan(&mut self, mut bytes: &[u8], mut found: impl FnMut(Frame)) {
+    /// Calls `found` for each frame whose head is complete with these bytes, until it returns false. Returns how many
+    /// bytes were scanned: all, or those up to the end of that head.
+    pub(crate) fn scan(&mut self, bytes: &[u8], mut found: impl FnMut(Frame) -> bool) -> usize {
+        let mut scanned = 0;
         loop {
-            let skip = self.skip.min(bytes.len());
+            let skip = self.skip.min(bytes.len() - scanned);
             self.skip -= skip;
-            bytes = &bytes[skip..];
-            if bytes.is_empty() {
-                return;
+            scanned += skip;
+            if scanned == bytes.len() {
+                return scanned;
             }
-            let take = self.wanted().min(bytes.len());
-            self.head[self.filled..self.filled + take].copy_from_slice(&bytes[..take]);
+            let take = self.wanted().min(bytes.len() - scanned);
+            self.head[self.filled..self.filled + take].copy_from_slice(&bytes[scanned..scanned + take]);
             self.filled += take;
-            bytes = &bytes[take..];
+            scanned += take;
             if self.wanted() == 0 {
                 let frame = self.frame();
                 self.skip = frame.length as usize - (self.filled - HEAD);
                 self.filled = 0;
-                found(frame);
+                if !found(frame) {
+                    return scanned;
+                }
             }
         }
     }
@@ -117,8 +122,15 @@ mod tests {
         for piece in [1, 2, 3, 7, 9, 10, 13, 100, bytes.len()] {
             let mut frames = Frames::after(24);
             let mut seen = Vec::new();
-            for piece in bytes.chunks(piece) {
-                frames.scan(piece, |frame| seen.push(frame));
+            for mut piece in bytes.chunks(piece) {
+                // Each scan ends with a frame.
+                while !piece.is_empty() {
+                    let scanned = frames.scan(piece, |frame| {
+                        seen.push(frame);
+                        false
+                    });
+                    piece = &piece[scanned..];
+                }
             }
             assert_eq!(seen, expected, "in pieces of {piece}");
         }

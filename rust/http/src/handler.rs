@@ -33,6 +33,12 @@ pub trait Handler: Clone + Send + Sync + 'static {
         self.clone()
     }
 
+    /// A key of whoever has authenticated itself on the connection. Connections are then counted by it instead of by the
+    /// peer's address, which many clients may share.
+    fn principal(&self) -> Option<u64> {
+        None
+    }
+
     /// Starts a request. Called on the connection's task as soon as the HEADERS are decoded, before the request has a
     /// task of its own: `arrived` is therefore its arrival, and waiting for a thread counts.
     fn handle(&self, request: Request<Incoming>, arrived: Instant) -> Self::Future;
@@ -45,6 +51,11 @@ pub trait ConnectionEvents: Send + Sync + 'static {
 
     /// A limit acted. Connections that are closed at accept are reported here alone.
     fn limited(&self, limit: Limit);
+
+    /// A connection of `peer` was closed for breaking a rule, `limit`; the peer may open no more for a while.
+    fn misused(&self, peer: Peer, limit: Limit) {
+        let _ = (peer, limit);
+    }
 
     /// A connection was opened.
     fn opened(&self);

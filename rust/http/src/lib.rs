@@ -9,12 +9,15 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod arrivals;
 pub mod bind;
+mod bucket;
 mod conduct;
 mod connection;
 mod frames;
 mod handler;
 mod limit;
+mod network;
 pub mod not_grpc;
 mod peer;
 mod preface;
@@ -23,12 +26,14 @@ mod settings;
 mod slots;
 mod streams;
 mod tls;
+mod turn;
 pub mod unary;
 
 pub use accept::{Acceptor, Listener};
 pub use connection::ConnectionEnd;
 pub use handler::{ConnectionEvents, Handler};
 pub use limit::Limit;
+pub use network::{InvalidNetwork, Network};
 pub use peer::Peer;
 pub use settings::{Rate, Settings};
 pub use tls::{HandshakeFailure, Tls, TlsSource};

@@ -7,6 +7,10 @@ pub enum Limit {
     Connections,
     /// A connection above its peer's share was closed at accept.
     ConnectionsPerPeer,
+    /// A connection above its peer's rate was closed at accept.
+    ConnectionRate,
+    /// A connection was closed at accept because its peer had lately broken a rule.
+    MisusePause,
     /// A connection did not begin HTTP/2 in time.
     Preface,
     /// A connection without requests was closed to make room.
@@ -23,7 +27,9 @@ pub enum Limit {
     ControlFrames,
     /// A connection was closed because of its rate of cancelled requests.
     Resets,
-    /// A connection was replaced because of frames for streams that had ended.
+    /// A connection was closed because of its rate of requests that HTTP/2 rejected before they reached the service.
+    RejectedRequests,
+    /// A connection was closed, or replaced, because of frames for streams that had ended.
     StrayFrames,
     /// HTTP/2 itself ended a connection: floods of header, data or reset frames.
     Protocol,
@@ -33,6 +39,10 @@ pub enum Limit {
     InflightPerPeer,
     /// The same for those of its connection.
     InflightPerConnection,
+    /// A message was rejected because those in flight had as many bytes as allowed.
+    InflightBytes,
+    /// The same for those of its peer.
+    InflightBytesPerPeer,
     /// A message was rejected because of its length.
     MessageBytes,
     /// A message was rejected because of the memory that it would take decoded.
@@ -45,12 +55,14 @@ pub enum Limit {
 
 impl Limit {
     /// How many there are.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 23;
 
     /// All of them.
     pub const ALL: [Limit; Limit::COUNT] = [
         Limit::Connections,
         Limit::ConnectionsPerPeer,
+        Limit::ConnectionRate,
+        Limit::MisusePause,
         Limit::Preface,
         Limit::Idle,
         Limit::Body,
@@ -59,15 +71,40 @@ impl Limit {
         Limit::Write,
         Limit::ControlFrames,
         Limit::Resets,
+        Limit::RejectedRequests,
         Limit::StrayFrames,
         Limit::Protocol,
         Limit::Inflight,
         Limit::InflightPerPeer,
         Limit::InflightPerConnection,
+        Limit::InflightBytes,
+        Limit::InflightBytesPerPeer,
         Limit::MessageBytes,
         Limit::DecodedBytes,
         Limit::MetricsConnections,
     ];
+
+    /// Whether it closes connections that are not served.
+    #[must_use]
+    pub fn is_at_accept(self) -> bool {
+        matches!(
+            self,
+            Limit::Connections | Limit::ConnectionsPerPeer | Limit::ConnectionRate | Limit::MisusePause
+        )
+    }
+
+    /// Whether a connection that ends by it shows that its peer breaks rules: no working client comes near these limits.
+    pub(crate) fn is_misuse(self) -> bool {
+        matches!(
+            self,
+            Limit::Unfinished
+                | Limit::ControlFrames
+                | Limit::Resets
+                | Limit::RejectedRequests
+                | Limit::StrayFrames
+                | Limit::Protocol
+        )
+    }
 
     /// The label in metrics.
     #[must_use]
@@ -75,6 +112,8 @@ impl Limit {
         match self {
             Limit::Connections => "max_connections",
             Limit::ConnectionsPerPeer => "max_connections_per_peer",
+            Limit::ConnectionRate => "connections_per_second",
+            Limit::MisusePause => "misuse_pause",
             Limit::Preface => "preface_timeout",
             Limit::Idle => "idle_timeout",
             Limit::Body => "body_timeout",
@@ -83,11 +122,14 @@ impl Limit {
             Limit::Write => "write_timeout",
             Limit::ControlFrames => "control_frames",
             Limit::Resets => "resets",
+            Limit::RejectedRequests => "rejected_requests",
             Limit::StrayFrames => "stray_frames",
             Limit::Protocol => "http2",
             Limit::Inflight => "max_inflight",
             Limit::InflightPerPeer => "max_inflight_per_peer",
             Limit::InflightPerConnection => "inflight_per_connection",
+            Limit::InflightBytes => "max_inflight_bytes",
+            Limit::InflightBytesPerPeer => "max_inflight_bytes_per_peer",
             Limit::MessageBytes => "message_bytes",
             Limit::DecodedBytes => "decoded_bytes",
             Limit::MetricsConnections => "metrics_connections",

@@ -1,9 +1,11 @@
-//! Limits how much a connection reads per poll, and watches what goes over its socket.
+//! Limits how much a connection reads and does per poll, and watches what goes over its socket.
 //!
 //! h2 reads everything that a socket holds before it returns the first request. A client that floods one connection
 //! would have thousands of streams opened, and reset again as its requests time out, before one of them is processed,
 //! while every other connection waits. With a quota, a connection reads so much per poll, then its requests and the
 //! other connections run. The rest stays in the kernel, whose window closes and stops the client from sending more.
+//! Small frames make more work than their bytes say, so they are counted as well: what was read with the last frame of
+//! a turn is held back for the next.
 //!
 //! While the socket has no room for what the peer is owed, nothing is read at all: every frame that is read may need an
 //! answer, and a peer that sends and does not read would have the server collect them.
@@ -12,25 +14,28 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use prost::bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::Settings;
 use crate::conduct::Traffic;
+use crate::turn::Turn;
 
-/// What a connection may still read in this poll, in bytes.
-#[derive(Debug)]
-pub(crate) struct ReadQuota {
-    per_poll: usize,
-    left: AtomicUsize,
-}
+/// The number of a connection's turn.
+#[derive(Debug, Default)]
+pub(crate) struct ReadQuota(AtomicU64);
 
 /// A socket that reads no more than its quota.
 pub(crate) struct Limited<IO> {
     io: IO,
     quota: Arc<ReadQuota>,
+    turn: Turn,
+    /// What was read and has to wait for another turn.
+    held: BytesMut,
     traffic: Traffic,
     /// A read was refused because the socket has no room for writing.
     holding: bool,
@@ -59,7 +64,7 @@ impl<C: Future> Future for Drive<'_, C> {
     type Output = C::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<C::Output> {
-        self.quota.left.store(self.quota.per_poll, Relaxed);
+        self.quota.0.fetch_add(1, Relaxed);
         self.connection.as_mut().poll(context)
     }
 }
@@ -67,10 +72,11 @@ impl<C: Future> Future for Drive<'_, C> {
 // === impl Limited ===
 
 impl<IO> Limited<IO> {
-    /// Limits `io` to `per_poll` bytes per poll of the connection's [`Drive`].
-    pub(crate) fn new(io: IO, per_poll: usize, traffic: Traffic) -> (Limited<IO>, Arc<ReadQuota>) {
-        let quota = Arc::new(ReadQuota { per_poll, left: AtomicUsize::new(0) });
-        (Limited { io, quota: Arc::clone(&quota), traffic, holding: false }, quota)
+    /// Limits what `io` reads per poll of the connection's [`Drive`].
+    pub(crate) fn new(io: IO, settings: &Settings, traffic: Traffic) -> (Limited<IO>, Arc<ReadQuota>) {
+        let quota = Arc::new(ReadQuota::default());
+        let (turn, held) = (Turn::none(settings), BytesMut::new());
+        (Limited { io, quota: Arc::clone(&quota), turn, held, traffic, holding: false }, quota)
     }
 
     /// Notes how a write of `parts` went.
@@ -107,22 +113,36 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Limited<IO> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.traffic.conduct().is_blocked() {
-            self.holding = true;
+        let Limited { io, quota, turn, held, traffic, holding } = &mut *self;
+        if traffic.conduct().is_blocked() {
+            *holding = true;
             return Poll::Pending;
         }
-        let left = self.quota.left.load(Relaxed);
-        if left == 0 {
-            // The connection is polled again after every task that is ready now.
-            context.waker().wake_by_ref();
+        turn.begin(quota.0.load(Relaxed));
+        if turn.is_over() {
+            turn.pass(context);
             return Poll::Pending;
         }
-        let before = buffer.filled().len();
-        let result = Pin::new(&mut self.io).poll_read(context, buffer);
-        let read = &buffer.filled()[before..];
-        self.quota.left.store(left.saturating_sub(read.len()), Relaxed);
-        self.traffic.received(read);
-        result
+        let processed = if held.is_empty() {
+            let before = buffer.filled().len();
+            ready!(Pin::new(io).poll_read(context, buffer))?;
+            let read = &buffer.filled()[before..];
+            let processed = traffic.received(read, turn);
+            held.extend_from_slice(&read[processed..]);
+            buffer.set_filled(before + processed);
+            processed
+        } else {
+            let processed = traffic.received(&held[..held.len().min(buffer.remaining())], turn);
+            buffer.put_slice(&held[..processed]);
+            held.advance(processed);
+            if held.is_empty() {
+                // An idle connection holds no memory for it.
+                *held = BytesMut::new();
+            }
+            processed
+        };
+        turn.read(processed);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -186,9 +206,11 @@ mod tests {
 
     #[test]
     fn a_poll_reads_its_quota_and_the_next_poll_continues() {
-        let data = vec![7; 3 * QUOTA];
-        let traffic = Traffic::new(Conduct::new(Arc::new(Ignored), 1), &Settings::default());
-        let (mut io, quota) = Limited::new(data.as_slice(), QUOTA, traffic);
+        // One frame whose payload is longer than what is read of it.
+        let data = [&[0; 24][..], &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1], &vec![7; 3 * QUOTA - 33]].concat();
+        let settings = Settings { read_quota: QUOTA, ..Settings::default() };
+        let traffic = Traffic::new(Conduct::new(Arc::new(Ignored), 1), &settings);
+        let (mut io, quota) = Limited::new(data.as_slice(), &settings, traffic);
         assert_eq!(read(&mut io, 1), None, "nothing is read outside a poll");
         // (read requested, read) per poll: a read that begins within the quota is not cut.
         let polls: [&[(usize, Option<usize>)]; 3] = [
@@ -206,5 +228,63 @@ mod tests {
             let driven = pin!(quota.drive(connection.as_mut()));
             assert!(driven.poll(&mut Context::from_waker(Waker::noop())).is_ready());
         }
+    }
+
+    /// Bytes that a connection is given in each turn of these frames, until they end.
+    fn turns(frames: &[u8]) -> Vec<usize> {
+        let settings = Settings { turn_work: 64, ..Settings::default() };
+        let data = [&[0; 24][..], frames].concat();
+        let traffic = Traffic::new(Conduct::new(Arc::new(Ignored), 1), &settings);
+        let (mut io, quota) = Limited::new(data.as_slice(), &settings, traffic);
+        let mut turns = Vec::new();
+        let mut ended = false;
+        while !ended {
+            let mut bytes = 0;
+            let mut connection = pin!(poll_fn(|_| {
+                while let Some(read) = read(&mut io, 8 << 10) {
+                    bytes += read;
+                    ended = read == 0;
+                    if ended {
+                        break;
+                    }
+                }
+                Poll::Ready(())
+            }));
+            assert!(
+                pin!(quota.drive(connection.as_mut()))
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                    .is_ready()
+            );
+            turns.push(bytes);
+        }
+        assert_eq!(turns.iter().sum::<usize>(), data.len(), "nothing is lost");
+        turns
+    }
+
+    #[test]
+    fn a_poll_has_a_limit_of_frames() {
+        let frame = |kind: u8, stream: u32, payload: &[u8]| {
+            let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+            bytes.extend_from_slice(&[kind, 0]);
+            bytes.extend_from_slice(&stream.to_be_bytes());
+            bytes.extend_from_slice(payload);
+            bytes
+        };
+        // Stray DATA of nine bytes, and PING of 17: 64 frames at once.
+        for (one, frames) in [(frame(0, 1, &[]), 1000), (frame(6, 0, &[0; 8]), 1000)] {
+            let turns = turns(&one.repeat(frames));
+            assert!(turns.iter().all(|bytes| *bytes <= 24 + 64 * one.len()), "{turns:?}");
+            assert!((frames / 64..=frames / 64 + 2).contains(&turns.len()), "{turns:?}");
+        }
+        // Requests that are cancelled as they are made: eight at once.
+        let pairs: Vec<u8> = (0..100)
+            .flat_map(|number| {
+                [frame(1, 1 + 2 * number, &[0; 50]), frame(3, 1 + 2 * number, &[0; 4])].concat()
+            })
+            .collect();
+        assert!((12..=15).contains(&turns(&pairs).len()), "{:?}", turns(&pairs));
+        // Header blocks that are as long as they may be: one at once.
+        let blocks: Vec<u8> = (0..10).flat_map(|number| frame(1, 1 + 2 * number, &[0; 16 << 10])).collect();
+        assert!(turns(&blocks).len() >= 10, "{:?}", turns(&blocks));
     }
 }

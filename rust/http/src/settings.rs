@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Network;
+
 /// Limits of sockets and connections. The defaults are what the server uses; each field gives the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -14,10 +16,23 @@ pub struct Settings {
     pub receive_buffer: usize,
     /// Bytes that a connection reads in one poll: some hundred small requests, or a part of a large one.
     pub read_quota: usize,
+    /// Work of a connection in one poll, in frames; a request counts as four. See [`Settings::read_quota`] for the
+    /// bytes: of the smallest frames they hold 1,800, each of which may take microseconds.
+    pub turn_work: u32,
     /// Connections that are open at once, per listener; one above is closed at accept.
     pub max_connections: usize,
     /// Those of one peer.
     pub max_connections_per_peer: usize,
+    /// Connections that a peer opens. By default it may open all of [`Settings::max_connections_per_peer`] at once, as
+    /// the processes of one host do after a restart.
+    pub connection_rate: Rate,
+    /// Time in which a peer may open no connection after one of them was closed for breaking a rule.
+    pub misuse_pause: Duration,
+    /// The same after several.
+    pub misuse_pause_longest: Duration,
+    /// Networks whose addresses stand for many clients, as those of load balancers do: they may open connections at any
+    /// rate. Of an IPv6 address the first 64 bits count.
+    pub trusted_networks: Vec<Network>,
     /// Time limit for the HTTP/2 preface of a new connection.
     pub preface_timeout: Duration,
     /// Time without a request after which a connection is closed gracefully.
@@ -35,10 +50,15 @@ pub struct Settings {
     /// costs the server one reset frame. Clients that give up calls send some: at half of the limit the connection is
     /// replaced by GOAWAY, with which no call is lost.
     pub max_stray_frames: usize,
-    /// Requests that the peer cancels.
+    /// DATA frames of less than 1 KiB for streams that have ended or were never opened. Each request allows one more.
+    pub stray_frames: Rate,
+    /// Requests that the peer cancels. Each reply allows one more. A client that is overloaded sends thousands per second:
+    /// requests that timed out in its own queue are sent and cancelled at once.
     pub resets: Rate,
-    /// Frames that carry nothing: PING, SETTINGS, WINDOW_UPDATE, PRIORITY and unknown ones. Each request, and each DATA
-    /// frame with content, allows four more.
+    /// Requests that HTTP/2 rejects before they reach the service: their header fields are malformed or too large.
+    pub rejected_requests: Rate,
+    /// Frames that carry nothing: PING, SETTINGS, WINDOW_UPDATE, PRIORITY, CONTINUATION, empty DATA and unknown ones.
+    /// Each request, and each DATA frame with content in either direction, allows four more.
     pub control_frames: Rate,
     /// Bytes of metadata per request. A request of the scoring service has a few hundred.
     pub max_header_list: u32,
@@ -82,16 +102,23 @@ impl Default for Settings {
             socket_mode: 0o600,
             receive_buffer: 256 << 10,
             read_quota: 16 << 10,
+            turn_work: 64,
             max_connections: 1024,
             max_connections_per_peer: 256,
+            connection_rate: Rate { burst: 256, per_second: 32 },
+            misuse_pause: Duration::from_secs(10),
+            misuse_pause_longest: Duration::from_secs(60),
+            trusted_networks: Vec::new(),
             preface_timeout: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(300),
             crowded_idle_timeout: Duration::from_secs(2),
             max_concurrent_streams: 256,
             max_pending_resets: 4096,
             max_stray_frames: 4096,
+            stray_frames: Rate { burst: 1024, per_second: 256 },
             resets: Rate { burst: 32_768, per_second: 8192 },
-            control_frames: Rate { burst: 4096, per_second: 1024 },
+            rejected_requests: Rate { burst: 64, per_second: 16 },
+            control_frames: Rate { burst: 1024, per_second: 256 },
             max_header_list: 16 << 10,
             stream_window: 1 << 20,
             connection_window: 4 << 20,

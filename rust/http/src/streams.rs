@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::rt::Executor;
+use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 
 use crate::Limit;
@@ -46,12 +47,21 @@ pub(crate) struct Streams {
     reply_timeout: Duration,
 }
 
-/// One stream: the service's future, then the transfer of the reply.
-struct Stream<F> {
-    future: Pin<Box<F>>,
-    streams: Streams,
-    /// Set while a part of the reply waits for the peer, with its number.
-    waiting: Option<(u64, Pin<Box<Sleep>>)>,
+pin_project! {
+    /// One stream: the service's future, then the transfer of the reply.
+    struct Stream<F> {
+        #[pin]
+        future: F,
+        streams: Streams,
+        // Set while a part of the reply waits for the peer, with its number.
+        waiting: Option<(u64, Pin<Box<Sleep>>)>,
+    }
+
+    impl<F> PinnedDrop for Stream<F> {
+        fn drop(this: Pin<&mut Self>) {
+            this.project().streams.conduct.stream_ends();
+        }
+    }
 }
 
 /// The body of a reply; notes which parts were handed over.
@@ -72,7 +82,7 @@ impl Streams {
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, future: F) {
         self.conduct.stream_begins();
-        let stream = Stream { future: Box::pin(future), streams: self.clone(), waiting: None };
+        let stream = Stream { future, streams: self.clone(), waiting: None };
         let current = Current { phase: Cell::new(Phase::Answering), conduct: Arc::clone(&self.conduct) };
         tokio::spawn(STREAM.scope(current, stream));
     }
@@ -83,9 +93,10 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 impl<F: Future<Output = ()>> Future for Stream<F> {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Stream { future, streams, waiting } = &mut *self;
-        if future.as_mut().poll(context).is_ready() {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let (streams, waiting) = (this.streams, this.waiting);
+        if this.future.poll(context).is_ready() {
             return Poll::Ready(());
         }
         let Phase::Sending(part) = STREAM.with(|stream| stream.phase.get()) else {
@@ -102,12 +113,6 @@ impl<F: Future<Output = ()>> Future for Stream<F> {
         streams.conduct.report(Limit::Reply);
         streams.conduct.unfinished();
         Poll::Ready(())
-    }
-}
-
-impl<F> Drop for Stream<F> {
-    fn drop(&mut self) {
-        self.streams.conduct.stream_ends();
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Bounds<'a> {
     pub decoded: usize,
     /// Whether an encoded message takes no more than so many bytes decoded.
     pub is_within: fn(&[u8], usize) -> bool,
+    /// Called with the bytes that have arrived, once they are more than 4 KiB; may reject the message.
+    pub arrived: &'a (dyn Fn(usize) -> Result<(), Status> + Sync),
     /// When it has to be there.
     pub until: Instant,
     /// Called with the limit that rejects it.
@@ -44,8 +46,8 @@ pub struct Bounds<'a> {
 /// Reads a call's only message, up to the end of its stream.
 ///
 /// # Errors
-/// UNIMPLEMENTED for a compressed message, RESOURCE_EXHAUSTED for one above the limit, INTERNAL for a message that is
-/// malformed or missing, DEADLINE_EXCEEDED for one that is late, CANCELLED if the stream was reset.
+/// UNIMPLEMENTED for a compressed message and for any number of messages but one, RESOURCE_EXHAUSTED for one above a
+/// limit, INTERNAL for a malformed one, DEADLINE_EXCEEDED for one that is late, CANCELLED if the stream was reset.
 pub async fn message<M: Message + Default>(
     request: Request<Incoming>,
     bounds: Bounds<'_>,
@@ -111,6 +113,10 @@ async fn read(mut body: Incoming, bounds: &Bounds<'_>) -> Result<Bytes, Status> 
                 (bounds.limited)(Limit::MessageBytes);
             }
         })?;
+        let arrived = first.len().max(rest.len());
+        if arrived > SMALL {
+            (bounds.arrived)(arrived)?;
+        }
     }
     let mut whole = if rest.is_empty() { first } else { rest.freeze() };
     match length(&whole, limit)? {

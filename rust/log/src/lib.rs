@@ -14,6 +14,8 @@ mod finding;
 mod format;
 mod fs;
 mod log;
+#[cfg(all(test, feature = "loom"))]
+mod models;
 mod outcomes;
 mod queue;
 mod reader;
@@ -26,6 +28,7 @@ mod shared;
 #[doc(hidden)]
 pub mod sim;
 mod space;
+mod sync;
 mod upkeep;
 mod writer;
 

@@ -4,11 +4,12 @@
 //! There are two lanes. Records whose callers wait for the result have a slot each and are written first; `Async`
 //! records are gathered in one buffer. Each lane has bounds of its own, so that neither can fill the other.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::error::LogError;
 use crate::receipt::Ticket;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Payloads one behind the other, and their lengths.
 #[derive(Default)]

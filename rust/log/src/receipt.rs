@@ -13,12 +13,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crate::error::LogError;
+use crate::sync::{self, Mutex, MutexGuard};
 
 /// Resolves to a record's sequence once the record is in the log, as its durability demands. Dropping it withdraws the
 /// record.
@@ -167,18 +167,18 @@ impl Receipt {
     }
 
     fn block(mut self, until: Option<Instant>) -> Result<u64, LogError> {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let waker = Waker::from(Arc::new(Unpark(sync::current())));
         let mut context = Context::from_waker(&waker);
         loop {
             if let Poll::Ready(result) = Pin::new(&mut self).poll(&mut context) {
                 return result;
             }
             let Some(until) = until else {
-                std::thread::park();
+                sync::park();
                 continue;
             };
             match until.checked_duration_since(Instant::now()) {
-                Some(left) if !left.is_zero() => std::thread::park_timeout(left),
+                Some(left) if !left.is_zero() => sync::park_timeout(left),
                 _ => self.0.withdraw(),
             }
         }
@@ -186,7 +186,7 @@ impl Receipt {
 }
 
 /// Wakes a thread that blocks on a receipt.
-struct Unpark(Thread);
+struct Unpark(sync::Thread);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {

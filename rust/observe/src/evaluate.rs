@@ -176,7 +176,7 @@ impl Evaluator {
         result: &Result<Out, Failure>,
         [lag, data_load, exec]: [Duration; 3],
     ) {
-        let Evaluator { job, row, eligible, eval, record, decision: to, .. } = self;
+        let Evaluator { job, row, eligible, eval, record, decision: to, payload, .. } = self;
         let loaded = &*here.loaded;
         set(&mut to.decision_id, &job.id);
         set(&mut to.checkpoint, &lane.checkpoint);
@@ -223,6 +223,7 @@ impl Evaluator {
         (record.live_expected_reward, record.live_propensity) = (job.expected_reward, job.propensity);
         set(&mut record.live_fallback_reason, &job.fallback_reason);
         (record.live_data_load_us, record.live_exec_us) = (job.timings.data_load_us, job.timings.exec_us);
+        env.privacy.withhold(&loaded.shape.sensitive, to, payload);
         record.lag_us = micros(lag);
         record.answered_at_us = job.answered_at_us;
         // Taken out and put back, since the record owns it.

@@ -24,6 +24,8 @@ mod forward;
 mod job;
 mod lane;
 mod mapping;
+#[cfg(all(test, feature = "loom"))]
+mod models;
 mod named;
 mod observers;
 mod quantiles;
@@ -32,6 +34,7 @@ mod shadow_schema;
 mod status;
 mod subscription;
 mod supervisor;
+mod sync;
 mod table;
 mod thread;
 

@@ -57,6 +57,7 @@ impl Observers {
             gate: Arc::clone(&engine.admission),
             clock: Arc::clone(&engine.clock),
             events: Arc::clone(&engine.events),
+            privacy: Arc::clone(&engine.privacy),
             logs: engine.log.is_some(),
             share: config.cpu,
             finishing: Arc::new(AtomicBool::new(false)),

@@ -3,9 +3,10 @@
 //! Neither side ever waits: who finds it full, or the other in the middle of a place, goes on. Places are reused with
 //! the buffers in them, so after the first round nothing is allocated on one side and freed on the other.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Mutex, PoisonError};
+
+use crate::sync::{AtomicUsize, Mutex};
 
 /// Many may push, one may pop.
 pub(crate) struct Queue<T> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use scorer_core::schema::{FeatureSpec, FeatureType, MissingRule, Schema, UnknownCategoryRule};
-use scorer_engine::{ActionInfo, Shape};
+use scorer_engine::{ActionInfo, Sensitive, Shape};
 use scorer_proto::v1::{FeatureDescription, ObservedSchema};
 
 /// Live bundles whose schemas are remembered; beyond, the one that came first is forgotten.
@@ -61,6 +61,8 @@ impl KnownSchema {
             fingerprint: given.fingerprint,
             features: schema.features().to_vec(),
             actions: given.actions.iter().map(action).collect(),
+            // Nothing is stored of a row of this shape: records hold the rows of the bundles that observe.
+            sensitive: Sensitive::default(),
         };
         Ok(KnownSchema { given, schema, shape: Arc::new(shape) })
     }
@@ -178,7 +180,12 @@ mod tests {
         let schema = schema();
         let action = ActionInfo { id: "a".to_owned(), factors: HashMap::new() };
         let features = schema.features().to_vec();
-        described(&Shape { fingerprint: schema.fingerprint(), features, actions: [action].into() })
+        described(&Shape {
+            fingerprint: schema.fingerprint(),
+            features,
+            actions: [action].into(),
+            sensitive: Sensitive::default(),
+        })
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use scorer_admission::Pressure;
-use scorer_engine::{Events, Gate};
+use scorer_engine::{Events, Gate, Privacy};
 use scorer_log::Clock;
 use scorer_os::sched::{set_idle_priority, thread_cpu_time};
 use scorer_os::throttle::CpuThrottle;
@@ -29,6 +29,7 @@ pub(crate) struct Env {
     pub(crate) gate: Arc<Gate>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) events: Arc<Events>,
+    pub(crate) privacy: Arc<Privacy>,
     /// There is a log to keep records.
     pub(crate) logs: bool,
     /// Of one core.

@@ -7,5 +7,6 @@
 pub mod memory;
 pub mod process;
 pub mod sched;
+pub mod tcp;
 pub mod throttle;
 pub mod unix;

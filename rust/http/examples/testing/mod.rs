@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
 use scorer_http::unary::Bounds;
-use scorer_http::{Acceptor, ConnectionEnd, ConnectionEvents, Handler, Limit, Peer, Settings, bind};
+use scorer_http::{Acceptor, ConnectionEnd, ConnectionEvents, Handler, Limit, Peer, Rate, Settings, bind};
+use scorer_os::tcp::TcpListener;
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
@@ -46,6 +47,7 @@ pub(crate) fn bounds(length: usize) -> Bounds<'static> {
         length,
         decoded: usize::MAX,
         is_within: |_, _| true,
+        arrived: &|_| Ok(()),
         until: Instant::now() + Duration::from_secs(10),
         limited: &|_| {},
     }
@@ -65,7 +67,9 @@ pub(crate) fn serve(
     service: Service,
     ready: impl FnOnce(SocketAddr) -> io::Result<()>,
 ) -> Result<(), Box<dyn Error>> {
-    let settings = Settings::default();
+    // The suites open a connection for nearly every case.
+    let connection_rate = Rate { burst: 1 << 20, per_second: 1 << 20 };
+    let settings = Settings { connection_rate, ..Settings::default() };
     let listener = bind::tcp("listen", "127.0.0.1:0", &settings)?;
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -73,7 +77,7 @@ pub(crate) fn serve(
         // Never sent: the process is ended from outside.
         let (_drain, draining) = watch::channel(false);
         let acceptor = Acceptor::new(service, Arc::new(Unreported), settings, draining);
-        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let listener = TcpListener::from_std(listener)?;
         ready(address)?;
         acceptor.run(listener).await;
         Ok(())

@@ -12,7 +12,7 @@ use hyper::body::{Bytes, Incoming};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::Limit;
+use crate::{Limit, bind};
 
 /// Panics at a path of `/panic`, on the connection's task.
 #[derive(Clone)]
@@ -81,13 +81,13 @@ async fn call(address: SocketAddr, path: &str) -> bool {
 /// Fault case 84.
 #[tokio::test]
 async fn a_panic_on_a_connection_is_reported_and_frees_its_slot() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = bind::tcp("listen", "127.0.0.1:0", &Settings::default()).unwrap();
     let address = listener.local_addr().unwrap();
     let events = Arc::new(Recorder::default());
     let (drain, draining) = watch::channel(false);
     let settings = Settings { max_connections: 1, ..Settings::default() };
     let acceptor = Acceptor::new(Fragile, Arc::clone(&events), settings, draining);
-    let running = tokio::spawn(acceptor.run(listener));
+    let running = tokio::spawn(acceptor.run(TcpListener::from_std(listener).unwrap()));
     assert!(!call(address, "/panic").await);
     events.closed.notified().await;
     // The only slot is free again.

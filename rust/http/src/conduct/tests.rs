@@ -3,7 +3,7 @@
 use std::io;
 
 use super::*;
-use crate::ConnectionEnd;
+use crate::{ConnectionEnd, Rate};
 
 /// Events that nobody reads.
 #[derive(Default)]
@@ -31,10 +31,29 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 fn traffic() -> Traffic {
     let rate = Rate { burst: 10, per_second: 0 };
-    let settings = Settings { control_frames: rate, resets: rate, ..Settings::default() };
+    let settings = Settings {
+        control_frames: rate,
+        resets: rate,
+        rejected_requests: rate,
+        stray_frames: rate,
+        ..Settings::default()
+    };
     let mut traffic = Traffic::new(Conduct::new(Arc::new(Ignored), 1), &settings);
-    traffic.received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    receive(&mut traffic, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     traffic
+}
+
+/// Lets these bytes come in a turn of their own, which is as long as they need.
+fn receive(traffic: &mut Traffic, bytes: &[u8]) {
+    let mut turn = Turn::none(&Settings { turn_work: u32::MAX, ..Settings::default() });
+    turn.begin(1);
+    assert_eq!(traffic.received(bytes, &mut turn), bytes.len());
+}
+
+/// A request that reaches the service.
+fn request(traffic: &mut Traffic, stream: u32) {
+    receive(traffic, &frame(HEADERS, 4, stream, b"head"));
+    traffic.conduct.stream_begins();
 }
 
 fn exceeded(traffic: &Traffic) -> Option<Limit> {
@@ -45,18 +64,18 @@ fn exceeded(traffic: &Traffic) -> Option<Limit> {
 fn frames_without_content_are_paid_for_by_requests() {
     let mut traffic = traffic();
     for number in 0..1000 {
-        traffic.received(&frame(HEADERS, 4, 2 * number + 1, b"head"));
+        request(&mut traffic, 2 * number + 1);
         for _ in 0..PAID {
-            traffic.received(&frame(PING, 0, 0, &[0; 8]));
+            receive(&mut traffic, &frame(PING, 0, 0, &[0; 8]));
         }
     }
     assert_eq!(exceeded(&traffic), None);
     // What the last request paid for was used.
     for _ in 0..10 - PAID {
-        traffic.received(&frame(PING, 0, 0, &[0; 8]));
+        receive(&mut traffic, &frame(PING, 0, 0, &[0; 8]));
     }
     assert_eq!(exceeded(&traffic), None);
-    traffic.received(&frame(PING, 0, 0, &[0; 8]));
+    receive(&mut traffic, &frame(PING, 0, 0, &[0; 8]));
     assert_eq!(exceeded(&traffic), Some(Limit::ControlFrames));
 }
 
@@ -65,10 +84,79 @@ fn cancelled_requests_have_a_budget_of_their_own() {
     let mut traffic = traffic();
     for number in 0..11 {
         assert_eq!(exceeded(&traffic), None);
-        traffic.received(&frame(HEADERS, 4, 2 * number + 1, b"head"));
-        traffic.received(&frame(RST_STREAM, 0, 2 * number + 1, &8_u32.to_be_bytes()));
+        request(&mut traffic, 2 * number + 1);
+        receive(&mut traffic, &frame(RST_STREAM, 0, 2 * number + 1, &8_u32.to_be_bytes()));
     }
     assert_eq!(exceeded(&traffic), Some(Limit::Resets));
+}
+
+#[test]
+fn replies_pay_for_cancelled_requests() {
+    let mut traffic = traffic();
+    for number in 0..100 {
+        for stream in [4 * number + 1, 4 * number + 3] {
+            request(&mut traffic, stream);
+        }
+        traffic.sent(&frame(HEADERS, 5, 4 * number + 1, b"trailers"));
+        receive(&mut traffic, &frame(RST_STREAM, 0, 4 * number + 3, &8_u32.to_be_bytes()));
+    }
+    assert_eq!(exceeded(&traffic), None);
+}
+
+#[test]
+fn requests_that_never_reach_the_service_have_a_budget() {
+    let mut traffic = traffic();
+    for number in 0..1000 {
+        request(&mut traffic, 2 * number + 1);
+    }
+    // Those above the number of streams are no misuse.
+    for number in 1000..1100 {
+        receive(&mut traffic, &frame(HEADERS, 5, 2 * number + 1, b"head"));
+        traffic.sent(&frame(RST_STREAM, 0, 2 * number + 1, &7_u32.to_be_bytes()));
+    }
+    assert_eq!(exceeded(&traffic), None);
+    for number in 1100..1111 {
+        receive(&mut traffic, &frame(HEADERS, 5, 2 * number + 1, b"too large"));
+    }
+    assert_eq!(exceeded(&traffic), Some(Limit::RejectedRequests));
+}
+
+#[test]
+fn frames_for_streams_that_are_not_open_have_a_budget() {
+    let mut traffic = traffic();
+    for number in 0..100 {
+        request(&mut traffic, 2 * number + 1);
+        traffic.sent(&frame(HEADERS, 5, 2 * number + 1, b"rejected"));
+        // What was under way: large parts, and one that is not.
+        receive(&mut traffic, &frame(DATA, 0, 2 * number + 1, &[0; 16 << 10]));
+        receive(&mut traffic, &frame(DATA, 1, 2 * number + 1, &[0; 10]));
+    }
+    assert_eq!(exceeded(&traffic), None);
+    for _ in 0..11 {
+        receive(&mut traffic, &frame(DATA, 0, 1, &[0; 10]));
+    }
+    assert_eq!(exceeded(&traffic), Some(Limit::StrayFrames));
+}
+
+#[test]
+fn what_comes_after_goaway_is_no_misuse() {
+    let mut traffic = traffic();
+    traffic.conduct.leave();
+    for number in 0..100 {
+        receive(&mut traffic, &frame(HEADERS, 5, 2 * number + 1, b"late"));
+        receive(&mut traffic, &frame(DATA, 1, 1000 + number, &[0; 10]));
+    }
+    assert_eq!(exceeded(&traffic), None);
+}
+
+#[test]
+fn empty_data_carries_nothing() {
+    let mut traffic = traffic();
+    request(&mut traffic, 1);
+    for _ in 0..11 {
+        receive(&mut traffic, &frame(DATA, 0, 1, &[]));
+    }
+    assert_eq!(exceeded(&traffic), Some(Limit::ControlFrames));
 }
 
 #[test]
@@ -76,11 +164,11 @@ fn a_reply_is_owed_until_its_stream_has_ended_on_the_wire() {
     let mut traffic = traffic();
     let conduct = Arc::clone(&traffic.conduct);
     for stream in [1, 3, 5] {
-        traffic.received(&frame(HEADERS, 5, stream, b"head"));
+        receive(&mut traffic, &frame(HEADERS, 5, stream, b"head"));
         conduct.stream_begins();
     }
     // Trailers of the request open no stream.
-    traffic.received(&frame(HEADERS, 5, 1, b"trailers"));
+    receive(&mut traffic, &frame(HEADERS, 5, 1, b"trailers"));
     assert!(!conduct.owes());
     (0..3).for_each(|_| conduct.stream_ends());
     assert!(conduct.owes());
@@ -89,8 +177,8 @@ fn a_reply_is_owed_until_its_stream_has_ended_on_the_wire() {
     let before = conduct.taken();
     traffic.sent(&frame(HEADERS, 5, 1, b"trailers"));
     assert_ne!(conduct.taken(), before);
-    traffic.received(&frame(RST_STREAM, 0, 3, &8_u32.to_be_bytes()));
-    traffic.received(&frame(RST_STREAM, 0, 3, &8_u32.to_be_bytes()));
+    receive(&mut traffic, &frame(RST_STREAM, 0, 3, &8_u32.to_be_bytes()));
+    receive(&mut traffic, &frame(RST_STREAM, 0, 3, &8_u32.to_be_bytes()));
     assert!(conduct.owes());
     traffic.sent(&frame(RST_STREAM, 0, 5, &8_u32.to_be_bytes()));
     assert!(!conduct.owes());
@@ -99,16 +187,6 @@ fn a_reply_is_owed_until_its_stream_has_ended_on_the_wire() {
     assert_eq!(conduct.strays(), 0, "no error of the peer");
     traffic.sent(&frame(RST_STREAM, 0, 7, &5_u32.to_be_bytes()));
     assert_eq!(conduct.strays(), 1);
-}
-
-#[test]
-fn a_bucket_fills_with_time() {
-    let mut bucket = Bucket::full(Rate { burst: 2, per_second: 10 });
-    assert!(bucket.spend() && bucket.spend());
-    bucket.refill(Duration::from_millis(100));
-    assert!(bucket.spend());
-    bucket.refill(Duration::from_secs(100));
-    assert_eq!(bucket.left, 2.0);
 }
 
 #[test]

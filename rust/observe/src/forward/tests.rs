@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
+use scorer_engine::Sensitive;
 use scorer_log::RealClock;
 use scorer_proto::v1::shadow_service_server::{ShadowService, ShadowServiceServer};
 use tokio::task::{JoinHandle as Task, JoinSet};
@@ -153,7 +154,12 @@ impl Drop for Live {
 }
 
 fn shape() -> Arc<Shape> {
-    Arc::new(Shape { fingerprint: 7, features: Vec::new(), actions: Arc::default() })
+    Arc::new(Shape {
+        fingerprint: 7,
+        features: Vec::new(),
+        actions: Arc::default(),
+        sensitive: Sensitive::default(),
+    })
 }
 
 fn outgoing(shape: &Arc<Shape>, id: usize) -> Outgoing {

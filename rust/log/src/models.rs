@@ -1,0 +1,118 @@
+//! The hand-over of records to the writer thread, in every interleaving: `make loom`. A wake-up that is lost is a
+//! deadlock, which loom reports.
+
+use std::time::Duration;
+
+use loom::sync::Arc;
+use loom::thread;
+
+use crate::error::LogError;
+use crate::queue::{Batch, Bounds, Queue};
+use crate::receipt::{Caller, slot};
+
+/// Every interleaving with at most three preemptions.
+fn bounded(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// The writer thread writes a record, and its deadline passes: the caller is told that the record is in the log exactly
+/// where the log does not withdraw it.
+#[test]
+fn a_caller_and_the_log_agree_on_a_record() {
+    bounded(|| {
+        let (ticket, receipt) = slot(b"record".to_vec(), false);
+        let writer = thread::spawn(move || ticket.begin().then(|| ticket.finish(Ok(7))));
+        let deadline = receipt.slot();
+        let watchdog = thread::spawn(move || deadline.upgrade().map(|slot| slot.withdraw()));
+        let told = receipt.wait();
+        watchdog.join().unwrap();
+        match (writer.join().unwrap(), told) {
+            (Some(Caller::Informed), Ok(7)) => {}
+            (None | Some(Caller::Gone), Err(LogError::Withdrawn)) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// A caller that leaves while its record is written: the log learns it, or had told the caller before.
+#[test]
+fn a_caller_that_leaves_withdraws_its_record() {
+    bounded(|| {
+        let (ticket, receipt) = slot(Vec::new(), false);
+        let writer = thread::spawn(move || (ticket.begin(), ticket.finish(Ok(1))));
+        drop(receipt);
+        let (begun, caller) = writer.join().unwrap();
+        assert!(begun || caller == Caller::Informed, "a record that was withdrawn before it was written");
+    });
+}
+
+/// Two callers, one of them waiting, and the writer thread, which sleeps whenever nothing is there.
+#[test]
+fn the_writer_thread_misses_no_record() {
+    bounded(|| {
+        let bounds = Bounds { records: 4, bytes: 64 };
+        let queue = Arc::new(Queue::new(bounds, bounds));
+        let spawn = |push: fn(&Queue)| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || push(&queue))
+        };
+        let pushing = [
+            spawn(|queue| queue.push(b"async").unwrap()),
+            spawn(|queue| {
+                let (ticket, receipt) = slot(b"awaited".to_vec(), false);
+                queue.push_awaited(ticket).unwrap();
+                assert!(matches!(receipt.wait(), Ok(9)));
+            }),
+        ];
+        let (mut batch, mut awaited, mut written) = (Batch::default(), Vec::new(), 0);
+        while written < 2 {
+            assert!(queue.wait(Duration::ZERO));
+            queue.take_awaited(&mut awaited);
+            for ticket in awaited.drain(..) {
+                assert!(ticket.begin());
+                assert_eq!(ticket.finish(Ok(9)), Caller::Informed);
+                written += 1;
+            }
+            queue.take(&mut batch);
+            let records = batch.left();
+            let bytes = batch.consume(records);
+            queue.done(records, bytes);
+            written += records;
+        }
+        pushing.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(queue.counts(), (0, 0));
+    });
+}
+
+/// Closing the queue ends the writer thread, and a record that comes at the same time is written or refused.
+#[test]
+fn closing_wakes_the_writer_thread() {
+    bounded(|| {
+        let bounds = Bounds { records: 4, bytes: 64 };
+        let queue = Arc::new(Queue::new(bounds, bounds));
+        let writer = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                let (mut batch, mut written) = (Batch::default(), 0);
+                loop {
+                    let open = queue.wait(Duration::ZERO);
+                    queue.take(&mut batch);
+                    written += batch.left();
+                    batch.consume(batch.left());
+                    if !open {
+                        return written;
+                    }
+                }
+            })
+        };
+        let pusher = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.push(b"late").is_ok())
+        };
+        queue.close();
+        let accepted = pusher.join().unwrap();
+        assert_eq!(writer.join().unwrap(), usize::from(accepted));
+    });
+}
