@@ -15,6 +15,7 @@ from scorer.log.outcomes import Conflict, OutcomeJoin, Reported
 from scorer.log.reading import LogFinding, LogReader, LogSegment
 from scorer.log.retention import Pruned, mark_shipped, prune
 from scorer.log.scanning import Entry, LogScan, scan
+from scorer.log.sealing import ReaderKey, SealedCounts, generate_keys
 from scorer.log.summary import LogSummary, summarise
 
 if TYPE_CHECKING:
@@ -42,10 +43,13 @@ __all__ = [
     "Mismatch",
     "OutcomeJoin",
     "Pruned",
+    "ReaderKey",
     "Reported",
+    "SealedCounts",
     "Verification",
     "erase",
     "export",
+    "generate_keys",
     "mark_shipped",
     "prune",
     "pseudonym",

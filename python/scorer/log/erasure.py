@@ -9,19 +9,17 @@ outcomes. Retention removes the bytes with their segments.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
 from collections.abc import Set as AbstractSet
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from scorer import bridge
 from scorer.durable import write_atomically
 from scorer.errors import LogError
 
 FILE = "ERASED"
-_SHORTEST_KEY = 32
-_PSEUDONYM_DIGITS = 32
 
 
 class Erased:
@@ -39,14 +37,16 @@ class Erased:
         """Changes with each erasure; what was derived from a log before has to be derived again."""
         return hashlib.sha256("".join(sorted(self.hashes)).encode()).hexdigest()[:16] if self.hashes else ""
 
+    def names(self, entity: str) -> bool:
+        """Whether an entity, as it is recorded, is erased."""
+        return bool(entity) and fingerprint(self.salt, entity) in self.hashes
+
     def covers(self, kind: str, record: Any) -> bool:
         """Whether a record is left out. Outcomes follow their decision in the log."""
         if kind == "outcome":
             return (record.checkpoint, record.decision_id) in self._decisions
         decision = record.decision if kind == "observation" else record
-        if kind not in {"decision", "observation"} or not decision.entity:
-            return False
-        if fingerprint(self.salt, decision.entity) not in self.hashes:
+        if kind not in {"decision", "observation"} or not self.names(decision.entity):
             return False
         self._decisions.add((decision.checkpoint, decision.decision_id))
         return True
@@ -61,15 +61,9 @@ def pseudonym(key_file: Path, entity: str) -> str:
     """The entity as a server with `[privacy] entities = "hash"` and this key records it.
 
     Raises:
-        LogError: The key cannot be read, or is too short.
+        LogError: The key cannot be read, is too short or too long, or other users can read it.
     """
-    try:
-        key = key_file.read_bytes().rstrip()
-    except OSError as error:
-        raise LogError(f'key file "{key_file}" cannot be read: {error.strerror}') from None
-    if len(key) < _SHORTEST_KEY:
-        raise LogError(f'key file "{key_file}": {len(key)} bytes; a key has {_SHORTEST_KEY} or more')
-    return hmac.new(key, b"entity\0" + entity.encode(), hashlib.sha256).hexdigest()[:_PSEUDONYM_DIGITS]
+    return bridge.entity_pseudonym(key_file, entity)
 
 
 def erased(directory: str | PathLike[str]) -> Erased:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from os import PathLike
@@ -20,6 +20,7 @@ from scorer.log.bundles import BundleShelf
 from scorer.log.outcomes import Conflict, OutcomeJoin
 from scorer.log.reading import Advance, LogFinding
 from scorer.log.scanning import LogScan, scan
+from scorer.log.sealing import ReaderKey, SealedCounts
 from scorer.log.tables import (
     OUTCOMES,
     ExportLayout,
@@ -62,6 +63,8 @@ class Exported:
     """Left out because the lane's bundle observed the same decision before: the first one counts."""
     observations_unwritten: int = 0
     """Within the window, and no file was named for them."""
+    sealed: SealedCounts = field(default_factory=SealedCounts)
+    """Sensitive features of the log's decisions."""
 
 
 def export(
@@ -74,6 +77,7 @@ def export(
     until: datetime | None = None,
     bundles: BundleShelf | None = None,
     advance: Advance | None = None,
+    reader_key: ReaderKey | None = None,
 ) -> Exported:
     """Writes the decisions of a log, with what became known of them, to a Parquet file.
 
@@ -87,6 +91,7 @@ def export(
         until: Leave out those from here on. Outcomes join whenever they came.
         bundles: Where feature names come from.
         advance: Told the bytes read and to be read, over all passes.
+        reader_key: Decrypts sensitive features; without it they are null.
 
     Raises:
         LogError: The directory is no log, or a file cannot be written.
@@ -98,7 +103,7 @@ def export(
         directory, window, bundles, layout, observed, outcomes, _part(advance, 0, passes)
     )
     layout.kinds = outcomes.kinds
-    entries = scan(directory, kinds={"decision"}, advance=_part(advance, 1, passes))
+    entries = scan(directory, kinds={"decision"}, advance=_part(advance, 1, passes), reader_key=reader_key)
     rows = _Decisions(window)
     joined = 0
     with _writing(Path(to), layout.schema) as writer:
@@ -113,8 +118,10 @@ def export(
     if observations_to is not None:
         unwritten = 0
         with _writing(Path(observations_to), observations_schema(observed)) as writer:
-            again = observations.of(scan(directory, kinds={"observation"}, advance=_part(advance, 2, passes)))
-            for seen in _chunks(again, _ROW_GROUP):
+            again = scan(
+                directory, kinds={"observation"}, advance=_part(advance, 2, passes), reader_key=reader_key
+            )
+            for seen in _chunks(observations.of(again), _ROW_GROUP):
                 writer.write_batch(observations_batch(seen, observed), row_group_size=_ROW_GROUP)
     return Exported(
         decisions=rows.written,
@@ -131,6 +138,7 @@ def export(
         observations=observations.written,
         observations_repeated=observations.repeated,
         observations_unwritten=unwritten,
+        sealed=entries.sealed,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from scorer.log.erasure import erased
 from scorer.log.reading import Advance, LogFinding, LogReader, LogSegment, decode
+from scorer.log.sealing import ReaderKey, SealedCounts, open_features
 
 UNKNOWN = "unknown"
 """Kind of a record that this version has no message for."""
@@ -56,7 +57,11 @@ class Entry(NamedTuple):
 
 
 class LogScan:
-    """Iterates over the entries of a log; see `scan`."""
+    """Iterates over the entries of a log; see `scan`.
+
+    Attributes:
+        sealed: What was found of sensitive features in the entries so far.
+    """
 
     def __init__(
         self,
@@ -65,11 +70,14 @@ class LogScan:
         checkpoint: str | None,
         start_sequence: int,
         advance: Advance | None,
+        reader_key: ReaderKey | None,
     ) -> None:
         self._reader = LogReader(directory, start_sequence)
         self._kinds, self._checkpoint = kinds, checkpoint
         self._start, self._advance = start_sequence, advance
         self._erased = erased(directory)
+        self._reader_key = reader_key
+        self.sealed = SealedCounts()
 
     def __iter__(self) -> Iterator[Entry]:
         for sequence, payload in self._kept():
@@ -83,6 +91,9 @@ class LogScan:
                 continue
             if self._checkpoint is not None and entry.checkpoint not in {None, self._checkpoint}:
                 continue
+            if entry.kind in {"decision", "observation"}:
+                own = entry.record.decision if entry.kind == "observation" else entry.record
+                open_features(own, self._reader_key, self.sealed)
             yield entry
 
     def _kept(self) -> Iterator[tuple[int, bytes]]:
@@ -117,6 +128,7 @@ def scan(
     checkpoint: str | None = None,
     start_sequence: int = 0,
     advance: Advance | None = None,
+    reader_key: ReaderKey | None = None,
 ) -> LogScan:
     """Return the records of a log, from its first one or from a sequence on.
 
@@ -133,6 +145,8 @@ def scan(
         checkpoint: Return the records of this checkpoint and those that are of none; all unless given.
         start_sequence: First record of interest. Segments that end before it are not read.
         advance: Called with the bytes read so far and the bytes in all.
+        reader_key: Decrypts sensitive features. Without it they are NaN, as masked ones are, and their
+            positions are in the record's `withheld`.
 
     Returns:
         Entries in sequence order, to be iterated over once; then `findings` and `segments`.
@@ -140,7 +154,7 @@ def scan(
     Raises:
         LogError: The directory is no log, cannot be read, or holds another program's records.
     """
-    return LogScan(directory, kinds, checkpoint, start_sequence, advance)
+    return LogScan(directory, kinds, checkpoint, start_sequence, advance, reader_key)
 
 
 def entry_of(sequence: int, payload: bytes) -> Entry:

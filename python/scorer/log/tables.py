@@ -80,6 +80,7 @@ class ExportLayout:
             ("schema_fingerprint", pa.uint64()),
             # One width: a fixed-size list, an array to DuckDB.
             ("features", pa.list_(pa.float32(), width or -1)),
+            ("withheld", pa.list_(pa.uint32())),
             ("margin", pa.float64()),
             ("score", pa.float64()),
             ("decision", NAMES),
@@ -138,6 +139,7 @@ def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout)
         "bundle": [digest_of(decision) for decision in decisions],
         "decided_at": [decision.decided_at_us for decision in decisions],
         "features": [list(decision.features) for decision in decisions],
+        "withheld": [list(decision.withheld) for decision in decisions],
         "eligible": [eligible(one) if yes else None for one, yes in zip(decisions, action, strict=True)],
         "reasons": [list(decision.reasons) for decision in decisions],
         "pmf": [list(one.pmf) if yes else None for one, yes in zip(decisions, action, strict=True)],
@@ -206,10 +208,14 @@ def _named_features(decisions: Sequence[DecisionRecord], layout: ExportLayout) -
     values = {name: np.zeros(len(decisions), np.float32) for name in layout.names}
     absent = {name: np.ones(len(decisions), bool) for name in layout.names}
     for at, decision in enumerate(decisions):
-        for name, value in zip(layout.features.get(digest_of(decision), ()), decision.features, strict=False):
+        names = layout.features.get(digest_of(decision), ())
+        for name, value in zip(names, decision.features, strict=False):
             values[name][at] = value
             absent[name][at] = False
-    # NaN is a missing value as the model saw it; null, a feature that this bundle does not have.
+        for place in decision.withheld:
+            if place < len(names):
+                absent[names[place]][at] = True
+    # NaN is a missing value as the model saw it; null, a withheld value, or a feature that this bundle lacks.
     return {f"feature_{name}": pa.array(values[name], mask=absent[name]) for name in layout.names}
 
 

@@ -17,6 +17,7 @@ from scorer.log.bundles import BundleShelf
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.reading import Advance, LogFinding, LogSegment, is_serious
 from scorer.log.scanning import scan
+from scorer.log.sealing import ReaderKey, SealedCounts
 from scorer.log.tables import digest_of, is_action
 
 if TYPE_CHECKING:
@@ -88,28 +89,40 @@ class Verification:
     """Observations by digest of an observing bundle that is not here: a shadow need not be kept."""
     orphans: int = 0
     """Observed decisions that are not in this log: lost, dropped under load, or another server's."""
+    withheld: int = 0
+    """Decisions and observations that cannot be repeated: sensitive features are missing."""
+    sealed: SealedCounts = field(default_factory=SealedCounts)
+    """What became of sensitive features."""
 
     @property
     def ok(self) -> bool:
         """Whether nothing is damaged, missing or different from its bundle."""
         wrong = self.mismatched or self.missing or self.outcomes.conflicts or self.records["unknown"]
-        return not wrong and not any(map(is_serious, self.findings))
+        return not (wrong or self.sealed.altered) and not any(map(is_serious, self.findings))
 
 
 def verify(
-    directory: str | PathLike[str], bundles: BundleShelf, advance: Advance | None = None
+    directory: str | PathLike[str],
+    bundles: BundleShelf,
+    advance: Advance | None = None,
+    reader_key: ReaderKey | None = None,
 ) -> Verification:
     """Reads a whole log and checks all that can be checked.
+
+    Decisions with sensitive features are repeated if `reader_key` decrypts all of them.
 
     Raises:
         LogError: The directory is no log or cannot be read.
     """
-    entries = scan(directory, advance=advance)
-    report = Verification()
+    entries = scan(directory, advance=advance, reader_key=reader_key)
+    report = Verification(sealed=entries.sealed)
     waiting: dict[tuple[str, _Check], list[tuple[int, DecisionRecord]]] = {}
     links = Links()
 
     def take(sequence: int, decision: DecisionRecord, check: _Check) -> None:
+        if decision.withheld and decision.fallback_source in {"", "greedy"}:
+            report.withheld += 1
+            return
         digest = digest_of(decision)
         rows = waiting.setdefault((digest, check), [])
         rows.append((sequence, decision))

@@ -151,6 +151,7 @@ class DeliveryRecord(_message.Message):
     DECIDED_AT_US_FIELD_NUMBER: _builtins.int
     DELIVERED_FIELD_NUMBER: _builtins.int
     AT_US_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     decision_id: _builtins.str
     decided_at_us: _builtins.int
@@ -160,6 +161,10 @@ class DeliveryRecord(_message.Message):
     handed over. True: a retry was given the reply later.
     """
     at_us: _builtins.int
+    rows: _builtins.int
+    """Of a batch, all of whose rows are meant: their number, and decision_id is the
+    request's id, to which the ids of the rows add /0 and so on. 0 otherwise.
+    """
     def __init__(
         self,
         *,
@@ -168,10 +173,11 @@ class DeliveryRecord(_message.Message):
         decided_at_us: _builtins.int = ...,
         delivered: _builtins.bool = ...,
         at_us: _builtins.int = ...,
+        rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_us", b"at_us", "checkpoint", b"checkpoint", "decided_at_us", b"decided_at_us", "decision_id", b"decision_id", "delivered", b"delivered"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_us", b"at_us", "checkpoint", b"checkpoint", "decided_at_us", b"decided_at_us", "decision_id", b"decision_id", "delivered", b"delivered", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -206,6 +212,8 @@ class DecisionRecord(_message.Message):
     REASONS_FIELD_NUMBER: _builtins.int
     DATA_LOAD_US_FIELD_NUMBER: _builtins.int
     EXEC_US_FIELD_NUMBER: _builtins.int
+    WITHHELD_FIELD_NUMBER: _builtins.int
+    SEALED_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     checkpoint: _builtins.str
     lane: _builtins.str
@@ -239,6 +247,16 @@ class DecisionRecord(_message.Message):
 
     @_builtins.property
     def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def withheld(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Positions in features, ascending, of sensitive values that are not stored
+        there: they are NaN, whatever the forest saw.
+        """
+
+    @_builtins.property
+    def sealed(self) -> Global___SealedFeatures:
+        """Those of them that can be decrypted; absent if there are none."""
+
     def __init__(
         self,
         *,
@@ -265,14 +283,60 @@ class DecisionRecord(_message.Message):
         reasons: _abc.Iterable[_builtins.str] | None = ...,
         data_load_us: _builtins.int = ...,
         exec_us: _builtins.int = ...,
+        withheld: _abc.Iterable[_builtins.int] | None = ...,
+        sealed: Global___SealedFeatures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sealed", b"sealed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "bundle", b"bundle", "checkpoint", b"checkpoint", "data_load_us", b"data_load_us", "decided_at_us", b"decided_at_us", "decision", b"decision", "decision_id", b"decision_id", "eligible_mask", b"eligible_mask", "entity", b"entity", "exec_us", b"exec_us", "expected_reward", b"expected_reward", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "features", b"features", "lane", b"lane", "lane_table", b"lane_table", "margin", b"margin", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "schema_fingerprint", b"schema_fingerprint", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "bundle", b"bundle", "checkpoint", b"checkpoint", "data_load_us", b"data_load_us", "decided_at_us", b"decided_at_us", "decision", b"decision", "decision_id", b"decision_id", "eligible_mask", b"eligible_mask", "entity", b"entity", "exec_us", b"exec_us", "expected_reward", b"expected_reward", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "features", b"features", "lane", b"lane", "lane_table", b"lane_table", "margin", b"margin", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "schema_fingerprint", b"schema_fingerprint", "score", b"score", "sealed", b"sealed", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecisionRecord: _TypeAlias = DecisionRecord  # noqa: Y015
+
+@_typing.final
+class SealedFeatures(_message.Message):
+    """Values of a row, encrypted to the owner of a private key by HPKE (RFC 9180) in
+    mode Base with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM.
+    docs/decision-log.md describes info, additional data and plaintext.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    ENCAPSULATED_KEY_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    CIPHERTEXT_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.int
+    """First 8 bytes, as a big-endian number, of the SHA-256 of the public key's
+    32 bytes.
+    """
+    encapsulated_key: _builtins.bytes
+    """Public part of the sender's ephemeral key, 32 bytes."""
+    number: _builtins.int
+    """Number of the message under that key; it determines the nonce."""
+    ciphertext: _builtins.bytes
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ascending; part of the decision's withheld positions."""
+
+    def __init__(
+        self,
+        *,
+        positions: _abc.Iterable[_builtins.int] | None = ...,
+        key_id: _builtins.int = ...,
+        encapsulated_key: _builtins.bytes = ...,
+        number: _builtins.int = ...,
+        ciphertext: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertext", b"ciphertext", "encapsulated_key", b"encapsulated_key", "key_id", b"key_id", "number", b"number", "positions", b"positions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SealedFeatures: _TypeAlias = SealedFeatures  # noqa: Y015
 
 @_typing.final
 class ObservationRecord(_message.Message):

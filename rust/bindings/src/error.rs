@@ -52,6 +52,16 @@ impl Failure {
         Failure::new(Class::Log, error)
     }
 
+    /// A record of the log is another program's.
+    pub(crate) fn foreign_record(error: &impl ToString) -> Failure {
+        Failure::new(Class::Log, error.to_string())
+    }
+
+    /// The key of pseudonyms cannot be used.
+    pub(crate) fn key(error: &scorer_privacy::KeyError) -> Failure {
+        Failure::new(Class::Log, error)
+    }
+
     /// Certificates cannot be made or used.
     pub(crate) fn identity(error: &scorer_identity::IdentityError) -> Failure {
         Failure::new(Class::Config, error)

@@ -31,11 +31,12 @@ pub(crate) fn check_server_tls(py: Python<'_>, config_json: &str) -> PyResult<i6
     enter(py, || checked(ServerTls::new(config).map(|tls| tls.expires())))
 }
 
-/// Reads the files of a client as it would for a connection to `address`.
+/// Reads the files of a client as it would for a connection to `address`; returns when its own certificate expires,
+/// seconds since the Unix epoch, or nothing if it presents none.
 #[pyfunction]
-pub(crate) fn check_client_tls(py: Python<'_>, config_json: &str, address: &str) -> PyResult<()> {
+pub(crate) fn check_client_tls(py: Python<'_>, config_json: &str, address: &str) -> PyResult<Option<i64>> {
     let config: ClientTlsConfig = serde_json::from_str(config_json).map_err(Failure::from)?;
-    enter(py, || checked(config.connect(address).map(|_| ())))
+    enter(py, || checked(config.connect(address).and_then(|_| config.expires())))
 }
 
 fn checked<T>(result: Result<T, IdentityError>) -> Result<T, Failure> {

@@ -7,6 +7,7 @@ mod forest;
 mod identity;
 mod load;
 mod log;
+mod privacy;
 mod process;
 mod server;
 mod signing;
@@ -30,6 +31,8 @@ mod _scorer {
     use crate::load::run_load;
     #[pymodule_export]
     use crate::log::{LogReader, mark_shipped, prune_log};
+    #[pymodule_export]
+    use crate::privacy::entity_pseudonym;
     #[pymodule_export]
     use crate::process::forbid_core_dumps;
     #[pymodule_export]

@@ -1,13 +1,16 @@
 //! `_scorer.LogReader`: the decision log in batches of encoded records.
 
+mod columns;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use scorer_log::{Env, LogError, Reader, RealFs, Retention};
 
+use self::columns::{Columns, Foreign};
 use crate::enter::enter;
 use crate::error::Failure;
 
@@ -60,6 +63,22 @@ impl LogReader {
             .map(|(start, &end)| PyBytes::new(py, batch.bytes.get(start..end).unwrap_or_default()))
             .collect();
         Ok(Some((batch.sequences, payloads)))
+    }
+
+    /// Decisions and outcomes of a checkpoint among the next `max_records` records or about `max_bytes` of payload,
+    /// as columns; `None` at the end.
+    fn next_columns<'py>(
+        &self,
+        py: Python<'py>,
+        checkpoint: &str,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let columns = enter(py, || self.read_columns(checkpoint, max_records, max_bytes))?;
+        if columns.is_empty() {
+            return Ok(None);
+        }
+        columns.into_dict(py).map(Some)
     }
 
     /// What was found so far, as JSON; complete at the end.
@@ -118,6 +137,29 @@ impl LogReader {
             batch.ends.push(batch.bytes.len());
         }
         Ok(batch)
+    }
+}
+
+impl LogReader {
+    fn read_columns(
+        &self,
+        checkpoint: &str,
+        max_records: usize,
+        max_bytes: usize,
+    ) -> Result<Columns, Failure> {
+        let mut reader = self.lock();
+        let mut columns = Columns::default();
+        while !columns.is_full(max_records, max_bytes) {
+            let Some(record) = reader.next_record()? else { break };
+            columns.add(checkpoint, record.sequence, record.payload)?;
+        }
+        Ok(columns)
+    }
+}
+
+impl From<Foreign> for Failure {
+    fn from(error: Foreign) -> Failure {
+        Failure::foreign_record(&error)
     }
 }
 

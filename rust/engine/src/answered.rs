@@ -1,4 +1,4 @@
-//! What was answered: the one description from which the log's record and everything that observes are made.
+//! The description of an answered request, from which the log's record and the jobs of observe lanes are created.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ pub struct Answered<'a> {
     pub lane_table: u64,
     /// SHA-256 of the bundle, raw.
     pub bundle: &'a [u8; 32],
-    /// What the values of `row` and the bits of an eligible set mean.
+    /// Features and actions that the values of `row` and the bits of an eligible set refer to.
     pub shape: &'a Arc<Shape>,
     /// The decision's id.
     pub id: &'a str,
-    /// Whom the decision is about; may be empty.
+    /// Entity of the decision; may be empty.
     pub entity: &'a str,
     /// The row, as the bundle decoded it.
     pub row: &'a [f32],
-    /// What the request names; most of it is in the row already.
+    /// Values that the request names; most of them are also in the row.
     pub named: &'a dyn NamedValues,
-    /// Who answered instead of the model and its policy; empty for none.
+    /// Source that answered instead of the model and its policy; empty: none.
     pub fallback_source: &'a str,
-    /// Why; empty for none.
+    /// Reason of the fallback; empty: none.
     pub fallback_reason: &'a str,
-    /// Where the time went.
+    /// Times of the stages.
     pub timings: Timings,
     /// The answer.
     pub outcome: Outcome<'a>,
@@ -42,7 +42,7 @@ pub struct Answered<'a> {
 /// The answer itself.
 #[derive(Clone, Copy)]
 pub enum Outcome<'a> {
-    /// Of a checkpoint of kind `score`.
+    /// The answer of a checkpoint of kind `score`.
     Score {
         /// Log-odds, or whatever the bundle's margin is.
         margin: f64,
@@ -51,15 +51,15 @@ pub enum Outcome<'a> {
         /// The band's label, or a static answer's.
         label: &'a str,
     },
-    /// Of a checkpoint of kind `action`.
+    /// The answer of a checkpoint of kind `action`.
     Action {
         /// The actions that could be chosen; `None` for all.
         eligible: Option<&'a Mask>,
         /// Every action's probability.
         pmf: Pmf<'a>,
-        /// Place of the action in the catalogue.
+        /// Index of the action in the catalogue.
         index: usize,
-        /// Its id.
+        /// Id of the action.
         action: &'a str,
         /// The probability with which it was chosen.
         propensity: f64,
@@ -71,16 +71,16 @@ pub enum Outcome<'a> {
 /// The probabilities over the catalogue.
 #[derive(Clone, Copy)]
 pub enum Pmf<'a> {
-    /// As the policy gave them.
+    /// The probabilities of the policy.
     Policy(&'a [f64]),
-    /// All on one of `actions`.
+    /// Probability 1 for one action.
     Only {
         /// The action.
         index: usize,
         /// Size of the catalogue.
         actions: usize,
     },
-    /// Left out.
+    /// The probabilities are omitted.
     Omitted,
 }
 
@@ -90,7 +90,7 @@ pub trait NamedValues: Sync {
     fn visit(&self, visit: &mut dyn FnMut(&str, Value<'_>));
 }
 
-/// No feature by name.
+/// No named values.
 impl NamedValues for () {
     fn visit(&self, _: &mut dyn FnMut(&str, Value<'_>)) {}
 }
@@ -98,7 +98,7 @@ impl NamedValues for () {
 // === impl Pmf ===
 
 impl Pmf<'_> {
-    /// Adds every action's probability to an empty vector: records keep float64, replies carry float32.
+    /// Adds every action's probability to an empty vector, as float64 for records and float32 for replies.
     pub(crate) fn extend<T: Clone>(self, to: &mut Vec<T>, convert: impl Fn(f64) -> T) {
         match self {
             Pmf::Policy(pmf) => to.extend(pmf.iter().map(|&p| convert(p))),

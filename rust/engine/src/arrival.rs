@@ -1,4 +1,4 @@
-//! When a request arrived, how long its caller waits, and how far it has come.
+//! Arrival time, time limit and progress of a request.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,39 +9,39 @@ use scorer_token::Tenant;
 
 use crate::rejection::Rejection;
 
-/// No checkpoint known yet.
+/// Index of an unknown checkpoint.
 const NONE: u32 = u32::MAX;
-/// Stands for no time limit: five hundred years.
+/// Value for no time limit: five hundred years in nanoseconds.
 const UNLIMITED: u64 = u64::MAX;
 
-/// One request's times. Shared by the task that answers it and the counters that are updated at its end.
+/// Times and state of one request, shared by the task that answers it and the counters that are updated at its end.
 #[derive(Debug)]
 pub struct Arrival {
-    /// When the request arrived; waiting for a thread counts.
+    /// Arrival time of the request, before it waited for a thread.
     pub at: Instant,
-    /// The caller, hashed: shares of the capacity are per caller.
+    /// Hash of the caller. Shares of the capacity are per caller.
     pub caller: u64,
-    /// Whose request ids these are: two principals may use the same id. 0 where callers are not known.
+    /// Hash of the principal, whose request ids are separate from those of others; 0: callers are not authenticated.
     pub(crate) principal: u64,
-    /// On whose behalf it was sent: decision tokens are valid for one tenant.
+    /// Tenant of the request. Decision tokens are valid for one tenant.
     pub tenant: Tenant,
-    /// Admission control counts it as waiting and unread.
+    /// Whether admission control counts the request as waiting and unread.
     waits: AtomicBool,
-    /// What the caller allows, nanoseconds; [`UNLIMITED`] if it set no limit.
+    /// Time limit of the caller, in nanoseconds; [`UNLIMITED`]: none.
     allowed: AtomicU64,
-    /// Set once the checkpoint is known.
+    /// Index of the checkpoint, once it is known.
     checkpoint: AtomicU32,
-    /// Arrival to first poll, nanoseconds; [`UNLIMITED`] before it.
+    /// Time from arrival to first poll, in nanoseconds; [`UNLIMITED`] before it.
     queued: AtomicU64,
-    /// The answer is a fallback's.
+    /// Whether the answer comes from a fallback.
     fallback: AtomicBool,
-    /// Arrival to the answer of one row, nanoseconds; [`UNLIMITED`] before it.
+    /// Time from arrival to the answer of one row, in nanoseconds; [`UNLIMITED`] before it.
     ready: AtomicU64,
     /// The decision that it was answered with, if that is in the log.
     decision: OnceLock<DecisionMade>,
 }
 
-/// The longest id of a request, bytes.
+/// Limit on the length of a request id, in bytes.
 const ID: usize = 64;
 
 /// A recorded decision, as a delivery record names it. Its id is kept in place: no request allocates for it.
@@ -50,6 +50,8 @@ pub(crate) struct DecisionMade {
     id: [u8; ID],
     len: usize,
     pub(crate) decided_at_us: i64,
+    /// Of a batch: its decisions are `<id>/0` and so on. 0 for a single decision.
+    pub(crate) rows: u32,
     /// The answer was given before, and is repeated.
     pub(crate) replayed: bool,
 }
@@ -65,7 +67,7 @@ impl DecisionMade {
 // === impl Arrival ===
 
 impl Arrival {
-    /// A request that arrived at `at` and whose caller waits for `timeout`, if it set one.
+    /// Creates the arrival of a request at `at`, with the caller's timeout if it set one.
     #[must_use]
     pub fn new(at: Instant, timeout: Option<Duration>, caller: u64) -> Arrival {
         Arrival {
@@ -83,72 +85,80 @@ impl Arrival {
         }
     }
 
-    /// The same request, sent by a known principal: its ids are its own.
+    /// Sets the principal of the request, whose request ids are separate from those of others.
     #[must_use]
     pub fn of_principal(mut self, principal: u64) -> Arrival {
         self.principal = principal;
         self
     }
 
-    /// Notes the recorded decision that answers it.
+    /// Stores the recorded decision that answers the request.
     pub(crate) fn decided(&self, id: &str, decided_at_us: i64, replayed: bool) {
-        let mut made = DecisionMade { id: [0; ID], len: id.len(), decided_at_us, replayed };
+        self.made(id, DecisionMade { id: [0; ID], len: id.len(), decided_at_us, rows: 0, replayed });
+    }
+
+    /// Notes the recorded decisions of a batch that answer it.
+    pub(crate) fn decided_batch(&self, id: &str, decided_at_us: i64, rows: u32) {
+        self.made(id, DecisionMade { id: [0; ID], len: id.len(), decided_at_us, rows, replayed: false });
+    }
+
+    fn made(&self, id: &str, mut made: DecisionMade) {
         if let Some(to) = made.id.get_mut(..id.len()) {
             to.copy_from_slice(id.as_bytes());
-            // A stream's message is a request of its own; only the first decision would be kept.
+            // Each message of a stream is a separate request, so only the first decision is stored.
             let _ = self.decision.set(made);
         }
     }
 
-    /// The recorded decision that answers it.
+    /// Returns the recorded decision that answers the request.
     pub(crate) fn decision(&self) -> Option<&DecisionMade> {
         self.decision.get()
     }
 
-    /// What the caller allows, counted from the arrival, if it set a limit.
+    /// Returns the caller's time limit, counted from the arrival, if it set one.
     pub fn timeout(&self) -> Option<Duration> {
         let allowed = self.allowed.load(Relaxed);
         (allowed != UNLIMITED).then(|| Duration::from_nanos(allowed))
     }
 
-    /// Sets a limit that the message itself carries; the shorter one holds.
+    /// Applies the time limit of the message itself. The shorter limit takes effect.
     pub fn tighten(&self, timeout: Duration) {
         self.allowed.fetch_min(nanos(timeout), Relaxed);
     }
 
-    /// Notes that the request is polled for the first time.
+    /// Records the first poll of the request.
     pub fn started(&self) {
         self.queued.store(nanos(self.at.elapsed()), Relaxed);
     }
 
-    /// Arrival to first poll; `None` if it was never polled.
+    /// Returns the time from arrival to first poll; `None` if the request was never polled.
     pub fn queue_delay(&self) -> Option<Duration> {
         let queued = self.queued.load(Relaxed);
         (queued != UNLIMITED).then(|| Duration::from_nanos(queued))
     }
 
-    /// Notes that the answer of one row has been known since `at`: only the reply is left.
+    /// Records that the answer of one row is ready since `at`.
     pub(crate) fn ready(&self, at: Instant) {
         self.ready.store(nanos(at.saturating_duration_since(self.at)), Relaxed);
     }
 
-    /// How long ago that was.
+    /// Returns the time since the answer is ready.
     pub(crate) fn ready_for(&self) -> Option<Duration> {
         let ready = self.ready.load(Relaxed);
         (ready != UNLIMITED).then(|| self.at.elapsed().saturating_sub(Duration::from_nanos(ready)))
     }
 
-    /// Notes that the answer is not the model's own, in whole or in part.
+    /// Records that a fallback answers at least in part.
     pub(crate) fn fell_back(&self) {
         self.fallback.store(true, Relaxed);
     }
 
-    /// Whether the answer is a fallback's, in whole or in part.
+    /// Returns whether a fallback answers at least in part.
     pub fn has_fallen_back(&self) -> bool {
         self.fallback.load(Relaxed)
     }
 
-    /// Rejects a request whose caller has given up.
+    /// Rejects a request whose deadline has passed.
     ///
     /// # Errors
     /// [`Rejection::Deadline`].
@@ -159,17 +169,17 @@ impl Arrival {
         }
     }
 
-    /// Notes whether it waits unread; returns what was noted before.
+    /// Sets whether the request waits unread, and returns the previous value.
     pub(crate) fn set_waiting(&self, waits: bool) -> bool {
         self.waits.swap(waits, Relaxed)
     }
 
-    /// Notes the checkpoint, by its index.
+    /// Stores the index of the checkpoint.
     pub(crate) fn set_checkpoint(&self, index: usize) {
         self.checkpoint.store(index as u32, Relaxed);
     }
 
-    /// The index of the checkpoint, once it is known.
+    /// Returns the index of the checkpoint, once it is known.
     pub fn checkpoint(&self) -> Option<usize> {
         let index = self.checkpoint.load(Relaxed);
         (index != NONE).then_some(index as usize)

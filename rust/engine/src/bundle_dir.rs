@@ -1,4 +1,4 @@
-//! Reads a bundle's directory: the only place where bundle bytes meet the file system.
+//! Reads bundles from directories. No other module reads bundles from the file system.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use scorer_core::bundle::{
 use scorer_signing::MAX_ENVELOPE_BYTES;
 use serde::Serialize;
 
-/// The stages of loading, milliseconds.
+/// Times of the stages of loading, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Stages {
     /// Reading the files.
@@ -32,11 +32,11 @@ pub struct Stages {
 
 /// Reads, verifies and compiles the bundle in a directory.
 ///
-/// Anything beside the files of the manifest and a signature is refused, and so are links and directories in the place of a file.
-/// Without `expected`, a directory that is named by 64 hexadecimal digits must still hold that bundle.
+/// Anything beside the files of the manifest and a signature is refused, and so are links and directories in the place
+/// of a file. Without `expected`, a directory that is named by 64 hexadecimal digits must still hold that bundle.
 ///
 /// # Errors
-/// The first thing that is wrong; see [`BundleError`].
+/// [`BundleError`] describes the first problem.
 pub fn load(path: &Path, expected: Option<&Digest>) -> Result<Bundle, BundleError> {
     load_timed(path, expected, &[]).map(|(bundle, ..)| bundle)
 }
@@ -98,7 +98,7 @@ pub fn revise(
     load(path, Some(expected))?.revise(manifest, overlay, &read)
 }
 
-/// The files that a bundle's manifest lists; only [`load`] verifies them.
+/// Returns the files that a bundle's manifest lists, without verifying them; see [`load`].
 pub(crate) fn files(path: &Path) -> Result<BTreeMap<String, FileEntry>, BundleError> {
     let manifest = read(path, MANIFEST, MAX_MANIFEST_BYTES)
         .map_err(|source| BundleError::Read { file: MANIFEST.to_owned(), source })?;
@@ -109,17 +109,17 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The digest that a bundle's manifest claims; only [`load`] verifies it.
+/// Returns the digest that a bundle's manifest states, without verifying it; see [`load`].
 ///
 /// # Errors
-/// There is no manifest, or it cannot be understood.
+/// There is no manifest, or it is not valid.
 pub fn digest(path: &Path) -> Result<Digest, BundleError> {
     let manifest = read(path, MANIFEST, MAX_MANIFEST_BYTES)
         .map_err(|source| BundleError::Read { file: MANIFEST.to_owned(), source })?;
     Ok(Manifest::parse(&manifest)?.digest)
 }
 
-/// The signature in a bundle's directory, if there is one; nothing is checked.
+/// Returns the signature in a bundle's directory, if there is one, without verifying it.
 pub(crate) fn signature(path: &Path) -> Result<Option<Vec<u8>>, BundleError> {
     match read(path, SIGNATURE, MAX_ENVELOPE_BYTES) {
         Ok(bytes) => Ok(Some(bytes)),

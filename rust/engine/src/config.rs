@@ -27,10 +27,10 @@ pub struct LogSettings {
     /// Longest time between two `fdatasync`, milliseconds.
     #[serde(default = "default_sync_ms")]
     pub sync_ms: u64,
-    /// Records of durability `async` that may wait; above, they are dropped and counted.
+    /// Limit on waiting records of durability `async`. Beyond it, records are dropped and counted.
     #[serde(default = "default_queue")]
     pub queue: usize,
-    /// Most bytes written and not yet on stable storage; above, the log is unavailable.
+    /// Limit on bytes that are written and not yet on stable storage. Beyond it, the log is unavailable.
     #[serde(default = "default_unsynced_bytes")]
     pub unsynced_bytes: usize,
     /// Segments whose newest record is older are removed, seconds.
@@ -56,10 +56,10 @@ pub struct CheckpointConfig {
     /// The SLA: the 99th percentile of the answer's latency, milliseconds.
     #[serde(default = "default_p99_ms")]
     pub p99_ms: f64,
-    /// How much it matters: 0 is shed last, 3 first. `ScoreBatch` is shed first at any checkpoint.
+    /// Tier: 0 is shed last, 3 first. `ScoreBatch` is shed first at any checkpoint.
     #[serde(default)]
     pub tier: u8,
-    /// What happens to requests that cannot be on time.
+    /// Treatment of requests that cannot meet the SLA.
     #[serde(default)]
     pub mode: Mode,
     /// When a decision counts as recorded. Default: `written` for actions, `async` for scores.
@@ -71,28 +71,28 @@ pub struct CheckpointConfig {
     /// The answer when the model cannot give one.
     #[serde(default)]
     pub fallback: Option<FallbackConfig>,
-    /// How much may be decided by the fallback.
+    /// Exposure caps of the fallback.
     #[serde(default)]
     pub caps: Option<CapsConfig>,
-    /// What outcomes of a kind may be worth; kinds that are not listed may be any finite number.
+    /// Range of the values of outcomes by kind. Values of other kinds may be any finite number.
     #[serde(default)]
     pub outcomes: BTreeMap<String, RewardRange>,
-    /// A candidate whose warm-up takes more than so many times the live bundle's is refused.
+    /// Limit on a candidate's evaluation time at warm-up, relative to the live bundle's.
     #[serde(default = "default_warmup_max_ratio")]
     pub warmup_max_ratio: f64,
 }
 
-/// What a checkpoint answers, and hence which bundles and methods fit it.
+/// Kind of a checkpoint's answers, which determines its bundles and methods.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// How likely: `Score` and `ScoreBatch`.
+    /// A probability: `Score` and `ScoreBatch`.
     Score,
-    /// Which action: `SelectAction`.
+    /// An action: `SelectAction`.
     Action,
 }
 
-/// When a decision's record lets the reply go.
+/// State of a decision's record that the reply requires.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum DurabilityClass {

@@ -1,4 +1,4 @@
-//! Deadline when an evaluation may run: the core checks between chunks of trees.
+//! The deadline of an evaluation, which the core checks between chunks of trees.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -24,7 +24,7 @@ impl<'a> Deadline<'a> {
         Deadline { finish_by, cell, asked: Cell::new(0), spent: Cell::new(false) }
     }
 
-    /// Reads the clock now, whenever it was read last.
+    /// Reads the clock now, regardless of the last reading.
     pub(crate) fn is_over(&self) -> bool {
         let over = self.cell.is_some_and(|cell| cell.state() != Reply::Pending)
             || self.finish_by.is_some_and(|at| Instant::now() >= at);

@@ -1,4 +1,4 @@
-//! The decision log as the engine uses it.
+//! The engine's interface to the decision log.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,17 +26,17 @@ const DECISION: u32 = 1;
 /// The longest wait for the record of a lane table.
 const FOR_TABLE_RECORD: Duration = Duration::from_secs(1);
 
-/// What became of a record that was handed to the log.
+/// Result of appending a record to the log.
 pub(crate) enum Appended {
-    /// It is in the log.
+    /// The record is in the log.
     Recorded,
-    /// It is not, and will not be.
+    /// The record is not in the log and will not be.
     Refused,
-    /// That is known later.
+    /// The result is not known yet.
     Pending(Commit),
 }
 
-/// A record on its way into the log. Dropped, it is withdrawn.
+/// A record that is being written. Dropping the value withdraws the record.
 pub(crate) struct Commit(Receipt);
 
 /// The log with its index of outcomes.
@@ -87,7 +87,7 @@ impl DecisionLog {
         })
     }
 
-    /// Whether a propensity could be kept now.
+    /// Returns whether the log can record a propensity now.
     #[must_use]
     pub fn available(&self) -> bool {
         self.log.available()
@@ -148,8 +148,8 @@ impl DecisionLog {
         let _ = self.log.submit(&record.encode_to_vec(), Durability::Async);
     }
 
-    /// Records an outcome unless it is known. What is recorded survives a kill of the process, and with `Sync` a loss of
-    /// power.
+    /// Records an outcome unless it is known. What is recorded survives a kill of the process, and with `Sync` a loss
+    /// of power.
     pub(crate) async fn report(
         &self,
         outcome: OutcomeRecord,
@@ -198,7 +198,7 @@ impl DecisionLog {
         self.log.status()
     }
 
-    /// How the log stands with its disk.
+    /// Returns the state of the log's disk.
     #[must_use]
     pub fn upkeep(&self) -> Upkeep {
         self.log.upkeep()
@@ -253,10 +253,10 @@ impl DecisionLog {
         &self.dir
     }
 
-    /// Writes what waits, brings all of it to stable storage, and closes the log.
+    /// Writes waiting records, syncs all records to stable storage, and closes the log.
     ///
     /// # Errors
-    /// Some of it may be lost.
+    /// Some records may be lost.
     pub fn seal(&self) -> Result<(), LogError> {
         self.log.seal()
     }
@@ -280,7 +280,7 @@ impl Expire for Slot {
     }
 }
 
-/// Why nothing can be recorded, as a reason in replies.
+/// Returns the reason why nothing can be recorded, for replies.
 pub(crate) fn unavailable(log: Option<&DecisionLog>) -> Reason {
     if log.is_some() { Reason::Log } else { Reason::LogOff }
 }

@@ -1,8 +1,8 @@
 //! Whether the reply of a recorded decision reached its caller.
 //!
-//! A reply that was given up (stream reset, connection lost) leaves a decision in the log that nobody acted on. A
-//! [`DeliveryRecord`] after it marks it, so that nothing is learned from it; a retry that is given the same answer from
-//! memory takes the mark back.
+//! A reply that was not delivered (stream reset, connection lost) leaves a decision in the log that had no effect. A
+//! [`DeliveryRecord`] marks it, so that it is not used for training. A retry that receives the same answer from the
+//! cache removes the mark.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,18 +16,22 @@ use crate::engine::Engine;
 // === impl Engine ===
 
 impl Engine {
-    /// The request was given up by its caller. Marks its decision, unless the answer was a repeated one.
+    /// The request was given up by its caller. Marks its decision, or those of its batch, unless the answer was a
+    /// repeated one.
     pub fn given_up(&self, arrival: &Arrival) {
         let Some((checkpoint, made)) = self.decision_of(arrival) else { return };
         if made.replayed {
             return;
         }
-        self.counters.undelivered.fetch_add(1, Relaxed);
-        self.set_undelivered(arrival, checkpoint, made, true);
+        self.counters.undelivered.fetch_add(made.rows.max(1).into(), Relaxed);
+        // Batches are not remembered: a retry is recorded again.
+        if made.rows == 0 {
+            self.set_undelivered(arrival, checkpoint, made, true);
+        }
         self.record_delivery(checkpoint, made, false);
     }
 
-    /// The reply was handed over. A repeated answer takes back the mark that its decision may have.
+    /// Records that the reply was handed over. A repeated answer removes the mark of its decision.
     pub fn handed_over(&self, arrival: &Arrival) {
         let Some((checkpoint, made)) = self.decision_of(arrival) else { return };
         if made.replayed && self.set_undelivered(arrival, checkpoint, made, false) {
@@ -66,6 +70,7 @@ impl Engine {
             decision_id: made.id().to_owned(),
             decided_at_us: made.decided_at_us,
             delivered,
+            rows: made.rows,
             at_us: self.clock.unix_us(),
         });
     }

@@ -1,4 +1,4 @@
-//! The engine: everything that an answer needs, and nothing of how requests reach it.
+//! The engine, which answers requests independently of the transport.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -30,12 +30,12 @@ use crate::rejection::Rejection;
 use crate::reporting::ReportLimits;
 use crate::tokens::Tokens;
 
-/// Answers remembered per kind, the newest.
+/// Number of the newest answers per kind in the idempotency cache.
 const REMEMBERED: usize = 65_536;
-/// Bytes of probabilities remembered with them; a catalogue of 256 actions takes 1 KiB a time.
+/// Limit on the bytes of their probabilities. A catalogue of 256 actions takes 1 KiB per answer.
 const REMEMBERED_BYTES: usize = 32 << 20;
 
-/// What an engine is made of.
+/// Configuration of an engine.
 pub struct EngineConfig {
     /// The checkpoints by name.
     pub checkpoints: BTreeMap<String, CheckpointConfig>,
@@ -57,7 +57,7 @@ pub struct EngineConfig {
     pub outcomes: OutcomeSettings,
 }
 
-/// Why an engine could not be built.
+/// An error while an engine is built.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The settings of admission control contradict each other.
@@ -74,7 +74,7 @@ pub enum EngineError {
     Thread(#[source] std::io::Error),
 }
 
-/// Checkpoints, lanes, bundles and the answer path. Shared by all that ask, and by the evaluations under way.
+/// Checkpoints, lanes, bundles and the answer path. Callers and running evaluations share it.
 pub struct Engine {
     /// The configured checkpoints.
     pub checkpoints: Checkpoints,
@@ -90,7 +90,7 @@ pub struct Engine {
     /// The decision log, if one is configured.
     pub log: Option<DecisionLog>,
     /// What of a request may be stored.
-    pub privacy: Privacy,
+    pub privacy: Arc<Privacy>,
     /// The keys of decision tokens.
     pub tokens: Tokens,
     pub(crate) reports: ReportLimits,
@@ -152,8 +152,13 @@ impl Engine {
         Ok(Arc::new(Engine {
             checkpoints: Checkpoints::new(&config.checkpoints),
             lanes: ArcSwap::from_pointee(ActiveLanes::none(config.checkpoints.len())),
-            bundles: Store::start(config.memory_budget_bytes, config.trust.clone(), listener)
-                .map_err(EngineError::Thread)?,
+            bundles: Store::start(
+                config.memory_budget_bytes,
+                config.trust.clone(),
+                config.privacy.features.clone(),
+                listener,
+            )
+            .map_err(EngineError::Thread)?,
             admission,
             pool: Pool::default(),
             watchdog: Watchdog::default(),
@@ -162,7 +167,7 @@ impl Engine {
                 selections: IdempotencyCache::new(config.remembered, REMEMBERED_BYTES),
             },
             log,
-            privacy,
+            privacy: Arc::new(privacy),
             tokens: Tokens::default(),
             reports: ReportLimits::new(&config.outcomes, started),
             clock,
@@ -190,8 +195,8 @@ impl Engine {
         ActiveLanes::compile(table, &self.checkpoints, &self.bundles)
     }
 
-    /// Activates lanes: every request that begins after this returns is answered by them. The lanes before are freed
-    /// once the last request that uses them has ended.
+    /// Activates lanes. Every request that starts after this call uses them. The previous lanes are freed after the
+    /// last request that uses them has ended.
     pub fn publish(&self, lanes: ActiveLanes) {
         let lanes = Arc::new(lanes);
         for (checkpoint, lane) in lanes.all() {
@@ -202,6 +207,7 @@ impl Engine {
                 self.admission.expect(checkpoint.index, &previous.loaded);
             }
         }
+        self.check_sensitive(&lanes);
         let before = self.lanes.swap(Arc::clone(&lanes));
         for (checkpoint, lane) in before.all() {
             let previous = lanes.previous(checkpoint);
@@ -211,6 +217,17 @@ impl Engine {
             }
         }
         self.bundles.retire(before);
+    }
+
+    /// Reports rules of privacy for features that no bundle in service has.
+    fn check_sensitive(&self, lanes: &ActiveLanes) {
+        let features = lanes.all().flat_map(|(_, lane)| &lane.loaded.shape.features);
+        let unknown = self.privacy.unknown_features(features);
+        if !unknown.is_empty() && lanes.all().next().is_some() {
+            let remedy = "correct the name in [privacy] features, or remove it";
+            let what = json!({"features": unknown, "remedy": remedy});
+            self.events.push(Level::Warning, "sensitive_features_unknown", what);
+        }
     }
 
     /// The checkpoint that a request is for; noted for the counters.
@@ -246,12 +263,13 @@ impl Engine {
         self.pool.serve();
     }
 
-    /// Ends work whose deadline has passed, until [`Engine::close`]; calls `tick` every `period`.
+    /// Ends work whose deadline has passed until [`Engine::close`], and calls `tick` every `period`.
     pub fn watch_deadlines(&self, period: Duration, tick: impl FnMut()) {
         self.watchdog.run(period, tick);
     }
 
-    /// Lets the pool's threads and the watchdog's end. What is evaluated ends at its deadline; what waits is rejected.
+    /// Ends the threads of the pool and the watchdog. Running evaluations end at their deadlines; waiting ones are
+    /// rejected.
     pub fn close(&self) {
         self.pool.close();
         self.watchdog.close();

@@ -1,11 +1,11 @@
-//! Why a bundle or a lane table is not accepted. Rejections of single requests are in [`crate::rejection`].
+//! Errors of bundles and lane tables that are not accepted. Rejections of single requests are in [`crate::rejection`].
 
 use std::path::PathBuf;
 
 use scorer_core::bundle::BundleError;
 use scorer_signing::SignatureError;
 
-/// Why a bundle was not loaded. Whatever is served is not touched.
+/// A bundle was not loaded. The served bundles are not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The digest is not written as one.
@@ -101,7 +101,7 @@ pub enum LoadError {
     Stopped,
 }
 
-/// Why a lane table was rejected. The active table stays.
+/// A lane table was rejected. The active table stays.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SwapError {
     /// The text is no lane table.
@@ -164,7 +164,7 @@ impl SwapError {
     }
 }
 
-/// Why a bundle was not unloaded.
+/// A bundle was not unloaded.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum UnloadError {
     /// The digest is not written as one.

@@ -13,14 +13,14 @@ use uuid::Uuid;
 /// Events kept until they are collected; the oldest are dropped first.
 const CAPACITY: usize = 2048;
 
-/// How much an event matters.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// The expected course of things.
+    /// Normal operation.
     Info,
-    /// Something works less well than it should.
+    /// Degraded operation.
     Warning,
-    /// Something does not work.
+    /// A failure.
     Error,
 }
 

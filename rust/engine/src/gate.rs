@@ -1,8 +1,7 @@
-//! Admission control with the server's clock and threads: whether a request is worked on, where, and until when.
+//! Admission control with the server's clock and threads.
 //!
-//! A request meets it twice: when it arrives, by what is in flight and what waits unread; and as soon as checkpoint,
-//! bundle and rows are known, by its cost, its predicted wait and its tier. The rules are those of
-//! [`scorer_admission`].
+//! A request is checked twice: on arrival, by the work in flight and the unread requests; and when checkpoint, bundle
+//! and rows are known, by its cost, its predicted wait and its tier. The rules are those of [`scorer_admission`].
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -21,11 +20,11 @@ use crate::bundles::Loaded;
 use crate::config::{CheckpointConfig, Mode};
 use crate::rejection::Rejection;
 
-/// What a batch may take where its caller sets no deadline: the SLA is for single rows.
+/// Time limit of a batch without a deadline, because the SLA applies to single rows.
 pub(crate) const BATCH_WITHIN: Duration = Duration::from_secs(5);
-/// This part of the tightest SLA is kept for the reply, or [`Settings::reply_margin`] if that is less.
+/// Part of the tightest SLA that is reserved for the reply, or [`Settings::reply_margin`] if that is less.
 const MARGIN: f64 = 0.25;
-/// Entities are hashed anew each hour, so that no entity is shed first for ever.
+/// Interval at which entities are rehashed, so that no entity is always shed first.
 const COHORT: Duration = Duration::from_secs(3600);
 
 /// Right to evaluate: holds the request's cost until it is finished or dropped.
@@ -42,7 +41,7 @@ pub struct Gate {
     keys: RandomState,
 }
 
-/// One request in flight; gives its place back when dropped, however the request ends.
+/// A request in flight. Dropping the guard frees its place.
 pub struct InflightGuard(Arc<Gate>);
 
 // === impl Gate ===
@@ -102,14 +101,14 @@ impl Gate {
         Ok(guard)
     }
 
-    /// Notes that the request does not wait unread any more.
+    /// Records that the request does not wait unread any more.
     pub fn left(&self, arrival: &Arrival) {
         if arrival.set_waiting(false) {
             self.core.left();
         }
     }
 
-    /// Asks for the evaluation of `rows` rows; `about` is whom the decision is about.
+    /// Requests admission for the evaluation of `rows` rows. `about` is the subject of the decision.
     pub(crate) fn ask(
         &self,
         now: Instant,
@@ -226,7 +225,7 @@ impl Gate {
     }
 }
 
-/// Admission's name of a bundle, never 0.
+/// Returns the serial number of a bundle for admission, never 0.
 fn serial(loaded: &Loaded) -> u64 {
     loaded.serial + 1
 }

@@ -1,7 +1,7 @@
 //! The idempotency cache: answers by request id, so that a retry gets the same answer and is not decided again.
 //!
-//! Bounded in entries and bytes; the oldest answers are dropped first. Of concurrent requests with one id exactly one
-//! decides; the duplicates wait for its answer.
+//! The cache is limited in entries and bytes and evicts the oldest answers first. Of concurrent requests with the same
+//! id, exactly one decides, and the duplicates wait for its answer.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -28,34 +28,35 @@ pub(crate) trait Remembered: Clone {
     /// Bytes beyond the entry itself.
     fn extra_bytes(&self) -> usize;
 
-    /// When the decision was made, as its record has it, microseconds since the Unix epoch; `None` if there is no record.
+    /// When the decision was made, as its record has it, microseconds since the Unix epoch; `None` if there is no
+    /// record.
     fn recorded_at_us(&self) -> Option<i64>;
 
     /// Whether it is a fallback's.
     fn is_fallback(&self) -> bool;
 }
 
-/// What is known about an id.
+/// Result of looking up an id.
 pub(crate) enum Known<'a, A: Remembered> {
-    /// Nothing: decide, then [`Claim::finish`].
+    /// The id is new: decide, then call [`Claim::finish`].
     New(Claim<'a, A>),
-    /// It was answered with this.
+    /// The answer that was given for the id.
     Answered(A),
-    /// Another request is deciding; yields the answer, or an error if that attempt failed.
+    /// Another request is deciding. The receiver yields its answer, or an error if it failed.
     Deciding(oneshot::Receiver<A>),
     /// The id belongs to a request of other content.
     ContentDiffers,
 }
 
-/// Who decides.
+/// Result of claiming an id.
 pub(crate) enum Claimed<'a, A: Remembered> {
-    /// This request: decide, then [`Claim::finish`].
+    /// This request must decide and then call [`Claim::finish`].
     Mine(Claim<'a, A>),
-    /// Another request decided: this is the answer.
+    /// The answer of another request.
     Answered(A),
 }
 
-/// The right to decide one id. Dropped without an answer, it leaves no trace.
+/// The right to decide one id. If it is dropped without an answer, the id is new again.
 pub(crate) struct Claim<'a, A: Remembered> {
     replay: &'a IdempotencyCache<A>,
     key: u128,
@@ -83,7 +84,7 @@ enum State<A> {
 // === impl IdempotencyCache ===
 
 impl<A: Remembered> IdempotencyCache<A> {
-    /// Room for about `entries` answers and `bytes` of what they own beyond their entry.
+    /// Creates a cache of about `entries` answers, with up to `bytes` beyond the entries themselves.
     pub(crate) fn new(entries: usize, bytes: usize) -> IdempotencyCache<A> {
         let random = RandomState::new();
         let shard = || Mutex::new(Shard { entries: HashMap::new(), order: VecDeque::new(), bytes: 0 });
@@ -153,7 +154,8 @@ impl<A: Remembered> IdempotencyCache<A> {
         }
     }
 
-    /// Notes whether the reply of a remembered answer reached its caller; returns whether that was noted otherwise before.
+    /// Notes whether the reply of a remembered answer reached its caller; returns whether that was noted otherwise
+    /// before.
     pub(crate) fn set_undelivered(&self, key: u128, undelivered: bool) -> bool {
         let mut shard = self.shard(key);
         let Some(entry) = shard.entries.get_mut(&key) else { return false };
@@ -178,7 +180,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 // === impl Claim ===
 
 impl<A: Remembered> Claim<'_, A> {
-    /// Remembers the answer and gives it to the duplicates that wait.
+    /// Stores the answer and sends it to the waiting duplicates.
     pub(crate) fn finish(self, answer: &A) {
         let waiting = {
             let mut shard = self.replay.shard(self.key);
@@ -205,7 +207,7 @@ impl<A: Remembered> Drop for Claim<'_, A> {
     fn drop(&mut self) {
         let mut shard = self.replay.shard(self.key);
         if matches!(shard.entries.get(&self.key), Some(Entry { state: State::Deciding(_), .. })) {
-            // Dropping the senders lets the duplicates try.
+            // Dropping the senders lets a duplicate decide.
             shard.entries.remove(&self.key);
         }
     }

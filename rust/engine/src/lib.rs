@@ -33,6 +33,7 @@ mod query;
 mod reason;
 mod rejection;
 mod reporting;
+mod sensitive;
 mod timings;
 mod tokens;
 
@@ -70,5 +71,6 @@ pub use reason::Reason;
 pub use rejection::Rejection;
 pub use scorer_core::quotable;
 pub use scorer_token::{Claims, KeyFileError, KeyRing, Kind as TokenKind, Tenant, TokenError};
+pub use sensitive::{FeatureRule, FeatureRules, Sensitive};
 pub use timings::{Timings, micros};
 pub use tokens::Tokens;

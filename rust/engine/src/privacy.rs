@@ -1,23 +1,32 @@
-//! What of a request may be stored: card numbers are refused or replaced, entities are stored under keyed pseudonyms.
+//! What of a request may be stored: card numbers are refused or replaced, entities are stored under keyed pseudonyms,
+//! sensitive features are masked or encrypted.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use scorer_privacy::{KeyError, Pseudonyms, card};
+use arc_swap::ArcSwap;
+use scorer_core::schema::FeatureSpec;
+use scorer_privacy::{ENTITY, KeyError, Pseudonyms, PublicKey, SealError, Sealer, card};
+use scorer_proto::v1::DecisionRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::rejection::Rejection;
+use crate::sensitive::{self, FeatureRule, FeatureRules, Sensitive};
 
-/// The purpose of an entity's pseudonym.
-const ENTITY: &str = "entity";
 /// The purpose of a card number's pseudonym.
 const CARD: &str = "card";
 /// What a replaced card number begins with.
 const CARD_PREFIX: &str = "card:";
 /// Hexadecimal digits of its pseudonym that are kept: an id with it stays short.
 const CARD_DIGITS: usize = 16;
+/// Binds encrypted features to what they are for.
+const SEALED_FOR: &[u8] = b"scorer decision log: sensitive features";
+/// How long one ephemeral key is used: what it encrypted can be read from the memory of the process for so long.
+const EPHEMERAL_FOR: Duration = Duration::from_secs(3600);
 
 /// The settings.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -32,6 +41,12 @@ pub struct PrivacyConfig {
     /// The key of the pseudonyms.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
+    /// How the values of features are stored.
+    #[serde(default)]
+    pub features: FeatureRules,
+    /// The key that features are encrypted to.
+    #[serde(default)]
+    pub public_key_file: Option<PathBuf>,
 }
 
 /// What happens to text with a card number.
@@ -67,6 +82,12 @@ pub enum PrivacyError {
     /// A rule needs a key and none is named.
     #[error("privacy: {0} needs a key; name a file in key_file")]
     NoKey(&'static str),
+    /// Features are to be encrypted and no key is named.
+    #[error("privacy: features are marked \"encrypt\"; name the reader's public key in public_key_file")]
+    NoPublicKey,
+    /// Nothing can be encrypted to the key.
+    #[error("privacy: public_key_file: {0}")]
+    Seal(#[from] SealError),
 }
 
 /// The rules in force, and how often they acted.
@@ -75,10 +96,22 @@ pub struct Privacy {
     cards: CardRule,
     entities: EntityRule,
     pseudonyms: Option<Pseudonyms>,
+    features: FeatureRules,
+    seal: Option<Seal>,
     /// Requests refused for a card number.
     pub refused: AtomicU64,
     /// Texts in which a card number was replaced.
     pub masked: AtomicU64,
+    /// Records whose values were masked because they could not be encrypted.
+    pub unsealed: AtomicU64,
+}
+
+/// Encrypts sensitive features, under one ephemeral key after the other.
+#[derive(Debug)]
+struct Seal {
+    reader: PublicKey,
+    current: ArcSwap<Sealer>,
+    since: Mutex<Instant>,
 }
 
 // === impl Privacy ===
@@ -98,13 +131,43 @@ impl Privacy {
                 return Err(PrivacyError::NoKey("card_numbers = \"mask\""));
             }
         }
+        let seal = config.public_key_file.as_deref().map(Seal::from_file).transpose()?;
+        if seal.is_none() && config.features.values().any(|rule| *rule == FeatureRule::Encrypt) {
+            return Err(PrivacyError::NoPublicKey);
+        }
         Ok(Privacy {
             cards: config.card_numbers,
             entities: config.entities,
             pseudonyms,
+            features: config.features.clone(),
+            seal,
             refused: AtomicU64::new(0),
             masked: AtomicU64::new(0),
+            unsealed: AtomicU64::new(0),
         })
+    }
+
+    /// Withholds the sensitive values of a record that is about to be stored; `scratch` is overwritten.
+    pub fn withhold(&self, sensitive: &Sensitive, record: &mut DecisionRecord, scratch: &mut Vec<u8>) {
+        let sealer = self.seal.as_ref().map(|seal| seal.current.load());
+        if sensitive.withhold(record, sealer.as_deref().map(|sealer| &**sealer), scratch).is_err() {
+            self.unsealed.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Replaces the ephemeral key of encrypted features once it has been in use for an hour.
+    pub fn renew(&self, now: Instant) {
+        if let Some(seal) = &self.seal {
+            seal.renew(now);
+        }
+    }
+
+    /// Names of features to withhold that none of these features has.
+    pub(crate) fn unknown_features<'a>(
+        &'a self,
+        features: impl Iterator<Item = &'a FeatureSpec>,
+    ) -> Vec<&'a str> {
+        sensitive::unknown(&self.features, features)
     }
 
     /// Applies the rule for card numbers to an id.
@@ -175,6 +238,28 @@ impl Privacy {
     }
 }
 
+// === impl Seal ===
+
+impl Seal {
+    fn from_file(path: &Path) -> Result<Seal, PrivacyError> {
+        let reader = PublicKey::from_file(path)?;
+        let current = ArcSwap::from_pointee(Sealer::new(&reader, SEALED_FOR)?);
+        Ok(Seal { reader, current, since: Mutex::new(Instant::now()) })
+    }
+
+    fn renew(&self, now: Instant) {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(*since) < EPHEMERAL_FOR {
+            return;
+        }
+        // Without randomness the key before stays in use.
+        if let Ok(sealer) = Sealer::new(&self.reader, SEALED_FOR) {
+            self.current.store(Arc::new(sealer));
+            *since = now;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,7 +272,13 @@ mod tests {
         std::fs::write(&path, "0123456789abcdef0123456789abcdef").unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&path, mode).unwrap();
-        Privacy::new(&PrivacyConfig { card_numbers, entities, key_file: Some(path) }).unwrap()
+        Privacy::new(&PrivacyConfig {
+            card_numbers,
+            entities,
+            key_file: Some(path),
+            ..PrivacyConfig::default()
+        })
+        .unwrap()
     }
 
     #[test]
@@ -227,9 +318,40 @@ mod tests {
         for (card_numbers, entities) in
             [(CardRule::Mask, EntityRule::Clear), (CardRule::Refuse, EntityRule::Hash)]
         {
-            let config = PrivacyConfig { card_numbers, entities, key_file: None };
+            let config = PrivacyConfig { card_numbers, entities, ..PrivacyConfig::default() };
             assert!(Privacy::new(&config).unwrap_err().to_string().contains("key_file"));
         }
         assert!(Privacy::new(&PrivacyConfig::default()).unwrap().entity(CARD_NUMBER).is_err());
+    }
+
+    #[test]
+    fn an_ephemeral_key_is_replaced_after_an_hour() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("reader.pub");
+        let pem = "-----BEGIN PUBLIC KEY-----\n\
+            MCowBQYDK2VuAyEAj0DFrbaPJWJK5bIU6nZ6bslNgp09e14a0bpvPiE4KF8=\n-----END PUBLIC KEY-----\n";
+        std::fs::write(&path, pem).unwrap();
+        let rules = FeatureRules::from([("income".to_owned(), FeatureRule::Encrypt)]);
+        let config = PrivacyConfig { features: rules.clone(), ..PrivacyConfig::default() };
+        assert!(Privacy::new(&config).unwrap_err().to_string().contains("public_key_file"));
+        let privacy = Privacy::new(&PrivacyConfig { public_key_file: Some(path), ..config }).unwrap();
+        let income = serde_json::json!([{"name": "income", "type": "number"}]);
+        let features: Vec<FeatureSpec> = serde_json::from_value(income).unwrap();
+        let sensitive = Sensitive::of(&features, &rules);
+        let sealed = || {
+            let mut record = DecisionRecord { features: vec![1.0], ..DecisionRecord::default() };
+            privacy.withhold(&sensitive, &mut record, &mut Vec::new());
+            assert!(record.features[0].is_nan() && record.withheld == [0]);
+            let sealed = record.sealed.unwrap();
+            (sealed.encapsulated_key, sealed.number, sealed.ciphertext.len(), sealed.key_id)
+        };
+        let (first, number, length, key_id) = sealed();
+        assert_eq!((number, length, key_id), (0, 4 + 16, 0xeedd_883d_a0a9_4515));
+        privacy.renew(Instant::now());
+        assert_eq!((&sealed().0, sealed().1), (&first, 2));
+        privacy.renew(Instant::now() + EPHEMERAL_FOR);
+        let (second, number, ..) = sealed();
+        assert!(second != first && number == 0);
+        assert_eq!(privacy.unsealed.load(Relaxed), 0);
     }
 }

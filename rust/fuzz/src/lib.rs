@@ -5,10 +5,15 @@
 //! anything of interest reads it.
 
 pub mod bundle;
+pub mod card;
+pub mod certificate;
 pub mod connection;
 pub mod forest;
+pub mod jwt;
 pub mod lanes;
 pub mod log;
 pub mod model;
 pub mod request;
 pub mod serving;
+pub mod signature;
+pub mod token;

@@ -168,6 +168,18 @@ pub enum Refused {
     Denied(#[from] Denied),
 }
 
+// === impl Denied ===
+
+impl Denied {
+    /// The caller.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        match self {
+            Denied::Role { principal, .. } | Denied::Checkpoint { principal, .. } => principal,
+        }
+    }
+}
+
 // === impl Grants ===
 
 impl Grants {

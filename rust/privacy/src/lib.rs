@@ -1,10 +1,15 @@
 //! Keeps personal data out of what the service stores and prints.
 //!
-//! [`card`] finds card numbers in text, and [`Pseudonyms`] replaces identifiers by keyed hashes.
+//! [`card`] finds card numbers in text, [`Pseudonyms`] replaces identifiers by keyed hashes, and [`Sealer`] encrypts
+//! values to a public key.
 
 #![forbid(unsafe_code)]
 
 pub mod card;
+mod key_file;
 mod pseudonym;
+mod seal;
 
-pub use pseudonym::{KeyError, Pseudonyms};
+pub use key_file::{KeyError, KeyFile, read_secret};
+pub use pseudonym::{ENTITY, Pseudonyms};
+pub use seal::{PublicKey, SealError, Sealer};

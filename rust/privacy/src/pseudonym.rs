@@ -1,50 +1,21 @@
 //! Keyed pseudonyms: the same identifier always gets the same one, and only the key's owner can link them.
 
 use std::fmt::Write as _;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
+use crate::key_file::{self, KeyError};
+
+/// The purpose of an entity's pseudonym.
+pub const ENTITY: &str = "entity";
 /// Fewest bytes of a key.
 const SHORTEST_KEY: usize = 32;
 /// Most bytes that are read of a key file.
 const LONGEST_KEY: u64 = 4096;
 /// Bytes of the hash that a pseudonym keeps.
 const KEPT: usize = 16;
-
-/// Why a key cannot be used. The key itself is never named.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// The file cannot be read.
-    #[error("key file {}: {source}; name a file that the server can read", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's own error.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Every user of the machine could read it.
-    #[error("key file {}: other users can read it; run chmod o= on it", path.display())]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It holds too little, or too much.
-    #[error(
-        "key file {}: {bytes} bytes; a key has {SHORTEST_KEY} to {LONGEST_KEY} random bytes, such as of: openssl rand -hex 32",
-        path.display()
-    )]
-    Length {
-        /// The file.
-        path: PathBuf,
-        /// What it holds, without white space at the end.
-        bytes: usize,
-    },
-}
 
 /// Replaces identifiers by HMAC-SHA-256 under one key, cut to 128 bits.
 #[derive(Clone)]
@@ -61,24 +32,18 @@ impl Pseudonyms {
     /// # Errors
     /// [`KeyError`].
     pub fn from_file(path: &Path) -> Result<Pseudonyms, KeyError> {
-        let read = || {
-            let file = std::fs::File::open(path)?;
-            let mode = file.metadata()?.mode();
-            let mut key = Vec::new();
-            file.take(LONGEST_KEY + 1).read_to_end(&mut key)?;
-            Ok((mode, key))
+        let file = key_file::read_secret(path, LONGEST_KEY)?;
+        let key = file.bytes.trim_ascii_end();
+        let wrong = || KeyError::Length {
+            path: path.to_owned(),
+            bytes: key.len(),
+            shortest: SHORTEST_KEY,
+            longest: LONGEST_KEY,
         };
-        let (mode, key) = read().map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
-        if mode & 0o007 != 0 {
-            return Err(KeyError::Exposed { path: path.to_owned() });
-        }
-        let key = key.trim_ascii_end();
         if !(SHORTEST_KEY..=LONGEST_KEY as usize).contains(&key.len()) {
-            return Err(KeyError::Length { path: path.to_owned(), bytes: key.len() });
+            return Err(wrong());
         }
-        let keyed = Hmac::new_from_slice(key)
-            .map_err(|_| KeyError::Length { path: path.to_owned(), bytes: key.len() })?;
-        Ok(Pseudonyms { keyed })
+        Ok(Pseudonyms { keyed: Hmac::new_from_slice(key).map_err(|_| wrong())? })
     }
 
     /// The pseudonym of an identifier: 32 hexadecimal digits. `purpose` keeps pseudonyms of different fields apart.
@@ -106,6 +71,7 @@ impl std::fmt::Debug for Pseudonyms {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
 
     use super::*;
 

@@ -12,7 +12,8 @@ use crate::inference::model_infer_request::{InferInputTensor, InferRequestedOutp
 use crate::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 use crate::v1::{
     DecisionRecord, DenseFeatures, EligibleActions, Feature, FeatureDescription, NamedFeatures,
-    ObserveRequest, ObservedRequest, ObservedSchema, ScoreBatchRequest, ScoreRequest, SelectActionRequest,
+    ObserveRequest, ObservedRequest, ObservedSchema, ScoreBatchRequest, ScoreRequest, SealedFeatures,
+    SelectActionRequest,
 };
 
 /// What a string or byte field takes beside its bytes, with the allocator's share.
@@ -59,7 +60,8 @@ static INFER: Shape = shape::<ModelInferRequest>(&[(4, &ENTRY), (5, &INPUT), (6,
 
 static DESCRIPTION: Shape = shape::<FeatureDescription>(&[], &[]);
 static SCHEMA: Shape = shape::<ObservedSchema>(&[(2, &DESCRIPTION)], &[]);
-static DECISION: Shape = shape::<DecisionRecord>(&[], &[]);
+static SEALED: Shape = shape::<SealedFeatures>(&[], &[1]);
+static DECISION: Shape = shape::<DecisionRecord>(&[(25, &SEALED)], &[24]);
 static OBSERVED: Shape = shape::<ObservedRequest>(&[(2, &DECISION), (3, &FEATURE)], &[]);
 static OBSERVE: Shape = shape::<ObserveRequest>(&[(2, &SCHEMA), (3, &OBSERVED)], &[]);
 

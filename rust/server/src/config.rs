@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use scorer_engine::{CheckpointConfig, LogSettings, OutcomeSettings, PrivacyConfig};
+use scorer_http::Network;
 use scorer_identity::IdentityConfig;
 use scorer_identity::tls::ServerTlsConfig;
 use scorer_observe::ShadowPoolConfig;
@@ -57,12 +58,28 @@ pub struct ServerConfig {
     /// Those of one peer.
     #[serde(default = "default_max_connections_per_peer")]
     pub max_connections_per_peer: usize,
+    /// Connections that one peer may open per second, in the long run; at once it may open all of its connections.
+    #[serde(default = "default_connections_per_second_per_peer")]
+    pub connections_per_second_per_peer: u32,
+    /// Time in which a peer may open no connection after one of them was closed for breaking a rule, seconds.
+    #[serde(default = "default_misuse_pause_seconds")]
+    pub misuse_pause_seconds: u64,
+    /// Networks whose addresses stand for many clients, in CIDR notation: they may open connections at any rate.
+    #[serde(default)]
+    pub trusted_networks: Vec<String>,
     /// Requests in flight over all connections; one above is RESOURCE_EXHAUSTED.
     #[serde(default = "default_max_inflight")]
     pub max_inflight: usize,
     /// Those of one peer. Default: half of all.
     #[serde(default)]
     pub max_inflight_per_peer: Option<usize>,
+    /// Bytes of the messages of all requests in flight; the message that exceeds them is RESOURCE_EXHAUSTED. Messages of
+    /// up to 4 KiB are not counted: `max_inflight` bounds those.
+    #[serde(default = "default_max_inflight_bytes")]
+    pub max_inflight_bytes: usize,
+    /// Those of one peer. Default: half of all.
+    #[serde(default)]
+    pub max_inflight_bytes_per_peer: Option<usize>,
     /// Time that a request's message has to arrive, milliseconds. Default: see [`ServerConfig::body_timeout`].
     #[serde(default)]
     pub body_timeout_ms: Option<u64>,
@@ -157,6 +174,12 @@ impl ServerConfig {
         self.max_inflight_per_peer.unwrap_or((self.max_inflight / 2).max(1))
     }
 
+    /// Bytes of messages that one peer may have in flight.
+    #[must_use]
+    pub fn inflight_bytes_per_peer(&self) -> usize {
+        self.max_inflight_bytes_per_peer.unwrap_or((self.max_inflight_bytes / 2).max(1))
+    }
+
     /// Time that a request's message has to arrive. Default: ten times the longest SLA, from 250 ms to 5 s: a message
     /// that comes later is of no use to its caller.
     #[must_use]
@@ -168,6 +191,11 @@ impl ServerConfig {
     #[must_use]
     pub fn reply_timeout(&self) -> Duration {
         self.reply_timeout_ms.map_or_else(|| self.patience(), Duration::from_millis)
+    }
+
+    /// Networks whose addresses stand for many clients.
+    pub(crate) fn trusted_networks(&self) -> Vec<Network> {
+        self.trusted_networks.iter().filter_map(|network| network.parse().ok()).collect()
     }
 
     fn patience(&self) -> Duration {
@@ -190,8 +218,12 @@ impl ServerConfig {
             ("max_batch_bytes", self.max_batch_bytes, 1024, 64 << 20),
             ("max_connections", self.max_connections, 1, 1 << 20),
             ("max_connections_per_peer", self.max_connections_per_peer, 1, 1 << 20),
+            ("connections_per_second_per_peer", self.connections_per_second_per_peer as usize, 1, 1 << 20),
+            ("misuse_pause_seconds", millis(Some(self.misuse_pause_seconds)), 1, 3600),
             ("max_inflight", self.max_inflight, 1, 1 << 20),
             ("max_inflight_per_peer", self.inflight_per_peer(), 1, self.max_inflight),
+            ("max_inflight_bytes", self.max_inflight_bytes, 1 << 20, 1 << 40),
+            ("max_inflight_bytes_per_peer", self.inflight_bytes_per_peer(), 1 << 16, self.max_inflight_bytes),
             ("body_timeout_ms", millis(self.body_timeout_ms), 1, 60_000),
             ("reply_timeout_ms", millis(self.reply_timeout_ms), 1, 60_000),
             ("write_timeout_ms", millis(Some(self.write_timeout_ms)), 1, 600_000),
@@ -204,6 +236,11 @@ impl ServerConfig {
         }
         if !(self.observe_cpu > 0.0 && self.observe_cpu <= 1.0) {
             wrong.push(format!("\"observe_cpu\" is {}; use a number above 0, at most 1", self.observe_cpu));
+        }
+        for network in &self.trusted_networks {
+            if let Err(error) = network.parse::<Network>() {
+                wrong.push(format!("\"trusted_networks\": {error}"));
+            }
         }
         if self.checkpoints.is_empty() {
             wrong.push("\"checkpoints\" is empty; configure at least one".to_owned());
@@ -259,6 +296,14 @@ fn default_max_connections_per_peer() -> usize {
     256
 }
 
+fn default_connections_per_second_per_peer() -> u32 {
+    32
+}
+
+fn default_misuse_pause_seconds() -> u64 {
+    10
+}
+
 fn default_write_timeout_ms() -> u64 {
     5000
 }
@@ -281,6 +326,10 @@ fn default_max_connections() -> usize {
 
 fn default_max_inflight() -> usize {
     2048
+}
+
+fn default_max_inflight_bytes() -> usize {
+    128 << 20
 }
 
 fn default_observe_cpu() -> f64 {
@@ -364,6 +413,12 @@ mod tests {
             (r#""listen""#, r#""lisen""#, "unknown field `lisen`"),
             (r#""listen""#, r#""observe_cpu":0,"listen""#, "\"observe_cpu\" is 0"),
             (r#""listen""#, r#""observe_queue":0,"listen""#, "\"observe_queue\" is 0"),
+            (r#""listen""#, r#""misuse_pause_seconds":0,"listen""#, "\"misuse_pause_seconds\" is 0"),
+            (
+                r#""listen""#,
+                r#""trusted_networks":["10.0.0.0/40"],"listen""#,
+                "\"10.0.0.0/40\" is no network",
+            ),
             (r#""fraud.checkout""#, r#""fraud checkout""#, "letters, digits"),
             (r#""fraud.checkout""#, r#""liveness""#, "choose another"),
         ] {

@@ -29,6 +29,7 @@ use crate::answering::Answering;
 use crate::config::Role;
 use crate::grpc_status;
 use crate::health::Health;
+use crate::metered::Metered;
 use crate::method::Method;
 use crate::oip::{self, Inference};
 use crate::probe::{Caller, Peer, Probe};
@@ -138,7 +139,7 @@ impl Dispatch {
         if let Err(status) = verdict.and_then(|()| Ok(self.check_role(method)?)) {
             return Answer { state: State::Ready(Some(counted(status.into_http(), probe))) };
         }
-        let answering = service::answer(&probe, method, request);
+        let answering = service::answer(&probe, method, request, self.peer.hold());
         Answer { state: State::Counted { request: Guarded::new(answering), probe, polled: false } }
     }
 
@@ -179,8 +180,17 @@ impl Dispatch {
         } else if let Some(method) = path.strip_prefix(INFERENCE) {
             match oip::not_offered(method) {
                 Some(status) => return self.ready(status),
-                None if method == "ModelStreamInfer" => oip::stream_infer(&self.services, request),
-                None => self.inference.clone().call(request),
+                None => {
+                    let stream = method == "ModelStreamInfer";
+                    let (services, held) = (Arc::clone(&self.services), self.peer.hold());
+                    let arrived = Box::new(move |bytes| service::arrived(&services, &held, bytes));
+                    let request = request.map(|body| Metered::new(body, arrived));
+                    if stream {
+                        oip::stream_infer(&self.services, request)
+                    } else {
+                        self.inference.clone().call(request)
+                    }
+                }
             }
         } else if path.starts_with("/grpc.health.v1.Health/") {
             self.health.clone().call(request)
@@ -224,6 +234,10 @@ impl Handler for Dispatch {
         Dispatch { peer: self.peer.with(credential), ..self.clone() }
     }
 
+    fn principal(&self) -> Option<u64> {
+        self.peer.credential.key()
+    }
+
     fn handle(&self, request: Request<Incoming>, arrived: Instant) -> Answer {
         if let Some(status) = not_grpc::status(&request) {
             let response = Box::pin(not_grpc::answer(status, request.into_body()));
@@ -257,9 +271,13 @@ impl ConnectionEvents for Services {
 
     fn limited(&self, limit: Limit) {
         self.counters.limited(limit);
-        if matches!(limit, Limit::Connections | Limit::ConnectionsPerPeer) {
+        if limit.is_at_accept() {
             self.counters.connections.refused.fetch_add(1, Relaxed);
         }
+    }
+
+    fn misused(&self, peer: scorer_http::Peer, limit: Limit) {
+        self.security.misused(peer, limit, self.config.misuse_pause_seconds);
     }
 
     fn opened(&self) {

@@ -1,6 +1,7 @@
 //! The one place where rejections and protocol errors become gRPC statuses.
 
 use scorer_engine::Rejection;
+use scorer_http::Limit;
 use tonic::{Code, Status};
 
 use crate::arrive::ArriveError;
@@ -61,6 +62,17 @@ pub(crate) fn of(rejection: Rejection) -> Status {
     if let Some(ms) = rejection.retry_pushback_ms() {
         status.metadata_mut().insert(PUSHBACK, ms.into());
     }
+    status
+}
+
+/// The status of a message that exceeds a limit of the bytes in flight.
+pub(crate) fn of_bytes(limit: Limit) -> Status {
+    let whose = if limit == Limit::InflightBytesPerPeer { "of this peer" } else { "of all peers" };
+    let mut status = Status::resource_exhausted(format!(
+        "the messages {whose} in flight have too many bytes; retry with back-off, send fewer at once or raise {}",
+        limit.as_str()
+    ));
+    status.metadata_mut().insert(PUSHBACK, (-1).into());
     status
 }
 

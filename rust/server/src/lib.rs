@@ -17,8 +17,10 @@ mod dispatch;
 mod error;
 #[cfg(feature = "fault-injection")]
 mod fault;
+mod files;
 mod grpc_status;
 mod health;
+mod metered;
 mod method;
 mod metrics;
 mod oip;

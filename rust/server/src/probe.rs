@@ -12,7 +12,7 @@ use crate::arrive::{self, ArriveError};
 use crate::method::Method;
 use crate::security::Credential;
 use crate::services::Services;
-use crate::share::{Share, ShareGuard, Shares};
+use crate::share::{Held, Share, ShareGuard, Shares};
 
 /// Names a caller, where one connection carries requests of several; see [`Peer`].
 const CALLER: &str = "x-caller";
@@ -87,6 +87,11 @@ impl Peer {
     /// [`scorer_engine::Rejection::ShareUsed`].
     pub(crate) fn enter(&self) -> Result<ShareGuard, Rejection> {
         self.share.enter()
+    }
+
+    /// The bytes of a message that has not arrived yet.
+    pub(crate) fn hold(&self) -> Held {
+        self.share.hold()
     }
 
     /// The same end of the connection, which has shown this.
@@ -205,6 +210,7 @@ mod tests {
     use scorer_log::{Env, RealClock};
 
     use super::*;
+    use crate::share::Most;
 
     #[test]
     fn an_address_has_few_callers_whatever_its_clients_call_themselves() {
@@ -215,7 +221,7 @@ mod tests {
         let events = Arc::new(Events::new(Arc::new(RealClock::default())));
         let engine = Engine::new(&config, Env::real(), events, Arc::new(()), Instant::now()).unwrap();
         let gate = &engine.admission;
-        let shares = Shares::new(1);
+        let shares = Shares::new(Most { requests: 1, bytes: 1, bytes_per_peer: 1 });
         let address = |text: &str| scorer_http::Peer::of_address(text.parse().unwrap());
         let callers = |peer: scorer_http::Peer| -> HashSet<u64> {
             let peer = Peer::at(gate, &shares, peer);

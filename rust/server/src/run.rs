@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use scorer_admission::WINDOW;
 use scorer_http::bind::{self, SocketFile, UnixSocket};
-use scorer_http::{Acceptor, Settings};
+use scorer_http::{Acceptor, Rate, Settings};
 use scorer_os::sched::set_short_slice;
 use serde::Serialize;
 use tokio::runtime::Runtime;
@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::config::ServerConfig;
 use crate::dispatch::Dispatch;
 use crate::error::ServerError;
+use crate::files;
 use crate::metrics;
 use crate::security;
 use crate::services::Services;
@@ -26,6 +27,13 @@ use crate::token_keys;
 
 /// After the drain's own time: what the runtime gets to stop its threads.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
+
+/// Tasks that a data thread runs before it looks at its sockets again. By default it is 61: requests would wait unseen
+/// behind as many turns of other connections.
+const EVENT_INTERVAL: u32 = 8;
+
+/// Pauses that a peer that breaks rules collects at most.
+const MISUSES: u64 = 6;
 
 /// Where the server really listens, port 0 resolved.
 #[derive(Clone, Debug, Serialize)]
@@ -43,8 +51,8 @@ pub(crate) struct Running {
     ended: mpsc::Receiver<()>,
     runtime: JoinHandle<()>,
     stop: watch::Sender<bool>,
-    /// Dropped, it ends the thread that keeps certificates and keys current.
-    current: Option<mpsc::Sender<()>>,
+    /// Dropped, it ends the thread that reads files again.
+    files: Option<mpsc::Sender<()>>,
     metrics: Option<JoinHandle<()>>,
     services: Arc<Services>,
     /// The pool's, the watchdog's and the observe lanes' supervisor's.
@@ -115,6 +123,7 @@ impl Running {
             .worker_threads(services.config.threads)
             .thread_name_fn(move || format!("scorer-data-{}", number.fetch_add(1, AcqRel)))
             .on_thread_start(set_short_slice)
+            .event_interval(EVENT_INTERVAL)
             .enable_all()
             .build()
             .map_err(start("the runtime"))?;
@@ -127,7 +136,8 @@ impl Running {
         {
             let _guard = runtime.enter();
             if let Some(tcp) = listeners.tcp {
-                let listener = tokio::net::TcpListener::from_std(tcp).map_err(start("the TCP listener"))?;
+                let listener =
+                    scorer_os::tcp::TcpListener::from_std(tcp).map_err(start("the TCP listener"))?;
                 let acceptor = acceptor.clone().with_tls(services.security.listener());
                 loops.spawn_on(acceptor.run(listener), runtime.handle());
             }
@@ -153,14 +163,14 @@ impl Running {
             ended,
             runtime,
             stop,
-            current: None,
+            files: None,
             metrics,
             services: Arc::clone(services),
             workers: Vec::new(),
             socket,
         };
         let started = workers(services, &running.stop, &mut running.workers)
-            .and_then(|()| running.keep_current(services));
+            .and_then(|()| running.follow_files(services));
         match started {
             Ok(()) => Ok(running),
             Err(source) => {
@@ -171,15 +181,12 @@ impl Running {
     }
 
     /// Starts the thread that reads certificates and keys again when their files change.
-    fn keep_current(&mut self, services: &Arc<Services>) -> std::io::Result<()> {
-        if !services.security.has_files() {
-            return Ok(());
-        }
+    fn follow_files(&mut self, services: &Arc<Services>) -> std::io::Result<()> {
         let (alive, stopped) = mpsc::channel();
-        let services = Arc::clone(services);
-        let run = move || security::keep_current(&services.security, &stopped);
-        self.workers.push(thread::Builder::new().name("scorer-identity".to_owned()).spawn(run)?);
-        self.current = Some(alive);
+        let mut followed = security::followed(&services.security);
+        followed.extend(token_keys::followed(services));
+        self.workers.extend(files::follow(followed, stopped)?);
+        self.files = Some(alive);
         Ok(())
     }
 
@@ -192,7 +199,7 @@ impl Running {
         self.services.engine.close();
         self.services.observers.finish(within);
         let _ = self.stop.send(true);
-        drop(self.current);
+        drop(self.files);
         let _ = self.runtime.join();
         for worker in self.workers {
             let _ = worker.join();
@@ -210,6 +217,13 @@ fn settings(config: &ServerConfig) -> Settings {
     Settings {
         max_connections: config.max_connections,
         max_connections_per_peer: config.max_connections_per_peer,
+        connection_rate: Rate {
+            burst: u32::try_from(config.max_connections_per_peer).unwrap_or(u32::MAX),
+            per_second: config.connections_per_second_per_peer,
+        },
+        misuse_pause: Duration::from_secs(config.misuse_pause_seconds),
+        misuse_pause_longest: Duration::from_secs(config.misuse_pause_seconds * MISUSES),
+        trusted_networks: config.trusted_networks(),
         reply_timeout: config.reply_timeout(),
         write_timeout: Duration::from_millis(config.write_timeout_ms),
         idle_timeout: Duration::from_secs(config.idle_timeout_seconds),
@@ -233,7 +247,6 @@ fn workers(
     let supervised = Arc::clone(services);
     let supervise = move || supervised.observers.supervise();
     workers.push(thread::Builder::new().name("scorer-observe".to_owned()).spawn(supervise)?);
-    workers.extend(token_keys::follow(services, stop.subscribe())?);
     let services = Arc::clone(services);
     let watch = move || {
         set_short_slice();

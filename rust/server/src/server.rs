@@ -25,7 +25,7 @@ use crate::run::{Addresses, Listeners, Running};
 use crate::security::{Operator, Security};
 use crate::senders::Senders;
 use crate::services::Services;
-use crate::share::Shares;
+use crate::share::{Most, Shares};
 use crate::status::Status;
 use crate::token_keys;
 
@@ -411,7 +411,7 @@ fn services(
 ) -> Result<Services, ServerError> {
     let started_at_us = env.clock.unix_us();
     let events = Arc::new(Events::new(Arc::clone(&env.clock)));
-    let security = Security::new(&config, &events)?;
+    let security = Arc::new(Security::new(&config, &events)?);
     let rollouts = Arc::new(Rollouts::new(Arc::clone(&events)));
     let settings = EngineConfig {
         checkpoints: config.checkpoints.clone(),
@@ -449,7 +449,11 @@ fn services(
         security,
         health: Health::new(config.role, config.checkpoints.keys()),
         senders: Senders::default(),
-        shares: Shares::new(config.inflight_per_peer()),
+        shares: Shares::new(Most {
+            requests: config.inflight_per_peer(),
+            bytes: config.max_inflight_bytes,
+            bytes_per_peer: config.inflight_bytes_per_peer(),
+        }),
         schemas: SchemaCache::default(),
         counters: Counters::new(&config),
         rollouts,

@@ -27,12 +27,13 @@ use crate::probe::{Caller, Probe};
 use crate::scoring;
 use crate::services::Services;
 use crate::shadow;
+use crate::share::Held;
 
 /// Answers one request. Each method has a future of its own size: the largest would cost every other.
-pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) -> Answering {
+pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>, held: Held) -> Answering {
     let (services, arrival) = (Arc::clone(probe.services()), Arc::clone(&probe.arrival));
     let caller = probe.caller();
-    let reader = Reader { services: Arc::clone(&services), arrived: arrival.at };
+    let reader = Reader { services: Arc::clone(&services), arrived: arrival.at, held };
     match method {
         Method::Score => Box::pin(async move {
             let message = reader.row::<ScoreRequest>(request).await;
@@ -118,6 +119,8 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>) 
 struct Reader {
     services: Arc<Services>,
     arrived: Instant,
+    /// The message's bytes, until the request is answered.
+    held: Held,
 }
 
 // === impl Reader ===
@@ -154,11 +157,23 @@ impl Reader {
             length,
             decoded: length.saturating_mul(DECODED),
             is_within,
+            arrived: &|bytes| arrived(&self.services, &self.held, bytes),
             until: self.arrived + config.body_timeout(),
             limited: &|limit| counters.limited(limit),
         };
         unary::message(request, bounds).await
     }
+}
+
+/// Counts the bytes of a message that have arrived.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED.
+pub(crate) fn arrived(services: &Services, held: &Held, bytes: usize) -> Result<(), Status> {
+    held.set(bytes).map_err(|limit| {
+        services.counters.limited(limit);
+        grpc_status::of_bytes(limit)
+    })
 }
 
 /// Passes a message on if its caller has a role at the checkpoint that it names.

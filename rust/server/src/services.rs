@@ -23,7 +23,7 @@ pub(crate) struct Services {
     pub(crate) config: ServerConfig,
     pub(crate) engine: Arc<Engine>,
     pub(crate) observers: Observers,
-    pub(crate) security: Security,
+    pub(crate) security: Arc<Security>,
     pub(crate) health: Health,
     /// For a shadow pool: who sends to it, and by which schemas.
     pub(crate) senders: Senders,
@@ -47,6 +47,7 @@ impl Services {
     /// Ends a window of everything that is counted over time.
     pub(crate) fn tick(&self) {
         self.engine.admission.tick();
+        self.engine.privacy.renew(Instant::now());
         let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.counters.tick(Nanos(now));
         if let Some(log) = &self.engine.log {

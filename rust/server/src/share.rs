@@ -1,8 +1,12 @@
-//! What one peer, and one connection of it, may have in flight, so that one client never takes the places of all.
+//! What one peer, and one connection of it, may have in flight, in requests and in bytes of their messages, so that one
+//! client never takes the places, or the memory, of all.
 //!
 //! A peer has a fixed share of `max_inflight`. Within it a connection may have as many requests in flight as are left:
 //! one connection alone comes to half of the share, eight that take all they can leave a ninth of it, and a connection
 //! with few requests finds room beside any number of greedy ones.
+//!
+//! The bytes of messages are counted as they arrive, not as they are announced: who announces much and sends nothing
+//! takes nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -10,13 +14,33 @@ use std::sync::atomic::Ordering::AcqRel;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use scorer_engine::Rejection;
-use scorer_http::Peer;
+use scorer_http::{Limit, Peer};
 
 /// The shares of all peers that are connected; locked when a connection opens and when it closes.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    most: usize,
-    peers: Mutex<HashMap<Peer, Arc<AtomicUsize>>>,
+    most: Most,
+    /// Bytes of messages in flight, of all peers.
+    bytes: AtomicUsize,
+    peers: Mutex<HashMap<Peer, Arc<Used>>>,
+}
+
+/// The limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    /// Requests in flight per peer.
+    pub(crate) requests: usize,
+    /// Bytes of messages, in all.
+    pub(crate) bytes: usize,
+    /// Those of one peer.
+    pub(crate) bytes_per_peer: usize,
+}
+
+/// What one peer has in flight.
+#[derive(Debug, Default)]
+struct Used {
+    requests: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 /// The share of one connection.
@@ -24,9 +48,16 @@ pub(crate) struct Shares {
 pub(crate) struct Share {
     shares: Arc<Shares>,
     peer: Peer,
-    /// Requests in flight of the peer, and of the connection.
-    of_peer: Arc<AtomicUsize>,
+    of_peer: Arc<Used>,
+    /// Requests in flight of the connection.
     own: AtomicUsize,
+}
+
+/// The bytes of one request's message; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    share: Arc<Share>,
+    bytes: AtomicUsize,
 }
 
 /// One request's place in a share; given back when dropped.
@@ -36,9 +67,8 @@ pub(crate) struct ShareGuard(Arc<Share>);
 // === impl Shares ===
 
 impl Shares {
-    /// Of `most` requests in flight per peer.
-    pub(crate) fn new(most: usize) -> Arc<Shares> {
-        Arc::new(Shares { most, peers: Mutex::default() })
+    pub(crate) fn new(most: Most) -> Arc<Shares> {
+        Arc::new(Shares { most, bytes: AtomicUsize::new(0), peers: Mutex::default() })
     }
 
     /// The share of a new connection.
@@ -58,10 +88,10 @@ impl Share {
     /// [`Rejection::ShareUsed`].
     pub(crate) fn enter(self: &Arc<Share>) -> Result<ShareGuard, Rejection> {
         // The guard exists before the check, so that a rejection gives its place back as well.
-        let of_peer = self.of_peer.fetch_add(1, AcqRel);
+        let of_peer = self.of_peer.requests.fetch_add(1, AcqRel);
         let own = self.own.fetch_add(1, AcqRel);
         let guard = ShareGuard(Arc::clone(self));
-        let left = self.shares.most.saturating_sub(of_peer);
+        let left = self.shares.most.requests.saturating_sub(of_peer);
         if left == 0 {
             return Err(Rejection::ShareUsed { got: of_peer, of: "peer" });
         }
@@ -69,6 +99,54 @@ impl Share {
             return Err(Rejection::ShareUsed { got: own, of: "connection" });
         }
         Ok(guard)
+    }
+
+    /// Of a request whose message has not arrived yet.
+    pub(crate) fn hold(self: &Arc<Share>) -> Held {
+        Held { share: Arc::clone(self), bytes: AtomicUsize::new(0) }
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    /// So many bytes of the message have arrived.
+    ///
+    /// # Errors
+    /// The limit that they exceed; the message then holds none.
+    pub(crate) fn set(&self, bytes: usize) -> Result<(), Limit> {
+        let Share { shares, of_peer, .. } = &*self.share;
+        let before = self.bytes.swap(bytes, AcqRel);
+        let add = |to: &AtomicUsize| {
+            // Wraps around where there are fewer than before.
+            to.fetch_add(bytes.wrapping_sub(before), AcqRel).wrapping_add(bytes.wrapping_sub(before))
+        };
+        let (all, own) = (add(&shares.bytes), add(&of_peer.bytes));
+        if bytes <= before {
+            return Ok(());
+        }
+        let limit = if own > shares.most.bytes_per_peer {
+            Limit::InflightBytesPerPeer
+        } else if all > shares.most.bytes {
+            Limit::InflightBytes
+        } else {
+            return Ok(());
+        };
+        self.give_back();
+        Err(limit)
+    }
+
+    fn give_back(&self) {
+        let Share { shares, of_peer, .. } = &*self.share;
+        let bytes = self.bytes.swap(0, AcqRel);
+        shares.bytes.fetch_sub(bytes, AcqRel);
+        of_peer.bytes.fetch_sub(bytes, AcqRel);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -85,13 +163,35 @@ impl Drop for Share {
 impl Drop for ShareGuard {
     fn drop(&mut self) {
         self.0.own.fetch_sub(1, AcqRel);
-        self.0.of_peer.fetch_sub(1, AcqRel);
+        self.0.of_peer.requests.fetch_sub(1, AcqRel);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Acquire;
+
     use super::*;
+
+    fn shares(requests: usize) -> Arc<Shares> {
+        Shares::new(Most { requests, bytes: 100, bytes_per_peer: 60 })
+    }
+
+    #[test]
+    fn bytes_are_limited_in_all_and_of_each_peer() {
+        let shares = shares(10);
+        let (one, other) = (shares.connect(Peer::User(1)), shares.connect(Peer::User(2)));
+        let (first, second) = (one.hold(), one.hold());
+        assert_eq!((first.set(30), first.set(40), second.set(20)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(second.set(21), Err(Limit::InflightBytesPerPeer));
+        // What was refused holds nothing.
+        let third = other.hold();
+        assert_eq!((third.set(60), second.set(1)), (Ok(()), Err(Limit::InflightBytes)));
+        // A message that is complete makes room for the next one of its stream.
+        assert_eq!((third.set(0), second.set(20)), (Ok(()), Ok(())));
+        drop((first, second, third));
+        assert_eq!((shares.bytes.load(Acquire), one.of_peer.bytes.load(Acquire)), (0, 0));
+    }
 
     fn fill(share: &Arc<Share>) -> Vec<ShareGuard> {
         std::iter::from_fn(|| share.enter().ok()).collect()
@@ -99,7 +199,7 @@ mod tests {
 
     #[test]
     fn greedy_connections_leave_room_for_others() {
-        let shares = Shares::new(90);
+        let shares = shares(90);
         let peer = Peer::User(1);
         let greedy: Vec<_> = (0..8).map(|_| shares.connect(peer)).collect();
         let mut held: Vec<_> = greedy.iter().map(fill).collect();
@@ -120,7 +220,7 @@ mod tests {
 
     #[test]
     fn one_place_can_be_used_and_peers_leave_no_trace() {
-        let shares = Shares::new(1);
+        let shares = shares(1);
         let share = shares.connect(Peer::User(1));
         let guard = share.enter().unwrap();
         let second = shares.connect(Peer::User(1));

@@ -6,13 +6,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use scorer_engine::{KeyFileError, KeyRing, Level};
 use serde_json::json;
-use tokio::sync::watch;
 
+use crate::files::Followed;
 use crate::services::Services;
 
 /// How often the file is looked at.
@@ -84,28 +83,12 @@ pub(crate) fn read(path: &Path) -> Result<KeyFile, KeysError> {
     Ok(KeyFile { keys, version: Version::of(&metadata) })
 }
 
-/// Starts the thread that puts the keys of a changed file in force, until `stop` holds true. A file that cannot be used
-/// leaves the keys before it in force.
-pub(crate) fn follow(
-    services: &Arc<Services>,
-    mut stop: watch::Receiver<bool>,
-) -> io::Result<Option<JoinHandle<()>>> {
-    let Some(path) = services.config.outcomes.token_keys.clone() else { return Ok(None) };
+/// The configured key file. One that cannot be used leaves the keys before it in force.
+pub(crate) fn followed(services: &Arc<Services>) -> Option<Followed> {
+    let path = services.config.outcomes.token_keys.clone()?;
     let services = Arc::clone(services);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let follow = move || {
-        let mut seen = services.token_keys;
-        runtime.block_on(async {
-            loop {
-                look(&services, &path, &mut seen);
-                let stopped = stop.wait_for(|stop| *stop);
-                if tokio::time::timeout(PERIOD, stopped).await.is_ok() {
-                    return;
-                }
-            }
-        });
-    };
-    thread::Builder::new().name("scorer-keys".to_owned()).spawn(follow).map(Some)
+    let mut seen = services.token_keys;
+    Some(Followed::every(PERIOD, move || look(&services, &path, &mut seen)))
 }
 
 /// Looks at the file once. `seen` is what it was at the last look; `None` if it was not there.

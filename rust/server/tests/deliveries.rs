@@ -1,6 +1,6 @@
 //! Replies that never reached their caller: their decisions are marked in the log, and only theirs.
 
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
 mod support;
 
@@ -21,11 +21,18 @@ async fn connect(setup: &Setup) -> (JoinHandle<Result<(), h2::Error>>, h2::clien
 
 /// Asks for an action and waits for the head of the reply; the rest cannot be handed over.
 async fn ask(sender: &mut h2::client::SendRequest<Bytes>, id: &str) -> h2::SendStream<Bytes> {
-    let message = select(id, 10.0).encode_to_vec();
+    call(sender, "SelectAction", select(id, 10.0).encode_to_vec()).await
+}
+
+async fn call(
+    sender: &mut h2::client::SendRequest<Bytes>,
+    method: &str,
+    message: Vec<u8>,
+) -> h2::SendStream<Bytes> {
     let mut body = vec![0];
     body.extend_from_slice(&(message.len() as u32).to_be_bytes());
     body.extend_from_slice(&message);
-    let request = http::Request::post("http://scorer/scorer.v1.ScoringService/SelectAction")
+    let request = http::Request::post(format!("http://scorer/scorer.v1.ScoringService/{method}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(())
@@ -103,4 +110,28 @@ async fn a_connection_that_ends_before_the_reply_marks_the_decision() {
     let (decisions, deliveries) = records(&setup);
     assert_eq!((decisions.len(), deliveries.len()), (1, 1));
     assert_eq!((&*deliveries[0].decision_id, deliveries[0].delivered), ("cut", false));
+}
+
+/// Fault case 6.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rows_of_a_batch_whose_caller_was_gone_are_marked_together() {
+    let setup = start();
+    let print = fingerprint(&mut setup.client().await, FRAUD).await;
+    let (_connection, mut sender) = connect(&setup).await;
+    let message = batch("gone", print, &[[10.0, 0.0, 0.0]; 100]).encode_to_vec();
+    call(&mut sender, "ScoreBatch", message).await.send_reset(h2::Reason::CANCEL);
+    undelivered(&setup, 100).await;
+    let mut client = setup.client().await;
+    client.score_batch(batch("kept", print, &[[10.0, 0.0, 0.0]; 2])).await.unwrap();
+    let (decisions, deliveries) = records(&setup);
+    assert_eq!(decisions.len(), 102);
+    let [mark] = &deliveries[..] else { panic!("{deliveries:?}") };
+    assert_eq!(
+        (&*mark.decision_id, mark.rows, mark.delivered, &*mark.checkpoint),
+        ("gone", 100, false, FRAUD)
+    );
+    for (at, decision) in decisions[..100].iter().enumerate() {
+        assert_eq!(decision.decision_id, format!("gone/{at}"));
+        assert_eq!(decision.decided_at_us, mark.decided_at_us);
+    }
 }

@@ -105,6 +105,8 @@ impl Fleet {
         let setup = support::start_with(|config| {
             config["tls"] = files.tls();
             config["identity"] = json!({"trust_domain": "example.org", "grants": grants()});
+            // A client whose certificate is refused connects again at once, hundreds of times.
+            config["trusted_networks"] = json!(["127.0.0.0/8"]);
             change(config);
         });
         Fleet { setup, files }
@@ -203,6 +205,7 @@ async fn a_principal_may_do_what_its_grants_say() {
     let events = fleet.setup.events();
     let event = events.iter().find(|event| event["event"] == "call_refused").unwrap();
     assert!(event["error"].as_str().unwrap().contains("spiffe://example.org/"), "{event}");
+    assert!(event["principal"].as_str().unwrap().starts_with("spiffe://example.org/"), "{event}");
 }
 
 /// Fault case 50.
@@ -421,6 +424,28 @@ async fn a_revoked_certificate_is_refused_from_the_next_reading_on() {
         wait();
     }
     assert!(fleet.try_with(fleet.files.client(Some("checkout"))).await.is_err(), "the list before is in use");
+}
+
+/// Principals behind one address, such as that of a load balancer, do not share a rate of connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_counted_by_principal() {
+    let fleet = Fleet::start_with(|config| {
+        config["trusted_networks"] = json!([]);
+        config["max_connections_per_peer"] = json!(20);
+        config["connections_per_second_per_peer"] = json!(1);
+    });
+    fleet.files.issue("fraud-only", &[], |_| ());
+    // Together more than their address could open.
+    for name in ["checkout", "fraud-only"] {
+        for _ in 0..15 {
+            fleet.try_with(fleet.files.client(Some(name))).await.unwrap();
+        }
+    }
+    let wait = patience("the principal's rate is used up");
+    while fleet.try_with(fleet.files.client(Some("checkout"))).await.is_ok() {
+        wait();
+    }
+    assert!(fleet.counted("scorer_limit_hits_total{limit=\"connections_per_second\"}").await > 0);
 }
 
 /// Fault case 50.

@@ -9,11 +9,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use scorer_core::bundle::testing;
 use scorer_proto::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use scorer_proto::inference::infer_parameter::ParameterChoice;
 use scorer_proto::inference::{InferParameter, ModelInferRequest};
 use scorer_proto::v1::feature::Value;
-use scorer_proto::v1::{ScoreRequest, SelectActionRequest, score_request};
+use scorer_proto::v1::{ScoreRequest, SelectActionRequest, log_record, score_request};
 use serde_json::json;
 use support::*;
 use tonic::{Code, Request, Status};
@@ -233,5 +234,42 @@ async fn nobody_else_can_read_the_log() {
     setup.client().await.score(score("", 10.0)).await.unwrap();
     for path in files(&setup.directory.path().join("log")) {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o137, 0, "{}", path.display());
+    }
+}
+
+/// Sensitive features: decisions, observations and batches are recorded without them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_masked_feature_is_in_no_record_and_every_model_sees_it() {
+    const MARKED: f32 = 8675.3125;
+    let setup = start_with(|config| config["privacy"] = json!({"features": {"amount": "mask"}}));
+    let other = load(&setup.server, setup.directory.path(), &testing::score_files("other", 1.0));
+    setup.server.swap(&observed(&setup, 2, FRAUD, vec![observer("shadow", &other, 1.0)])).unwrap();
+    let mut client = setup.client().await;
+    let print = fingerprint(&mut client, FRAUD).await;
+    let marked = client.score(score("marked", f64::from(MARKED))).await.unwrap().into_inner();
+    let low = client.score(score("low", 1.0)).await.unwrap().into_inner();
+    assert_ne!(marked.score, low.score, "the model sees the value");
+    client.select_action(select("chosen", f64::from(MARKED))).await.unwrap();
+    client.score_batch(batch("batch", print, &[[MARKED, 0.0, 0.0]; 3])).await.unwrap();
+    status(&setup, "shadow", |lane| lane.evaluated == 5).await;
+    let (mut decisions, mut scores) = (0, BTreeSet::new());
+    for record in setup.records() {
+        let (decision, observed) = match record {
+            log_record::Record::Decision(decision) => (decision, false),
+            log_record::Record::Observation(observation) => (observation.decision.unwrap(), true),
+            _ => continue,
+        };
+        decisions += 1;
+        assert_eq!(decision.withheld, [0]);
+        assert!(decision.features[0].is_nan() && decision.sealed.is_none());
+        if observed {
+            scores.insert(decision.score.to_bits());
+        }
+    }
+    assert_eq!(decisions, 6 + 5);
+    assert!(scores.len() >= 2, "what observes sees the values");
+    for path in files(&setup.directory.path().join("log")) {
+        let bytes = fs::read(&path).unwrap();
+        assert!(!bytes.windows(4).any(|window| window == MARKED.to_le_bytes()), "{}", path.display());
     }
 }

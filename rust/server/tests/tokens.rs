@@ -1,7 +1,7 @@
 //! Decision tokens over the wire: what an answer brings, which outcomes it proves, and how keys change while requests
 //! are answered.
 
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
 mod support;
 
@@ -9,6 +9,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use scorer_proto::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
+use scorer_proto::inference::infer_parameter::ParameterChoice;
+use scorer_proto::inference::model_infer_request::InferInputTensor;
+use scorer_proto::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 use scorer_proto::v1::{
     OutcomeProof, OutcomeRecord, ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest, SelectActionResponse,
     log_record,
@@ -353,4 +359,46 @@ async fn revisions_values_and_rates_are_bounded() {
         let name = format!("scorer_outcomes_refused_total{{reason=\"{reason}\"}}");
         assert!(metric(text, &name) > 0.0, "{reason}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_open_protocol_returns_tokens_in_base64() {
+    let (keys, without) = (Keys::new(&[1]), start());
+    let setup = keys.start();
+    let row = |model: &str, include: Option<bool>| {
+        let input = InferInputTensor {
+            name: "input__0".to_owned(),
+            datatype: "FP32".to_owned(),
+            shape: vec![1, 3],
+            contents: Some(InferTensorContents { fp32_contents: vec![10.0, 0.0, 0.0], ..Default::default() }),
+            ..Default::default()
+        };
+        let include = include.map(|include| {
+            let choice = Some(ParameterChoice::BoolParam(include));
+            ("include_token".to_owned(), InferParameter { parameter_choice: choice })
+        });
+        ModelInferRequest {
+            model_name: model.to_owned(),
+            id: format!("order-{model}"),
+            parameters: include.into_iter().collect(),
+            inputs: vec![input],
+            ..Default::default()
+        }
+    };
+    let mut client = GrpcInferenceServiceClient::new(setup.channel().await);
+    let action = client.model_infer(row(ACTION, None)).await.unwrap().into_inner();
+    let Some(ParameterChoice::StringParam(token)) = &action.parameters["decision_token"].parameter_choice
+    else {
+        panic!("{:?}", action.parameters)
+    };
+    let token = BASE64.decode(token).unwrap();
+    let id = format!("order-{ACTION}");
+    assert!(report(&setup, with_token(&id, 1.0, &token)).await.unwrap(), "it proves the outcome");
+    for (include, expected) in [(None, false), (Some(false), false), (Some(true), true)] {
+        let score = client.model_infer(row(FRAUD, include)).await.unwrap().into_inner();
+        assert_eq!(score.parameters.contains_key("decision_token"), expected);
+    }
+    let mut client = GrpcInferenceServiceClient::new(without.channel().await);
+    let action = client.model_infer(row(ACTION, None)).await.unwrap().into_inner();
+    assert!(!action.parameters.contains_key("decision_token"), "no keys are configured");
 }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use scorer_core::bundle::Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{KeyError, SignatureError};
+use crate::error::{KeyError, SignatureError, place};
 use crate::key::PrivateKey;
 use crate::statement::Statement;
 use crate::time;
@@ -50,7 +50,7 @@ impl Envelope {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Unverified, SignatureError> {
         let malformed = |what: String| SignatureError::Malformed(what);
         let envelope: Envelope = serde_json::from_slice(bytes)
-            .map_err(|error| malformed(format!("it is no signature envelope ({error})")))?;
+            .map_err(|error| malformed(format!("it is no signature envelope ({})", place(&error))))?;
         if envelope.payload_type != PAYLOAD_TYPE {
             return Err(malformed(format!("its payloadType is not {PAYLOAD_TYPE}")));
         }

@@ -110,3 +110,9 @@ pub enum SignatureError {
     #[error(transparent)]
     Key(#[from] KeyError),
 }
+
+/// Where a JSON text is malformed. serde's own message may quote it, and this text is read before anything vouches for
+/// it: it could put lines of its own into a log.
+pub(crate) fn place(error: &serde_json::Error) -> String {
+    format!("line {}, column {}", error.line(), error.column())
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use scorer_core::bundle::Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::error::SignatureError;
+use crate::error::{SignatureError, place};
 
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 const PREDICATE: &str = "urn:scorer:bundle-release:v1";
@@ -56,8 +56,8 @@ impl Statement {
     /// Reads a statement whose signature has been checked: the bundle's name, its digest and its release.
     pub(crate) fn parse(bytes: &[u8]) -> Result<(String, Digest, Release), SignatureError> {
         let malformed = |what: &str| SignatureError::Malformed(format!("the signed statement {what}"));
-        let Statement { kind, subject, predicate_type, predicate } =
-            serde_json::from_slice(bytes).map_err(|error| malformed(&format!("cannot be read ({error})")))?;
+        let Statement { kind, subject, predicate_type, predicate } = serde_json::from_slice(bytes)
+            .map_err(|error| malformed(&format!("cannot be read ({})", place(&error))))?;
         if kind != STATEMENT || predicate_type != PREDICATE {
             return Err(malformed(&format!("is no {PREDICATE}")));
         }

@@ -19,6 +19,9 @@ pub const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 /// Largest other file, bytes.
 pub const MAX_FILE_BYTES: u64 = 1 << 30;
 
+/// Longest description of what is wrong with a manifest's JSON, characters.
+const MAX_PROBLEM: usize = 200;
+
 const ZERO: Digest = Digest([0; 32]);
 
 /// Every file name that a bundle may have beside the manifest and `member-01.bin` to `member-64.bin`.
@@ -127,7 +130,12 @@ impl Manifest {
         struct Header {
             format: u64,
         }
-        let invalid = |error: serde_json::Error| BundleError::Manifest(error.to_string());
+        // serde's message quotes the manifest: in one line, and not at any length.
+        let shown =
+            |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+        let invalid = |error: serde_json::Error| {
+            BundleError::Manifest(error.to_string().chars().take(MAX_PROBLEM).map(shown).collect())
+        };
         let header: Header = serde_json::from_slice(bytes).map_err(invalid)?;
         if header.format != FORMAT {
             return Err(BundleError::Format { found: header.format, known: FORMAT });

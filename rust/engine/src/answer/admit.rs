@@ -1,4 +1,4 @@
-//! Admits an evaluation, now that checkpoint, bundle and rows are known.
+//! Stage `admit`: admission of an evaluation, whose checkpoint, bundle and rows are known.
 
 use std::time::Instant;
 
@@ -11,7 +11,8 @@ use crate::bundles::Loaded;
 use crate::gate::AdmissionPermit;
 use crate::reason::Reason;
 
-/// Asks for the evaluation of `rows` rows with this bundle; what is shed, or would be, is counted.
+/// Requests admission for the evaluation of `rows` rows with this bundle, and counts requests that are or would be
+/// shed.
 pub(crate) fn rows(
     context: RequestContext<'_>,
     loaded: &Loaded,
@@ -32,7 +33,8 @@ pub(crate) fn rows(
     asked
 }
 
-/// The right to evaluate one row, or why the model does not answer it. `instead` is what routing found.
+/// Returns the permit to evaluate one row, or the reason why the model does not answer. `instead` is the result of
+/// routing.
 pub(crate) fn single(
     context: RequestContext<'_>,
     loaded: &Loaded,

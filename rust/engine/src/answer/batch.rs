@@ -1,7 +1,7 @@
 //! `ScoreBatch`: many rows, one bundle. Nothing is recorded unless every row has been answered.
 //!
-//! A batch is not remembered by its id: a retry is scored again (with the same result on the same bundle) and recorded
-//! again; readers of the log keep the first record of an id.
+//! Batches are not in the idempotency cache. A retry is scored again, with the same result on the same bundle, and
+//! recorded again. Readers of the log keep the first record of an id.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::timings::{Timings, micros};
 
-/// Rows recorded at a time, after which other requests run on this thread.
+/// Number of rows that are recorded before other requests may run on this thread.
 const CHUNK: usize = 64;
 
 // === impl Engine ===
@@ -84,7 +84,7 @@ struct Batch<'a> {
     width: usize,
 }
 
-/// One row's answer.
+/// The answer for one row.
 type Decided = (Score, Option<Reason>);
 
 // === impl Batch ===
@@ -115,12 +115,14 @@ impl Batch<'_> {
         counters.exec.record(exec);
         counters.rows.fetch_add(rows.len() as u64, Relaxed);
         loaded.answered(rows.len() as u64);
+        // Before the first row is recorded: a caller that is gone by the second chunk leaves recorded rows as well.
+        self.context.arrival.decided_batch(id, timings.decided_at_us, rows.len() as u32);
         let unlogged = self.record(&rows, timings).await;
         Ok(self.scored(&rows, timings, unlogged))
     }
 
-    /// Each row is a decision of its own, `<request id>/<row>`: recorded, and given to the lane's sink. Returns how many
-    /// are not recorded as the checkpoint's durability demands.
+    /// Records each row as a separate decision `<request id>/<row>` and passes it to the lane's sink. Returns the
+    /// number of rows that are not recorded with the checkpoint's durability.
     async fn record(&self, rows: &[Decided], timings: Timings) -> u32 {
         let Batch { context, lane, values, width } = self;
         let RequestContext { engine, arrival, checkpoint, recorded_entity, .. } = *context;
@@ -152,7 +154,7 @@ impl Batch<'_> {
                         ..lane.answered(*fallback)
                     };
                     if let Some(log) = &engine.log {
-                        // Rows that are written together share one `fdatasync`. What is not recorded is counted.
+                        // Rows that are written together share one `fdatasync`. Unrecorded rows are counted.
                         let record = &mut workspace.record;
                         match record::append(engine, log, &answered, checkpoint.durability, record) {
                             Appended::Recorded => {}

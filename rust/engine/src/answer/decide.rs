@@ -1,4 +1,4 @@
-//! Stage `decide`: from the evaluation, or its failure, to the answer.
+//! Stage `decide`: derives the answer from the evaluation or its failure.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Stage `evaluate`: runs the bundle with memory that each thread keeps. A panic is caught here.
+//! Stage `evaluate`: runs the bundle with per-thread working memory, and catches panics.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,15 +24,15 @@ use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::timings::micros;
 
-/// Bundles whose working memory one thread keeps: the active ones, and those just replaced. With more active bundles
-/// than this, some requests allocate it anew.
+/// Number of bundles whose working memory a thread keeps: the active ones and those that were just replaced. With more
+/// active bundles, some requests allocate the memory again.
 const KEPT: usize = 32;
 
 thread_local! {
     static WORKSPACE: RefCell<Workspace> = RefCell::default();
 }
 
-/// One thread's memory for answering: after the first request nothing here allocates.
+/// The working memory of one thread, which does not allocate after the first request.
 #[derive(Default)]
 pub(crate) struct Workspace {
     pub(crate) row: Vec<f32>,
@@ -53,13 +53,13 @@ pub(crate) fn with_workspace<T>(work: impl FnOnce(&mut Workspace) -> T) -> T {
     WORKSPACE.with_borrow_mut(work)
 }
 
-/// Why the model did not answer, and the rejection where there is no fallback.
+/// The reason why the model did not answer, and the rejection if there is no fallback.
 pub(crate) struct Failed {
     pub(crate) reason: Reason,
     rejection: Option<Rejection>,
 }
 
-/// Runs an admitted evaluation on this thread, unless it is too late for it.
+/// Runs an admitted evaluation on this thread, unless its deadline cannot be met.
 pub(crate) fn inline<T>(
     engine: &Engine,
     checkpoint: &Checkpoint,
@@ -81,10 +81,10 @@ pub(crate) fn inline<T>(
     result
 }
 
-/// Runs an admitted evaluation on the pool and waits for it; returns its result and the microseconds it took.
+/// Runs an admitted evaluation on the pool, waits for it, and returns its result and its time in microseconds.
 ///
 /// # Errors
-/// The server stops, or the pool panicked.
+/// The server is stopping, or the evaluation panicked.
 pub(crate) async fn on_pool<T: Send + 'static>(
     context: RequestContext<'_>,
     permit: AdmissionPermit,
@@ -106,13 +106,13 @@ pub(crate) async fn on_pool<T: Send + 'static>(
     })
 }
 
-/// Who answers after this evaluation.
+/// Returns the source of the answer after this evaluation.
 fn served<T>(result: &Result<T, Failed>) -> ServedOutcome {
     if result.is_ok() { ServedOutcome::Model } else { ServedOutcome::Fallback }
 }
 
-/// Runs `work` on the bundle's memory; a panic or an evaluation error is reported to the operator and becomes the
-/// reason of a fallback. The bundle's breaker counts both.
+/// Runs `work` on the bundle's memory. A panic or an evaluation error is reported as an event, counts in the bundle's
+/// breaker, and becomes the reason of a fallback.
 pub(crate) fn evaluate<T>(
     engine: &Engine,
     loaded: &Loaded,
@@ -142,8 +142,8 @@ pub(crate) fn evaluate<T>(
     result
 }
 
-/// Scores rows together, which takes a fraction of the time. `None` where any of them failed; nothing is reported or
-/// counted then: one by one, each failure is reported and counted once, for its own row.
+/// Scores rows together, which takes a fraction of the time. Returns `None` if a row failed, without reporting or
+/// counting it: the caller then scores the rows one by one, which reports and counts each failure once.
 pub(crate) fn together(
     engine: &Engine,
     loaded: &Loaded,
@@ -168,7 +168,7 @@ pub(crate) fn together(
     }
 }
 
-/// Runs `work` on the bundle's memory, with the faults that are injected, and catches a panic.
+/// Runs `work` on the bundle's memory with injected faults, and catches a panic.
 fn guarded<T>(
     engine: &Engine,
     loaded: &Loaded,
@@ -191,13 +191,13 @@ fn guarded<T>(
         out
     }));
     if result.is_err() {
-        // Half-written working memory is not used again; the eligible set was not being written.
+        // Partly written working memory is discarded. The eligible set was not being written.
         memory_for(&mut workspace.kept, loaded).eval = EvalScratch::new(&loaded.bundle);
     }
     result
 }
 
-/// The working memory for a bundle; allocated at the first request that this thread answers with it.
+/// Returns the working memory for a bundle, which the first request on this thread allocates.
 fn memory_for<'a>(kept: &'a mut Vec<BundleMemory>, loaded: &Loaded) -> &'a mut BundleMemory {
     let at = match kept.iter().position(|memory| memory.serial == loaded.serial) {
         Some(at) => at,
@@ -226,7 +226,7 @@ impl Failed {
                 Failed { reason: Reason::NonFinite, rejection: None }
             }
             EvalError::OutOfTime(_) => Failed::late(),
-            // Ruled out by the stages before: a defect of the server, not of the request.
+            // Earlier stages exclude these errors, so they are defects of the server and not of the request.
             EvalError::RowLength { .. }
             | EvalError::Kind { .. }
             | EvalError::Scratch
@@ -239,23 +239,23 @@ impl Failed {
         }
     }
 
-    /// Not done in time, or not begun because it could not have been.
+    /// The evaluation did not end in time, or was not started because it could not.
     pub(crate) fn late() -> Failed {
         Failed { reason: Reason::Late, rejection: Some(Rejection::Deadline) }
     }
 
-    /// Not evaluated, because admission control shed it.
+    /// Admission control shed the evaluation.
     pub(crate) fn shed(shed: &Shed) -> Failed {
         Failed { reason: Reason::Overload, rejection: Some(Rejection::shed(shed)) }
     }
 
-    /// The bundle is out of service.
+    /// The bundle's breaker is open.
     pub(crate) fn out_of_service(loaded: &Loaded) -> Failed {
         let rejection = Rejection::BreakerOpen { bundle: loaded.digest_text.to_string() };
         Failed { reason: Reason::Breaker, rejection: Some(rejection) }
     }
 
-    /// The rejection where no fallback is configured, or none that the request allows.
+    /// Returns the rejection if there is no fallback, or none that the request allows.
     pub(crate) fn rejection(self, engine: &Engine, checkpoint: &Checkpoint) -> Rejection {
         self.rejection.unwrap_or_else(|| {
             let details =
@@ -268,7 +268,7 @@ impl Failed {
 // === impl Workspace ===
 
 impl Workspace {
-    /// Row, memory for the bundle, and record, at once.
+    /// Borrows the row, the memory for the bundle and the record at the same time.
     pub(crate) fn parts(&mut self, loaded: &Loaded) -> (&mut Vec<f32>, &mut BundleMemory, &mut RecordBuffer) {
         (&mut self.row, memory_for(&mut self.kept, loaded), &mut self.record)
     }

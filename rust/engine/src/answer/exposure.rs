@@ -9,11 +9,11 @@ use crate::config::FallbackConfig;
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 
-/// The answer to give without the model, and its reason: the fallback, or beyond its caps the stricter one. `allowed`
-/// says whether the request allows an answer.
+/// Returns the static answer and its reason: the fallback or, beyond its exposure caps, the stricter answer. `allowed`
+/// states whether the request allows an answer.
 ///
 /// # Errors
-/// There is none to give.
+/// No static answer is configured or allowed.
 pub(crate) fn reserve<'a>(
     context: RequestContext<'a>,
     loaded: &Loaded,

@@ -1,4 +1,4 @@
-//! Stage `features`: what a row must be for the bundle that answers it.
+//! Stage `features`: validates a row against the schema of the bundle that answers.
 
 use crate::bundles::Loaded;
 use crate::rejection::Rejection;
@@ -20,7 +20,7 @@ pub fn check_dense(
     Ok(())
 }
 
-/// Checks that a vector was made for the bundle's schema: one made for another must never be scored.
+/// Checks that a vector was built for the bundle's schema. A vector of another schema must never be scored.
 ///
 /// # Errors
 /// [`Rejection::Fingerprint`].

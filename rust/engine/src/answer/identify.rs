@@ -1,4 +1,4 @@
-//! Stage `identify`: which checkpoint is asked, for whom, and under which id.
+//! Stage `identify`: determines the checkpoint, the entity and the id of a request.
 
 use uuid::Uuid;
 
@@ -9,16 +9,16 @@ use crate::engine::Engine;
 use crate::privacy::Privacy;
 use crate::rejection::Rejection;
 
-/// Longest id that a caller may choose, bytes.
+/// Limit on the length of a request id, in bytes.
 const MAX_REQUEST_ID: usize = 64;
-/// Longest id of a decision: a batch adds "/" and the row's number.
+/// Limit on the length of a decision id, in bytes. A batch adds "/" and the row's number to the request id.
 const MAX_DECISION_ID: usize = 80;
-/// Longest entity, bytes.
+/// Limit on the length of an entity, in bytes.
 const MAX_ENTITY: usize = 256;
-/// Longest kind of an outcome, bytes.
+/// Limit on the length of an outcome's kind, in bytes.
 const MAX_OUTCOME_KIND: usize = 64;
 
-/// The configured checkpoint of this name, which must be of `kind`; noted for the counters.
+/// Returns the configured checkpoint of this name, which must be of `kind`, and stores it in the arrival for counters.
 pub(crate) fn checkpoint<'a>(
     engine: &'a Engine,
     arrival: &Arrival,
@@ -39,7 +39,7 @@ pub(crate) fn checkpoint<'a>(
     })
 }
 
-/// The caller's idempotency key, or a new UUID (version 7) without one.
+/// Returns the caller's request id, or a new UUID (version 7) without one.
 pub(crate) fn request_id(privacy: &Privacy, given: String) -> Result<Id, Rejection> {
     if given.is_empty() {
         return Ok(Id { text: Uuid::now_v7().to_string(), given: false });
@@ -55,7 +55,7 @@ pub(crate) fn request_id(privacy: &Privacy, given: String) -> Result<Id, Rejecti
 /// A decision's id.
 pub(crate) struct Id {
     pub(crate) text: String,
-    /// The caller chose it, so the caller can retry with it.
+    /// Whether the caller chose the id and can therefore retry with it.
     pub(crate) given: bool,
 }
 
@@ -87,7 +87,7 @@ pub fn check_entity(given: &str) -> Result<(), Rejection> {
     Err(Rejection::TooLong { field: "entity", bytes: given.len(), max: MAX_ENTITY })
 }
 
-/// Describes the fault without repeating the text, which may hold control characters.
+/// Describes the error without repeating the text, which may contain control characters.
 fn check_printable(text: &str, max: usize) -> Result<(), String> {
     if text.is_empty() {
         return Err("is empty".to_owned());

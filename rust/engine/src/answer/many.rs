@@ -1,4 +1,4 @@
-//! Evaluates many rows: on this thread if they are few, else chunk by chunk on the pool, behind single rows.
+//! Evaluates many rows: few rows on this thread, more in chunks on the pool, at a lower priority than single rows.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::pool::{Expire as _, Outcome, Progress, Work};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 
-/// A score, or why the model has none.
+/// The score of a row, or the reason why the model has none.
 pub(crate) type Evaluated = Result<ScoreOut, Failed>;
 
 /// The rows of one request.
@@ -25,14 +25,14 @@ pub(crate) struct RowSet {
     pub(crate) loaded: Arc<Loaded>,
     pub(crate) id: String,
     pub(crate) values: Arc<Vec<f32>>,
-    /// Values of one row, at least 1.
+    /// Number of values per row, at least 1.
     pub(crate) width: usize,
 }
 
-/// Evaluates all rows, or none: a batch as a whole has no fallback.
+/// Evaluates all rows or none, because a batch as a whole has no fallback.
 ///
 /// # Errors
-/// Shed, or not done in time.
+/// The batch was shed, or did not end in time.
 pub(crate) async fn evaluate(
     context: RequestContext<'_>,
     rows: RowSet,
@@ -80,7 +80,7 @@ impl RowSet {
         self.values.len() / self.width
     }
 
-    /// Evaluates a range of rows; stops at the first that is out of time.
+    /// Evaluates a range of rows, and stops at the first row that exceeds the deadline.
     fn evaluate(
         &self,
         engine: &Engine,

@@ -35,15 +35,15 @@ use crate::arrival::Arrival;
 use crate::checkpoint::Checkpoint;
 use crate::engine::Engine;
 
-/// One request under way: what its stages have in common.
+/// The state that the stages of one request share.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestContext<'a> {
     pub(crate) engine: &'a Arc<Engine>,
     pub(crate) arrival: &'a Arrival,
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) id: &'a str,
-    /// Whom the decision is about, as the caller sent it: lanes are drawn by it.
+    /// Entity of the decision as the caller sent it. Lanes are drawn by it.
     pub(crate) entity: &'a str,
-    /// The same as it is recorded and handed to observers.
+    /// Entity as it is recorded and passed to observers.
     pub(crate) recorded_entity: &'a str,
 }

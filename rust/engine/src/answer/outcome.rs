@@ -1,4 +1,4 @@
-//! Outcomes: what became known about a decision after it was answered.
+//! Reports of outcomes, which become known after a decision was answered.
 
 use scorer_log::{Outcome, ReportRate};
 use scorer_proto::v1::{OutcomeProof, OutcomeRecord, TokenClaims};
@@ -13,47 +13,47 @@ use crate::engine::Engine;
 use crate::rejection::Rejection;
 use crate::tokens;
 
-/// Later times are refused: they are beyond 2096, and card numbers of 13 digits begin there.
+/// Latest accepted time, in milliseconds: the year 2096. Card numbers of 13 digits are above it.
 const LATEST_MS: i64 = 4_000_000_000_000;
 
 /// One reported outcome.
 pub struct OutcomeReport {
     /// Name of the checkpoint.
     pub checkpoint: String,
-    /// The decision's id.
+    /// Id of the decision.
     pub decision_id: String,
-    /// What happened, such as "authorised".
+    /// Kind of the outcome, such as "authorised".
     pub kind: String,
-    /// How much of it, usually 0 or 1.
+    /// Value of the outcome, usually 0 or 1.
     pub value: f64,
-    /// Higher revisions replace lower ones.
+    /// Revision of the report. Higher revisions replace lower ones.
     pub revision: u32,
-    /// When it happened, milliseconds since the Unix epoch.
+    /// Time of the outcome, in milliseconds since the Unix epoch.
     pub occurred_at_ms: i64,
-    /// The decision's token; may be empty.
+    /// Token of the decision; may be empty.
     pub token: Vec<u8>,
 }
 
-/// What the report changed.
+/// Result of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported {
-    /// The same outcome was known; nothing was recorded.
+    /// Whether the same outcome was recorded before. Nothing was recorded then.
     pub duplicate: bool,
-    /// The log's index knows the decision.
+    /// Whether the log's index contains the decision.
     pub decision_known: bool,
-    /// A higher revision is on record; nothing was recorded.
+    /// Whether a higher revision was recorded before. Nothing was recorded then.
     pub superseded: bool,
-    /// The outcome is proven.
+    /// Whether the outcome is proven.
     pub proven: bool,
 }
 
 // === impl Engine ===
 
 impl Engine {
-    /// Records one outcome; the same again changes nothing, another value for the same revision is rejected.
+    /// Records one outcome. Repeating a report has no effect; another value for the same revision is rejected.
     ///
     /// # Errors
-    /// A field breaks its rule, the token does not hold, a limit is reached, or the log does not take the record.
+    /// A field is not valid, the token is not valid, a limit is reached, or the log does not accept the record.
     pub async fn report_outcome(
         &self,
         arrival: &Arrival,
@@ -74,7 +74,7 @@ impl Engine {
         self.check_report(checkpoint, arrival, &report)?;
         let durability = checkpoint.durability;
         let log = self.log.as_ref().ok_or(Rejection::NoLog)?;
-        // The log and the token have the id as privacy lets it be stored.
+        // The log and the token contain the id in the form that the privacy settings allow.
         report.decision_id = self.privacy.id("decision_id", report.decision_id)?;
         let known = log.decision_known(&report.checkpoint, &report.decision_id);
         let (proof, token) = self.prove(checkpoint, arrival, &report, known)?;
@@ -109,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// The rules that need neither the log nor a key.
+    /// Checks the rules that require neither the log nor a key.
     fn check_report(
         &self,
         checkpoint: &Checkpoint,
@@ -144,7 +144,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What proves an outcome.
+    /// Determines the proof of an outcome.
     fn prove(
         &self,
         checkpoint: &Checkpoint,
@@ -168,13 +168,13 @@ impl Engine {
         }
     }
 
-    /// Minutes since the Unix epoch; the low 32 bits of them.
+    /// Returns the low 32 bits of the minutes since the Unix epoch.
     fn minute(&self) -> u32 {
         (self.clock.unix_us() / 60_000_000) as u32
     }
 }
 
-/// A verified token as the log keeps it.
+/// Returns the claims of a verified token, as the log stores them.
 fn claims(token: &Token<'_>) -> TokenClaims {
     TokenClaims {
         decided_at_ms: i64::try_from(token.claims.decided_at_ms).unwrap_or(i64::MAX),
@@ -188,7 +188,7 @@ fn claims(token: &Token<'_>) -> TokenClaims {
     }
 }
 
-/// How a rejected report is counted; other rejections are counted by their code alone.
+/// Returns the counter of a rejected report. Other rejections are counted only by their code.
 fn refusal(rejection: &Rejection) -> Option<Refusal> {
     Some(match rejection {
         Rejection::Token(_) => Refusal::Token,

@@ -1,4 +1,4 @@
-//! Evaluations on the pool: what all of them have in common, and those of one row.
+//! Evaluations on the pool: their common part, and evaluations of one row.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::gate::AdmissionPermit;
 use crate::pool::{Completed, Completion, Expire, Progress, Work};
 use crate::rejection::Rejection;
 
-/// What an evaluation comes to; a rejection is a defect of the server.
+/// Result of an evaluation. A rejection is a defect of the server.
 type Evaluated<T> = Result<T, Rejection>;
 
-/// One request's evaluation. Dropped undone, the waiting task learns that there will be no outcome.
+/// The evaluation of one request. If it is dropped before it ran, the waiting task is notified.
 pub(crate) struct Job<T> {
     pub(crate) engine: Arc<Engine>,
     checkpoint: usize,
     pub(crate) completion: Arc<Completion<Evaluated<T>>>,
-    /// Taken when the evaluation ends.
+    /// The permit; taken when the evaluation ends.
     pub(crate) permit: Option<AdmissionPermit>,
     queue: Queue,
     finish_by: Option<Instant>,
 }
 
-/// Has the pool do the work that `work` makes of the job, and waits for it until the permit's deadline.
+/// Runs the work that `work` creates from the job on the pool, and waits for it until the permit's deadline.
 ///
 /// # Errors
 /// The server stopped first, or the work panicked.
@@ -54,7 +54,7 @@ pub(crate) async fn run<T: Send + 'static, W: Work + 'static>(
 // === impl Job ===
 
 impl<T> Job<T> {
-    /// Until when it may run.
+    /// Returns the deadline of the evaluation.
     pub(crate) fn deadline(&self) -> Deadline<'_> {
         Deadline::new(self.finish_by, Some(&self.completion.cell))
     }
@@ -63,29 +63,29 @@ impl<T> Job<T> {
         self.queue
     }
 
-    /// The result came after `first` had decided the outcome, and is discarded.
+    /// Discards a result that arrived after `first` had determined the reply.
     pub(crate) fn discarded(&self, first: Reply) {
         if first == Reply::Fallback {
             self.engine.counters.checkpoint(self.checkpoint).late_results.fetch_add(1, Relaxed);
         }
     }
 
-    /// Reports a panic to the operator and its id to the caller.
+    /// Reports a panic as an event, and its id to the caller.
     pub(crate) fn panicked(&self, panic: &(dyn Any + Send)) {
         let rejection = self.engine.panicked("pool", panic);
-        // The caller may have been answered by the deadline.
+        // The caller may have been answered at the deadline already.
         let _ = self.completion.complete(Err(rejection));
     }
 }
 
 impl<T> Drop for Job<T> {
     fn drop(&mut self) {
-        // Without effect once the outcome is decided.
+        // This has no effect after the reply was determined.
         self.completion.abandon();
     }
 }
 
-/// An evaluation in one go.
+/// An evaluation without chunks.
 pub(crate) struct Single<T, F> {
     job: Job<T>,
     evaluate: Option<F>,

@@ -1,4 +1,4 @@
-//! Stage `record`: the decision's record, made of what was answered.
+//! Stage `record`: creates the decision's record from the answer.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,14 +9,14 @@ use crate::config::DurabilityClass;
 use crate::decision_log::{Appended, DecisionLog};
 use crate::engine::Engine;
 
-/// The record being written, and its encoded form; both are used again.
+/// Buffers for a record and its encoded form, which are reused.
 #[derive(Default)]
 pub(crate) struct RecordBuffer {
     decision: DecisionRecord,
     payload: Vec<u8>,
 }
 
-/// Fills the record and hands it to the log.
+/// Fills the record and appends it to the log.
 pub(crate) fn append(
     engine: &Engine,
     log: &DecisionLog,
@@ -26,6 +26,7 @@ pub(crate) fn append(
 ) -> Appended {
     let RecordBuffer { decision, payload } = buffer;
     fill(decision, answered.timings.decided_at_us, answered);
+    engine.privacy.withhold(&answered.shape.sensitive, decision, payload);
     let appended = log.append(decision, payload, durability);
     if matches!(appended, Appended::Refused) {
         unlogged(engine);
@@ -33,7 +34,7 @@ pub(crate) fn append(
     appended
 }
 
-/// Notes what became of a record that was pending.
+/// Handles the result of a pending record.
 pub(crate) fn committed(engine: &Engine, checkpoint: &str, id: &str, recorded: bool) {
     match &engine.log {
         Some(log) if recorded => log.note(checkpoint, id),
@@ -41,12 +42,13 @@ pub(crate) fn committed(engine: &Engine, checkpoint: &str, id: &str, recorded: b
     }
 }
 
-/// Counts a decision that is answered and not recorded.
+/// Counts a decision that was answered and not recorded.
 fn unlogged(engine: &Engine) {
     engine.counters.unlogged.fetch_add(1, Relaxed);
 }
 
-/// Writes every field of a record; `to` may hold another decision, whose buffers are used again.
+/// Writes every field of a record, including sensitive features, which `Privacy::withhold` removes afterwards. `to`
+/// may contain another decision, whose buffers are reused.
 pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
     set(&mut to.decision_id, answered.id);
     set(&mut to.checkpoint, answered.checkpoint);

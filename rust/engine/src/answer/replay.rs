@@ -1,4 +1,4 @@
-//! Stage `replay`: a retry gets the answer that was given.
+//! Stage `replay`: answers a retry from the idempotency cache.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use super::sequence::{self, Decision};
 use crate::idempotency::Claimed;
 use crate::query::Features;
 
-/// The answer under this id, decided now or before; and whether it was before.
+/// Returns the answer for an id, and whether it comes from the cache.
 pub(super) async fn once<D: Decision>(
     context: RequestContext<'_>,
     decision: &D,

@@ -11,16 +11,16 @@ use crate::lanes::{ActiveLane, ActiveLanes};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 
-/// The key of the lane draw: fixed, so that replicas and restarts send an entity down the same lane, and different from
-/// every policy's salt, so that lane and action are drawn independently.
+/// The key of the lane draw. It is fixed, so that all replicas assign an entity to the same lane also after a restart,
+/// and it differs from every policy's salt, so that lane and action are drawn independently.
 const KEY: &[u8; 16] = b"scorer/lane-draw";
 
-/// Whom a decision is about: the entity, or the decision itself without one.
+/// Returns the subject of a decision: the entity, or the decision id without one.
 pub(crate) fn about<'a>(entity: &'a str, decision_id: &'a str) -> &'a str {
     if entity.is_empty() { decision_id } else { entity }
 }
 
-/// Draws the lane by whom the decision is about: an entity stays in one lane.
+/// Draws the lane by the subject of the decision, so that an entity stays in one lane.
 ///
 /// # Errors
 /// The checkpoint has no lanes.
@@ -33,8 +33,8 @@ pub(crate) fn lane<'t>(
         .ok_or_else(|| Rejection::NoBundle { name: checkpoint.name.clone() })
 }
 
-/// The lane itself, or what answers while its bundle's breaker is open: the bundle before it if that reads the
-/// same features ([`Reason::Previous`]), else nothing ([`Reason::Breaker`]).
+/// Returns the lane, or its replacement while the breaker of its bundle is open: the previous bundle if it reads the
+/// same features ([`Reason::Previous`]), else none ([`Reason::Breaker`]).
 pub(crate) fn in_service<'t>(
     context: RequestContext<'_>,
     table: &'t ActiveLanes,
@@ -67,6 +67,6 @@ fn draw<'t>(lanes: &'t [ActiveLane], checkpoint: &str, by: &str) -> Option<&'t A
     }
     let point = unit(KEY, &[b"lane", checkpoint.as_bytes(), by.as_bytes()]);
     let with_share = || lanes.iter().filter(|lane| lane.share > 0.0);
-    // The sum may fall short of 1 by a rounding error: the last lane takes what is left.
+    // The sum may be below 1 because of rounding. The last lane takes the rest.
     with_share().find(|lane| point < lane.up_to).or_else(|| with_share().next_back())
 }

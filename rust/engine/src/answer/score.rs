@@ -1,7 +1,7 @@
 //! `Score`: one row, one probability.
 //!
-//! A score is a pure function of bundle and row, yet a request id that the caller chose is kept to as for actions: a
-//! retry is answered from memory and adds no second record to the log.
+//! A score is a pure function of bundle and row. A retry with a request id of the caller is nevertheless answered from
+//! the idempotency cache, so that it adds no second record to the log.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Engine {
     /// Scores one row.
     ///
     /// # Errors
-    /// The request breaks a rule, or neither the model nor a fallback can answer.
+    /// The request is not valid, or neither the model nor a fallback can answer.
     pub async fn score<F: Features>(
         self: &Arc<Engine>,
         arrival: &Arrival,

@@ -31,7 +31,7 @@ impl Engine {
     /// Selects one action.
     ///
     /// # Errors
-    /// The request breaks a rule, or neither the model nor a fallback can answer.
+    /// The request is not valid, or neither the model nor a fallback can answer.
     pub async fn select<F: Features>(
         self: &Arc<Engine>,
         arrival: &Arrival,
@@ -49,20 +49,20 @@ struct Selection<'a, F> {
     include_pmf: bool,
 }
 
-/// What the model chose.
+/// The choice of the model.
 struct Drawn {
     out: SelectOut,
-    /// The policy's probabilities, if it drew on another thread; else they are in the thread's memory.
+    /// The policy's probabilities if another thread evaluated it; else they are in this thread's memory.
     pmf: Option<Box<[f64]>>,
 }
 
-/// How an action was chosen.
+/// The chosen action, by the way in which it was chosen.
 enum Choice {
     /// The policy drew it.
     Explored { out: SelectOut, pmf: Option<Box<[f64]>>, reply: Option<Arc<[f32]>>, instead: Option<Reason> },
-    /// It is the best one, because a draw could not be recorded.
+    /// The best action, because a draw could not be recorded.
     Greedy { out: SelectOut, reply: Option<Arc<[f32]>>, reason: Reason },
-    /// It is the checkpoint's configured one.
+    /// The checkpoint's configured action.
     Static { out: SelectOut, reply: Option<Arc<[f32]>>, reason: Reason },
 }
 
@@ -84,7 +84,7 @@ impl<F: Features> Decision for Selection<'_, F> {
         &engine.remembered.selections
     }
 
-    /// The order of eligible ids is no content.
+    /// Hashes the eligible ids as a set, because their order has no meaning.
     fn hash(&self, content: &mut Content) {
         content.number(u64::from(self.include_pmf));
         match self.eligible {
@@ -97,7 +97,7 @@ impl<F: Features> Decision for Selection<'_, F> {
         }
     }
 
-    /// A draw without a record could not be used for learning.
+    /// Explores only if the log can keep a record, because an unrecorded draw could not be used for learning.
     fn setup(engine: &Engine) -> bool {
         engine.available_log().is_some()
     }
@@ -164,7 +164,7 @@ impl<F: Features> Decision for Selection<'_, F> {
         matches!(choice, Choice::Explored { .. })
     }
 
-    /// A draw that is not recorded could not be used for learning: the best action instead.
+    /// Chooses the best action instead of a draw that could not be recorded and used for learning.
     fn unrecorded(
         &self,
         context: RequestContext<'_>,
@@ -239,7 +239,7 @@ impl<F: Features> Decision for Selection<'_, F> {
 // === impl Selection ===
 
 impl<F: Features> Selection<'_, F> {
-    /// The configured action, because the model cannot answer.
+    /// Returns the configured action, because the model cannot answer.
     fn fixed(
         &self,
         context: RequestContext<'_>,
@@ -252,7 +252,7 @@ impl<F: Features> Selection<'_, F> {
         Ok(Choice::Static { out, reply: self.only(out, loaded), reason })
     }
 
-    /// The probabilities of an action that is certain, if they were asked for.
+    /// Returns the probabilities of an action with propensity 1, if the request asks for them.
     fn only(&self, out: SelectOut, loaded: &Loaded) -> Option<Arc<[f32]>> {
         let actions = loaded.actions.len();
         self.include_pmf.then(|| float32(Pmf::Only { index: out.index, actions }, loaded))

@@ -1,4 +1,4 @@
-//! The stages in their order, written once for every kind of decision.
+//! The sequence of stages, shared by all kinds of decisions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,44 +26,44 @@ use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::timings::{Timings, micros};
 
-/// The part of a request's time within which the record of a draw has to be in the log.
+/// Part of a request's time within which the record of a draw must be in the log.
 const FOR_RECORD: f64 = 0.75;
-/// The record of a fallback that is given at the deadline has this long, or a quarter of the SLA if that is less.
+/// Time limit for the record of a fallback that is given at the deadline, but at most a quarter of the SLA.
 const FOR_LATE_RECORD: Duration = Duration::from_millis(5);
 
-/// What is particular to one kind of decision. Everything else of the sequence is common.
+/// The parts of the sequence that differ between kinds of decisions.
 pub(crate) trait Decision: Sync {
-    /// The kind of checkpoint that decides so.
+    /// Kind of checkpoint.
     const KIND: Kind;
     type Features: Features;
-    /// What the evaluation reads beside the row, where it has to go to another thread.
+    /// Inputs of the evaluation other than the row, copied if it runs on another thread.
     type Inputs: Clone + Send + 'static;
-    /// What is settled before the evaluation.
+    /// Settings that are determined before the evaluation.
     type Setup: Copy + Send + 'static;
-    /// What the evaluation finds.
+    /// Result of the evaluation.
     type Evaluated: Send + 'static;
-    /// What is decided.
+    /// The decision.
     type Choice: Send;
-    /// What is answered and remembered.
+    /// The answer, which the idempotency cache stores.
     type Answer: Remembered + Send;
 
     fn query(&self) -> &Query<'_, Self::Features>;
 
-    /// Where answers of this kind are remembered.
+    /// Returns the idempotency cache of this kind.
     fn cache(engine: &Engine) -> &IdempotencyCache<Self::Answer>;
 
-    /// Adds to the hash of the request's content what the query does not hold.
+    /// Adds the content of the request that is not in the query to its hash.
     fn hash(&self, content: &mut Content);
 
     fn setup(engine: &Engine) -> Self::Setup;
 
-    /// Reads the inputs of the request into the thread's memory.
+    /// Reads the inputs of the request into this thread's memory.
     fn read_inputs(&self, loaded: &Loaded, memory: &mut BundleMemory) -> Result<(), Rejection>;
 
-    /// Copies them out of it.
+    /// Copies the inputs out of this thread's memory.
     fn inputs(memory: &BundleMemory) -> Self::Inputs;
 
-    /// Copies them into it.
+    /// Copies the inputs into this thread's memory.
     fn install(inputs: &Self::Inputs, memory: &mut BundleMemory);
 
     /// Evaluates the bundle on this thread.
@@ -76,10 +76,10 @@ pub(crate) trait Decision: Sync {
         deadline: &Deadline<'_>,
     ) -> Result<Self::Evaluated, EvalError>;
 
-    /// Copies what the evaluation left in the thread's memory, before another thread goes on.
+    /// Copies results from the thread's memory, before another thread continues.
     fn detach(evaluated: &mut Self::Evaluated, memory: &BundleMemory);
 
-    /// Decides. `instead` is who answers in place of the drawn lane, if it is not that.
+    /// Decides. `instead` is the reason if another source answers in place of the drawn lane.
     fn decide(
         &self,
         context: RequestContext<'_>,
@@ -90,12 +90,12 @@ pub(crate) trait Decision: Sync {
         instead: Option<Reason>,
     ) -> Result<Self::Choice, Rejection>;
 
-    /// Whether the choice may be answered only if it is recorded.
+    /// Returns whether the choice may be returned only if it is recorded.
     fn needs_record(_: &Self::Choice) -> bool {
         false
     }
 
-    /// Decides again for a choice that needs its record, where there is none.
+    /// Decides again if the record that a choice requires is missing.
     fn unrecorded(
         &self,
         _: RequestContext<'_>,
@@ -108,7 +108,7 @@ pub(crate) trait Decision: Sync {
 
     fn fallback(choice: &Self::Choice) -> Option<Reason>;
 
-    /// What is answered. `recorded`: with everything that only the record keeps.
+    /// Returns the outcome. With `recorded`, it contains the values that only the record stores.
     fn outcome<'a>(
         choice: &'a Self::Choice,
         loaded: &'a Loaded,
@@ -119,23 +119,23 @@ pub(crate) trait Decision: Sync {
     fn answer(choice: Self::Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Self::Answer;
 }
 
-/// What the draw of an action depends on beside the context.
+/// Inputs of an action's draw other than the context.
 #[derive(Clone, Copy)]
 pub(crate) struct Names<'a> {
     pub(crate) checkpoint: &'a str,
     pub(crate) id: &'a str,
 }
 
-/// How far the stages have come without waiting.
+/// Result of the stages that run without waiting.
 enum Step<D: Decision> {
     Answered(D::Answer),
-    /// The evaluation has to run on the pool.
+    /// The evaluation must run on the pool.
     Pool(Pooled<D>),
     /// The reply waits for the record.
     Commit(Pending<D>),
 }
 
-/// A request's place on the answer path while no thread works on it.
+/// The state of a request while it waits and no thread works on it.
 struct Held<D: Decision> {
     lane: ActiveLane,
     row: Vec<f32>,
@@ -157,7 +157,7 @@ struct Pending<D: Decision> {
     commit: Commit,
 }
 
-/// Answers one query: the stages `identify` and `replay`, and those behind them where the answer is new.
+/// Answers one query: runs the stages `identify` and `replay`, and the others if the answer is new.
 pub(crate) async fn run<D: Decision>(
     engine: &Arc<Engine>,
     arrival: &Arrival,
@@ -172,7 +172,7 @@ pub(crate) async fn run<D: Decision>(
     let id = identify::request_id(&engine.privacy, request_id)?;
     let entity = query.entity;
     let context = RequestContext { engine, arrival, checkpoint, id: &id.text, entity, recorded_entity };
-    // An id that the caller does not know is never sent again: remembering it would only displace others.
+    // A generated id is never sent again, so storing it would only evict other entries.
     let (value, replayed) = if id.given {
         replay::once(context, decision).await?
     } else {
@@ -310,7 +310,7 @@ fn conclude<D: Decision>(
     .map(Step::Answered)
 }
 
-/// Waits for the record within the request's time. What is recorded too late counts as not recorded.
+/// Waits for the record within the request's time. A late record counts as not recorded.
 async fn committed<D: Decision>(
     context: RequestContext<'_>,
     decision: &D,
@@ -321,13 +321,12 @@ async fn committed<D: Decision>(
     let allowed =
         arrival.timeout().map_or(checkpoint.record_within, |timeout| timeout.min(checkpoint.record_within));
     let until = if D::needs_record(&choice) {
-        // The rest has to suffice for the reply and for finding the best action, which takes as long as this
-        // evaluation did.
+        // The rest of the time must suffice for the reply and for finding the best action, which takes as long as
+        // this evaluation did.
         let evaluation = Duration::from_micros(timings.exec_us.into());
         arrival.at + allowed.mul_f64(FOR_RECORD).saturating_sub(evaluation)
     } else {
-        // A fallback for a late model is decided at its deadline: a record that could not even be begun by then
-        // would never be there.
+        // A fallback for a late model is decided at its deadline, so its record gets additional time.
         let late = FOR_LATE_RECORD.min(checkpoint.sla / 4);
         (arrival.at + allowed).max(Instant::now() + late)
     };
@@ -339,7 +338,7 @@ async fn committed<D: Decision>(
     })
 }
 
-/// The answer, with what observes it.
+/// Returns the answer, and passes it to the lane's sink.
 fn finish<D: Decision>(
     context: RequestContext<'_>,
     decision: &D,
@@ -395,7 +394,7 @@ impl<D: Decision> Held<D> {
         Held { lane: lane.clone(), row: row.clone(), inputs: D::inputs(memory) }
     }
 
-    /// Goes on with this thread's memory.
+    /// Installs the inputs in this thread's memory.
     fn install(&self, workspace: &mut Workspace) {
         workspace.set_row(&self.row);
         D::install(&self.inputs, workspace.parts(&self.lane.loaded).1);

@@ -1,4 +1,4 @@
-//! Whether there is memory for one more bundle, found out before it is read.
+//! The memory budget for bundles, checked before a bundle is read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use scorer_core::bundle::FileEntry;
 
-/// A loaded bundle takes up to so many times its files: their bytes while they are read, beside what they are
-/// compiled to.
+/// Upper estimate of the memory of loading a bundle, relative to the size of its files: their bytes while they are
+/// read, and the compiled form.
 const FILES_TO_MEMORY: u64 = 4;
-/// The share of the system's memory, in percent, up to which bundles are taken in. The rest is for requests.
+/// Share of the system's memory, in percent, up to which bundles are loaded. The rest is for requests.
 const SHARE: u64 = 85;
 
-/// How much memory this process may use for taking bundles in.
+/// Memory limit of this process for loading bundles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
-    /// Bytes of the whole process.
+    /// Limit on the memory of the whole process, in bytes.
     pub(crate) bytes: u64,
-    /// Where the number comes from, for people.
+    /// Source of the limit, for messages.
     pub(crate) source: String,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn needed<'a>(
     })
 }
 
-/// Memory that this process holds now, bytes; `None` where the system does not report it.
+/// Returns the resident memory of this process in bytes; `None` if the system does not report it.
 #[must_use]
 pub fn resident() -> Option<u64> {
     let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;

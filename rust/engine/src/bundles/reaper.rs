@@ -1,7 +1,7 @@
-//! Frees what requests may still read, on a thread of its own.
+//! Frees retired values on a separate thread.
 //!
-//! The last holder of an `Arc` frees what is in it, and freeing a forest takes long. The reaper therefore keeps one
-//! reference to everything that goes out of use until it is the only one.
+//! The last holder of an `Arc` frees its contents, and freeing a forest takes long. The reaper therefore keeps a
+//! reference to each retired value until it is the only holder, so that no request frees it.
 
 use std::any::Any;
 use std::io;
@@ -14,9 +14,9 @@ use scorer_os::{memory, sched};
 
 use super::store::Loaded;
 
-/// The reaper's thread, as debuggers and events show it.
+/// Name of the reaper's thread.
 pub(crate) const THREAD: &str = "scorer-reaper";
-/// How often it checks what is still in use.
+/// Interval at which the reaper checks the retired values.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 type Retired = Arc<dyn Any + Send + Sync>;
@@ -46,7 +46,7 @@ impl Reaper {
         }
     }
 
-    /// Ends the thread; what is still in use then is freed by its last user.
+    /// Ends the thread. Values that are still in use are freed by their last holder.
     pub(crate) fn stop(&self) {
         drop(self.way.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {

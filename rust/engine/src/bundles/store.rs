@@ -1,4 +1,4 @@
-//! The bundles in memory, ready to answer.
+//! The store of loaded bundles.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,20 +23,21 @@ use crate::bundle_dir::{self, Stages};
 use crate::config::Kind;
 use crate::error::LoadError;
 use crate::events::Events;
+use crate::sensitive::{FeatureRules, Sensitive};
 
-/// The thread that reads bundles in, as debuggers and events show it.
+/// Name of the thread that loads bundles.
 pub(crate) const LOADER: &str = "scorer-loader";
 /// Up to this share of the SLA, the evaluation is a negligible part of an answer, and a bundle that is slower than the
 /// live one is accepted.
 const NEGLIGIBLE: f64 = 0.01;
 
-/// One loaded bundle with what answering needs ready-made.
+/// A loaded bundle, with precomputed values for answers.
 pub struct Loaded {
     /// The bundle.
     pub bundle: Bundle,
     /// Its digest.
     pub digest: Digest,
-    /// `sha256:<hex>`, as it goes into every reply.
+    /// The digest as `sha256:<hex>`, for replies.
     pub digest_text: Arc<str>,
     /// What it answers.
     pub kind: Kind,
@@ -46,7 +47,7 @@ pub struct Loaded {
     pub shape: Arc<Shape>,
     /// Labels of the score bands, ascending.
     pub labels: Box<[Arc<str>]>,
-    /// Tells one load from another.
+    /// Serial number of the load.
     pub serial: u64,
     /// Bytes of its files.
     pub bytes: u64,
@@ -56,13 +57,13 @@ pub struct Loaded {
     pub load_ms: f64,
     /// The same by stage.
     pub stages: Stages,
-    /// How fast one evaluation is on this machine: what admission control starts from.
+    /// Time of one evaluation on this machine, which is the initial estimate of admission control.
     pub warmup: WarmUp,
     /// Decisions that it has made.
     pub decisions: AtomicU64,
     /// What its signature says; absent where none was needed.
     pub signed: Option<Signed>,
-    /// Takes it out of service when it keeps failing.
+    /// Takes the bundle out of service after repeated failures.
     pub breaker: Breaker,
     /// It has been active; without that it may be waiting for the table that it was loaded for.
     was_live: AtomicBool,
@@ -73,7 +74,7 @@ pub struct Loaded {
     listener: Arc<dyn BundleListener>,
 }
 
-/// What the rows and masks of a bundle mean. It may outlive the bundle, and holds no forest.
+/// Schema and actions that the rows and masks of a bundle refer to. It may outlive the bundle and contains no forest.
 pub struct Shape {
     /// The schema's fingerprint.
     pub fingerprint: u64,
@@ -81,9 +82,11 @@ pub struct Shape {
     pub features: Vec<FeatureSpec>,
     /// The actions of a mask, in its order.
     pub actions: Arc<[ActionInfo]>,
+    /// The features whose values are not stored as they are.
+    pub sensitive: Sensitive,
 }
 
-/// Is called at turning points in the life of bundles.
+/// Receives lifecycle events of bundles.
 pub trait BundleListener: Send + Sync {
     /// A bundle has given its first answer since it became active. Called by the thread that answers.
     fn first_answer(&self, _bundle: &Loaded) {}
@@ -92,10 +95,10 @@ pub trait BundleListener: Send + Sync {
     fn freed(&self, _bundle: &Loaded) {}
 }
 
-/// Listens to nothing.
+/// Ignores all events.
 impl BundleListener for () {}
 
-/// One bundle to be read in.
+/// A request to load a bundle.
 pub struct LoadRequest<'a> {
     /// Its directory.
     pub path: &'a Path,
@@ -118,7 +121,7 @@ pub struct ActionInfo {
     pub factors: HashMap<String, String>,
 }
 
-/// What loading a bundle found.
+/// Report on a loaded bundle.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
     /// `sha256:<hex>`.
@@ -143,7 +146,7 @@ pub struct LoadReport {
     pub already_loaded: bool,
 }
 
-/// What a candidate is compared with.
+/// The comparison of a candidate with the live bundle.
 pub struct Live {
     /// The bundle that answers most of the checkpoint's traffic now.
     pub loaded: Option<Arc<Loaded>>,
@@ -153,14 +156,16 @@ pub struct Live {
     pub max_ratio: f64,
 }
 
-/// Every loaded bundle by digest. Bundles and whatever holds them are freed by the store's reaper, on a thread of its own.
+/// Every loaded bundle by digest. Bundles and whatever holds them are freed by the store's reaper, on a thread of its
+/// own.
 pub struct Store {
     loaded: Mutex<HashMap<Digest, Arc<Loaded>>>,
-    /// One load at a time: two would take twice the memory and measure each other.
+    /// Serialises loads, because two at a time would use twice the memory and disturb each other's measurements.
     loading: Mutex<()>,
     next_serial: AtomicU64,
     budget: Option<Budget>,
     trust: Trust,
+    features: FeatureRules,
     reaper: Reaper,
     listener: Arc<dyn BundleListener>,
 }
@@ -169,9 +174,11 @@ pub struct Store {
 
 impl Store {
     /// An empty store that keeps to `memory_budget` bytes, or to the system's limit, and takes what `trust` accepts.
+    /// `features` says which values of a row are sensitive.
     pub(crate) fn start(
         memory_budget: Option<u64>,
         trust: Trust,
+        features: FeatureRules,
         listener: Arc<dyn BundleListener>,
     ) -> std::io::Result<Store> {
         Ok(Store {
@@ -180,13 +187,15 @@ impl Store {
             next_serial: AtomicU64::new(0),
             budget: Budget::find(memory_budget),
             trust,
+            features,
             reaper: Reaper::start()?,
             listener,
         })
     }
 
-    /// Checks a bundle's signature; then reads, verifies, warms and measures the bundle on a thread of its own. It shares the forests of the bundles in
-    /// memory. `make_room` lets go of bundles that are kept for a rollback only, and returns the bytes of their files.
+    /// Checks a bundle's signature; then reads, verifies, warms and measures the bundle on a thread of its own. It
+    /// shares the forests of the bundles in memory. `make_room` lets go of bundles that are kept for a rollback only,
+    /// and returns the bytes of their files.
     ///
     /// # Errors
     /// [`LoadError`]; the bundles in memory stay.
@@ -221,6 +230,7 @@ impl Store {
             fingerprint: bundle.schema().fingerprint(),
             features: bundle.schema().features().to_vec(),
             actions: Arc::clone(&actions),
+            sensitive: Sensitive::of(bundle.schema().features(), &self.features),
         };
         let loaded = Arc::new(Loaded {
             digest: expected,
@@ -249,11 +259,11 @@ impl Store {
         Ok(report)
     }
 
-    /// Lets go of a bundle. Its memory is freed once the last request that uses it has ended.
+    /// Removes a bundle. Its memory is freed after the last request that uses it has ended.
     pub fn unload(&self, digest: &Digest) {
         let removed = lock(&self.loaded).remove(digest);
         if let Some(loaded) = removed {
-            // Remembered answers may hold the action names longer than anything holds the bundle.
+            // Cached answers may hold the action names longer than the bundle is held.
             self.reaper.retire(Arc::new((Arc::clone(&loaded.actions), Arc::clone(&loaded.shape))));
             self.reaper.retire(loaded);
         }
@@ -264,7 +274,7 @@ impl Store {
         self.reaper.retire(retired);
     }
 
-    /// Ends the reaper's thread; what is still in use then is freed by its last holder.
+    /// Ends the reaper's thread. Values that are still in use are freed by their last holder.
     pub fn stop(&self) {
         self.reaper.stop();
     }
@@ -325,7 +335,7 @@ impl Store {
     }
 }
 
-/// Runs `work` on a thread of its own and waits for it.
+/// Runs `work` on a new thread and waits for it.
 fn on_own_thread<T: Send>(low_priority: bool, work: impl FnOnce() -> T + Send) -> Result<T, LoadError> {
     std::thread::scope(|scope| {
         let work = move || {

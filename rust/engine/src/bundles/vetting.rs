@@ -1,4 +1,4 @@
-//! Who may say which bundle is served: its signature, checked before anything else of the bundle is read.
+//! Verification of a bundle's signature, before anything else of the bundle is read.
 
 use std::path::Path;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! Warming a candidate up, and measuring how fast it is, before any request meets it.
+//! Warms up a candidate and measures its evaluation time, before it receives requests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use serde::Serialize;
 const ROWS: usize = 1000;
 /// Rows replayed of a candidate whose forests are the live bundle's own: they are warm, and known to be fast enough.
 const ROWS_OF_SHARED: usize = 200;
-/// A row's time is the least of so many: what else the machine did meanwhile does not count.
+/// Number of measurements per row. The shortest one counts, which excludes disturbances by other processes.
 const TIMES: usize = 3;
-/// A bundle that is not through by then has been measured well enough.
+/// Time limit of the measurement. A bundle that takes longer has been measured sufficiently.
 const LONG_ENOUGH: Duration = Duration::from_secs(2);
-/// Fewest rows that say something about the slowest hundredth.
+/// Minimum number of rows for a 99th percentile.
 const FEWEST: usize = 100;
 /// The decision id that warm-up selections are drawn with.
 const ID: &str = "warm-up";
 
-/// How long one evaluation took at warm-up.
+/// Times of one evaluation at warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarmUp {
     /// Rows replayed.

@@ -1,4 +1,4 @@
-//! What a checkpoint does when it cannot meet its SLA.
+//! Settings of a checkpoint's limits and exposure caps.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,20 +7,20 @@ use super::{FallbackConfig, Kind};
 /// Longest window of exposure caps, seconds: a day.
 const MAX_WINDOW: f64 = 86_400.0;
 
-/// What the limits of a checkpoint do.
+/// Effect of a checkpoint's limits.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Nothing: every request is taken on, only the caller's own deadline counts.
+    /// Every request is admitted. Only the caller's deadline applies.
     Off,
-    /// As off, but what enforcing would have shed is counted.
+    /// As off, but requests that enforcing would have shed are counted.
     Observe,
-    /// What cannot be on time is shed or answered by the fallback.
+    /// Requests that cannot meet their deadline are shed or answered by the fallback.
     #[default]
     Enforce,
 }
 
-/// How much may be decided without the model: an overload must not become a way around it.
+/// Limits on decisions without the model, so that an overload cannot be used to bypass it.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct CapsConfig {

@@ -1,4 +1,4 @@
-//! What is demanded of reported outcomes.
+//! Settings of reported outcomes.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub struct OutcomeSettings {
     pub per_caller_second: u32,
 }
 
-/// What proves an outcome.
+/// The accepted proof of an outcome.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum ProofRule {
@@ -32,7 +32,7 @@ pub enum ProofRule {
     Known,
 }
 
-/// What becomes of an unproven outcome.
+/// Treatment of an unproven outcome.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Unproven {
@@ -43,7 +43,7 @@ pub enum Unproven {
     Refuse,
 }
 
-/// What outcomes of one kind may be worth.
+/// Range of the values of outcomes of one kind.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct RewardRange {

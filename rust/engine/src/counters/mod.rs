@@ -1,4 +1,4 @@
-//! What the engine counts: atomics that requests add to and that the server's metrics page reads.
+//! The engine's counters: atomics that requests update and the server's metrics page reads.
 
 mod histogram;
 mod outcomes;
@@ -16,7 +16,7 @@ pub use outcomes::{OutcomeCounters, Refusal};
 /// The caps on the exposure of fallbacks, in the order of their counters.
 const CAPS: [CapHit; 4] = [CapHit::Single, CapHit::Count, CapHit::Total, CapHit::Moving];
 
-/// Everything that the engine counts.
+/// All counters of the engine.
 #[derive(Debug)]
 pub struct Counters {
     /// By the checkpoint's index.
@@ -33,7 +33,7 @@ pub struct Counters {
     pub outcomes: OutcomeCounters,
 }
 
-/// What is counted of one checkpoint.
+/// Counters of one checkpoint.
 #[derive(Debug)]
 pub struct CheckpointCounters {
     /// How long evaluations took.

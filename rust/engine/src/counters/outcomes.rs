@@ -1,4 +1,4 @@
-//! What is counted of reported outcomes.
+//! Counters of reported outcomes.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,5 @@
-//! The active lanes: a lane table that was checked, with its bundles. It is immutable and replaced as a whole; a request
-//! loads it once and takes everything from it.
+//! The active lanes: a validated lane table with its bundles. It is immutable and replaced as a whole. A request loads
+//! it once and uses it until its end.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::SwapError;
 use crate::reason::Reason;
 use crate::timings::Timings;
 
-/// How far the sum of the shares may be from 1.
+/// Tolerance of the sum of the shares, which must be 1.
 const TOLERANCE: f64 = 1e-6;
 /// The lane that answers from the previous bundle.
 const PREVIOUS: &str = "previous";
@@ -45,7 +45,7 @@ pub struct ActiveLane {
     pub(crate) up_to: f64,
 }
 
-/// Where an answer came from. Remembered answers keep it, so it holds no forest.
+/// The source of an answer. Cached answers keep it, so it contains no forest.
 #[derive(Debug)]
 pub struct Source {
     /// `sha256:<hex>` of the bundle.
@@ -60,8 +60,8 @@ pub struct Source {
     pub actions: Arc<[ActionInfo]>,
 }
 
-/// Is given every answer of a lane, on the thread that answers: it must neither block nor allocate for requests that it
-/// does not keep.
+/// Receives every answer of a lane on the thread that answers. An implementation must not block, and must not allocate
+/// for requests that it does not keep.
 pub trait AnswerSink: Send + Sync {
     /// Whether it reads a feature that the answering bundle does not: a request may then name it.
     fn reads(&self, _feature: &str) -> bool {

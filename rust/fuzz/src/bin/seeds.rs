@@ -10,7 +10,7 @@ use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use scorer_core::bundle::testing;
-use scorer_fuzz::{bundle, connection, log, request, serving};
+use scorer_fuzz::{bundle, certificate, connection, jwt, log, request, serving, signature, token};
 use scorer_log::sim::SimMachine;
 use scorer_log::{Durability, Log, LogConfig};
 use scorer_proto::inference::model_infer_request::InferInputTensor;
@@ -19,6 +19,7 @@ use scorer_proto::v1::{
     DescribeRequest, EligibleActions, Feature, NamedFeatures, NoopRequest, ReportOutcomeRequest,
     ScoreBatchRequest, ScoreRequest, SelectActionRequest, feature, score_request, select_action_request,
 };
+use scorer_token::{Claims, KeyRing, Kind, Scope, Tenant};
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 
@@ -54,6 +55,62 @@ fn main() {
     for (name, bytes) in connections() {
         write("connection", name, &bytes);
     }
+    for (target, name, bytes) in credentials() {
+        write(target, name, &bytes);
+    }
+}
+
+/// Tokens, signatures and certificates that are accepted, and what they are made of.
+fn credentials() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let mut seeds = vec![
+        ("card", "grouped", b"paid with 4111 1111 1111 1111, order 1234567890123".to_vec()),
+        ("card", "dashes", b"5555-5555-5555-4444 and 378282246310005".to_vec()),
+        ("token", "keys", token::KEYS.as_bytes().to_vec()),
+    ];
+    let ring = KeyRing::from_json(token::KEYS.as_bytes()).expect("the key file is valid");
+    let scope = Scope::new(token::CHECKPOINT, Tenant::named(b"shop"));
+    for (name, kind, id, reported) in [
+        ("action", Kind::Action, "d-17", "d-17"),
+        ("score", Kind::Score, "d", "e"),
+        ("batch", Kind::Batch, "b", "b/2"),
+    ] {
+        let claims = Claims {
+            kind,
+            fallback: false,
+            decided_at_ms: 1_700_000_000_000,
+            bundle: [9; 8],
+            index: 3,
+            propensity: 0.25,
+        };
+        let signed = ring.sign(&claims, &scope, id).expect("a short id");
+        seeds.push(("token", name, [signed.as_bytes(), b"\0\0", reported.as_bytes()].concat()));
+    }
+    let claims = jwt::claims().to_string();
+    seeds.push(("jwt", "sent", [b"\0", jwt::token(jwt::HEADER, claims.as_bytes()).as_bytes()].concat()));
+    seeds.push(("jwt", "signed", [b"\x01", jwt::HEADER, b"\0", claims.as_bytes()].concat()));
+    seeds.push(("jwt", "keys", [b"\x02", jwt::keys().to_string().as_bytes()].concat()));
+    let written = signature::written();
+    let statement = json!({
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": "fraud", "digest": {"sha256": signature::digest().hex()}}],
+        "predicateType": "urn:scorer:bundle-release:v1",
+        "predicate": {"release": 3, "signedAt": "2026-01-01T00:00:00Z"},
+    });
+    seeds.push(("signature", "envelope", [b"\0", written.as_bytes()].concat()));
+    seeds.push(("signature", "statement", [b"\x01", statement.to_string().as_bytes()].concat()));
+    seeds.push(("signature", "private", [b"\x02", signature::KEY.as_bytes()].concat()));
+    seeds.push(("signature", "public", [b"\x02", signature::public().as_bytes()].concat()));
+    let uri = certificate::tlv(0x86, &[b"spiffe://example.org/checkout"]);
+    let host = certificate::tlv(0x82, &[b"checkout.example.org"]);
+    let whole = certificate::with_names(&certificate::tlv(0x30, &[&uri]));
+    seeds.push(("certificate", "whole", [&[0], &whole[..]].concat()));
+    seeds.push(("certificate", "names", [&[1], &certificate::tlv(0x30, &[&uri, &host])[..]].concat()));
+    seeds.push(("certificate", "host", [&[1], &certificate::tlv(0x30, &[&host])[..]].concat()));
+    seeds.push(("certificate", "uri", b"\x02spiffe://example.org/ns/pay/sa/web".to_vec()));
+    for (at, (name, content)) in certificate::FILES.iter().zip(certificate::files()).enumerate() {
+        seeds.push(("certificate", name, [&[3 + at as u8], content.as_bytes()].concat()));
+    }
+    seeds
 }
 
 fn lanes(observe: serde_json::Value) -> String {

@@ -62,8 +62,10 @@ impl KeySet {
     /// # Errors
     /// It is no key set, holds no usable key, or too many.
     pub(super) fn from_json(json: &[u8]) -> Result<KeySet, String> {
-        let set: WireSet =
-            serde_json::from_slice(json).map_err(|error| format!("it is no JSON Web Key Set: {error}"))?;
+        // serde's own message may quote the text, at any length.
+        let place = |error: serde_json::Error| format!("line {}, column {}", error.line(), error.column());
+        let set: WireSet = serde_json::from_slice(json)
+            .map_err(|error| format!("it is no JSON Web Key Set ({})", place(error)))?;
         if set.keys.len() > MAX_KEYS {
             return Err(format!("it holds {} keys; at most {MAX_KEYS} are read", set.keys.len()));
         }

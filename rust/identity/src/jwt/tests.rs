@@ -222,6 +222,9 @@ fn keys_are_used_until_they_are_too_old_and_a_broken_set_changes_nothing() {
     fs::write(&path, "<html>issuer is away</html>").unwrap();
     assert!(matches!(issuer.tokens.reload(), Reloaded::Rejected(_)));
     assert!(issuer.check(&token).is_ok(), "the set before is in use");
+    fs::write(&path, format!(r#"{{"keys": "{}"}}"#, "a".repeat(40_000))).unwrap();
+    let Reloaded::Rejected(error) = issuer.tokens.reload() else { panic!("it is no key set") };
+    assert!(error.to_string().len() < 500, "the text is not repeated");
     fs::remove_file(&path).unwrap();
     assert!(matches!(issuer.tokens.reload(), Reloaded::Rejected(_)));
     assert_eq!(issuer.tokens.reload(), Reloaded::Unchanged, "reported once");

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::Source;
 use super::{MinVersion, provider};
+use crate::certificate;
 use crate::error::IdentityError;
 
 /// Certificates of a client.
@@ -46,6 +47,17 @@ impl ClientTlsConfig {
         if self.certificate.is_some() != self.key.is_some() {
             wrong.push(format!("\"{what}\": certificate and key go together; set both or neither"));
         }
+    }
+
+    /// When the client's own certificate expires, seconds since the Unix epoch; `None` if it presents none.
+    ///
+    /// # Errors
+    /// The certificate cannot be read.
+    pub fn expires(&self) -> Result<Option<i64>, IdentityError> {
+        let Some(path) = &self.certificate else { return Ok(None) };
+        let source = Source::read("tls certificate", path)?;
+        let expires = source.certificates()?.first().and_then(|leaf| certificate::expires(leaf));
+        expires.map(Some).ok_or_else(|| source.fail("its first certificate cannot be read"))
     }
 
     /// Reads the files for a connection to `address`, `host:port`.

@@ -2375,6 +2375,10 @@ pub struct DeliveryRecord {
     pub delivered: bool,
     #[prost(int64, tag = "5")]
     pub at_us: i64,
+    /// Of a batch, all of whose rows are meant: their number, and decision_id is the
+    /// request's id, to which the ids of the rows add /0 and so on. 0 otherwise.
+    #[prost(uint32, tag = "6")]
+    pub rows: u32,
 }
 /// One answered request.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2430,6 +2434,34 @@ pub struct DecisionRecord {
     pub data_load_us: u32,
     #[prost(uint32, tag = "23")]
     pub exec_us: u32,
+    /// Positions in features, ascending, of sensitive values that are not stored
+    /// there: they are NaN, whatever the forest saw.
+    #[prost(uint32, repeated, tag = "24")]
+    pub withheld: ::prost::alloc::vec::Vec<u32>,
+    /// Those of them that can be decrypted; absent if there are none.
+    #[prost(message, optional, tag = "25")]
+    pub sealed: ::core::option::Option<SealedFeatures>,
+}
+/// Values of a row, encrypted to the owner of a private key by HPKE (RFC 9180) in
+/// mode Base with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM.
+/// docs/decision-log.md describes info, additional data and plaintext.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SealedFeatures {
+    /// Ascending; part of the decision's withheld positions.
+    #[prost(uint32, repeated, tag = "1")]
+    pub positions: ::prost::alloc::vec::Vec<u32>,
+    /// First 8 bytes, as a big-endian number, of the SHA-256 of the public key's
+    /// 32 bytes.
+    #[prost(fixed64, tag = "2")]
+    pub key_id: u64,
+    /// Public part of the sender's ephemeral key, 32 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub encapsulated_key: ::prost::alloc::vec::Vec<u8>,
+    /// Number of the message under that key; it determines the nonce.
+    #[prost(uint64, tag = "4")]
+    pub number: u64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub ciphertext: ::prost::alloc::vec::Vec<u8>,
 }
 /// What an observe lane would have answered. Nobody was given it.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -275,6 +275,11 @@ fn answers(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result 
             "Fields in which a card number was replaced by a pseudonym",
             &services.engine.privacy.masked,
         ),
+        (
+            "features_unsealed",
+            "Records whose sensitive features were masked because they could not be encrypted",
+            &services.engine.privacy.unsealed,
+        ),
         ("swaps", "Lane tables activated", &counters.swaps),
         ("swaps_refused", "Lane tables rejected", &counters.swaps_rejected),
         ("loads", "Bundles loaded", &counters.loads),
@@ -299,7 +304,7 @@ fn transport(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Resul
     for (name, help, value) in [
         (
             "connections_refused",
-            "Connections closed at accept, at max_connections or max_connections_per_peer",
+            "Connections closed at accept, by a limit of their number or rate",
             &connections.refused,
         ),
         ("connections_no_preface", "Connections that never spoke HTTP/2", &connections.no_preface),

@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::Request as HttpRequest;
-use hyper::body::Incoming;
 use prost::Message as _;
 use prost::bytes::Buf as _;
 use scorer_http::Limit;
@@ -17,10 +16,11 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{Inference, stream};
 use crate::answering::{Answering, DECODED};
+use crate::metered::Metered;
 use crate::services::Services;
 
 /// Answers a call of `ModelStreamInfer`.
-pub(crate) fn stream_infer(services: &Arc<Services>, request: HttpRequest<Incoming>) -> Answering {
+pub(crate) fn stream_infer(services: &Arc<Services>, request: HttpRequest<Metered>) -> Answering {
     let length = services.config.max_batch_bytes;
     let codec = Checked { services: Arc::clone(services), decoded: length.saturating_mul(DECODED) };
     let called = Called(Arc::new(Inference::new(Arc::clone(services))));

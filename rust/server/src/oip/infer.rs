@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use scorer_engine::{
     ActiveLane, Arrival, BatchQuery, Content, Eligible, Engine, Features, Kind, Query, Reason, Rejection,
     Rows, SelectQuery, Source, Timings, check_dense,
@@ -13,6 +15,7 @@ use super::inputs::Inputs;
 use super::outputs::{Output, Values, add};
 use super::parameters::{self, number, text};
 use super::{Map, model};
+use crate::scoring::token;
 
 /// Answers one request.
 pub(crate) async fn infer(
@@ -40,6 +43,7 @@ pub(crate) async fn infer(
         },
         outputs: Output::asked(&request.outputs, checkpoint)?,
         raw: !request.raw_input_contents.is_empty(),
+        include_token: parameters::include_token(&request.parameters)?,
     };
     let mut response = match (checkpoint.kind, call.rows.inputs.count()) {
         (Kind::Score, 1) => call.score().await?,
@@ -63,6 +67,7 @@ struct Call<'a> {
     rows: Tensors<'a>,
     outputs: Vec<Output>,
     raw: bool,
+    include_token: bool,
 }
 
 /// The rows of a request, which are laid out for the schema of the lane that answers.
@@ -89,8 +94,10 @@ impl Call<'_> {
 
     async fn score(&self) -> Result<ModelInferResponse, InferError> {
         let answer = self.engine.score(self.arrival, self.query()).await?;
+        let token = self.include_token.then(|| token::of_score(self.engine, self.arrival, &answer));
         let scored = answer.value;
         let mut response = begin(&scored.source, scored.fallback, scored.timings);
+        add_token(&mut response, token);
         response.parameters.insert("decision_id".to_owned(), text(answer.id));
         response.parameters.insert("logged".to_owned(), parameters::flag(scored.logged));
         for &output in &self.outputs {
@@ -113,9 +120,11 @@ impl Call<'_> {
             rows: self.rows,
         };
         let answer = self.engine.score_batch(self.arrival, query).await?;
+        let token = self.include_token.then(|| token::of_batch(self.engine, self.arrival, &answer));
         let batch = answer.value;
         let fallback = batch.rows.iter().find_map(|row| row.fallback);
         let mut response = begin(&batch.source, fallback, batch.timings);
+        add_token(&mut response, token);
         response.parameters.insert("request_id".to_owned(), text(answer.id));
         response.parameters.insert("logged".to_owned(), parameters::flag(batch.unlogged == 0));
         for &output in &self.outputs {
@@ -144,8 +153,10 @@ impl Call<'_> {
             include_pmf: self.outputs.contains(&Output::Pmf),
         };
         let answer = self.engine.select(self.arrival, query).await?;
+        let token = token::of_selection(self.engine, self.arrival, &answer);
         let selected = answer.value;
         let mut response = begin(&selected.source, selected.fallback, selected.timings);
+        add_token(&mut response, Some(token));
         for (key, value) in [
             ("decision_id", text(answer.id)),
             // As text, because clients read no doubles here; it has every digit.
@@ -216,6 +227,13 @@ impl Rows for Tensors<'_> {
 
     fn values(self, lane: &ActiveLane) -> Result<Vec<f32>, InferError> {
         self.lay_out(lane)
+    }
+}
+
+/// Adds the decision token in base64, because parameters hold no bytes. It is empty where no keys are configured.
+fn add_token(response: &mut ModelInferResponse, token: Option<Vec<u8>>) {
+    if let Some(token) = token.filter(|token| !token.is_empty()) {
+        response.parameters.insert("decision_token".to_owned(), text(BASE64.encode(token)));
     }
 }
 

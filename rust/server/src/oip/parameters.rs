@@ -20,6 +20,15 @@ pub(crate) fn entity(given: &Map) -> Result<&str, InferError> {
     }
 }
 
+/// Whether a score comes with its decision token, as actions always do.
+pub(crate) fn include_token(given: &Map) -> Result<bool, InferError> {
+    match choice(given, "include_token") {
+        None => Ok(false),
+        Some(&ParameterChoice::BoolParam(include)) => Ok(include),
+        Some(_) => Err(InferError::Parameter { name: "include_token", expected: "a bool" }),
+    }
+}
+
 /// How long the caller waits; 0 is for as long as it takes, as Triton has it.
 pub(crate) fn timeout(given: &Map) -> Result<Option<Duration>, InferError> {
     let micros = match choice(given, "timeout") {

@@ -3,7 +3,7 @@
 mod describe;
 mod features;
 mod reply;
-mod token;
+pub(crate) mod token;
 
 use std::sync::Arc;
 

@@ -50,6 +50,19 @@ impl Certified {
     }
 }
 
+// === impl Credential ===
+
+impl Credential {
+    /// The key of the principal that the connection has shown.
+    pub(crate) fn key(&self) -> Option<u64> {
+        match self {
+            Credential::Known(access) => Some(access.key()),
+            Credential::Certified(certified) => Some(certified.access.key()),
+            Credential::Absent | Credential::Refused(_) => None,
+        }
+    }
+}
+
 /// The bearer of the request's token, or the peer of its connection if the request has none or tokens are not accepted.
 pub(super) fn of_request(
     identity: &Identity,

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use rustls::ServerConfig as Rustls;
 use rustls::pki_types::CertificateDer;
 use scorer_engine::{Events, Level};
-use scorer_http::{HandshakeFailure, Tls, TlsSource};
+use scorer_http::{HandshakeFailure, Limit, Peer, Tls, TlsSource};
 use scorer_identity::tls::{ServerTls, certificates};
 use scorer_identity::{Access, Identity, Principal, Refused, Role, Unauthenticated};
 use serde::Serialize;
@@ -22,7 +22,7 @@ use crate::config::ServerConfig;
 use crate::error::ServerError;
 use caller::Certified;
 pub(crate) use caller::Credential;
-pub(crate) use refresh::keep_current;
+pub(crate) use refresh::followed;
 
 /// The listener's certificates, the identities that are accepted, and what was refused.
 pub(crate) struct Security {
@@ -44,6 +44,7 @@ pub(crate) struct Counters {
     pub(crate) outdated: AtomicU64,
     refusals: Rate,
     handshakes: Rate,
+    misuses: Rate,
 }
 
 /// Whether the peer of a control connection may operate the server.
@@ -203,6 +204,16 @@ impl Security {
         }
     }
 
+    /// A connection of `peer` was closed for breaking a rule.
+    pub(crate) fn misused(&self, peer: Peer, limit: Limit, pause_seconds: u64) {
+        if let Some(left_out) = self.counters.misuses.event(self.events.now_us()) {
+            let fields = json!({
+                "peer": peer.to_string(), "limit": limit.as_str(), "pause_seconds": pause_seconds, "left_out": left_out,
+            });
+            self.events.push(Level::Warning, "peer_paused", fields);
+        }
+    }
+
     /// Counts a refusal and makes it a status; the events name the principal of one each second.
     fn refused(&self, why: &Refused) -> Status {
         let (count, code) = match why {
@@ -211,8 +222,15 @@ impl Security {
         };
         count.fetch_add(1, Relaxed);
         if let Some(left_out) = self.counters.refusals.event(self.events.now_us()) {
+            let principal = match why {
+                Refused::Unauthenticated(_) => None,
+                Refused::Denied(denied) => Some(denied.principal().to_string()),
+            };
             let fields = json!({
-                "code": scorer_proto::CODE_NAMES[code as usize], "error": why.to_string(), "left_out": left_out,
+                "code": scorer_proto::CODE_NAMES[code as usize],
+                "principal": principal,
+                "error": why.to_string(),
+                "left_out": left_out,
             });
             self.events.push(Level::Warning, "call_refused", fields);
         }

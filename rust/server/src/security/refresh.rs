@@ -1,8 +1,8 @@
 //! Reads certificates and keys again when their files change.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use scorer_engine::Level;
 use scorer_identity::jwt::Tokens;
@@ -10,34 +10,44 @@ use scorer_identity::tls::Reloaded;
 use serde_json::json;
 
 use super::Security;
+use crate::files::Followed;
 
-/// One kind of file and when it is read next.
-struct Watched {
-    interval: Duration,
-    next: Instant,
+/// One kind of file: how it is read, and the events of that.
+struct Kind {
     broken: bool,
     read: fn(&Security) -> Reloaded,
     replaced: &'static str,
     rejected: &'static str,
 }
 
-/// Reads files again until the other end of `stop` is dropped. Runs on a thread of its own: files may be slow.
-pub(crate) fn keep_current(security: &Security, stop: &Receiver<()>) {
-    let mut watched = security.watched();
-    loop {
-        let Some(next) = watched.iter().map(|watched| watched.next).min() else { return };
-        match stop.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
-        }
-        for file in &mut watched {
-            if file.next <= Instant::now() {
-                let result = (file.read)(security);
-                file.next = Instant::now() + file.interval;
-                security.note(file, result);
-            }
-        }
-    }
+/// The files that are configured.
+pub(crate) fn followed(security: &Arc<Security>) -> Vec<Followed> {
+    let certificates = security.tls().map(|tls| {
+        let kind = Kind {
+            broken: false,
+            read: |security| security.tls().map_or(Reloaded::Unchanged, |tls| tls.reload()),
+            replaced: "tls_replaced",
+            rejected: "tls_rejected",
+        };
+        (tls.reload_interval(), kind)
+    });
+    let keys = security.tokens().map(|tokens| {
+        let kind = Kind {
+            broken: tokens.keys().expired,
+            read: |security| security.tokens().map_or(Reloaded::Unchanged, Tokens::reload),
+            replaced: "jwt_keys_replaced",
+            rejected: "jwt_keys_rejected",
+        };
+        (tokens.reload_interval(), kind)
+    });
+    let follow = |(interval, mut kind): (Duration, Kind)| {
+        let security = Arc::clone(security);
+        Followed::every(interval, move || {
+            let result = (kind.read)(&security);
+            security.note(&mut kind, result);
+        })
+    };
+    certificates.into_iter().chain(keys).map(follow).collect()
 }
 
 // === impl Security ===
@@ -62,45 +72,24 @@ impl Security {
         }
     }
 
-    fn watched(&self) -> Vec<Watched> {
-        let now = Instant::now();
-        let tls = self.tls().map(|tls| Watched {
-            interval: tls.reload_interval(),
-            next: now + tls.reload_interval(),
-            broken: false,
-            read: |security| security.tls().map_or(Reloaded::Unchanged, |tls| tls.reload()),
-            replaced: "tls_replaced",
-            rejected: "tls_rejected",
-        });
-        let keys = self.tokens().map(|tokens| Watched {
-            interval: tokens.reload_interval(),
-            next: now + tokens.reload_interval(),
-            broken: tokens.keys().expired,
-            read: |security| security.tokens().map_or(Reloaded::Unchanged, Tokens::reload),
-            replaced: "jwt_keys_replaced",
-            rejected: "jwt_keys_rejected",
-        });
-        tls.into_iter().chain(keys).collect()
-    }
-
-    fn note(&self, file: &mut Watched, result: Reloaded) {
+    fn note(&self, kind: &mut Kind, result: Reloaded) {
         let counters = &self.counters;
         match result {
             Reloaded::Unchanged => {}
             Reloaded::Replaced => {
                 counters.replaced.fetch_add(1, Relaxed);
-                if std::mem::replace(&mut file.broken, false) {
+                if std::mem::replace(&mut kind.broken, false) {
                     counters.outdated.fetch_sub(1, Relaxed);
                 }
-                self.events.push(Level::Info, file.replaced, json!({}));
+                self.events.push(Level::Info, kind.replaced, json!({}));
             }
             Reloaded::Rejected(error) => {
                 counters.rejected.fetch_add(1, Relaxed);
-                if !std::mem::replace(&mut file.broken, true) {
+                if !std::mem::replace(&mut kind.broken, true) {
                     counters.outdated.fetch_add(1, Relaxed);
                 }
                 let fields = json!({"error": error.to_string(), "remedy": "those read before stay in use"});
-                self.events.push(Level::Error, file.rejected, fields);
+                self.events.push(Level::Error, kind.rejected, fields);
             }
         }
     }

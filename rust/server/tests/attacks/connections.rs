@@ -1,13 +1,15 @@
 //! Connections: too many, idle, silent, or never read from.
 
 use std::io::{Read as _, Write as _};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use scorer_proto::v1::NoopRequest;
 use serde_json::json;
 
 use crate::frames::{
-    Attack, DATA, ELSEWHERE, END_HEADERS, END_STREAM, HEADERS, NOOP, WINDOW_UPDATE, frame, request, tcp,
+    Attack, DATA, ELSEWHERE, END_HEADERS, END_STREAM, HEADERS, NOOP, PING, WINDOW_UPDATE, another, frame,
+    parse, request, tcp,
 };
 use crate::honest::{Honest, alone, hits, resident};
 use crate::support::{Client, eventually, get, patience, start_with};
@@ -84,6 +86,84 @@ async fn one_peer_has_its_share_of_connections() {
     eventually("silent connections are closed", || setup.server.status().connections <= 5).await;
     assert!(hits(&setup, "preface_timeout").await > 0);
     drop(held);
+}
+
+/// Whether the server serves a new connection from this address: it then sends its SETTINGS.
+fn is_served(address: &str, from: IpAddr) -> bool {
+    let mut stream = tcp(address, Some(from));
+    let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.read_exact(&mut [0; 9]).is_ok()
+}
+
+/// A peer that opens connections faster than it may is refused at accept; another one is not.
+///
+/// Fault case 42.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_opened_again_and_again() {
+    let _alone = alone().await;
+    let setup = start_with(|config| {
+        config["max_connections_per_peer"] = json!(50);
+        config["connections_per_second_per_peer"] = json!(1);
+        config["trusted_networks"] = json!(["127.9.0.0/16"]);
+    });
+    let honest = Honest::start(&setup).await;
+    let address = setup.server.addresses().grpc[0].clone();
+    let before = resident();
+    let (served, elsewhere, trusted) = tokio::task::spawn_blocking(move || {
+        let attacker = another();
+        let served = (0..2000).filter(|_| is_served(&address, attacker)).count();
+        let balancer = "127.9.0.1".parse().unwrap();
+        let trusted = (0..200).filter(|_| is_served(&address, balancer)).count();
+        (served, is_served(&address, another()), trusted)
+    })
+    .await
+    .unwrap();
+    assert!((50..500).contains(&served), "{served} of 2000");
+    assert!(elsewhere);
+    assert_eq!(trusted, 200);
+    honest.all_succeeded().await;
+    assert!(resident().saturating_sub(before) <= 16 << 20);
+    assert!(hits(&setup, "connections_per_second").await > 1000);
+}
+
+/// A peer whose connection was closed for breaking a rule may open no other for a while; those that it has stay.
+///
+/// Fault case 40.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_breaks_rules_has_to_wait() {
+    let _alone = alone().await;
+    let setup = start_with(|config| config["misuse_pause_seconds"] = json!(3600));
+    let address = setup.server.addresses().grpc[0].clone();
+    let attacker = another();
+    let mut earlier = Attack::connect(&setup, Some(attacker), &[]);
+    let mut attack = Attack::connect(&setup, Some(attacker), &[]);
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut ping = Vec::new();
+        frame(&mut ping, PING, 0, 0, &[0; 8]);
+        while attack.send(&ping.repeat(1000)) {}
+        attack.wait_until_ended();
+        let wait = patience("the attacker is refused");
+        while is_served(&address, attacker) {
+            wait();
+        }
+        assert!(is_served(&address, another()));
+        // The connection that was open before is still served.
+        let mut call = Vec::new();
+        frame(&mut call, HEADERS, END_HEADERS, 1, &request(NOOP, &[]));
+        frame(&mut call, DATA, END_STREAM, 1, &[0; 5]);
+        earlier.send(&call);
+        earlier.read_until(|bytes| {
+            parse(bytes).iter().any(|(kind, _, stream, _)| (*kind, *stream) == (HEADERS, 1))
+        })
+    })
+    .await
+    .unwrap();
+    assert!(parse(&answer).iter().any(|(kind, _, stream, _)| (*kind, *stream) == (HEADERS, 1)));
+    assert!(hits(&setup, "misuse_pause").await > 0 && hits(&setup, "control_frames").await == 1);
+    let events = setup.server.events();
+    let event = events.iter().find(|event| event.contains("peer_paused")).unwrap();
+    assert!(event.contains("control_frames") && event.contains(&attacker.to_string()), "{event}");
 }
 
 /// Connections that are opened and not used give way when the server is crowded.

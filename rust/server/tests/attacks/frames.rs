@@ -1,7 +1,9 @@
 //! HTTP/2 by hand.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
@@ -20,7 +22,9 @@ pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
 /// The address that attackers come from where they are to be another peer than honest clients.
-pub const ELSEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
+pub const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+/// Attackers of their own since the beginning.
+static ATTACKERS: AtomicU16 = AtomicU16::new(0);
 /// Far above what any limit of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -56,9 +60,10 @@ pub struct Attack {
 }
 
 impl Attack {
-    /// Connects and sends the preface with these settings (identifier, value).
+    /// Connects and sends the preface with these settings (identifier, value), by default from an address of its own.
     pub fn connect(setup: &Setup, from: Option<IpAddr>, settings: &[(u16, u32)]) -> Attack {
-        let mut attack = Attack { stream: tcp(&setup.server.addresses().grpc[0], from) };
+        let from = from.unwrap_or_else(another);
+        let mut attack = Attack { stream: tcp(&setup.server.addresses().grpc[0], Some(from)) };
         let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         let payload: Vec<u8> = settings
             .iter()
@@ -122,14 +127,22 @@ impl Attack {
     }
 }
 
-/// A TCP connection from a given address.
+/// An address that no attacker came from before.
+pub fn another() -> IpAddr {
+    let [high, low] = ATTACKERS.fetch_add(1, Relaxed).to_be_bytes();
+    IpAddr::V4(Ipv4Addr::new(127, 1, high, low))
+}
+
+/// A TCP connection from a given address; the server may have reset it already.
 pub fn tcp(address: &str, from: Option<IpAddr>) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     if let Some(from) = from {
         socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
     }
     let address: SocketAddr = address.parse().unwrap();
-    socket.connect(&address.into()).unwrap();
+    if let Err(error) = socket.connect(&address.into()) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    }
     socket.set_tcp_nodelay(true).unwrap();
     socket.into()
 }

@@ -3,13 +3,14 @@
 use http_body_util::Full;
 use hyper::body::Bytes;
 use prost::Message as _;
-use scorer_proto::v1::ScoreResponse;
+use scorer_proto::v1::{NoopRequest, ScoreResponse};
 use scorer_server::{Server, ServerConfig};
 use serde_json::json;
 use tonic::Code;
 
+use crate::frames::{Attack, DATA, END_HEADERS, HEADERS, NOOP, another, frame, request};
 use crate::honest::{Honest, alone, hits, resident};
-use crate::support::{FRAUD, Setup, config, raw, score, start};
+use crate::support::{FRAUD, Setup, config, eventually, patience, raw, score, start, start_with};
 
 fn call(path: &str, message: &[u8]) -> http::Request<Full<Bytes>> {
     let mut body = vec![0];
@@ -71,6 +72,53 @@ async fn decode_bombs() {
     honest.all_succeeded().await;
     assert_eq!(hits(&live, "decoded_bytes").await, 6);
     assert_eq!(hits(&pool, "decoded_bytes").await, 2);
+}
+
+/// Messages that come up to their last byte and no further, on as many streams as fit.
+///
+/// Fault case 88.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_in_flight_have_a_limit_of_bytes() {
+    let _alone = alone().await;
+    let setup = start_with(|config| {
+        config["max_inflight_bytes"] = json!(8 << 20);
+        config["max_inflight_bytes_per_peer"] = json!(4 << 20);
+        config["body_timeout_ms"] = json!(5000);
+    });
+    let honest = Honest::start(&setup).await;
+    for path in [NOOP, "/inference.GRPCInferenceService/ModelStreamInfer"] {
+        let (attacker, before) = (another(), resident());
+        let mut attacks: Vec<_> = (0..16).map(|_| Attack::connect(&setup, Some(attacker), &[])).collect();
+        let attacks = tokio::task::spawn_blocking(move || {
+            for attack in &mut attacks {
+                for stream in (1..32).step_by(2) {
+                    let mut bytes = Vec::new();
+                    frame(&mut bytes, HEADERS, END_HEADERS, stream, &request(path, &[]));
+                    let message = [&[0, 0, 4, 0, 0][..], &[0; 250_000]].concat();
+                    for part in message.chunks(16 << 10) {
+                        frame(&mut bytes, DATA, 0, stream, part);
+                    }
+                    attack.send(&bytes);
+                }
+            }
+            attacks
+        })
+        .await
+        .unwrap();
+        let wait = patience("the limit acts");
+        while hits(&setup, "max_inflight_bytes_per_peer").await == 0 {
+            wait();
+        }
+        let grown = resident().saturating_sub(before);
+        assert!(grown <= 24 << 20, "{path}: {grown} bytes");
+        // Another peer's messages still have room.
+        let payload = vec![7; 200_000];
+        setup.client().await.noop(NoopRequest { payload }).await.unwrap();
+        drop(attacks);
+        eventually("no request is in flight", || setup.server.status().inflight == 0).await;
+    }
+    honest.all_succeeded().await;
+    assert_eq!(hits(&setup, "max_inflight_bytes").await, 0);
 }
 
 /// Nesting that no message has.

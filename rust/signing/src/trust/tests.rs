@@ -230,10 +230,18 @@ fn hostile_envelopes_are_refused_in_one_line() {
     store.put("a.pem", &signer, None);
     let whole = envelope(7, std::slice::from_ref(&signer));
     let nested = "[".repeat(40_000);
-    for text in
-        ["", "{}", "null", &nested, &whole.replace("payload\"", "payl\""), &whole.replace("in-toto", "jwt")]
-    {
+    let lines = format!(r#"{{"a\nb{}": 0}}"#, "c".repeat(40_000));
+    for text in [
+        "",
+        "{}",
+        "null",
+        &nested,
+        &lines,
+        &whole.replace("payload\"", "payl\""),
+        &whole.replace("in-toto", "jwt"),
+    ] {
         let error = verify(&store.trust(), text).unwrap_err().to_string();
         assert!(error.starts_with("signature.json: ") && !error.contains('\n'), "{error}");
+        assert!(error.len() < 200, "{} characters", error.len());
     }
 }

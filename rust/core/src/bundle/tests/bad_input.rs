@@ -146,6 +146,10 @@ fn manifests() {
         "format 2 is not the format 1 that this build reads; upgrade scorer",
     );
     refuses(&with(&|m| m["surprise"] = json!(1)), "unknown field `surprise`");
+    let long = "c".repeat(40_000);
+    let hostile = with(&|m| m[format!("a\nb{long}").as_str()] = json!(1));
+    refuses(&hostile, "unknown field `a\u{fffd}bccc");
+    assert!(refused(&hostile).len() < 500, "the text is not repeated");
     refuses(&with(&|m| m["digest"] = json!("sha256:00")), "is no digest");
     refuses(&with(&|m| m["name"] = json!("other")), "its digest field says sha256:");
     let digest = |m: &Value| m["digest"].clone();

@@ -9,7 +9,7 @@ use super::{models, reference};
 use crate::budget::{Budget, OutOfTime, Unlimited};
 use crate::forest::*;
 
-fn bits(values: &[f64]) -> Vec<u64> {
+pub(super) fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
@@ -32,7 +32,7 @@ fn all_margins(forest: &Forest, rows: &[f32]) -> Vec<u64> {
 }
 
 /// The same forest, walked as `choices` say.
-fn planned(forest: &Forest, isa: Isa, padding: usize, ranked: bool) -> Forest {
+pub(super) fn planned(forest: &Forest, isa: Isa, padding: usize, ranked: bool) -> Forest {
     let layout = forest.layout.clone();
     let plan = build::plan(&layout, build::Choices { padding, ranked });
     Forest { layout, plan, isa: Detected::new(isa).unwrap() }
@@ -154,7 +154,7 @@ fn many_cuts_take_several_byte_slots_and_too_many_slots_none() {
 }
 
 /// A tree of that many complete levels, with tests and leaves of its own.
-fn complete(number: u32, depth: u32) -> Tree {
+pub(super) fn complete(number: u32, depth: u32) -> Tree {
     let missing = Missing { nan: NanRule::Left, zero: ZeroRule::Keep };
     let inner = (1_u32 << depth) - 1;
     let split = |at: u32| {

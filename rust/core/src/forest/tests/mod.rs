@@ -6,4 +6,5 @@ mod links;
 pub(super) mod models;
 pub(super) mod reference;
 mod refusals;
+mod small;
 mod smoke;

@@ -84,6 +84,19 @@ fn shapes(forest: &Forest, actions: usize) -> Vec<Shape> {
     shapes.collect()
 }
 
+/// Class numbers of each width, in so few actions that Miri evaluates them: `make miri`.
+#[test]
+fn small_forests_through_every_lookup() {
+    for (precision, classes, depth) in
+        [(Precision::F32, 3, 1), (Precision::F32, 12, 2), (Precision::F64, 6, 1)]
+    {
+        let (_, forest) = forest(vec![ladder(1, classes - 1), staircase(depth), ladder(1, 2)], precision);
+        for shape in shapes(&forest, 9) {
+            assert_eq!((shape.specialised, shape.split), (3, 0));
+        }
+    }
+}
+
 #[test]
 fn class_numbers_of_every_width() {
     for precision in [Precision::F32, Precision::F64] {
