@@ -119,8 +119,8 @@ poisoning: build ## Forge outcomes of 30 % of the decisions, and compare the can
 	$(call say,'Forged outcomes')
 	@'$(RUN)' -m pytest -s tests/integration/test_poisoning.py $(ARGS)
 
-# Instrumentation needs a nightly toolchain.
-NIGHTLY ?= nightly
+# Instrumentation and Miri need a nightly toolchain. Raise it by hand, and run `make fuzz miri` with it.
+NIGHTLY ?= nightly-2026-05-20
 FUZZ_SECONDS ?= 600
 .build/fuzz/bin/cargo-fuzz: | cargo
 	$(call say,'cargo-fuzz')
@@ -129,9 +129,24 @@ FUZZ_SECONDS ?= 600
 .PHONY: fuzz
 fuzz: .build/fuzz/bin/cargo-fuzz ## Fuzz what reads bytes from outside, 10 minutes each; options: make fuzz FUZZ_SECONDS=60 TARGETS='forest log'
 	$(call say,'Fuzzing')
-	@rustup run '$(NIGHTLY)' rustc --version >/dev/null 2>&1 || { \
-		echo "error: rustup has no toolchain $(NIGHTLY); install it: rustup toolchain install $(NIGHTLY)" >&2; exit 1; }
-	@'$(or $(PYTHON),python3)' scripts/fuzz.py --toolchain '$(NIGHTLY)' --seconds '$(FUZZ_SECONDS)' $(TARGETS)
+	@nightly=$$(scripts/nightly.sh '$(NIGHTLY)'); \
+	'$(or $(PYTHON),python3)' scripts/fuzz.py --toolchain "$$nightly" --seconds '$(FUZZ_SECONDS)' $(TARGETS)
+
+# Only code that is `unsafe`, and the code whose results it trusts: everything else forbids it.
+.PHONY: miri
+miri: | cargo ## The evaluators' unsafe code under Miri, portable and AVX2, some minutes
+	$(call say,'Evaluators under Miri')
+	@nightly=$$(scripts/nightly.sh '$(NIGHTLY)'); \
+	for features in '' $$([ "$$(uname -m)" != x86_64 ] || echo '-Ctarget-feature=+avx2,+bmi1,+bmi2,+popcnt'); do \
+		echo "instructions: $${features:-portable}"; \
+		RUSTFLAGS="$$features" CARGO_TARGET_DIR=target/miri cargo "+$$nightly" miri test --locked --quiet --package scorer-core --lib -- small; \
+	done
+
+.PHONY: loom
+loom: | cargo ## What threads share without a lock, in every interleaving (loom)
+	$(call say,'Models of concurrency')
+	@for crate in admission observe log; do \
+		cargo test --locked --quiet --package "scorer-$$crate" --features "scorer-$$crate/loom" --lib models::; done
 
 .PHONY: kills
 kills: build ## 200 change requests while server, shadow pool and platform are killed; options: make kills ARGS='--seed 7'
@@ -221,7 +236,7 @@ bench-learning: build learning-peers ## What learning is worth beside its peers;
 	@PYTHONPATH='$(CURDIR)/python' '$(LEARNING)/bin/python' -m loadtests.learning $(ARGS)
 
 .PHONY: bench-gates
-bench-gates: build ## How often release gates fail the live bundle itself, and what they find (half an hour)
+bench-gates: build ## Which candidates release gates stop, and how often they fail the live bundle (ten minutes on two cores)
 	@'$(RUN)' -m loadtests.gates $(ARGS)
 
 .PHONY: figures
@@ -250,7 +265,7 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 	@cd requirements && $(LOCK) $(UPGRADE) --no-deps learning-obp.in --output-file learning-obp.txt
 	@cd requirements && for peer in peers-*.in; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$peer --output-file $${peer%.in}.txt; done
-	@cd requirements && for part in clients mlflow airflow audit wheels; do \
+	@cd requirements && for part in clients mlflow airflow audit docs wheels; do \
 		$(LOCK) $(UPGRADE) $$part.in --output-file $$part.txt; done
 
 .PHONY: clients

@@ -23,6 +23,8 @@ DATABASE = "https://github.com/rustsec/advisory-db"
 # Raise it by hand, at least before every release.
 COMMIT = "bf5c0d245a92671908518d7e765914d437954ed6"
 TOOLS = {"cargo-deny": "0.20.2", "cargo-audit": "0.22.2"}
+# The product, and what fuzzes it: a workspace of its own.
+WORKSPACES = [ROOT, ROOT / "rust" / "fuzz"]
 LOCKS = ["requirements/serve.txt", "requirements/train.txt", "requirements/platform.txt"]
 FOUND, NOT_RUN = 1, 3
 
@@ -32,16 +34,33 @@ def main() -> int:
     found: list[str] = []
     missing: list[str] = []
     _say("Licences, sources and doubles of the crates (cargo-deny)")
-    if _run(
-        _tool("cargo-deny"), "--locked", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"
-    ):
-        found.append("cargo-deny")
+    for workspace in WORKSPACES:
+        manifest = str(workspace / "Cargo.toml")
+        if _run(
+            _tool("cargo-deny"), "--locked", "--manifest-path", manifest, "--config", str(ROOT / "deny.toml"),
+            "check", "--hide-inclusion-graph", "licenses", "bans", "sources",
+        ):  # fmt: skip
+            found.append(f"cargo-deny of {manifest}")
     _say("Advisories against the crates (cargo-audit)")
     database = _database()
-    if database is None:
-        missing.append(f"cargo-audit: {DATABASE} cannot be cloned; name a copy: ADVISORY_DB=PATH")
-    elif _run(_tool("cargo-audit"), "audit", "--db", str(database), "--no-fetch", "--deny", "unsound"):
-        found.append("cargo-audit")
+    for workspace in WORKSPACES:
+        lock = str(workspace / "Cargo.lock")
+        if database is None:
+            missing.append(
+                f"cargo-audit of {lock}: {DATABASE} cannot be cloned; name a copy: ADVISORY_DB=PATH"
+            )
+        elif _run(
+            _tool("cargo-audit"),
+            "audit",
+            "--db",
+            str(database),
+            "--no-fetch",
+            "--deny",
+            "unsound",
+            "--file",
+            lock,
+        ):
+            found.append(f"cargo-audit of {lock}")
     _say("Advisories against the Python packages (pip-audit)")
     for lock in LOCKS:
         code = _pip_audit(ROOT / lock)

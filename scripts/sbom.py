@@ -83,12 +83,6 @@ def _crates(target: str) -> Iterator[Component]:
         )  # fmt: skip
 
 
-def _shipped(dependency: dict[str, Any]) -> str | None:
-    """The package that is depended on, unless by tests alone."""
-    kinds = [kind["kind"] for kind in dependency["dep_kinds"]]
-    return str(dependency["pkg"]) if None in kinds or "build" in kinds else None
-
-
 def _python() -> Iterator[Component]:
     """The pinned packages of a server."""
     text = (ROOT / "requirements" / "serve.txt").read_text()
@@ -106,9 +100,7 @@ def _debian() -> Iterator[Component]:
         except (tarfile.TarError, KeyError, OSError):
             continue
         for entry in status.split("\n\n"):
-            fields = dict(
-                re.findall(r"^(Package|Version|Architecture|Status): (.*)$", entry, flags=re.MULTILINE)
-            )
+            fields = dict(_FIELD.findall(entry))
             if fields.get("Status", "").endswith(" installed"):
                 yield Component(
                     type=ComponentType.LIBRARY, name=fields["Package"], version=fields["Version"],

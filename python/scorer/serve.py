@@ -62,6 +62,9 @@ def run(
         return error.exit_code
     import uvloop
 
+    from scorer.control import tls_versions
+
+    tls_versions.apply(settings.server.tls)
     try:
         _keep_private(settings)
         return uvloop.run(_Serving(settings, events, start).until_stopped())

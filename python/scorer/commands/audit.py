@@ -24,11 +24,11 @@ app = typer.Typer(
 
 Config = Annotated[
     Path,
-    typer.Option("--config", "-c", metavar="FILE", help="The platform's settings; its database is read."),
+    typer.Option("--config", "-c", metavar="FILE", help="Settings of the platform, which name its database."),
 ]
 Database = Annotated[
     str | None,
-    typer.Option("--database", metavar="URL", help="This database instead, such as a restored backup."),
+    typer.Option("--database", metavar="URL", help="Database to read instead, such as a restored backup."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -53,7 +53,7 @@ def verify(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check every hash of the log. Exit code 1 where an entry was changed, removed, inserted or moved."""
+    """Verify every hash of the log. Exit code 1 if an entry was changed, removed, inserted or moved."""
     anchor = None if expect is None else _anchor(expect)
     found = _open(config, database).verify(expect=anchor)
     if json:
@@ -74,8 +74,8 @@ def verify(
             "\n".join(
                 [
                     *found.problems,
-                    f"the audit log is not as it was written ({len(found.problems)} problems); keep this "
-                    "database as evidence and compare it with a backup",
+                    f"the audit log was modified ({len(found.problems)} problems); keep this database as "
+                    "evidence and compare it with a backup",
                 ]
             )
         )

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 Registry = Annotated[
     Path | None,
     typer.Option(
-        "--registry", "-r", metavar="DIR", help="Directory of the registry; default: the one of --config."
+        "--registry", "-r", metavar="DIR", help="Directory of the registry; default: that of --config."
     ),
 ]
 Log = Annotated[
     Path | None,
-    typer.Option("--log", "-l", metavar="DIR", help="The decision log; default: the one of --config."),
+    typer.Option(
+        "--log", "-l", metavar="DIR", help="Directory of the decision log; default: that of --config."
+    ),
 ]
 Config = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings of a server (scorer.toml).")
@@ -58,7 +60,7 @@ def restore(
     platform: Platform = None,
     json: Json = False,
 ) -> None:
-    """Check a backup and restore it to where nothing is yet. The servers must be stopped."""
+    """Verify a backup and restore it to empty directories. The servers must be stopped."""
     from scorer.backup import Targets
     from scorer.backup import restore as restore_backup
 
@@ -70,7 +72,7 @@ def restore(
 def _places(
     config: Path | None, registry: Path | None, log: Path | None, *, explicit: bool
 ) -> tuple[Path | None, Path | None]:
-    """What is named; without any name, what the settings file names."""
+    """Return the given directories or, without any, those of the settings file."""
     if config is None and (registry or log or explicit):
         return registry, log
     from scorer import config as settings_module
@@ -90,7 +92,7 @@ def _platform(settings: Path | None) -> tuple[Path, Path] | None:
     scheme, _, path = own.database.partition(":///")
     if scheme != "sqlite":
         raise BackupError(
-            "the platform's database is PostgreSQL; back it up with pg_dump, and leave --platform out"
+            "the platform's database is PostgreSQL; back it up with pg_dump, and omit --platform"
         )
     return Path(path), own.data_dir
 

@@ -19,7 +19,7 @@ app = typer.Typer(
     help="Build, revise, sign, verify and inspect bundles.", no_args_is_help=True, **TYPER_OPTIONS
 )
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A bundle's directory.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the bundle.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _SHOWN_ACTIONS = 10
@@ -107,11 +107,11 @@ def keygen(
     ],
     not_after: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="When the key stops signing, such as 2027-01-01T00:00:00Z."),
+        typer.Option(metavar="TIME", help="Time at which the key expires, such as 2027-01-01T00:00:00Z."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make an Ed25519 key pair for signing bundles."""
+    """Create an Ed25519 key pair for signing bundles."""
     from scorer.bundle.signing import new_key
 
     private, public = name.with_name(f"{name.name}.key"), name.with_name(f"{name.name}.pem")
@@ -129,20 +129,20 @@ def sign(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Private key; repeatable, as while one key replaces another. Default: $SCORER_SIGNING_KEYS.",
+            help="Private key; repeatable during a key rotation. Default: $SCORER_SIGNING_KEYS.",
         ),
     ] = None,
     release: Annotated[
         int | None,
         typer.Option(
             metavar="NUMBER",
-            help="Release of the bundle's name; servers refuse one lower than they served. Default: the time "
-            "in seconds.",
+            help="Release number of the bundle's name. Servers reject a lower number than they have served. "
+            "Default: the time in seconds.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Verify a bundle and sign it, in place of the signature that it has."""
+    """Verify a bundle and sign it. The signature replaces an existing one."""
     from scorer.bundle import signing
     from scorer.bundle import verify as verify_bundle
 
@@ -160,7 +160,7 @@ def verify(
     digest: Annotated[str | None, typer.Option("--digest", help="Digest that the bundle must have.")] = None,
     trusted_key: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PATH", help="Public key, or directory of them: check the signature as well."),
+        typer.Option(metavar="PATH", help="Public key, or directory of keys, to verify the signature with."),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""``scorer calendar``: bookings of shadow slots, free ones, freezes."""
+"""``scorer calendar``: bookings, free slots and freezes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from scorer.cli import TYPER_OPTIONS
 from scorer.commands.output import print_json, print_table
 from scorer.commands.platform_options import Json, Url, at, connected, moment, plain
 
-app = typer.Typer(
-    help="Calendar of the shadow: bookings, free slots, freezes.", no_args_is_help=True, **TYPER_OPTIONS
-)
+app = typer.Typer(help="Calendar of bookings, free slots and freezes.", no_args_is_help=True, **TYPER_OPTIONS)
 freeze = typer.Typer(help="Freezes: times without changes.", no_args_is_help=True, **TYPER_OPTIONS)
 app.add_typer(freeze, name="freeze")
 
 
 @app.command()
 def show(
-    checkpoint: Annotated[str | None, typer.Option("--checkpoint", "-c")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", "-c", help="Name of the checkpoint; default: all.")
+    ] = None,
     start: Annotated[
         str | None, typer.Option("--start", metavar="TIME", help="Start of the period; default: now.")
     ] = None,
-    days: Annotated[float, typer.Option("--days", min=0.01, max=366)] = 7.0,
+    days: Annotated[
+        float, typer.Option("--days", min=0.01, max=366, help="Length of the period in days.")
+    ] = 7.0,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -64,8 +66,12 @@ def show(
 @app.command("next-free")
 def next_free(
     checkpoint: str,
-    minutes: Annotated[float, typer.Option("--minutes", "-n", min=0.01)] = 60.0,
-    after: Annotated[str | None, typer.Option("--after", metavar="TIME")] = None,
+    minutes: Annotated[
+        float, typer.Option("--minutes", "-n", min=0.01, help="Length of the booking in minutes.")
+    ] = 60.0,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="TIME", help="Earliest start; default: now.")
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -89,17 +95,18 @@ def add_freeze(
     kind: Annotated[
         str,
         typer.Option(
-            "--kind", help="deny: no changes in the windows; allow: changes only then. A deny overrides."
+            "--kind",
+            help="deny: no changes in the windows; allow: changes only in them. deny has precedence.",
         ),
     ] = "deny",
     timezone: Annotated[str, typer.Option("--timezone", help="Time zone of the cron fields.")] = "UTC",
     checkpoint: Annotated[
         list[str] | None,
         typer.Option(
-            "--checkpoint", "-c", help="Shell pattern of checkpoint names, repeatable; default: all."
+            "--checkpoint", "-c", help="Shell-style pattern of checkpoint names, repeatable; default: all."
         ),
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", "-m")] = "",
+    reason: Annotated[str, typer.Option("--reason", "-m", help="Reason shown to users.")] = "",
     url: Url = None,
     json: Json = False,
 ) -> None:

@@ -22,6 +22,7 @@ from scorer.commands.platform_options import (
     connected,
     moment,
     plain,
+    print_backtest,
     print_gates,
 )
 
@@ -68,7 +69,7 @@ def test(
     sample: Annotated[
         float | None,
         typer.Option(
-            "--sample", help="Share of requests that are observed, above 0 to 1; default: the checkpoint's."
+            "--sample", help="Share of requests to observe, above 0 to 1; default: that of the checkpoint."
         ),
     ] = None,
     watch: Watch = True,
@@ -105,7 +106,7 @@ def release(
         typer.Option(
             "--stage",
             metavar="SHARE:MINUTES",
-            help="Share of requests and minutes of a canary stage, repeatable; default: the checkpoint's.",
+            help="Share of the answers and minutes of a canary stage; repeatable. Default: the checkpoint's.",
         ),
     ] = None,
     holdout: Annotated[
@@ -114,7 +115,7 @@ def release(
             "--holdout",
             min=0,
             max=0.99,
-            help="Share of requests that stays with the previous bundle, 0 to 0.99.",
+            help="Share of the answers that the previous bundle keeps, 0 to 0.99.",
         ),
     ] = 0.0,
     title: Annotated[str | None, typer.Option("--title", "-t", help="Title shown in lists.")] = None,
@@ -123,9 +124,10 @@ def release(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Request the release of a tested bundle: the same digest is observed once more, then approved.
+    """Request the release of a tested bundle. The same digest is observed again and then approved.
 
-    A second person approves it (`scorer change approve`). Exit codes as of `test`; 1 if it was rolled back.
+    A second person approves it (`scorer change approve`). Exit codes are those of `test`; 1 also if the
+    release was rolled back.
     """
     from scorer.commands.following import follow, say
 
@@ -198,6 +200,8 @@ def show(change: Change, url: Url = None, json: Json = False) -> None:
         [(step.name, str(step.state), step.status, step.words) for step in detail.steps],
         empty="no steps yet",
     )
+    if detail.backtest:
+        print_backtest(detail.backtest)
     if detail.gates:
         print_gates(detail.gates)
     typer.echo(f"operations allowed to you: {', '.join(detail.allowed) or 'none'}")
@@ -326,7 +330,7 @@ def _do(url: str | None, json: bool, action: Callable[[PlatformClient], ChangeRe
 def _end(
     platform: PlatformClient, change: ChangeRequest, *, watch: bool, json: bool, follow: Callable[..., Any]
 ) -> None:
-    """Follow the change request where that is wanted, and exit with the verdict's code."""
+    """Follow the change request if requested, and exit with the verdict's code."""
     if not watch:
         if json:
             print_json(plain(change))
@@ -345,5 +349,5 @@ def _stage(text: str) -> Stage:
     except ValueError:
         separator = ""
     if not separator or not 0 < stage.share < 1 or not stage.minutes > 0:
-        raise typer.BadParameter(f'"{text}" is no stage; write SHARE:MINUTES, for example 0.05:15')
+        raise typer.BadParameter(f'"{text}" is not a stage; write SHARE:MINUTES, for example 0.05:15')
     return stage

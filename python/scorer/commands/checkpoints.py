@@ -20,7 +20,7 @@ Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="For examp
 
 @app.callback(invoke_without_command=True)
 def overview(context: typer.Context, url: Url = None, json: Json = False) -> None:
-    """List checkpoints; or one of the commands below."""
+    """List checkpoints, or run one of the commands below."""
     if context.invoked_subcommand is not None:
         return
     with connected(url) as platform:
@@ -78,7 +78,7 @@ def sampling(
     checkpoint: Checkpoint,
     sample: Annotated[
         float,
-        typer.Argument(metavar="SHARE", help="Share of requests that are observed, above 0, at most 1."),
+        typer.Argument(metavar="SHARE", help="Share of requests to observe, above 0 and at most 1."),
     ],
     filter: Annotated[  # noqa: A002 - as lanes have it
         str, typer.Option("--filter", help="JSON list of conditions on features; default: every request.")
@@ -104,7 +104,7 @@ def sampling(
 @app.command()
 def history(
     checkpoint: Checkpoint,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000)] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Largest number of tables.")] = 20,
     url: Url = None,
     json: Json = False,
 ) -> None:

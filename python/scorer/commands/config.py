@@ -1,4 +1,4 @@
-"""``scorer config``: checks settings files and prints examples."""
+"""``scorer config``: checks settings files and prints an example."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check(
         Path, typer.Argument(metavar="FILE", help="TOML file; SCORER_ environment variables override it.")
     ],
 ) -> None:
-    """Check a settings file. Exit codes: 0 valid, 64 invalid, with every mistake listed."""
+    """Check a settings file. Exit codes: 0 valid, 64 not valid, with every error listed."""
     from scorer import config
 
     settings = config.load(file)

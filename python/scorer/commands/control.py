@@ -1,4 +1,4 @@
-"""``scorer status``, ``lanes``, ``swap`` and ``rollback``: talk to a running server's control service."""
+"""``scorer status``, ``lanes``, ``swap`` and ``rollback``: commands that call a server's control service."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ Address = Annotated[
         "--address",
         "-a",
         metavar="HOST:PORT",
-        help="The control service; default: $SCORER_SERVER__CONTROL_LISTEN, the one of "
+        help="Address of the control service; default: $SCORER_SERVER__CONTROL_LISTEN, that of "
         "./scorer.toml, or 127.0.0.1:7701.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Slower = Annotated[
     bool,
-    typer.Option("--allow-slower", help="Release a larger model: `warmup_max_ratio` is not asked this time."),
+    typer.Option("--allow-slower", help="Accept a slower model: `warmup_max_ratio` is not checked."),
 ]
 Older = Annotated[
     bool,
     typer.Option(
-        "--allow-rollback", help="Serve it although its signature states an older release than was served."
+        "--allow-rollback", help="Accept a bundle whose release number is lower than one that was served."
     ),
 ]
-Reason = Annotated[str, typer.Option("--reason", "-m", help="Why; kept in the server's log.")]
+Reason = Annotated[str, typer.Option("--reason", "-m", help="Reason, recorded in the server's log.")]
 BreakGlass = Annotated[
     bool,
     typer.Option(
         "--break-glass",
-        help="Change a checkpoint that a platform manages, without a change request. Takes --reason; the "
-        "server logs it, and the platform records it, alerts the project and writes it to its audit log.",
+        help="Change a checkpoint that a platform manages, without a change request. Requires --reason. The "
+        "server logs the change; the platform records it in its audit log and alerts the project.",
     ),
 ]
 
 
 def status(address: Address = None, json: Json = False) -> None:
-    """Show what a running server serves, what it refused, and how its registry and log are."""
+    """Show the bundles and lanes of a running server, rejected bundles, and the state of registry and log."""
     from scorer.commands.observing import print_observer_status, print_pool
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
@@ -126,11 +126,11 @@ def status(address: Address = None, json: Json = False) -> None:
 
 def lanes(
     checkpoint: Annotated[
-        str | None, typer.Argument(metavar="[CHECKPOINT]", help="Only this one; needed to set lanes.")
+        str | None, typer.Argument(metavar="[CHECKPOINT]", help="Checkpoint to show; required to set lanes.")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=BUNDLE:SHARE]...", help="The lanes to set; shares add up to 1."),
+        typer.Argument(metavar="[NAME=BUNDLE:SHARE]...", help="Lanes to set, whose shares add up to 1."),
     ] = None,
     address: Address = None,
     reason: Reason = "",
@@ -139,11 +139,11 @@ def lanes(
     break_glass: BreakGlass = False,
     json: Json = False,
 ) -> None:
-    """Show the lane table, or set the lanes that answer at a checkpoint.
+    """Show the lane table, or set the answer lanes of a checkpoint.
 
-    Those that observe are set with `scorer observe`.
+    `scorer observe` sets the observe lanes.
 
-    To set: scorer lanes fraud.checkout live=ab12cd34:0.9 new=ef34ab56:0.1
+    Example: scorer lanes fraud.checkout live=ab12cd34:0.9 new=ef34ab56:0.1
     """
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
@@ -182,7 +182,7 @@ def swap(
     break_glass: BreakGlass = False,
     json: Json = False,
 ) -> None:
-    """Send all traffic of a checkpoint to another bundle, now. The alias is not followed until it moves."""
+    """Route all traffic of a checkpoint to another bundle. The alias is ignored until it moves again."""
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 
@@ -211,14 +211,14 @@ def swap(
 
 def rollback(
     checkpoint: Annotated[
-        str, typer.Argument(metavar="[CHECKPOINT]", help="Only this one; default: the last change.")
+        str, typer.Argument(metavar="[CHECKPOINT]", help="Checkpoint; default: that of the last change.")
     ] = "",
     address: Address = None,
     reason: Reason = "",
     break_glass: BreakGlass = False,
     json: Json = False,
 ) -> None:
-    """Restore the lanes before the current ones. The alias is not followed until it moves."""
+    """Restore the previous lanes. The alias is ignored until it moves again."""
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 
@@ -240,10 +240,10 @@ def unmanage(
     reason: Reason = "",
     break_glass: BreakGlass = False,
 ) -> None:
-    """End a platform's management of a checkpoint at one server, when that platform is gone for good.
+    """End a platform's management of a checkpoint at one server, after the platform was removed.
 
-    The registry alias is followed again from its next move on. A platform that still runs marks the
-    checkpoint again within a second.
+    The server follows the registry alias again from its next move on. A platform that still runs marks the
+    checkpoint as managed again within a second.
     """
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
@@ -260,7 +260,7 @@ def unmanage(
 
 
 def user() -> str:
-    """The name of this process's user, for the server's log."""
+    """Return the name of this process's user, for the server's log."""
     import getpass
 
     try:
@@ -270,7 +270,7 @@ def user() -> str:
 
 
 def control_address(given: str | None) -> str:
-    """The control service that is named, or that of the environment, of ./scorer.toml, or the default."""
+    """Return the given address, or that of the environment or ./scorer.toml, or the default."""
     if given is not None:
         return given
     if named := os.environ.get("SCORER_SERVER__CONTROL_LISTEN"):
@@ -287,7 +287,7 @@ def parse_lane(text: str) -> pb.Lane:
     from scorer.errors import InvalidLanesError
     from scorer.v1 import control_pb2 as pb
 
-    # A digest may be written with its own colon: the share follows the last one.
+    # A digest may contain a colon, so the share follows the last one.
     parts = re.fullmatch(r"([^=]+)=(.+):([0-9.]+)", text)
     try:
         name, bundle, share = parts.groups() if parts else ("", "", "")
@@ -299,7 +299,7 @@ def parse_lane(text: str) -> pb.Lane:
 
 
 def one_checkpoint(found: pb.ListLanesResponse, checkpoint: str) -> None:
-    """Leaves one checkpoint alone in a listing."""
+    """Remove all other checkpoints from a listing."""
     from scorer.config.problems import nearest
     from scorer.errors import UnknownCheckpointError
 
@@ -312,7 +312,7 @@ def one_checkpoint(found: pb.ListLanesResponse, checkpoint: str) -> None:
 
 
 def print_lanes(version: int, checkpoints: list[pb.CheckpointLanes]) -> None:
-    """The lanes that answer, and those that observe where there are some."""
+    """Print answer lanes and observe lanes as tables."""
     typer.echo(f"lane table {version}")
     rows = [
         (
@@ -349,7 +349,7 @@ def print_lanes(version: int, checkpoints: list[pb.CheckpointLanes]) -> None:
 
 
 def _source(entry: pb.CheckpointLanes) -> str:
-    """Where the answer lanes of a checkpoint come from."""
+    """Describe the source of a checkpoint's answer lanes."""
     if entry.managed_by:
         return f"managed by {entry.managed_by}"
     return f"follows {entry.following}" if entry.following else "pinned"
@@ -360,7 +360,7 @@ def _named(bundle: str) -> str:
 
 
 def print_message(message: Message) -> None:
-    """A message as JSON, every field of it."""
+    """Print a message as JSON with all fields."""
     from google.protobuf.json_format import MessageToDict
 
     print_json(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from scorer.commands.output import print_json, print_table
-from scorer.commands.platform_options import plain, print_gates
+from scorer.commands.platform_options import plain, print_backtest, print_gates
 from scorer.release.errors import UnreachableError
 from scorer.release.model import ChangeState, Outcome
 
@@ -25,14 +25,14 @@ _PATIENCE_SECONDS = 120.0
 
 
 def say(*, quiet: bool) -> Callable[[str], None]:
-    """Return a printer of messages: to stdout, or to stderr where stdout is for JSON."""
+    """Return a function that prints to stdout or, if stdout is used for JSON, to stderr."""
     return lambda words: typer.echo(words, err=quiet)
 
 
 class Progress:
-    """Prints events on lines of their own, and the running step's progress on one line that is updated.
+    """Prints one line per event, and updates one line with the progress of the running step.
 
-    Where the output is no terminal, progress is a line like any other.
+    If the output is not a terminal, each progress message is a separate line.
 
     Args:
         quiet: Whether to print to stderr.
@@ -44,12 +44,12 @@ class Progress:
         self._shown = 0
 
     def event(self, words: str) -> None:
-        """Print a line that stays."""
+        """Print an event on a line of its own."""
         self._clear()
         print(words, file=self._stream, flush=True)
 
     def running(self, words: str) -> None:
-        """Print the progress of the running step, in place of its progress before."""
+        """Replace the progress line of the running step."""
         if not self._updates:
             self.event(words)
             return
@@ -139,6 +139,8 @@ def _running(detail: ChangeDetail) -> str:
 def _conclude(detail: ChangeDetail) -> None:
     change = detail.change
     typer.echo("")
+    if detail.backtest:
+        print_backtest(detail.backtest)
     if detail.gates:
         print_gates(detail.gates)
     verdict = f", verdict {change.verdict}" if change.verdict else ""

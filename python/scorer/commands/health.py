@@ -1,4 +1,4 @@
-"""``scorer health``: asks a server whether it serves; for container health checks and scripts."""
+"""``scorer health``: checks whether a server is serving, for container health checks and scripts."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _METHOD = "/grpc.health.v1.Health/Check"
 
 def health(
     target: Annotated[
-        str | None, typer.Argument(metavar="[TARGET]", help="host:port or unix:///path; without it: --config")
+        str | None, typer.Argument(metavar="[TARGET]", help="host:port or unix:///path; default: --config.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file whose listen address is asked.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file with the server's address.")] = None,
     service: Annotated[
         str,
         typer.Option(help="Name of a checkpoint, or `liveness`; default: the whole server."),
     ] = "",
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds to wait for the response.")] = 2.0,
 ) -> None:
-    """Ask a server whether it serves: exit 0 if it does, 1 if not."""
+    """Check whether a server is serving. Exit codes: 0 serving, 1 not serving."""
     if target is None:
         if config is None:
             raise ConfigError("no server is named; give host:port, unix:///path, or --config FILE")
@@ -44,10 +44,10 @@ def health(
 
 
 def target_of(server: ServerSettings) -> str:
-    """Where a server with these settings can be asked from its own machine.
+    """Return the address of a server with these settings, for calls from its machine.
 
     Raises:
-        ConfigError: Where only the running server knows its port.
+        ConfigError: The system chooses the port.
     """
     if server.uds is not None:
         return f"unix://{server.uds}"
@@ -61,10 +61,15 @@ def target_of(server: ServerSettings) -> str:
 
 
 def check(target: str, service: str = "", timeout: float = 2.0) -> str:
-    """The status of one service, by its name in the protocol.
+    """Return the serving status of a service.
+
+    Args:
+        target: Address of the server.
+        service: Name of a checkpoint, or `liveness`; empty: the whole server.
+        timeout: Seconds to wait for the response.
 
     Raises:
-        ServerError: When nobody answers in time, or the name is unknown there.
+        ServerError: The server does not respond in time, or the service is unknown.
     """
     import grpc
 
@@ -74,13 +79,13 @@ def check(target: str, service: str = "", timeout: float = 2.0) -> str:
     if len(name) > 127:
         raise ServerError(f"{target}: no service has a name of {len(name)} bytes; the limit is 127")
     request = b"\x0a" + bytes([len(name)]) + name if name else b""
-    # For a socket gRPC would name the escaped path as authority, which HTTP/2 servers may refuse.
+    # For a Unix socket, gRPC uses the escaped path as authority, which HTTP/2 servers may reject.
     options = [("grpc.default_authority", "localhost")] if target.startswith("unix:") else None
     tls = None if target.startswith("unix:") else ClientTls.from_environment()
     with channel(target, tls, options or ()) as opened:
         call = opened.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
         try:
-            # Waiting for the connection: a server that is just starting answers within the time given.
+            # The call waits for the connection, so that a server that is starting can still respond in time.
             reply: bytes = call(request, timeout=timeout, wait_for_ready=True)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:

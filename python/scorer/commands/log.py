@@ -1,4 +1,4 @@
-"""``scorer log``: look into a decision log, verify it, export it."""
+"""``scorer log``: summarises, verifies, exports and prunes a decision log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scorer.cli import TYPER_OPTIONS
-from scorer.commands.log_options import bundle_shelf, log_directory, moment
+from scorer.commands.log_options import ReaderKeyFile, bundle_shelf, log_directory, moment, reader_key
 from scorer.commands.output import print_json, print_table, short, size
 from scorer.commands.progress import bytes_bar
 
@@ -48,7 +48,7 @@ _BLOCKED = {
 
 @app.command()
 def stat(log: At = None, json: Json = False) -> None:
-    """Count what is in the log, and say what is wrong with it."""
+    """Count the records of the log, and report its problems."""
     from scorer.log import summarise
 
     with bytes_bar("reading") as advance:
@@ -89,21 +89,46 @@ def stat(log: At = None, json: Json = False) -> None:
 
 
 @app.command()
-def verify(log: At = None, bundles: Bundles = None, json: Json = False) -> None:
-    """Check every byte, and repeat every decision on its bundle bit for bit.
+def verify(
+    log: At = None, bundles: Bundles = None, private_key: ReaderKeyFile = None, json: Json = False
+) -> None:
+    """Verify every record, and repeat every decision on its bundle bit for bit.
 
-    Exit code 0 only if all is well.
+    Exit code 0 only if there is no problem.
     """
     from scorer.log import verify as verify_log
 
     shelf = bundle_shelf(bundles)
     with bytes_bar("verifying") as advance:
-        report = verify_log(log_directory(log), shelf, advance)
+        report = verify_log(log_directory(log), shelf, advance, reader_key(private_key))
     if json:
         print_json(_verification(report))
     else:
         _print_verification(report)
     raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def keygen(
+    private: Annotated[
+        Path, typer.Option("--private", metavar="FILE", help="The private key, for those who read the log.")
+    ],
+    public: Annotated[
+        Path,
+        typer.Option(
+            "--public", metavar="FILE", help="The public key, for the servers' [privacy] public_key_file."
+        ),
+    ],
+) -> None:
+    """Make the keys of features that servers store encrypted.
+
+    Run it on a machine of the readers: no server needs the private key, and without it the values are lost.
+    """
+    from scorer.log import ReaderKey, generate_keys
+
+    generate_keys(private, public)
+    key = ReaderKey.from_file(private)
+    typer.echo(f"key {key.id:016x}: {private} (keep it secret, and keep a copy), {public}")
 
 
 @app.command()
@@ -198,18 +223,19 @@ def export(
     observations: Annotated[
         Path | None,
         typer.Option(
-            "--observations", metavar="FILE", help="Parquet file for what observe lanes would have answered."
+            "--observations", metavar="FILE", help="Parquet file for the observations of observe lanes."
         ),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(help="Decisions from here on: 2026-11-01 or 2026-11-01T09:30+01:00; UTC if not said."),
+        typer.Option(help="Earliest time: 2026-11-01 or 2026-11-01T09:30+01:00; UTC without a zone."),
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Decisions before this.")] = None,
+    until: Annotated[str | None, typer.Option(help="Latest time, exclusive.")] = None,
     bundles: Bundles = None,
+    private_key: ReaderKeyFile = None,
     json: Json = False,
 ) -> None:
-    """Write decisions, with what became known of them, to Parquet."""
+    """Export decisions with their outcomes to Parquet."""
     from scorer.log import export as export_log
 
     window = moment("--since", since), moment("--until", until)
@@ -223,6 +249,7 @@ def export(
             until=window[1],
             bundles=bundle_shelf(bundles),
             advance=advance,
+            reader_key=reader_key(private_key),
         )
     if json:
         print_json({**asdict(done), "to": str(to)})
@@ -248,6 +275,8 @@ def export(
     if done.unnamed:
         names = ", ".join(map(short, done.unnamed))
         typer.echo(f"no feature columns for bundle {names}: not in --bundles; the list column has them all")
+    if note := done.sealed.note():
+        typer.echo(note)
     _print_findings(done.findings)
 
 
@@ -281,6 +310,8 @@ def _verification(report: Verification) -> dict[str, Any]:
         "unscored": report.unscored,
         "unrepeated_bundles": dict(report.unrepeated),
         "orphans": report.orphans,
+        "withheld": report.withheld,
+        "sealed": asdict(report.sealed),
         "outcomes": _outcome_counts(report.outcomes),
         "findings": [asdict(finding) for finding in report.findings],
     }
@@ -304,6 +335,8 @@ def _print_verification(report: Verification) -> None:
                 f"{report.orphans} observed decisions are not in this log: lost, dropped under load, or "
                 "answered by another server"
             )
+    if report.withheld:
+        typer.echo(f"{report.withheld} not repeated: {report.sealed.note()}")
     if report.mismatched:
         typer.echo(f"{report.mismatched} do not agree with their bundle:")
         for mismatch in report.mismatches[:_SHOWN]:

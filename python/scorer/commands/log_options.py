@@ -1,4 +1,4 @@
-"""What commands on a decision log have in common: which log, which bundles, which moment."""
+"""Options that the commands on a decision log share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from scorer.log import BundleShelf
+    from scorer.log import BundleShelf, ReaderKey
+
+ReaderKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--reader-key",
+        metavar="FILE",
+        envvar="SCORER_READER_KEY",
+        help="Private key of encrypted features (`scorer log keygen`); without it their values are missing.",
+    ),
+]
 
 
 def log_directory(path: Path | None) -> Path:
-    """The log that is named, or $SCORER_LOG__DIR, or that of ./scorer.toml."""
+    """Return the given directory, or that of $SCORER_LOG__DIR or ./scorer.toml."""
     from scorer.errors import LogError
 
     if path is None and (named := os.environ.get("SCORER_LOG__DIR")):
@@ -30,7 +40,7 @@ def log_directory(path: Path | None) -> Path:
 
 
 def bundle_shelf(places: Sequence[Path] | None) -> BundleShelf:
-    """The bundles of these places; by default those of the registry."""
+    """Open the bundles of these directories; by default those of the registry."""
     from scorer.log import BundleShelf
 
     if places:
@@ -45,14 +55,21 @@ def bundle_shelf(places: Sequence[Path] | None) -> BundleShelf:
     return BundleShelf([registry] if registry is not None else [], required=False)
 
 
+def reader_key(path: Path | None) -> ReaderKey | None:
+    """The private key of encrypted features, if one is named."""
+    from scorer.log import ReaderKey
+
+    return None if path is None else ReaderKey.from_file(path)
+
+
 def moment(option: str, text: str | None) -> datetime | None:
-    """A moment as ISO 8601; UTC where it does not say."""
+    """Parse an ISO 8601 time, which is UTC without a time zone."""
     if text is None:
         return None
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f'{option}: "{text}" is no moment; write 2026-11-01 or 2026-11-01T09:30+01:00'
+            f'{option}: "{text}" is not a time; write 2026-11-01 or 2026-11-01T09:30+01:00'
         ) from None
     return given if given.tzinfo else given.replace(tzinfo=UTC)

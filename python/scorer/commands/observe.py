@@ -1,4 +1,4 @@
-"""``scorer observe``: sets the lanes that observe at a checkpoint; and how commands show them."""
+"""``scorer observe``: sets the observe lanes of a checkpoint."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def observe(
     reason: Reason = "",
     json: Json = False,
 ) -> None:
-    """Observe a checkpoint's requests with other bundles. What answers is not touched.
+    """Observe a checkpoint's requests with other bundles. The answer lanes stay unchanged.
 
     scorer observe fraud.checkout shadow=ab12cd34:0.1 aa=fraud-checkout@live:0.1
     """

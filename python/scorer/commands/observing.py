@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def print_observer_status(observers: Iterable[pb.ObserverStatus]) -> None:
-    """Counters of observe lanes; nothing where there are none."""
+    """Print the counters of observe lanes, if there are any."""
     rows = [
         (
             one.checkpoint,
@@ -34,7 +34,7 @@ def print_observer_status(observers: Iterable[pb.ObserverStatus]) -> None:
 
 
 def print_pool(role: str, pool: pb.PoolStatus | None) -> None:
-    """What the server has to do with the shadow pool; nothing where that is nothing."""
+    """Print the server's connection to the shadow pool, if it has one."""
     if role == "shadow":
         typer.echo("  shadow pool: observes what live servers send, answers nobody")
     if pool is not None:

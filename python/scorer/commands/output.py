@@ -1,4 +1,4 @@
-"""What commands print: a table for people, JSON for programs."""
+"""Output of commands: tables for terminals, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
+    """Print a JSON document on stdout."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
@@ -23,8 +23,8 @@ def print_table(
     Args:
         columns: Headings.
         rows: Cells of each row.
-        empty: Printed where there are no rows.
-        width: Columns of the output where it is no terminal; wider cells are folded.
+        empty: Text to print if there are no rows.
+        width: Width of the output in characters if it is not a terminal. Wider cells are folded.
     """
     if not rows:
         typer.echo(empty)
@@ -35,29 +35,29 @@ def print_table(
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
-        # The first column identifies the row: it is never cut.
+        # The first column identifies the row and is never cut.
         table.add_column(column, no_wrap=index == 0, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
-        # Piped output is for grep: one row, one line.
+        # Piped output has one line per row, for grep.
         console = Console(markup=False, highlight=False, width=width)
     console.print(table)
 
 
 def when(milliseconds: int) -> str:
-    """A moment in local time, to the second."""
+    """Format a time as local time, to the second."""
     return datetime.fromtimestamp(milliseconds / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def short(digest: str | None) -> str:
-    """A digest's first twelve digits: enough to type, and to tell apart."""
+    """Return the first twelve digits of a digest, which usually suffice to identify it."""
     return (digest or "").removeprefix("sha256:")[:12] or "-"
 
 
 def size(count: int) -> str:
-    """Bytes in a unit that reads well."""
+    """Format a number of bytes with a unit."""
     value = float(count)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:

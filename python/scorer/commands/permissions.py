@@ -1,4 +1,4 @@
-"""``scorer change permission``: what a learning loop may submit without a person."""
+"""``scorer change permission``: standing permissions of learning loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scorer.release.model import StandingPermission
 
 app = typer.Typer(
-    help="Standing permissions: what a learning loop may submit without a person.",
+    help="Standing permissions, by which a learning loop submits changes without a person's approval.",
     no_args_is_help=True,
     **TYPER_OPTIONS,
 )
@@ -47,7 +47,7 @@ def grant(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Let a user submit changes of one kind at one checkpoint without a person. For owners; audited."""
+    """Permit a user to submit changes of one kind at one checkpoint. For owners; audited."""
     with connected(url) as platform:
         made = platform.grant_permission(
             project,

@@ -50,7 +50,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve pages and REST, and move change requests along, until SIGTERM or SIGINT.
+    """Serve pages and REST, and advance change requests, until SIGTERM or SIGINT.
 
     Writes one JSON event per line to stderr. Exit codes: 0 stopped cleanly, 1 failed, 64 bad settings.
     """
@@ -62,7 +62,7 @@ def serve(
 @app.command()
 def init(
     config: Config = _DEFAULT,
-    user: Annotated[str, typer.Option("--user", "-u", help="The first admin's name.")] = "admin",
+    user: Annotated[str, typer.Option("--user", "-u", help="Name of the first admin.")] = "admin",
     force: Annotated[
         bool, typer.Option("--force-new-token", help="Create another token for an admin whose token is lost.")
     ] = False,
@@ -85,7 +85,7 @@ def config_(
         typer.Argument(metavar="[FILE]", help="File to check; default: print a commented example."),
     ] = None,
 ) -> None:
-    """Print a complete, commented platform.toml, or check one: exit 64 with every mistake listed."""
+    """Print a complete, commented platform.toml, or check one. Exit code 64 if it is not valid."""
     from scorer.release.settings import PlatformFile, example
 
     if file is None:
@@ -104,7 +104,7 @@ def config_(
 
 @app.command()
 def migrate(config: Config = _DEFAULT) -> None:
-    """Migrate the database to this version; `serve` does so too. Back up the database first."""
+    """Migrate the database to this version, as `serve` does too. Back up the database first."""
     from scorer.release.settings import PlatformFile
     from scorer.release.store import Store
 
@@ -118,7 +118,7 @@ def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create; it must not exist.")],
     config: Config = _DEFAULT,
 ) -> None:
-    """Copy the SQLite database while the platform runs; PostgreSQL has pg_dump."""
+    """Copy the SQLite database while the platform runs. For PostgreSQL, use pg_dump."""
     from scorer.release.audit import Audit
     from scorer.release.settings import PlatformFile
     from scorer.release.store import Store
@@ -250,7 +250,7 @@ def create_project(
     checkpoint: Annotated[
         list[str] | None,
         typer.Option(
-            "--checkpoint", help="Checkpoint that the project may bring models to, repeatable; default: all."
+            "--checkpoint", help="Checkpoint that the project may change, repeatable; default: all."
         ),
     ] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="First owner of the project.")] = None,
@@ -360,4 +360,4 @@ def _role(value: str) -> Role:
     try:
         return Role(value)
     except ValueError:
-        raise typer.BadParameter(f'"{value}" is none of {", ".join(Role)}') from None
+        raise typer.BadParameter(f'"{value}" is not one of {", ".join(Role)}') from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,18 +55,18 @@ def moment(text: str | None) -> datetime | None:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f'"{text}" is no time; write 2026-11-21T09:30, or with a zone 2026-11-21T09:30Z'
+            f'"{text}" is not a time; write 2026-11-21T09:30, or with a zone 2026-11-21T09:30Z'
         ) from None
     return found.astimezone(UTC)
 
 
 def at(value: datetime | None) -> str:
-    """A moment in local time, to the minute."""
+    """Format a time as local time, to the minute."""
     return "-" if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def change_row(change: ChangeRequest) -> tuple[str, ...]:
-    """One line of a list."""
+    """Return the row of a change request in a list."""
     return (
         change.id,
         str(change.kind),
@@ -83,13 +83,35 @@ CHANGE_COLUMNS = ("change", "kind", "state", "checkpoint", "bundle", "project", 
 
 
 def gate_row(gate: GateResult) -> tuple[str, ...]:
-    """One line of the gates."""
+    """Return the row of a gate."""
     outcome = str(gate.outcome)
     if gate.waived_by:
         outcome += f", waived by {gate.waived_by}"
     elif gate.dry_run:
         outcome += " (informational)"
     return (gate.metric, outcome, gate.words)
+
+
+def print_backtest(found: Mapping[str, Any]) -> None:
+    """Print a backtest: its verdict, both bundles' metrics, what the candidate would miss."""
+    typer.echo(f"backtest: {found['words']}")
+    rows = [
+        (name, *(_figure(one.get(side)) for side in ("live", "candidate", "difference", "low", "high")))
+        for name, one in found["metrics"].items()
+    ]
+    if rows:
+        columns = ("metric", "live", "this bundle", "change", "at least", "at most (95 %)")
+        print_table(columns, rows, empty="no metrics", width=120)
+    if found["missed"]:
+        ids = ", ".join(str(one["decision_id"]) for one in found["missed"][:5])
+        typer.echo(f"  live flags and this bundle would miss: {ids}")
+    for note in found["notes"]:
+        typer.echo(f"  {note}")
+    typer.echo("")
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.4g}"
 
 
 def print_gates(gates: Sequence[GateResult], *, empty: str = "no gates were evaluated yet") -> None:

@@ -1,4 +1,4 @@
-"""Bars on stderr, where somebody watches."""
+"""Progress bars on stderr, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bytes_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar that is told what is done and what is to be done; None where nobody watches."""
+    """Show a progress bar. Yields a function of the bytes done and the total; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -23,7 +23,7 @@ def bytes_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
 
 @contextmanager
 def steps_bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar of `total` steps that is told each one that is over, by name."""
+    """Show a progress bar of `total` steps. Yields a function that takes the name of each completed step."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""``scorer quarantine``: bundles that a server never loads again."""
+"""``scorer quarantine``: bundles that a server does not load again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scorer.commands.control import Address, Json, Reason, control_address, prin
 from scorer.commands.output import print_table, short, when
 
 app = typer.Typer(
-    help="Bundles that a server never loads again: those it withdrew, and those that are added.",
+    help="Bundles that a server does not load again, because it withdrew them or an operator added them.",
     no_args_is_help=True,
     **TYPER_OPTIONS,
 )
@@ -23,7 +23,7 @@ Bundle = Annotated[
 
 @app.command()
 def add(bundle: Bundle, address: Address = None, reason: Reason = "", json: Json = False) -> None:
-    """Put a bundle into quarantine. Where it answers, the other lanes or those before take over."""
+    """Put a bundle into quarantine. Where it answers, other lanes or the previous ones replace it."""
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 

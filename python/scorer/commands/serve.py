@@ -1,4 +1,4 @@
-"""``scorer serve``: runs a server until SIGTERM or SIGINT."""
+"""``scorer serve``: the server process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``scorer token``: keys of decision tokens, and what a token says."""
+"""``scorer token``: creates keys of decision tokens and inspects tokens."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ KeyFile = Annotated[
 def key(
     file: KeyFile,
     sign: Annotated[
-        str | None, typer.Option("--sign", metavar="ID", help="Let this key of the file sign from now on.")
+        str | None, typer.Option("--sign", metavar="ID", help="Key of the file that signs from now on.")
     ] = None,
     remove: Annotated[
-        str | None, typer.Option("--remove", metavar="ID", help="Remove this key: its tokens are refused.")
+        str | None, typer.Option("--remove", metavar="ID", help="Key to remove. Its tokens are rejected.")
     ] = None,
 ) -> None:
     """Add a key to a key file, which is created if there is none, readable by you alone.
@@ -80,7 +80,7 @@ def show(
     tenant: Annotated[str, typer.Option(help="Tenant to verify the token for.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a decision token says; with --keys and --checkpoint, whether it holds."""
+    """Show the contents of a decision token and, with --keys and --checkpoint, whether it is valid."""
     from scorer import bridge
 
     raw = _bytes_of(token)
@@ -88,7 +88,7 @@ def show(
         said = jsonlib.loads(bridge.read_token(raw))
     except ValueError as error:
         raise ScorerError(f"the token: {error}") from None
-    # The token of a batch is of its rows.
+    # The token of a batch is valid for its rows.
     decision = said["decision_id"] + ("/0" if said["kind"] == "batch" else "")
     verdict = _verdict(raw, file, checkpoint, decision, tenant)
     if json:

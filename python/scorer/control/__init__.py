@@ -1,6 +1,6 @@
-"""The control plane: decides what the data plane serves, and changes it without a gap.
+"""The control plane, which determines what the data plane serves and changes it without interruption.
 
-It never takes part in answering a request. `lanes` is the table, `state` what survives a
-restart, `controller` the one place where the table changes, `watcher` follows the registry,
-`service` is the gRPC face, `dataplane` the door to Rust.
+It is not involved in answering requests. `lanes` contains the lane table, `state` the persistent state,
+`controller` all changes of the table, `watcher` the polling of the registry, `service` the gRPC service and
+`dataplane` the interface to Rust.
 """

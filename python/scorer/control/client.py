@@ -1,4 +1,4 @@
-"""Calls the control service; for the command line, which needs one short call at a time."""
+"""Client of the control service for the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def connected(address: str) -> Iterator[control_pb2_grpc.ControlServiceStub]:
 
 
 def call(method: Callable[..., Response], request: object, address: str) -> Response:
-    """One call; loading a large bundle may take seconds, hence the long limit."""
+    """Call a method with a deadline of 60 s, because loading a large bundle may take seconds."""
     try:
         return method(request, timeout=_TIMEOUT_SECONDS)
     except grpc.RpcError as error:
@@ -39,7 +39,7 @@ def call(method: Callable[..., Response], request: object, address: str) -> Resp
             known = details if (details and "stopping" in details) or "registry" in (details or "") else None
             raise ControlUnavailableError(
                 known
-                or f"no control service answers at {address}; is `scorer serve` running there? If it "
-                f"speaks TLS, name its authority in {CA}"
+                or f"no control service responds at {address}; check that `scorer serve` runs there. If it "
+                f"uses TLS, name its authority in {CA}"
             ) from None
         raise ControlError(f"{details} ({code.name})") from None

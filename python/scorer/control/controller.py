@@ -1,6 +1,6 @@
 """The one place where the lane table changes.
 
-Order of every change: copy the bundles in → load, verify, warm → reserve a version on disk →
+Order of every change: copy the bundles in → verify, load, warm → reserve a version on disk →
 swap → remember → unload what nothing needs. A failure before the swap leaves no trace in
 what is served. One lock makes changes wait for each other.
 
@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -695,23 +695,34 @@ class Controller:
             del self.load_reports[digest]
         started = asyncio.get_running_loop().time()
         had_copy = self.state.bundle(digest).is_dir()
-        if origin is not None:
-            await asyncio.to_thread(self.state.stage, digest, partial(self.source.copy, origin))
-        wanted = replace(wanted, fetch_us=round((asyncio.get_running_loop().time() - started) * 1e6))
         try:
-            await self._load_copy(digest, wanted)
+            if had_copy or origin is None:
+                await self._load_copy(digest, wanted)
+            else:
+                await self._bring_in(digest, origin, wanted)
         except (LoadError, BundleError):
             await asyncio.to_thread(self.state.discard, digest)
             if not had_copy or origin is None:
                 raise
             # The copy was damaged since it was made; the original may be sound.
-            await asyncio.to_thread(self.state.stage, digest, partial(self.source.copy, origin))
-            try:
-                await self._load_copy(digest, wanted)
-            except (LoadError, BundleError):
-                await asyncio.to_thread(self.state.discard, digest)
-                raise
+            await self._bring_in(digest, origin, wanted)
         return (asyncio.get_running_loop().time() - started) * 1e3
+
+    async def _bring_in(self, digest: str, origin: Resolved, wanted: LoadFor) -> None:
+        """Copies a bundle and loads it. The copy is kept only once the data plane has verified all of it."""
+
+        def fill(staging: Path) -> None:
+            begun = time.perf_counter_ns()
+            self.source.copy(origin, staging)
+            fetched = replace(wanted, fetch_us=(time.perf_counter_ns() - begun) // 1000)
+            self.load_reports[digest] = self.plane.load(staging, digest, fetched)
+
+        try:
+            await asyncio.to_thread(self.state.stage, digest, fill)
+        except (ScorerError, OSError):
+            # Without a copy a restart could not serve it.
+            await self._let_go({digest} & self.load_reports.keys())
+            raise
 
     async def _load_copy(self, digest: str, wanted: LoadFor = _KNOWN) -> None:
         self.vetting.check(digest)
@@ -753,7 +764,12 @@ class Controller:
 
     async def _with_reads(self, lane: Lane, origin: Resolved) -> Lane:
         """A lane of the pool with what its bundle reads; the bundle itself is not kept here."""
-        await asyncio.to_thread(self.state.stage, lane.bundle, partial(self.source.copy, origin))
+
+        def fill(staging: Path) -> None:
+            self.source.copy(origin, staging)
+            self.vetting.check_copy(staging)
+
+        await asyncio.to_thread(self.state.stage, lane.bundle, fill)
         features = await asyncio.to_thread(self._features_of, lane.bundle)
         await asyncio.to_thread(self._collect, self._needed())
         return replace(lane, reads=tuple(sorted(features or ())))

@@ -1,4 +1,4 @@
-"""The door to the Rust data plane: few calls, JSON across, never one per request."""
+"""Interface to the Rust data plane, which exchanges JSON. It is never called per request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scorer.control.lanes import LaneTable
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the data plane really listens, port 0 resolved."""
+    """Addresses that the data plane listens on, with the actual port in place of port 0."""
 
     grpc: tuple[str, ...]
     metrics: str | None
@@ -27,57 +27,61 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class LoadFor:
-    """For whom a bundle is loaded, and since when; what the way to its first answer is measured by."""
+    """Purpose of a load, and the times from which its duration is measured."""
 
     checkpoint: str | None = None
-    """The warm-up is compared with its SLA and its live bundle; None: with nothing."""
+    """Checkpoint whose SLA and live bundle the warm-up is compared with; None: it is not compared."""
     changed_at_us: int | None = None
-    """When the alias was moved, microseconds since the Unix epoch."""
+    """Time at which the alias was moved, in microseconds since the Unix epoch."""
     noticed_at_us: int | None = None
-    """When this server saw it."""
+    """Time at which this server detected the move, in microseconds since the Unix epoch."""
     fetch_us: int = 0
-    """How long copying took."""
+    """Duration of the copy, in microseconds."""
     allow_slower: bool = False
-    """Take it although it is slower than `warmup_max_ratio` allows."""
+    """Whether to accept a bundle that is slower than `warmup_max_ratio` allows."""
     name: str | None = None
     """The bundle name that its signature must state; None: any."""
     floors: Mapping[str, int] = field(default_factory=dict)
-    """By bundle name: the lowest release that is accepted."""
+    """The lowest accepted release by bundle name."""
     known: bool = False
-    """This server has served it: a key that has expired since is no reason to refuse it."""
+    """Whether this server has served the bundle before. Its key may have expired since."""
 
 
 class DataPlane(Protocol):
-    """What the control plane asks of the data plane. Blocking calls; none of them holds the GIL."""
+    """Calls of the control plane to the data plane. They block, and none of them holds the GIL."""
 
     def load(self, path: Path, digest: str, wanted: LoadFor | None = None) -> Mapping[str, Any]:
-        """Reads, verifies and warms a bundle, and keeps it ready.
+        """Read, verify and warm up a bundle, and keep it in memory.
 
         Raises:
-            LoadError: With the reason; what is served is not touched.
+            LoadError: The bundle was rejected. The active lanes stay unchanged.
         """
 
     def swap(self, table: LaneTable, previous: Mapping[str, str] | None = None) -> None:
-        """Serves by this table from the next request on; `previous` names, by checkpoint, the bundle before.
+        """Activate a lane table for all new requests.
+
+        Args:
+            table: The lane table.
+            previous: Digest of the previous bundle by checkpoint.
 
         Raises:
-            SwapError: With the reason; the table in force stays.
+            SwapError: The table was rejected. The active lanes stay unchanged.
         """
 
     def unload(self, digest: str) -> None:
-        """Lets go of a bundle that no table names."""
+        """Unload a bundle that no lane table contains."""
 
     def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
-        """Tells whether the registry could be read, and when it could last, for the metrics."""
+        """Set the metrics of whether the registry is reachable, and when it was read last."""
 
     def note_quarantined(self, bundles: int) -> None:
-        """Tells how many bundles are in quarantine, for the metrics."""
+        """Set the metric of the number of bundles in quarantine."""
 
     def status(self) -> Mapping[str, Any]:
         """Return counters and states of the data plane."""
 
     def events(self) -> Sequence[str]:
-        """What happened since the last call, as JSON lines."""
+        """Return the events since the last call, as JSON lines."""
 
     def operator(self, pem: bytes, token: str | None) -> Mapping[str, str]:
         """Return who makes a control call with this certificate chain or bearer token.
@@ -90,13 +94,13 @@ class DataPlane(Protocol):
         """Return the addresses that the data plane listens on."""
 
     def drain(self, seconds: float) -> None:
-        """Stops taking requests, answers those in flight, seals the log. Idempotent."""
+        """Stop accepting requests, answer those in flight, and seal the log. The call is idempotent."""
 
 
 class NativeDataPlane:
-    """The data plane in this process. It listens, and answers NOT_SERVING, once this returns.
+    """The data plane in this process. After construction, it listens and reports NOT_SERVING.
 
-    In a forked child every call raises `ForkedProcessError`: the threads stayed in the parent.
+    In a forked child, every call raises `ForkedProcessError`, because the threads exist only in the parent.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -105,7 +109,7 @@ class NativeDataPlane:
         self._pid = os.getpid()
         self._in_pool = settings.server.role == "shadow"
         self._server = bridge.Server(json.dumps(server_config(settings)))
-        # The runtime's threads are joined before the interpreter tears itself down.
+        # The runtime's threads are joined before the interpreter shuts down.
         atexit.register(_drain_if_alive, weakref.ref(self))
 
     def load(self, path: Path, digest: str, wanted: LoadFor | None = None) -> Mapping[str, Any]:
@@ -162,7 +166,7 @@ class NativeDataPlane:
 
 
 def server_config(settings: Settings) -> dict[str, Any]:
-    """The settings as the data plane reads them."""
+    """Convert the settings to the configuration of the data plane."""
     server, log = settings.server, settings.log
     return {
         "role": server.role,
@@ -175,8 +179,13 @@ def server_config(settings: Settings) -> dict[str, Any]:
         "max_batch_bytes": server.max_batch_bytes,
         "max_connections": server.max_connections,
         "max_connections_per_peer": server.max_connections_per_peer,
+        "connections_per_second_per_peer": server.connections_per_second_per_peer,
+        "misuse_pause_seconds": server.misuse_pause_seconds,
+        "trusted_networks": list(server.trusted_networks),
         "max_inflight": server.max_inflight,
         "max_inflight_per_peer": server.max_inflight_per_peer,
+        "max_inflight_bytes": server.max_inflight_bytes,
+        "max_inflight_bytes_per_peer": server.max_inflight_bytes_per_peer,
         "body_timeout_ms": server.body_timeout_ms,
         "reply_timeout_ms": server.reply_timeout_ms,
         "write_timeout_ms": server.write_timeout_ms,
@@ -215,6 +224,10 @@ def server_config(settings: Settings) -> dict[str, Any]:
             "card_numbers": settings.privacy.card_numbers,
             "entities": settings.privacy.entities,
             "key_file": None if settings.privacy.key_file is None else str(settings.privacy.key_file),
+            "features": dict(settings.privacy.features),
+            "public_key_file": None
+            if settings.privacy.public_key_file is None
+            else str(settings.privacy.public_key_file),
         },
         "outcomes": {
             **settings.outcomes.model_dump(),
@@ -239,7 +252,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
 
 
 def _name(listen: str | None) -> str:
-    """What the shadow pool calls this server: its machine, and the port where several share one."""
+    """Return the name of this server in the shadow pool: its host name and its port."""
     port = "" if listen is None else listen.rpartition(":")[2]
     return socket.gethostname() + (f":{port}" if port not in ("", "0") else "")
 

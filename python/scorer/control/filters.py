@@ -5,8 +5,8 @@
     [{"feature": "amount", "op": ">=", "value": 100},
      {"feature": "country", "op": "in", "value": ["NL", "BE"]}]
 
-Operators: ``==  !=  <  <=  >  >=  in  missing  present``. A category is compared by its name, a flag
-with true or false. Of a missing value nothing holds but ``missing``.
+Operators: ``==  !=  <  <=  >  >=  in  missing  present``. Categories are compared by name, flags with true or
+false. For a missing value, only ``missing`` holds.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ OPERATORS = (*_COMPARE, *_ORDER, "in", *_PRESENCE)
 def parse_filter(
     text: str, *, where: str = "filter", features: Collection[str] | None = None
 ) -> list[dict[str, Any]]:
-    """The conditions of a filter; none for an empty text.
+    """Parse the conditions of a filter. An empty text has none.
 
     Args:
         text: The filter.
-        where: What an error begins with.
-        features: Names that conditions may speak of; None: any.
+        where: Prefix of errors.
+        features: Names of features that conditions may refer to; None: any.
 
     Raises:
-        InvalidLanesError: It is not as documented.
+        InvalidLanesError: The filter is not valid.
     """
     if not text.strip():
         return []

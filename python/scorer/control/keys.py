@@ -1,6 +1,6 @@
-"""Fetches the keys of the token issuer from a URL, and keeps them in the file that the data plane reads.
+"""Fetches the keys of the token issuer from a URL into the file that the data plane reads.
 
-A fetch that fails leaves the file as it is: the data plane uses its keys until they are too old.
+A failed fetch does not change the file. The data plane uses its keys until they are too old.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _RETRY_SECONDS = 5.0
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_args: Any, **_keywords: Any) -> None:
-        """Keys come from the named URL alone."""
+        """Reject redirects, so that keys come only from the configured URL."""
         return
 
 
 class KeyFetcher:
-    """Fetches the key set again and again.
+    """Fetches the key set periodically.
 
     Args:
-        settings: `identity.jwt`, with `keys_url` and `keys`.
-        events: Where success after failure, and failure, are reported.
+        settings: Settings `identity.jwt`, with `keys_url` and `keys`.
+        events: Event log for failures and recoveries.
     """
 
     def __init__(self, settings: JwtSettings, events: EventLog) -> None:
@@ -43,14 +43,14 @@ class KeyFetcher:
         self._error = ""
 
     async def run(self) -> None:
-        """Fetch the issuer's keys again and again, until the task is cancelled."""
+        """Fetch the issuer's keys periodically until the task is cancelled."""
         while True:
             fetched = await asyncio.to_thread(self.fetch)
             wait = self._settings.fetch_s if fetched else min(_RETRY_SECONDS, self._settings.fetch_s)
             await asyncio.sleep(wait)
 
     def fetch(self) -> bool:
-        """Fetch once; return whether the keys were kept."""
+        """Fetch the keys once, and return whether the file was written."""
         url, path = self._settings.keys_url, self._settings.keys
         if url is None or path is None:
             return False
@@ -85,6 +85,6 @@ def _download(url: str) -> bytes:
 
 
 def _replace(path: Path, body: bytes) -> None:
-    """Replace the file in one step; its time says when the issuer confirmed the keys."""
+    """Replace the file atomically. Its modification time is that of the latest successful fetch."""
     write_atomically(path, body)
     os.utime(path)

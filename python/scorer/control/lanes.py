@@ -1,6 +1,6 @@
-"""Lanes and the table of them: immutable, replaced as a whole.
+"""Lanes and the lane table, which is immutable and replaced as a whole.
 
-Lanes that answer and lanes that observe are apart: nothing that changes the one touches the other.
+Answer lanes and observe lanes are separate: a change of one kind does not affect the other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scorer.control.filters import parse_filter
 from scorer.errors import InvalidLanesError
 
 LIVE = "live"
-"""The lane that follows the registry, or a manual swap."""
+"""Name of the lane that the registry's alias or a manual swap determines."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _SUM_TOLERANCE = 1e-6
@@ -23,47 +23,48 @@ _SUM_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One way through a checkpoint."""
+    """One lane of a checkpoint."""
 
     name: str
     bundle: str
     """``sha256:<hex>``; in a request also an alias or a prefix."""
     share: float = 0.0
-    """Of the checkpoint's traffic, 0 to 1; a lane that observes answers none of it."""
+    """Share of the checkpoint's traffic that it answers, 0 to 1; 0 for an observe lane."""
     sample: float = 0.0
-    """Of the checkpoint's requests, above 0 to 1: what a lane that observes sees; 0 for one that answers."""
+    """Share of the checkpoint's requests that it observes, above 0 to 1; 0 for an answer lane."""
     filter: str = ""
-    """Of a lane that observes: conditions on features (`scorer.control.filters`), as they were given."""
+    """Of an observe lane: conditions on features (`scorer.control.filters`), as they were given."""
     pool: bool = False
-    """It observes in the shadow pool: a live server sends it requests and does not load its bundle."""
+    """Whether it observes in the shadow pool. The live server sends it requests and does not load its
+    bundle."""
     reads: tuple[str, ...] = ()
-    """Of a lane of the pool, in a live server: what its bundle reads, so that requests may name it."""
+    """Of a lane of the pool, in a live server: features of its bundle, which requests may then contain."""
 
 
 Lanes = tuple[Lane, ...]
 
 
 def only(digest: str) -> Lanes:
-    """All traffic to one bundle."""
+    """Return the lanes that route all traffic to one bundle."""
     return (Lane(LIVE, digest, 1.0),)
 
 
 @dataclass(frozen=True, slots=True)
 class LaneTable:
-    """What every checkpoint serves; an empty tuple where it has nothing yet."""
+    """The lanes of all checkpoints. A checkpoint without a bundle has an empty tuple."""
 
     version: int
     checkpoints: Mapping[str, Lanes]
-    """The lanes that answer."""
+    """Answer lanes by checkpoint."""
     observe: Mapping[str, Lanes] = field(default_factory=dict)
-    """The lanes that observe; only checkpoints that have some."""
+    """Observe lanes by checkpoint, without checkpoints that have none."""
 
     def bundles(self) -> set[str]:
-        """The digest of every bundle that answers."""
+        """Return the digests of all bundles in answer lanes."""
         return bundles_of(self.checkpoints)
 
     def to_dict(self, *, in_pool: bool = False) -> dict[str, Any]:
-        """As the data plane has it; the pool's own evaluates what is in the pool for everybody else."""
+        """Convert the table for the data plane. Servers of the pool evaluate the lanes of the pool."""
         made: dict[str, Any] = {
             "version": self.version,
             "checkpoints": {
@@ -91,17 +92,17 @@ class LaneTable:
         return made
 
     def is_complete(self) -> bool:
-        """Whether every checkpoint has something to serve."""
+        """Whether every checkpoint has an answer lane."""
         return all(self.checkpoints.values())
 
 
 def bundles_of(checkpoints: Mapping[str, Lanes]) -> set[str]:
-    """The digest of every bundle in some lanes."""
+    """Return the digests of all bundles in lanes."""
     return {lane.bundle for lanes in checkpoints.values() for lane in lanes}
 
 
 def check_lanes(checkpoint: str, lanes: Sequence[Lane]) -> None:
-    """Refuses lanes that could not answer, before anything is loaded."""
+    """Validate answer lanes before a bundle is loaded. Raises InvalidLanesError."""
     where = f'checkpoint "{checkpoint}"'
     if not lanes:
         raise InvalidLanesError(f"{where}: no lanes are given; give at least one")

@@ -150,7 +150,13 @@ class StateDirectory:
         return set()
 
     def stage(self, digest: str, fill: Callable[[Path], None]) -> Path:
-        """Takes a bundle in, whole or not at all; nothing is verified here. A copy that exists is kept."""
+        """Takes a bundle in, whole or not at all; a copy that exists is kept.
+
+        Args:
+            digest: Of the bundle.
+            fill: Copies the bundle into a directory of its own and verifies it there; what it raises leaves
+                nothing behind.
+        """
         target = self.bundle(digest)
         if not target.is_dir():
             with files.staged(self._staging) as temporary:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from scorer.config.model import BundleSettings
 from scorer.durable import write_atomically
-from scorer.errors import LoadError, ScorerError
+from scorer.errors import BundleError, LoadError, ScorerError, SignatureError
 
 FILE = "vetting.json"
 _FORMAT = 1
@@ -105,6 +105,23 @@ class Vetting:
                 f"bundle {digest} is in quarantine ({found.reason}, by {found.by}); serve another one, or "
                 f"lift it with `scorer quarantine remove {digest[7:19]}`"
             )
+
+    def check_copy(self, directory: Path) -> None:
+        """Verify the signature of a bundle that this process keeps and does not load.
+
+        Raises:
+            LoadError: This server would refuse the bundle.
+        """
+        from scorer.bundle.check import SIGNATURE
+        from scorer.bundle.signing import verify_signature
+
+        trusted = self._settings.trusted_keys
+        if not trusted or (self._settings.unsigned == "allow" and not (directory / SIGNATURE).exists()):
+            return
+        try:
+            verify_signature(directory, trusted)
+        except (SignatureError, BundleError) as error:
+            raise LoadError(str(error)) from None
 
     def add(self, digest: str, *, by: str, reason: str) -> bool:
         """Put a bundle into quarantine; False if it is there already.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from scorer.learn.errors import DataError
 from scorer.stats.arrays import Bools, Floats, Ints, Rows32
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ Texts = npt.NDArray[Any]
 
 
 _TEXTS = 65_536
+_NAMES = {"bundles", "lanes", "actions", "withheld"}
+"""Fields that are no columns."""
 
 
 class State(IntEnum):
@@ -59,6 +62,7 @@ class Experience:
         bundles: digests (or names of policies, for simulated rows).
         lanes: names.
         actions: the catalogue's ids, `K` of them.
+        withheld: names of context columns that are missing in every row because they are sensitive.
     """
 
     decision_id: Texts
@@ -77,6 +81,7 @@ class Experience:
     bundles: tuple[str, ...]
     lanes: tuple[str, ...]
     actions: tuple[str, ...]
+    withheld: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.action)
@@ -86,9 +91,22 @@ class Experience:
         columns = {
             column.name: getattr(self, column.name)[rows]
             for column in fields(self)
-            if column.name not in {"bundles", "lanes", "actions"}
+            if column.name not in _NAMES
         }
         return replace(self, **columns)
+
+    def require_features(self, use: str) -> None:
+        """Refuse a use that evaluates bundles: they may read features whose values are missing here.
+
+        Raises:
+            DataError: Sensitive features are withheld.
+        """
+        if self.withheld:
+            names = ", ".join(self.withheld)
+            raise DataError(
+                f"{use}: the experience lacks sensitive features ({names}), which bundles over it may read; "
+                "join with the reader key if they are encrypted, or serve bundles without them"
+            )
 
     def settled(self) -> Experience:
         """The decisions whose reward is known."""
@@ -126,11 +144,12 @@ def concatenate(parts: Sequence[Experience]) -> Experience:
     lanes = tuple(dict.fromkeys(name for part in parts for name in part.lanes))
     columns: dict[str, Any] = {}
     for column in fields(Experience):
-        if column.name not in {"bundles", "lanes", "actions", "bundle", "lane"}:
+        if column.name not in _NAMES | {"bundle", "lane"}:
             columns[column.name] = np.concatenate([getattr(part, column.name) for part in parts])
     columns["bundle"] = np.concatenate([_renamed(part.bundle, part.bundles, bundles) for part in parts])
     columns["lane"] = np.concatenate([_renamed(part.lane, part.lanes, lanes) for part in parts])
-    return Experience(**columns, bundles=bundles, lanes=lanes, actions=parts[0].actions)
+    withheld = tuple(dict.fromkeys(name for part in parts for name in part.withheld))
+    return Experience(**columns, bundles=bundles, lanes=lanes, actions=parts[0].actions, withheld=withheld)
 
 
 def _renamed(codes: Ints, own: tuple[str, ...], merged: tuple[str, ...]) -> Ints:

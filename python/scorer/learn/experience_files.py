@@ -63,6 +63,7 @@ def write(experience: Experience, path: Path, notes: Mapping[str, Any] | None = 
         "lanes": experience.lanes,
         "actions": experience.actions,
         "context_columns": experience.context.shape[1],
+        **({"withheld": experience.withheld} if experience.withheld else {}),
     }
     table = pa.table(columns).replace_schema_metadata(
         {METADATA: json.dumps(about), NOTES: json.dumps(dict(notes or {}), sort_keys=True)}
@@ -112,6 +113,7 @@ def read(path: Path) -> Experience:
         about = json.loads((table.schema.metadata or {})[METADATA])
         version, actions, width = about["version"], tuple(about["actions"]), int(about["context_columns"])
         bundles, lanes = tuple(about["bundles"]), tuple(about["lanes"])
+        withheld = tuple(about.get("withheld", ()))
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(
             f"experience {path}: its metadata does not say what it holds; make it with `scorer learn join`"
@@ -129,7 +131,7 @@ def read(path: Path) -> Experience:
     for name, kind in _MATRICES.items():
         columns[name] = _matrix(table, name, width if name == "context" else len(actions), kind, path)
     _check_codes(columns, {"action": len(actions), "bundle": len(bundles), "lane": len(lanes)}, path)
-    return Experience(**columns, bundles=bundles, lanes=lanes, actions=actions)
+    return Experience(**columns, bundles=bundles, lanes=lanes, actions=actions, withheld=withheld)
 
 
 def _lists(values: Any) -> pa.Array:

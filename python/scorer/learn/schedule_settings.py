@@ -15,6 +15,17 @@ class ScheduleSettings(LearnSection):
     """What the learning loop works on, and the times of its jobs."""
 
     log: str = Field(default="decisions", description="The decision log; relative to this file.")
+    replicas: tuple[str, ...] = Field(
+        default=(),
+        description="Decision logs of further servers of the checkpoint, which may hold outcomes of these "
+        "decisions; relative to this file.",
+        examples=[["replica-2/decisions"]],
+    )
+    reader_key: str = Field(
+        default="",
+        description="File of the private key of encrypted features (`scorer log keygen`); relative to this "
+        "file. Empty: their values are missing.",
+    )
     registry: str = Field(
         default="registry", description="Where bundles and aliases are: a directory, or mlflow:http://..."
     )

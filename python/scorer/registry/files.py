@@ -52,6 +52,12 @@ def read_manifest(directory: Path) -> Mapping[str, Any]:
     return manifest
 
 
+def stored_names(directory: Path) -> list[str]:
+    """The files that its manifest lists, the signature if there is one, and the manifest last."""
+    signature = [SIGNATURE] if (directory / SIGNATURE).is_file() else []
+    return [*read_manifest(directory)["files"], *signature, MANIFEST]
+
+
 def copy_bundle(source: Path, destination: Path, stored: Path | None = None) -> None:
     """Copies the manifest, the files it lists and the signature, each synced to disk.
 

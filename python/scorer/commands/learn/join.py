@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scorer.commands.log_options import bundle_shelf, log_directory, moment
+from scorer.commands.log_options import ReaderKeyFile, bundle_shelf, log_directory, moment, reader_key
 from scorer.commands.output import print_json, print_table
 from scorer.commands.progress import bytes_bar
 
@@ -78,6 +78,7 @@ def join(
         Path | None,
         typer.Option(metavar="FILE", help="With --since: write the corrections to a Parquet file."),
     ] = None,
+    private_key: ReaderKeyFile = None,
     strict: Annotated[bool, typer.Option("--strict", help="Write nothing if anything was wrong.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -107,6 +108,7 @@ def join(
             checkpoint=checkpoint,
             replicas=replica or (),
             advance=advance,
+            reader_key=reader_key(private_key),
         )
     changed = None if earlier is None else compare(earlier, joined.experience)
     faults = [one for one in joined.findings if one.effect != "told"]

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 def expectations(shelf: Shelf, wanted: Sequence[str], experience: Experience) -> Floats | None:
     """`[n, arms]`: what the control's oracle expects of each arm's policy.
 
-    None where a bundle is not at hand or speaks of another catalogue: nobody then predicts anything,
-    and intervals are wider.
+    None where a bundle is not at hand or speaks of another catalogue, or where features are withheld: nobody
+    then predicts anything, and intervals are wider.
 
     Args:
         shelf: bundles by digest.
         wanted: digests of the arms, the control's first.
         experience: `n` decisions.
     """
+    if experience.withheld:
+        return None
     bundles = [shelf(digest) for digest in wanted]
     columns, reward = [], None
     for bundle in bundles:

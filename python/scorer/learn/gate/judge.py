@@ -196,6 +196,7 @@ def _trusted(checks: tuple[Check, ...], size: float, gate: GateSettings) -> bool
 
 
 def _open(path: Path, experience: Experience) -> JudgedBundle:
+    experience.require_features("gate")
     inspection = inspect(path)
     if tuple(action.id for action in inspection.actions) != experience.actions:
         raise DataError(f'gate: "{path}" has another catalogue than the experience; judge it on its own log')

@@ -45,6 +45,7 @@ def assemble(
     Raises:
         DataError: nothing is left.
     """
+    withheld = _withheld(blocks, findings)
     blocks = [_carried(block, newest, findings) for block in blocks]
     blocks = [block for block in blocks if len(block)]
     if not blocks:
@@ -71,7 +72,7 @@ def assemble(
         entity=column("entity"),
         time_ms=time_ms,
         settled_ms=np.where(settled, settled_ms, -1),
-        context=column("context"),
+        context=_without(column("context"), newest, withheld),
         eligible=column("eligible"),
         pmf=column("pmf"),
         action=action,
@@ -83,7 +84,29 @@ def assemble(
         bundles=bundles,
         lanes=tuple(str(name) for name in lanes),
         actions=tuple(action.id for action in newest.actions),
+        withheld=tuple(one.name for one in newest.features if one.name in withheld),
     )
+
+
+def _withheld(blocks: Sequence[Block], findings: Findings) -> set[str]:
+    """Names of the features that lack sensitive values in any decision."""
+    names: set[str] = set()
+    for block in blocks:
+        rows = block.withheld.sum(axis=0)
+        for at in np.flatnonzero(rows):
+            name = block.layout.features[at].name
+            names.add(name)
+            findings.add("withheld feature", name, int(rows[at]))
+    return names
+
+
+def _without(
+    context: npt.NDArray[np.float32], newest: CatalogueLayout, withheld: set[str]
+) -> npt.NDArray[np.float32]:
+    for at, feature in enumerate(newest.features):
+        if feature.name in withheld:
+            context[:, at] = np.nan
+    return context
 
 
 def _carried(block: Block, newest: CatalogueLayout, findings: Findings) -> Block:

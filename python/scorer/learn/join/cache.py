@@ -25,7 +25,7 @@ from scorer.log.reading import LogFinding
 from scorer.log.scanning import LogScan
 
 CURSOR = "cursor.json"
-_FORMAT = 3
+_FORMAT = 4
 _PART_ROWS = 65_536
 """Decisions of a part: what is in memory at once of the columns that stay on disk."""
 _SMALL_PARTS = 16

@@ -42,10 +42,12 @@ DECISIONS = pa.schema(
         ("context", pa.list_(pa.float32())),
         ("eligible", pa.list_(pa.bool_())),
         ("pmf", pa.list_(pa.float32())),
+        ("withheld", pa.list_(pa.int32())),
     ]
 )
 """`fault`: position in `FAULTS` plus 1; 0: none. `features` and `probabilities`: lengths of the lists.
-`taken`: the pmf's probability of the action."""
+`taken`: the pmf's probability of the action. `withheld`: positions in `context` of sensitive values that are
+missing."""
 
 LIGHT = tuple(DECISIONS.names[:13])
 """Columns that decide whether a decision is used."""
@@ -234,6 +236,7 @@ def _decisions_table(rows: Sequence[tuple[int, DecisionRecord]]) -> pa.Table:
         "context": _lists([np.array(one.features, dtype=np.float32) for one in records]),
         "eligible": _lists(masks),
         "pmf": _lists([one.astype(np.float32) for one in pmfs]),
+        "withheld": [list(one.withheld) for one in records],
     }
     for name in ("decision_id", "action", "action_index", "entity", "lane", "propensity"):
         columns[name] = [getattr(one, name) for one in records]

@@ -61,6 +61,7 @@ class Block:
     pmf: npt.NDArray[np.float32]
     action: Ints
     propensity: Floats
+    withheld: Bools
 
     def __len__(self) -> int:
         return len(self.action)
@@ -272,7 +273,16 @@ def _block(part: pa.Table, layout: CatalogueLayout) -> Block:
         pmf=matrix("pmf", width),
         action=part["action_index"].to_numpy(),
         propensity=part["propensity"].to_numpy(),
+        withheld=_withheld(part["withheld"].to_pylist(), len(layout.features)),
     )
+
+
+def _withheld(rows: list[list[int]], width: int) -> Bools:
+    """`[n, width]` whether a feature's value is missing because it is sensitive."""
+    found = np.zeros((len(rows), width), dtype=bool)
+    for row, positions in enumerate(rows):
+        found[row, [at for at in positions if at < width]] = True
+    return found
 
 
 def _true(values: pa.ChunkedArray) -> Bools:

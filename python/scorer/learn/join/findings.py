@@ -76,6 +76,11 @@ RULES: dict[str, tuple[Effect, str]] = {
         "excluded",
         "the action's id is not what its bundle has at that position",
     ),
+    "withheld feature": (
+        "kept",
+        "a sensitive feature is masked, or encrypted and no --reader-key opens it, in some decisions; it "
+        "counts as missing in all of them, so that no model learns from what the others show",
+    ),
     # Between bundles.
     "action left the catalogue": ("excluded", "the action taken is not in the newest bundle's catalogue"),
     "action was redefined": ("excluded", "under the same id the newest bundle has other factors"),

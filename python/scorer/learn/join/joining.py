@@ -33,7 +33,7 @@ from scorer.log.scanning import UNKNOWN, WITHDRAWN
 from scorer.log.segments import log_identity
 
 if TYPE_CHECKING:
-    from scorer.log import BundleShelf
+    from scorer.log import BundleShelf, ReaderKey
     from scorer.log.reading import Advance, LogFinding
 
 _EXAMPLES = 5
@@ -103,6 +103,7 @@ def join(
     replicas: Sequence[str | PathLike[str]] = (),
     cache: Path | None = None,
     advance: Advance | None = None,
+    reader_key: ReaderKey | None = None,
 ) -> Joined:
     """Joins the decisions of an action checkpoint with their outcomes.
 
@@ -117,6 +118,7 @@ def join(
         cache: a directory that keeps what was read: the next join with it reads only what the log gained
             since, whatever its moment, and gives the same result. It needs a checkpoint.
         advance: receives bytes read and bytes to read.
+        reader_key: decrypts sensitive features; what it decrypts is then also in the cache.
 
     Raises:
         LogError: the directory is no log.
@@ -124,11 +126,11 @@ def join(
     """
     settings = settings or JoinSettings()
     findings = Findings()
-    name, columns = _read(directory, settings, checkpoint, cache, advance, findings)
+    name, columns = _read(directory, settings, checkpoint, cache, advance, findings, reader_key)
     every: list[JoinColumns] = [columns]
     for at, replica in enumerate(replicas, start=1):
         own = None if cache is None else cache / f"replica-{at}"
-        every.append(_read(replica, settings, name, own, advance, findings)[1])
+        every.append(_read(replica, settings, name, own, advance, findings, reader_key)[1])
     columns = every[0] if len(every) == 1 else MergedColumns(every)
     if not columns.choose_actions():
         raise DataError(
@@ -144,22 +146,27 @@ def _read(
     cache: Path | None,
     advance: Advance | None,
     findings: Findings,
+    reader_key: ReaderKey | None,
 ) -> tuple[str, JoinColumns]:
     """The columns of one log, and the name of their checkpoint."""
     points: dict[str, _Point] = {}
     if checkpoint is None:
-        entries = scan(directory, advance=advance)
+        entries = scan(directory, advance=advance, reader_key=reader_key)
     else:
         about = {"checkpoint": checkpoint, "log": log_identity(Path(directory))}
         if gone := erased(directory):
             # What was read before an erasure is read again without it.
             about["erased"] = gone.version
+        if reader_key is not None:
+            # What was read without the key is read again with it.
+            about["reader_key"] = f"{reader_key.id:016x}"
         point = points[checkpoint] = _Point(settings.outcome, cache, about)
         entries = scan(
             directory,
             checkpoint=checkpoint,
             start_sequence=point.columns.next_sequence(Path(directory)),
             advance=advance,
+            reader_key=reader_key,
         )
     for sequence, kind, record in entries:
         if kind == UNKNOWN and checkpoint is None:

@@ -147,6 +147,7 @@ def evaluate(
 
 
 def _open(path: Path, rows: Experience) -> Inspection:
+    rows.require_features("evaluation")
     found = inspect(path)
     if tuple(action.id for action in found.actions) != rows.actions:
         raise DataError(f'"{path}" has another catalogue than the log; give a bundle over the same actions')

@@ -19,7 +19,12 @@ FILE = "overlay.json"
 
 
 def oracle_scores(bundle: Path, task: OracleTask, experience: Experience) -> Floats:
-    """`[n]` P(reward) of what was chosen, by the bundle's oracle without the overlay it may have."""
+    """`[n]` P(reward) of what was chosen, by the bundle's oracle without the overlay it may have.
+
+    Raises:
+        DataError: the experience lacks sensitive features.
+    """
+    experience.require_features("overlay")
     rewards = Bundle.load(bundle).evaluate(experience.context)[1]
     chosen = np.arange(len(experience)), experience.action
     said = rewards[chosen]

@@ -46,6 +46,16 @@ class GenerationPaths:
         return self._base / self.schedule.log
 
     @property
+    def replicas(self) -> list[Path]:
+        """Directories of the decision logs of further servers."""
+        return [self._base / one for one in self.schedule.replicas]
+
+    @property
+    def reader_key(self) -> Path | None:
+        """File of the private key of encrypted features."""
+        return self._base / self.schedule.reader_key if self.schedule.reader_key else None
+
+    @property
     def registry(self) -> str:
         """Location of the registry, as `open_registry` takes it."""
         named = self.schedule.registry
@@ -126,6 +136,8 @@ def join_step(
             "as_of_ms": moment,
             "checkpoint": places.schedule.checkpoint,
             "alias": places.schedule.alias,
+            "replicas": list(places.schedule.replicas),
+            "reader_key": places.schedule.reader_key,
             "join": settings.join.model_dump(mode="json"),
         },
     )
@@ -142,7 +154,7 @@ def _join(
 ) -> Mapping[str, Any]:
     from scorer.learn import experience_files
     from scorer.learn.join.joining import join
-    from scorer.log import BundleShelf
+    from scorer.log import BundleShelf, ReaderKey
     from scorer.registry import open_registry
 
     store = open_registry(places.registry)
@@ -159,7 +171,9 @@ def _join(
         settings.join,
         as_of_ms=moment,
         checkpoint=places.schedule.checkpoint,
+        replicas=places.replicas,
         cache=cache,
+        reader_key=None if places.reader_key is None else ReaderKey.from_file(places.reader_key),
     )
     experience_files.write(joined.experience, out / EXPERIENCE, joined.notes(settings.join))
     return {

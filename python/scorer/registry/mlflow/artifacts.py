@@ -113,8 +113,7 @@ def fetch_signature(rest: Rest, folder: str) -> bytes:
 
 def store(rest: Rest, folder: str, bundle: Path) -> None:
     """Uploads a bundle's files, the manifest last: where there is a manifest the rest is there."""
-    signature = [files.SIGNATURE] if (bundle / files.SIGNATURE).is_file() else []
-    for name in [*files.read_manifest(bundle)["files"], *signature, files.MANIFEST]:
+    for name in files.stored_names(bundle):
         rest.upload(f"{folder}/{name}", bundle / name)
 
 
