@@ -2,10 +2,13 @@
 
     python -m loadtests.attacks                     # every attack, some seconds each
     python -m loadtests.attacks --attack stray-frames --seconds 10
+    python -m loadtests.attacks --from 127.0.0.1    # the attacker shares the honest clients' address
 
 One server on one core; honest clients send `Noop` at a fixed rate from another; the attacker is a process of
-its own, from the same address unless `--from` says otherwise. Before each attack the same load is measured
-without it. Memory is the server's, at its highest during the attack.
+its own, from another address than theirs unless `--from` says otherwise. Each attack has a server of its own.
+Before each attack the same load is measured without it. The attack begins with the measurement, when the
+honest clients have connected: its first moments, before any limit acts, count. Memory is the server's, at its
+highest during the attack.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +35,7 @@ from loadtests.figures import ROOT
 from loadtests.openloop import Load, Method, cores, on_generators_core
 
 TARGET_RATIO: Final = 1.5
+WARMUP_SECONDS: Final = 0.5
 NOOP: Final = "/scorer.v1.ScoringService/Noop"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
 END_STREAM, END_HEADERS = 1, 4
@@ -305,11 +310,19 @@ def serving(directory: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def attacked(server: Server, name: str, source: str) -> Iterator[list[int]]:
-    """Runs an attack as a process; yields the server's memory as it is sampled."""
+def attacked(server: Server, name: str, source: str) -> Iterator[tuple[Callable[[], None], list[int]]]:
+    """Prepares an attack as a process; yields what begins it, and the server's memory as it is sampled."""
     command = [sys.executable, "-m", "loadtests.attacks", "--be", name, server.grpc, server.metrics, source]
-    process = subprocess.Popen(command, cwd=ROOT)
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    go = process.stdin
+    # It has started up.
+    process.stdout.readline()
     samples, ended = [server.resident()], threading.Event()
+
+    def begin() -> None:
+        go.write(b"\n")
+        go.flush()
 
     def sample() -> None:
         while not ended.wait(0.02):
@@ -318,8 +331,7 @@ def attacked(server: Server, name: str, source: str) -> Iterator[list[int]]:
     sampling = threading.Thread(target=sample)
     sampling.start()
     try:
-        time.sleep(0.5)
-        yield samples
+        yield begin, samples
         if process.poll() is not None:
             raise RuntimeError(f"the attack {name} ended by itself")
     finally:
@@ -327,28 +339,29 @@ def attacked(server: Server, name: str, source: str) -> Iterator[list[int]]:
         sampling.join()
         process.kill()
         process.wait()
+        go.close()
+        process.stdout.close()
 
 
-def measure(server: Server, names: Sequence[str], source: str, rate: float, seconds: float) -> bool:
-    """Prints one line per attack; returns whether every honest call succeeded."""
+def measure(server: Server, name: str, source: str, rate: float, seconds: float) -> bool:
+    """Prints the line of one attack; returns whether every honest call succeeded."""
     load = Load(target=server.grpc, methods=[Method(name="noop", path=NOOP, requests=[b""])], connections=4)
-    print(f"{'attack':16} {'p99 without':>12} {'p99 beside':>12} {'ratio':>7} {'failed':>7} {'memory':>10}")
-    clean = True
-    for name in names:
-        before = load.run(rate, seconds)
-        with attacked(server, name, source) as samples:
-            beside = load.run(rate, seconds)
-        ratio = beside.latency_us.p99 / max(before.latency_us.p99, 1)
-        failed = beside.requests - beside.answered
-        grown = (max(samples) - samples[0]) / (1 << 20)
-        mark = "" if ratio <= TARGET_RATIO else f"  above {TARGET_RATIO}"
-        print(
-            f"{name:16} {before.latency_us.p99 / 1e3:9.2f} ms {beside.latency_us.p99 / 1e3:9.2f} ms "
-            f"{ratio:7.2f} {failed:7} {grown:+6.1f} MiB{mark}",
-            flush=True,
-        )
-        clean = clean and failed == 0
-    return clean
+    before = load.run(rate, seconds, warmup_seconds=WARMUP_SECONDS)
+    with attacked(server, name, source) as (begin, samples), ThreadPoolExecutor(1) as pool:
+        running = pool.submit(load.run, rate, seconds, warmup_seconds=WARMUP_SECONDS)
+        time.sleep(WARMUP_SECONDS)
+        begin()
+        beside = running.result()
+    ratio = beside.latency_us.p99 / max(before.latency_us.p99, 1)
+    failed = beside.requests - beside.answered
+    grown = (max(samples) - samples[0]) / (1 << 20)
+    mark = "" if ratio <= TARGET_RATIO else f"  above {TARGET_RATIO}"
+    print(
+        f"{name:16} {before.latency_us.p99 / 1e3:9.2f} ms {beside.latency_us.p99 / 1e3:9.2f} ms "
+        f"{ratio:7.2f} {failed:7} {grown:+6.1f} MiB{mark}",
+        flush=True,
+    )
+    return failed == 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -357,7 +370,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--attack", action="append", choices=sorted(ATTACKS), help="only these")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--rate", type=float, default=500.0, help="honest requests per second")
-    parser.add_argument("--from", dest="source", default="127.0.0.1", help="the attacker's address")
+    parser.add_argument("--from", dest="source", default="127.0.0.2", help="the attacker's address")
     parser.add_argument("--be", nargs=4, metavar=("NAME", "GRPC", "METRICS", "FROM"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.be:
@@ -365,18 +378,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The generator is on the same core, and its waiting for that core would count as the server's delay.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         attacker = Attacker(target, source, metrics)
+        print("ready", flush=True)
+        sys.stdin.readline()
         while True:
             # The server has ended a connection: the attack goes on with another.
             with suppress(OSError):
                 ATTACKS[name](attacker)
             time.sleep(0.01)
-    names = options.attack or list(ATTACKS)
-    with (
-        tempfile.TemporaryDirectory(prefix="attacks-") as scratch,
-        on_generators_core(),
-        serving(Path(scratch)) as server,
-    ):
-        return 0 if measure(server, names, options.source, options.rate, options.seconds) else 1
+    print(f"{'attack':16} {'p99 without':>12} {'p99 beside':>12} {'ratio':>7} {'failed':>7} {'memory':>10}")
+    clean = True
+    for name in options.attack or list(ATTACKS):
+        with (
+            tempfile.TemporaryDirectory(prefix="attacks-") as scratch,
+            on_generators_core(),
+            serving(Path(scratch)) as server,
+        ):
+            clean &= measure(server, name, options.source, options.rate, options.seconds)
+    return 0 if clean else 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""`make bench-gates`: how often the standard gates fail a bundle that is the live one, and what they find.
+"""`make bench-gates`: which candidates the standard gates stop, and how often they fail the live bundle.
 
+First the zoo (loadtests/zoo), candidates whose worth is known; then windows whose bundle is the live one.
 Every window is simulated with a seed of its own, so a run is repeated exactly. The peer is the rule of thumb
 that a PSI above 0.1 is a shift, over the same windows and the same bins.
 """
@@ -9,8 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -18,6 +24,10 @@ import numpy as np
 from loadtests import windows
 from loadtests.figures import Figures
 from loadtests.runs import add_run_options, open_run
+from loadtests.zoo import run as zoo
+from loadtests.zoo.candidates import FITS
+from loadtests.zoo.judged import SIZES as ZOO_SIZES
+from loadtests.zoo.payments import HANDBOOK
 from scorer.release.gates.defaults import SCORE
 from scorer.release.gates.evaluate import evaluate
 from scorer.release.gates.evidence import ShadowEvidence
@@ -26,7 +36,7 @@ from scorer.release.model import GateResult, GateSpec, Outcome
 from scorer.release.readout.canary import measure_canary
 from scorer.stats import distances
 
-SIZES: Final = (100, 300, 1_000, 3_000, 10_000, 100_000)
+SIZES: Final = (1_000, 10_000, 100_000)
 WINDOWS: Final = 1_000
 _TARGET = 2.0
 _THUMB = 0.1
@@ -56,9 +66,14 @@ def judged(evidence: ShadowEvidence, specs: Sequence[GateSpec] = SCORE) -> tuple
     return tuple(result for result in evaluate(specs, evidence) if not result.dry_run)
 
 
-def canary_judged(evidence: ShadowEvidence) -> tuple[GateResult, ...]:
-    """As a canary is judged, at every look."""
-    return evaluate(_CANARY, evidence, repeated=True, measured_by=measure_canary)
+def canary_judged(evidence: ShadowEvidence, settled: Collection[str] = ()) -> tuple[GateResult, ...]:
+    """As a canary is judged, at every look; `settled` are metrics that have passed on pairs in the shadow."""
+    return evaluate(_CANARY, evidence, repeated=True, measured_by=measure_canary, settled=settled)
+
+
+def after_its_shadow(evidence: ShadowEvidence) -> tuple[GateResult, ...]:
+    """As the canary of a change is judged whose shadow has passed."""
+    return canary_judged(evidence, {spec.metric for spec in _CANARY})
 
 
 def by_thumb(evidence: ShadowEvidence) -> bool:
@@ -76,11 +91,12 @@ def alarms(
     judge: Callable[[ShadowEvidence], Sequence[GateResult]] = judged,
     *,
     salt: int = 0,
+    first: int = 0,
 ) -> Alarms:
-    """Judges so many windows of one size, the shapes of scores in turn."""
+    """Judges so many windows of one size, the shapes of scores in turn, from window `first` on."""
     failed = passed = thumb = 0
     by_gate: dict[str, int] = {}
-    for window in range(count):
+    for window in range(first, first + count):
         random = np.random.default_rng([salt, rows, window])
         evidence = make(rows, random, windows.SHAPES[window % len(windows.SHAPES)])
         results = judge(evidence)
@@ -91,6 +107,28 @@ def alarms(
         for metric in wrong:
             by_gate[metric] = by_gate.get(metric, 0) + 1
     return Alarms(count, failed, by_gate, passed, thumb)
+
+
+def _some(place: int, rows: int, count: int, first: int) -> Alarms:
+    """Judges a part of a case's windows, in a process of its own."""
+    _, make, judge = CASES[place]
+    return alarms(rows, count, make, judge, first=first)
+
+
+def together(place: int, rows: int, count: int, pool: ProcessPoolExecutor | None, parts: int) -> Alarms:
+    """Judges the windows of a case by several processes; the same windows whatever their number."""
+    if pool is None:
+        return _some(place, rows, count, 0)
+    starts = [count * part // parts for part in range(parts + 1)]
+    tasks = [pool.submit(_some, place, rows, end - start, start) for start, end in pairwise(starts)]
+    found = [task.result() for task in tasks]
+    by_gate: Counter[str] = Counter()
+    for one in found:
+        by_gate.update(one.by_gate)
+    failed, passed, thumb = (
+        sum(getattr(one, name) for one in found) for name in ("failed", "passed", "thumb")
+    )
+    return Alarms(count, failed, dict(by_gate), passed, thumb)
 
 
 def usual(rows: int, random: np.random.Generator, shape: str) -> ShadowEvidence:
@@ -120,9 +158,8 @@ CASES: Final = (
     ("shadow, validated on 500 rows", small_reference, judged),
     ("shadow, p99 exactly at the SLA", on_the_line, judged),
     ("canary, judged at every look", canary, canary_judged),
+    ("canary after its shadow, at every look", canary, after_its_shadow),
 )
-# The largest windows take minutes; what they would show of the other cases, smaller ones have shown.
-_MOST_ELSEWHERE = 10_000
 
 
 def _p99() -> float:
@@ -209,23 +246,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--windows", type=int, default=WINDOWS)
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--cases", type=int, nargs="*", help=f"of 1 to {len(CASES)}; none: all")
-    parser.add_argument("--no-power", action="store_true")
+    parser.add_argument("--power", action="store_true", help="also look for the least that is found")
+    parser.add_argument("--no-zoo", action="store_true")
+    parser.add_argument("--no-windows", action="store_true")
+    parser.add_argument(
+        "--transactions", type=Path, default=HANDBOOK, help="the handbook's; simulated where there are none"
+    )
+    parser.add_argument("--processes", type=int, default=2)
     add_run_options(parser)
     asked = parser.parse_args(arguments)
     figures = open_run(asked, group="gates")
+    names = [fit.name for fit in FITS]
     if asked.smoke:
-        asked.windows, asked.sizes, asked.no_power = 2, asked.sizes[:1], True
+        asked.windows, asked.sizes, asked.power, asked.processes = 2, asked.sizes[:1], False, 1
+        names = names[:2]
     missed = False
-    _say(f"{'A/A pair':34} {'rows':>8} {'alarms':>8} {'all pass':>9} {'PSI > 0.1':>10}  which, seconds")
-    for at, (name, make, judge) in enumerate(CASES):
+    if not asked.no_zoo:
+        source = asked.transactions if asked.transactions.is_file() else None
+        sizes = [size for size in asked.sizes if size in ZOO_SIZES]
+        found = list(zoo.rows(source, names, processes=asked.processes, sizes=sizes))
+        missed |= zoo.report(figures, found, _COMMAND, _say, sizes) and not asked.smoke
+    if not asked.no_windows:
+        missed |= _windows(asked, figures)
+    if asked.power:
+        _power(figures, asked.sizes, max(asked.windows // 10, 20))
+    _say(f"\n{figures.path}")
+    return int(missed)
+
+
+def _windows(asked: argparse.Namespace, figures: Figures) -> bool:
+    """The live bundle against itself; returns whether a target was missed."""
+    missed = False
+    parts = asked.processes
+    pool = ProcessPoolExecutor(parts, mp_context=get_context("spawn")) if parts > 1 else None
+    _say(f"{'A/A pair':40} {'rows':>8} {'alarms':>8} {'all pass':>9} {'PSI > 0.1':>10}  which, seconds")
+    for at, (name, _, _) in enumerate(CASES):
         if asked.cases and at + 1 not in asked.cases:
             continue
-        for rows in (rows for rows in asked.sizes if at == 0 or rows <= _MOST_ELSEWHERE):
+        for rows in asked.sizes:
             began = time.monotonic()
-            found = alarms(rows, asked.windows, make, judge)
+            found = together(at, rows, asked.windows, pool, parts)
             which = ", ".join(f"{metric} {count}" for metric, count in sorted(found.by_gate.items()))
             _say(
-                f"{name:34} {rows:8,} {found.rate:7.2f}% {100 * found.passed / found.windows:8.1f}% "
+                f"{name:40} {rows:8,} {found.rate:7.2f}% {100 * found.passed / found.windows:8.1f}% "
                 f"{100 * found.thumb / found.windows:9.1f}%  {which or '-'}, {time.monotonic() - began:.0f}"
             )
             figure = figures.add(
@@ -238,10 +301,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{100 * found.thumb / found.windows:.1f} %",
             )
             missed |= figure.met is False
-    if not asked.no_power:
-        _power(figures, asked.sizes, max(asked.windows // 10, 20))
-    _say(f"\n{figures.path}")
-    return int(missed)
+    if pool is not None:
+        pool.shutdown()
+    return missed
 
 
 def _power(figures: Figures, sizes: Sequence[int], count: int) -> None:

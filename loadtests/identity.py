@@ -1,22 +1,31 @@
-"""What encryption and identity cost: the server with client certificates and grants beside the one without.
+"""What encryption, identity and decision tokens cost: a server with each beside the one without.
 
-Both servers run on one core in turns, the generator on another. Connections are kept, so handshakes are not
-part of the figures.
+The servers run on one core in turns, the generator on another. Connections are kept, so handshakes are not
+part of the figures. Score is called over mutual TLS; SelectAction also over a Unix socket, where identity and
+decision tokens are all that is added.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from statistics import median
+from typing import Any, Final
 
+from loadtests import served
 from loadtests.figures import Figures
-from loadtests.openloop import SEARCHES, LoadedServer, new_search, on_generators_core
+from loadtests.openloop import SEARCHES, Load, LoadedServer, Method, cores, new_search, on_generators_core
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.subject import Subject, subject
+from loadtests.served import demo_settings
 from scorer import bridge
+from scorer.loadtest import make_settings
+from scorer.loadtest.plan import make_plan
+from scorer.token_keys import add_key
 
 COMMAND: Final = "make bench ARGS=identity"
 PLAIN: Final = "plaintext, no identity"
@@ -25,36 +34,30 @@ FIRST_RATE: Final = 8_000.0
 LEAST_RATE: Final = 0.8
 MOST_ADDED_US: Final = 10.0
 STEADY_RATE: Final = 500.0
-ROUNDS: Final = 9
+ROUNDS: Final = 31
 DOMAIN: Final = "bench.internal"
+SELECTS: Final = "action.authorise"
+UNIX, TCP = "Unix socket", "TCP"
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measure the highest rate and the median of Score, with and without certificates and grants."""
+    """Measure the highest rate of Score and the median of SelectAction, with and without."""
     model = subject()
     with on_generators_core(), tempfile.TemporaryDirectory() as name:
         directory = Path(name) / "tls"
         bridge.write_fleet(str(directory), DOMAIN, [("server", ["127.0.0.1"]), ("client", [])], 1)
-        _measure(figures, options, model, directory)
+        _score(figures, options, model, directory)
+        _select(figures, options, directory)
 
 
-def _measure(figures: Figures, options: Options, model: Subject, directory: Path) -> None:
-    client = {
-        "ca": str(directory / "ca.pem"),
-        "certificate": str(directory / "client.pem"),
-        "key": str(directory / "client.key"),
-    }
+def _score(figures: Figures, options: Options, model: Subject, directory: Path) -> None:
+    client = _client(directory)
     rates: dict[bool, list[float]] = defaultdict(list)
-    medians: dict[bool, list[float]] = defaultdict(list)
     with (
         servers.hosted(model) as plain,
         servers.hosted(model, server=_settings(directory), tls=client) as secure,
     ):
         loads = {False: plain.load, True: secure.load}
-        for _ in range(1 if options.smoke else ROUNDS):
-            for secured, load in loads.items():
-                report = load.run(STEADY_RATE, 0.5 if options.smoke else 2.0)
-                medians[secured].append(float(report.latency_us.p50))
         for _ in range(1 if options.smoke else SEARCHES):
             for secured, load in loads.items():
                 rates[secured].append(
@@ -72,13 +75,70 @@ def _measure(figures: Figures, options: Options, model: Subject, directory: Path
         command=COMMAND,
         note="connections kept",
     )
-    figures.add(
-        name=f"added p50 at {STEADY_RATE:g} req/s by TLS and identity",
-        ours=[own - other for own, other in zip(medians[True], medians[False], strict=True)],
-        unit="µs",
-        target=MOST_ADDED_US,
-        command=COMMAND,
-    )
+
+
+def _select(figures: Figures, options: Options, directory: Path) -> None:
+    """Measure the median of SelectAction on servers that take turns."""
+    settings = demo_settings(options.demo)
+    keys = directory / "token-keys.json"
+    add_key(keys)
+    # Paths in the settings are relative to their file, so this one lies beside the original.
+    secure = settings.with_name("scorer-identity.toml")
+    with_tokens = f'[outcomes]\ntoken_keys = "{keys}"\n'
+    secure.write_text("\n".join([settings.read_text(), _settings(directory), with_tokens]))
+    core = cores()[0]
+    medians: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    try:
+        with (
+            served.server(settings, core=core, uds="s") as without,
+            served.server(secure, core=core, uds="s") as protected,
+        ):
+            method = _selections(_address(without, unix=False))
+            loads = {
+                (link, added): Load(
+                    target=_address(serving, unix=link == UNIX),
+                    methods=[method],
+                    more={"tls": _client(directory)} if added and link == TCP else {},
+                )
+                for link in (UNIX, TCP)
+                for added, serving in ((False, without), (True, protected))
+            }
+            for _ in range(1 if options.smoke else ROUNDS):
+                for name, load in loads.items():
+                    report = load.run(STEADY_RATE, 0.5 if options.smoke else 1.0)
+                    medians[name].append(float(report.latency_us.p50))
+    finally:
+        secure.unlink()
+    for link, words in (
+        (UNIX, "identity and tokens, Unix socket"),
+        (TCP, "mutual TLS, identity and tokens"),
+    ):
+        added, without = medians[link, True], medians[link, False]
+        figures.add(
+            name=f"added p50 of SelectAction at {STEADY_RATE:g} req/s by {words}",
+            ours=[own - other for own, other in zip(added, without, strict=True)],
+            unit="µs",
+            target=MOST_ADDED_US,
+            command=COMMAND,
+            note=f"p50 {median(added):,.0f} and {median(without):,.0f} µs",
+        )
+
+
+def _selections(target: str) -> Method:
+    """Encoded selections of the demo's checkpoint, each with an id of its own when it is sent."""
+    wanted = {"target": target, "methods": "select_action", "checkpoints": [SELECTS], "rate": STEADY_RATE}
+    plan = make_plan(make_settings(wanted))
+    path = "/scorer.v1.ScoringService/SelectAction"
+    return Method(name="select", path=path, requests=plan.payloads[0], reply="action", fresh_id=True)
+
+
+def _address(serving: Mapping[str, Any], *, unix: bool) -> str:
+    return next(str(one) for one in serving["grpc"] if str(one).startswith("unix:") == unix)
+
+
+def _client(directory: Path) -> dict[str, str]:
+    files = {"ca": "ca.pem", "certificate": "client.pem", "key": "client.key"}
+    return {name: str(directory / file) for name, file in files.items()}
 
 
 def _settings(directory: Path) -> str:
@@ -86,5 +146,6 @@ def _settings(directory: Path) -> str:
         f'[server.tls]\ncertificate = "{directory / "server.pem"}"\nkey = "{directory / "server.key"}"\n'
         f'client_ca = "{directory / "ca.pem"}"\ncrl = ["{directory / "revoked.pem"}"]\n'
         f'[identity]\ntrust_domain = "{DOMAIN}"\n[[identity.grants]]\n'
-        f'principal = "spiffe://{DOMAIN}/client"\nroles = ["score"]\n'
+        f'principal = "spiffe://{DOMAIN}/client"\nroles = ["score", "select"]\n'
+        f'[[identity.grants]]\nprincipal = "uid:{os.getuid()}"\nroles = ["select"]\n'
     )

@@ -29,8 +29,14 @@ def demo_settings(demo: Path) -> Path:
 
 
 @contextmanager
-def server(settings: Path) -> Iterator[dict[str, Any]]:
-    """Runs `scorer serve`; yields what it announced when it was ready."""
+def server(settings: Path, *, core: int | None = None, uds: str | None = None) -> Iterator[dict[str, Any]]:
+    """Run `scorer serve`, and yield what it announced when it was ready.
+
+    Args:
+        settings: The settings file; addresses and directories of its own replace those in it.
+        core: The only core that the server may use; by default it may use those of this process.
+        uds: A Unix socket to listen on besides, relative to the directory of the measurement.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         variables = {
             "SCORER_SERVER__LISTEN": "127.0.0.1:0",
@@ -39,11 +45,14 @@ def server(settings: Path) -> Iterator[dict[str, Any]]:
             "SCORER_SERVER__STATE_DIR": f"{scratch}/state",
             "SCORER_LOG__DIR": f"{scratch}/decisions",
         }
+        if uds is not None:
+            variables["SCORER_SERVER__UDS"] = f"{scratch}/{uds}"
+        pinned = [] if core is None else ["taskset", "-c", str(core)]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SCORER_")}
         events = Path(scratch, "events.jsonl")
         with events.open("wb") as sink:
             process = subprocess.Popen(
-                [sys.executable, "-m", "scorer.cli", "serve", "--config", str(settings)],
+                [*pinned, sys.executable, "-m", "scorer.cli", "serve", "--config", str(settings)],
                 env=inherited | variables,
                 stderr=sink,
             )

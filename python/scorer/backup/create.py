@@ -105,7 +105,7 @@ def _registry(source: Path, target: Path) -> Mapping[str, Any]:
     digests = [record.digest.removeprefix("sha256:") for record in copied.list()]
     for digest in digests:
         bundle, place = source / BUNDLES / digest, target / BUNDLES / digest
-        for name in [*bundle_files.read_manifest(bundle)["files"], bundle_files.MANIFEST]:
+        for name in bundle_files.stored_names(bundle):
             copy_file(bundle / name, place / name)
     return {"bundles": len(digests), "aliases": dict(copied.aliases())}
 

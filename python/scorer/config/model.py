@@ -6,6 +6,7 @@ file is printed from these descriptions, so it cannot drift.
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -49,6 +50,10 @@ class ServerSettings(Section):
         default=False,
         description="Lets `metrics_listen`, and `listen` and `shadow_pool` without TLS, name an address that "
         "other machines reach; the server warns of plaintext. Put a proxy or a network policy in front.",
+    )
+    metrics_allow_remote: bool = Field(
+        default=False,
+        description="The same for `metrics_listen` alone, which has no TLS: for probes and Prometheus.",
     )
     listen: OptionalAddress = Field(
         default="127.0.0.1:7700",
@@ -139,6 +144,26 @@ class ServerSettings(Section):
         description="Those of one peer: an IPv4 address, the first 64 bits of an IPv6 address, or a user of "
         "the Unix socket. Raise it where many clients come through one proxy.",
     )
+    connections_per_second_per_peer: int = Field(
+        default=32,
+        ge=1,
+        le=1_048_576,
+        description="Connections that one peer may open per second in the long run; at once it may open "
+        "`max_connections_per_peer`. A client that shows a certificate is counted by its principal.",
+    )
+    misuse_pause_seconds: int = Field(
+        default=10,
+        ge=1,
+        le=3600,
+        description="Time in which a peer may open no connection after one of them was closed for breaking a "
+        "rule; six times as long at most after several. Its other connections stay.",
+    )
+    trusted_networks: tuple[str, ...] = Field(
+        default=(),
+        description="Networks whose addresses stand for many clients, such as those of a load balancer or of "
+        "a sidecar: `connections_per_second_per_peer` and `misuse_pause_seconds` do not apply to them.",
+        examples=[["10.0.0.0/24"]],
+    )
     max_inflight: int = Field(
         default=2048,
         ge=1,
@@ -152,6 +177,20 @@ class ServerSettings(Section):
         description="Those of one peer; one of its connections may have as many as are left of it. "
         "Default: half of `max_inflight`.",
         examples=[1024],
+    )
+    max_inflight_bytes: int = Field(
+        default=134_217_728,
+        ge=1_048_576,
+        le=1_099_511_627_776,
+        description="Largest number of bytes of the messages of all requests in flight; a message that "
+        "exceeds them is rejected. Messages of up to 4 KiB are not counted: `max_inflight` bounds those.",
+    )
+    max_inflight_bytes_per_peer: int | None = Field(
+        default=None,
+        ge=65_536,
+        le=1_099_511_627_776,
+        description="Those of one peer. Default: half of `max_inflight_bytes`.",
+        examples=[67_108_864],
     )
     body_timeout_ms: int | None = Field(
         default=None,
@@ -215,12 +254,26 @@ class ServerSettings(Section):
         is_encrypted = info.field_name == "listen" and tls is not None and tls.enabled
         if is_encrypted or value is None or is_loopback(value):
             return value
-        if info.data.get("allow_remote") is False:
-            instead = "set server.tls.certificate, or " if info.field_name == "listen" else ""
-            raise ValueError(
-                f'"{value}" can be reached from other machines; {instead}set allow_remote = true, or use '
-                "127.0.0.1"
+        is_metrics = info.field_name == "metrics_listen"
+        if info.data.get("allow_remote") is False and not (is_metrics and info.data["metrics_allow_remote"]):
+            instead = (
+                "set metrics_allow_remote = true"
+                if is_metrics
+                else "set server.tls.certificate, or set allow_remote = true"
             )
+            raise ValueError(f'"{value}" can be reached from other machines; {instead}, or use 127.0.0.1')
+        return value
+
+    @field_validator("trusted_networks")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for network in value:
+            try:
+                ipaddress.ip_network(network, strict=False)
+            except ValueError:
+                raise ValueError(
+                    f'"{network}" is no network; write it as 10.0.0.0/8 or 2001:db8::/32, or as one address'
+                ) from None
         return value
 
     @field_validator("shadow_pool")
@@ -450,12 +503,28 @@ class PrivacySettings(Section):
         "replica, outside the log. Whoever lacks it cannot link pseudonyms.",
         examples=["entity.key"],
     )
+    features: dict[str, Literal["mask", "encrypt", "clear"]] = Field(
+        default={},
+        description="How the log stores features, by name, at every checkpoint: `mask` never stores the "
+        "value, `encrypt` stores it encrypted to public_key_file, `clear` as it is. The name * stands for "
+        "all others.",
+        examples=[{"income": "encrypt", "device_age": "mask"}],
+    )
+    public_key_file: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description="The public key of `encrypt` (`scorer log keygen`): the private one stays with those who "
+        "read the log, away from servers.",
+        examples=["log-reader.pub"],
+    )
 
     @model_validator(mode="after")
     def _rules_have_a_key(self) -> PrivacySettings:
         for key, value in (("entities", "hash"), ("card_numbers", "mask")):
             if getattr(self, key) == value and self.key_file is None:
                 raise ValueError(f'{key} = "{value}" needs a key: name its file in key_file')
+        if "encrypt" in self.features.values() and self.public_key_file is None:
+            raise ValueError('features marked "encrypt" need a key: name its file in public_key_file')
         return self
 
 

@@ -1,5 +1,5 @@
-"""How a model comes to production: change requests, calendar, shadow, reports, gates, release, rollback.
+"""The release platform: change requests, calendar, observation, reports, gates, releases and rollbacks.
 
-One service layer (`scorer.release.service.Service`) over one database; pages, REST, the command line and
-`scorer.sdk` are faces of it. Needs scorer[platform]; what answers shoppers imports none of it.
+`scorer.release.service.Service` is the service layer over one database. Pages, REST, the command line and
+`scorer.sdk` are its clients. The package requires scorer[platform]; the data plane does not import it.
 """

@@ -1,6 +1,6 @@
-"""What operations answer, besides what model.py speaks of: plain values, never changed.
+"""Immutable results of operations, in addition to the values of model.py.
 
-They import no other part of the service layer, so that the SDK returns the same types.
+This module imports no other part of the service layer, so that the SDK returns the same types.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from scorer.release.model import (
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody that the platform knows."""
+    """A user of the platform."""
 
     name: str
     admin: bool
@@ -61,9 +61,9 @@ class Token:
     user: str
     label: str
     project: str | None
-    """None: every project of its user."""
+    """Project that it is restricted to; None: every project of its user."""
     role: Role
-    """The most that it may do."""
+    """The highest role that it allows."""
     expires_at: datetime | None
     created_at: datetime
     last_used_at: datetime | None
@@ -73,11 +73,11 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A user who is signed in at a browser."""
+    """The session of a user that is signed in with a browser."""
 
     actor: Actor
     csrf: str
-    """What a form must carry."""
+    """CSRF token that each form of the session must contain."""
     expires_at: datetime
 
 
@@ -93,7 +93,7 @@ class BundleInfo:
     kind: str
     """`score` or `action`."""
     project: str
-    """Empty: of no project; it came into the registry by another way."""
+    """Project that uploaded it; empty: it was pushed to the registry directly."""
     bytes: int
     uploaded_by: str
     uploaded_at: datetime | None
@@ -103,7 +103,7 @@ class BundleInfo:
 
 @dataclass(frozen=True, slots=True)
 class BundleDetail:
-    """What is in it, and where it came from."""
+    """A bundle with its manifest, lineage, reference statistics and features."""
 
     info: BundleInfo
     manifest: Mapping[str, Any]
@@ -111,7 +111,7 @@ class BundleDetail:
     reference: Mapping[str, Any]
     features: Sequence[Mapping[str, Any]]
     lanes: Sequence[str]
-    """`checkpoint/lane` where it is now."""
+    """Lanes that it is in now, as `checkpoint/lane`."""
 
 
 # --- checkpoints ---
@@ -119,7 +119,7 @@ class BundleDetail:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One server as it is now."""
+    """The present status of one server."""
 
     name: str
     role: str
@@ -127,11 +127,11 @@ class MemberView:
     reachable: bool
     error: str
     in_step: bool
-    """Its lanes are the recorded ones."""
+    """Whether the server is in sync with the newest recorded lane table."""
     answer: tuple[LaneSpec, ...]
     observe: tuple[LaneSpec, ...]
     observers: Sequence[Mapping[str, Any]]
-    """Counters, as `ObserverStatus` of control.proto."""
+    """Counters of the observe lanes, as `ObserverStatus` of control.proto."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class CheckpointView:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in the shadow of a checkpoint."""
+    """One of a checkpoint's observation places, which is booked for a time span."""
 
     checkpoint: str
     number: int
@@ -163,7 +163,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """A period in which a booking fits."""
+    """A free slot and time span for a booking."""
 
     checkpoint: str
     slot: int
@@ -173,7 +173,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class CalendarPage:
-    """Everything that a calendar shows between two moments."""
+    """The slots, bookings and freeze windows between two times."""
 
     start: datetime
     end: datetime
@@ -187,7 +187,7 @@ class CalendarPage:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A change request before it is submitted. Constraints hold where it is read from JSON or a form."""
+    """A change request before it is submitted. Its constraints are checked when JSON or a form is read."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -198,29 +198,29 @@ class Draft:
     title: Annotated[Line, Field(min_length=1, examples=["Deeper trees"])]
     description: Text = ""
     minutes: Minutes = 60.0
-    """Length of the observation in the shadow."""
+    """Length of the observation, in minutes."""
     stages: Annotated[tuple[Stage, ...], Field(max_length=20)] = ()
-    """Canary stages of a RELEASE; empty: the checkpoint's."""
+    """Canary stages of a RELEASE; empty: those of the checkpoint."""
     holdout: Annotated[Number, Field(ge=0, lt=1)] = 0.0
-    """Share that stays with the previous bundle, for comparison, until the change is done."""
+    """Share of the answers that the previous bundle keeps, for comparison, until the change is done."""
     gates: Annotated[tuple[GateSpec, ...], Field(max_length=50)] = ()
-    """Empty: the checkpoint's."""
+    """Gates of this change request; empty: those of the checkpoint."""
     sample: Share | None = None
-    """Share of requests that are observed; null: the checkpoint's."""
+    """Share of the requests to observe; null: the checkpoint's setting."""
     pool: Flag | None = None
-    """In the shadow pool rather than in the live servers; null: the checkpoint's."""
+    """Whether to observe in the shadow pool instead of the live servers; null: the checkpoint's setting."""
     evidence: dict[str, Any] | None = None
-    """What a learning loop bases it on, for instance its gate's verdict; null: a person drafts it."""
+    """Evidence of a learning loop, for example its gate's verdict; null: a person drafts it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the pipeline, for the stepper of its page."""
+    """One step of a change request's pipeline."""
 
     state: ChangeState
     name: str
     words: str
-    """What it does, or what came of it."""
+    """Description of the step, or its result."""
     status: str
     """`done`, `running`, `waiting`, `failed` or `to come`."""
     began: datetime | None
@@ -235,12 +235,15 @@ class ChangeDetail:
     steps: tuple[Step, ...]
     events: tuple[ChangeEvent, ...]
     gates: tuple[GateResult, ...]
-    """As judged last."""
+    """Results of the latest evaluation."""
     booking: Booking | None
     diff: dict[str, Any]
-    """Against the bundle that answers: features, parameters, thresholds, sizes."""
+    """Differences to the live bundle: features, parameters, thresholds, sizes."""
     allowed: tuple[str, ...]
-    """What whoever asks may do now: `submit`, `approve`, ..."""
+    """Operations that the caller may perform now: `submit`, `approve`, ..."""
+    backtest: dict[str, Any] | None = None
+    """Result of its backtest: `outcome`, `words`, `rows`, `positives`, `begin`, `end` (microseconds),
+    `gates`, `metrics`, `segments`, `missed` (examples with decision ids), `notes`; None: not done (yet)."""
 
 
 # --- reports ---
@@ -248,23 +251,23 @@ class ChangeDetail:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure: what a page draws and what is downloaded."""
+    """One figure of a report, for display and download."""
 
     name: str
     """`execution`, `data-load`, `latency`, `scores`, `score-cdf`, `score-score`, `flips`, `drops`, ..."""
     title: str
     words: str
-    """What it says, in a sentence or two."""
+    """Its interpretation, in one or two sentences."""
     plotly: Mapping[str, Any]
     """`{"data": [...], "layout": {...}}`."""
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
-    """The numbers behind it, for CSV and JSON and for whoever cannot see it."""
+    """The data of the figure, for CSV, JSON and screen readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readout:
-    """Everything that is known about one change's time in the shadow (or canary)."""
+    """The report on a change request's observation or canary."""
 
     change: str
     checkpoint: str
@@ -277,10 +280,11 @@ class Readout:
     verdict: Outcome | None
     gates: tuple[GateResult, ...]
     summary: Mapping[str, Any]
-    """Times of live, shadow and A/A (p50, p99, p99.9); PSI, KL; flips; approve rates; drops; errors."""
+    """Execution times of the live bundle, the candidate and the A/A control (p50, p99, p99.9), PSI, KL,
+    decision disagreement rate, approval rates, drops and errors."""
     figures: tuple[Figure, ...]
     examples: Sequence[Mapping[str, Any]]
-    """Decisions that flipped."""
+    """Decisions for which the candidate's label differs from the live bundle's."""
 
 
 # --- notifications ---
@@ -288,18 +292,18 @@ class Readout:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Where a project is told."""
+    """A receiver of a project's notifications."""
 
     id: int
     project: str
     url: str
-    """An apprise URL (secrets blanked when shown), or `https://...` of a signed webhook."""
+    """An apprise URL with secrets masked, or the `https://...` address of a signed webhook."""
     kind: str
     """`apprise` or `webhook`."""
     severity: Severity
-    """Nothing below it."""
+    """Lowest severity that is sent."""
     checkpoints: tuple[str, ...]
-    """Empty: all."""
+    """Checkpoints whose events are sent; empty: all."""
     created_by: str
 
 
@@ -322,11 +326,11 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What checking the whole chain found."""
+    """Result of verifying the audit log."""
 
     entries: int
     head: str
     """Hash of the newest entry."""
     problems: tuple[str, ...]
     sequence: int = 0
-    """Of the newest entry."""
+    """Sequence of the newest entry."""

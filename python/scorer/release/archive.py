@@ -1,8 +1,8 @@
-"""A bundle's directory as it travels: a tar, unpacked without trusting a byte of it.
+"""Packing of a bundle's directory as a tar, and safe unpacking of untrusted archives.
 
-A bundle is a handful of plain files, so anything else is refused: links, devices, paths out of the directory,
-names twice, more files or bytes than a bundle has. Headers are read by the standard library, one block at a
-time; what extends them (pax records of times and owners) is skipped, never interpreted.
+A bundle consists of a few plain files. Everything else is rejected: links, devices, paths outside the
+directory, duplicate names, and more files or bytes than the limits. The standard library parses the headers,
+one block at a time. Extended headers (pax records of times and owners) are skipped and never interpreted.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _EXTENSIONS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 
 
 def pack(directory: Path, into: BinaryIO) -> None:
-    """Writes a bundle's files as a tar.gz, its manifest first; the same files give the same bytes."""
+    """Write a bundle's files as a tar.gz, with the manifest first. Equal files give equal bytes."""
     names = sorted(path.name for path in directory.iterdir() if path.is_file())
     names.sort(key=lambda name: name != "manifest.json")
-    # Level 1: forests are dense; more effort costs seconds and saves a few per cent.
+    # Forests hardly compress: a higher level takes seconds longer and saves a few per cent.
     with (
         gzip.GzipFile(filename="", fileobj=into, mode="wb", compresslevel=1, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
@@ -45,17 +45,17 @@ def pack(directory: Path, into: BinaryIO) -> None:
 
 
 def unpack(archive: BinaryIO, into: Path, *, limit: int) -> list[str]:
-    """Unpacks a tar or tar.gz into an empty directory; returns the names, all of them plain files.
+    """Unpack a tar or tar.gz into an empty directory, and return the names of its files.
 
-    All files are at its top, or all of them in one directory there (`tar cz fraud/`).
+    All files must be at the top level, or all in one directory there (`tar cz fraud/`).
 
     Args:
-        archive: Read from where it is, to its end.
-        into: An empty directory of one's own.
-        limit: Bytes that it may have unpacked.
+        archive: The archive, which is read from its present position to its end.
+        into: An empty directory that no one else writes to.
+        limit: Limit on the unpacked bytes.
 
     Raises:
-        InvalidError: It is damaged, cut off, too large, or holds what no bundle holds.
+        InvalidError: The archive is damaged, truncated or too large, or contains other entries than files.
     """
     reader = _Reader(archive, limit)
     names: list[str] = []
@@ -71,32 +71,32 @@ def unpack(archive: BinaryIO, into: Path, *, limit: int) -> list[str]:
             if not name:
                 raise InvalidError(f'the archive\'s "{_shown(info.name)}" has no file name; {_RULE}')
             if name in names:
-                raise InvalidError(f'the archive holds "{_shown(name)}" twice; {_RULE}')
+                raise InvalidError(f'the archive contains "{_shown(name)}" twice; {_RULE}')
             if len(names) == MAX_FILES:
-                raise InvalidError(f"the archive holds more than {MAX_FILES} files; {_RULE}")
+                raise InvalidError(f"the archive contains more than {MAX_FILES} files; {_RULE}")
             names.append(name)
             with (into / name).open("xb") as file:
                 reader.copy(info.size, file)
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.HeaderError, UnicodeDecodeError) as error:
-        why = "ends in the middle" if isinstance(error, EOFError) else f"is damaged ({error})"
-        raise InvalidError(f"the archive {why}; send a whole tar or tar.gz") from None
+        why = "is truncated" if isinstance(error, EOFError) else f"is damaged ({error})"
+        raise InvalidError(f"the archive {why}; send a complete tar or tar.gz") from None
     if len(roots) > 1:
         raise InvalidError(f"the archive's files are in {len(roots)} directories; {_RULE}")
     return names
 
 
-_RULE = "pack the directory that `scorer bundle build` wrote: plain files, nothing else"
+_RULE = "pack only the plain files of the directory that `scorer bundle build` wrote"
 
 
 def _split(info: tarfile.TarInfo) -> tuple[str, str]:
-    """The directory at the top ("" for none) and the plain name in it."""
+    """Return an entry's top-level directory, or "", and its file name in it."""
     path = info.name.removeprefix("./").rstrip("/") if info.name not in (".", "./") else ""
     parts = path.split("/") if path else []
     if info.isdir() and len(parts) < 2:
         parts = [*parts, ""]
     unsafe = info.name.startswith("/") or any(part in ("..", ".") or "\\" in part for part in parts)
     if unsafe or "" in parts[:-1] or len(parts) > 2 or any("\0" in part for part in parts):
-        raise InvalidError(f'the archive\'s path "{_shown(info.name)}" leads elsewhere; {_RULE}')
+        raise InvalidError(f'the archive\'s path "{_shown(info.name)}" is outside its directory; {_RULE}')
     if not parts:
         return "", ""
     return ("", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
@@ -115,7 +115,7 @@ def _shown(name: str) -> str:
 
 
 class _Reader:
-    """Bytes of an archive, counted."""
+    """Reads an archive, decompressed if needed, and limits the bytes read."""
 
     def __init__(self, archive: BinaryIO, limit: int) -> None:
         head = archive.read(2)
@@ -126,7 +126,7 @@ class _Reader:
         self._left = limit
 
     def members(self) -> Iterator[tarfile.TarInfo]:
-        """Headers in order; each one's content is to be `copy`-ed before the next is asked for."""
+        """Yield the headers in order. The caller must `copy` each content before it requests the next."""
         for _ in range(_MAX_HEADERS):
             block = self._exactly(_BLOCK)
             if not any(block):
@@ -134,7 +134,7 @@ class _Reader:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
             if info.size < 0:
                 raise InvalidError(
-                    f'the archive gives "{_shown(info.name)}" {info.size} bytes; send a sound one'
+                    f'the archive states {info.size} bytes for "{_shown(info.name)}"; send a valid archive'
                 )
             if info.type in _EXTENSIONS:
                 if info.size > _MAX_EXTENSION:
@@ -145,7 +145,7 @@ class _Reader:
         raise InvalidError(f"the archive has more than {_MAX_HEADERS} entries; {_RULE}")
 
     def copy(self, size: int, into: BinaryIO | None) -> None:
-        """Passes on so many bytes, and leaves out what fills up their last block."""
+        """Copy `size` bytes, and skip the padding of their last block."""
         left = size
         while left:
             chunk = self._some(min(left, _CHUNK))
@@ -167,14 +167,14 @@ class _Reader:
         self._left -= len(chunk)
         if self._left < 0:
             raise InvalidError(
-                f"the archive has more than {self._limit} bytes unpacked, which is the most that is taken in "
-                "(upload_mb); send a smaller bundle, or ask an operator to raise it"
+                f"the archive has more than {self._limit} bytes unpacked, which is the limit (upload_mb); "
+                "send a smaller bundle, or ask an operator to raise the limit"
             )
         return chunk
 
 
 class _Joined(io.RawIOBase):
-    """What was read already, then the rest."""
+    """A stream of the bytes that were read already, followed by the rest of the file."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
         super().__init__()
@@ -193,5 +193,5 @@ class _Joined(io.RawIOBase):
 
 
 def size_of(directory: Path) -> int:
-    """Bytes of the files of a directory; what a progress bar counts to."""
+    """Return the total size of a directory's files in bytes, for a progress bar."""
     return sum(entry.stat().st_size for entry in os.scandir(directory) if entry.is_file())

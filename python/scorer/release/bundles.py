@@ -1,4 +1,4 @@
-"""Bundles as the platform takes them in and shows them: the registry, by project."""
+"""Upload and display of bundles: the registry, by project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sqlalchemy import Connection, func, insert, select, tuple_
 
-from scorer.errors import BundleError, RegistryError, RegistryUnavailableError
+from scorer.errors import BundleError, RegistryError, RegistryUnavailableError, SignatureError
 from scorer.ids import hex_of
 from scorer.release.answers import BundleDetail, BundleInfo
 from scorer.release.archive import unpack
@@ -32,6 +32,7 @@ from scorer.release.store.tables import bundles, changes, projects, recorded_tab
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scorer.bundle.signing import Signature
     from scorer.events import EventLog
     from scorer.registry import BundleDetails, BundleRecord, RegistryBackend
     from scorer.release.access import Access
@@ -40,23 +41,26 @@ if TYPE_CHECKING:
 
 _UPLOADS_AT_ONCE = 2
 _COMPARED = 1000
-"""Pairs of bundles whose comparison is remembered; a bundle never changes."""
+"""Limit on the cached comparisons of two bundles. They stay valid, because bundles are immutable."""
 
 
 class Bundles:
-    """The registry, by project.
+    """Uploads bundles to the registry and lists them by project.
 
-    A bundle that a project took in is seen by that project alone; one that came into the registry by another
-    way (`scorer registry push`) by everybody.
+    A bundle that a project has uploaded is visible to that project only. A bundle that was pushed to the
+    registry directly (`scorer registry push`) is visible to all users.
 
     Args:
-        store: Which project has which.
-        access: Who may.
-        audit: Written with every one taken in.
-        registry: Where they are.
-        data_dir: For uploads under way, and for copies of what is in a registry elsewhere.
-        upload_bytes: Largest bundle, unpacked.
-        now: Aware UTC.
+        store: The database, which records the projects of bundles.
+        access: Checks roles.
+        audit: The audit log, which receives an entry per upload.
+        registry: The registry.
+        data_dir: Directory for unfinished uploads, and for copies of bundles of a remote registry.
+        upload_bytes: Limit on the unpacked size of a bundle in bytes.
+        now: Returns the current time, aware and in UTC.
+        events: The platform's event log; None: no events are written.
+        trusted_keys: Public keys, or directories of them, one of which must have signed a bundle; empty:
+            signatures are not checked.
     """
 
     def __init__(
@@ -70,8 +74,10 @@ class Bundles:
         upload_bytes: int,
         now: Callable[[], datetime],
         events: EventLog | None = None,
+        trusted_keys: Sequence[Path] = (),
     ) -> None:
         self._events = events
+        self._trusted = tuple(trusted_keys)
         self._store = store
         self._access = access
         self._audit = audit
@@ -80,21 +86,21 @@ class Bundles:
         self._copies = data_dir / "bundles"
         self.upload_bytes = upload_bytes
         self._now = now
-        # A bundle's golden cases take a core while they run; the ticker needs one too.
+        # Golden cases occupy a core while they run, and the ticker needs one too.
         self._room = threading.BoundedSemaphore(_UPLOADS_AT_ONCE)
         self._sound: dict[str, Hashable] = {}
         self._compared: dict[tuple[str, str], tuple[str, ...]] = {}
 
-    # --- taking in ---
+    # --- uploads ---
 
     def upload(self, actor: Actor, project: str, archive: BinaryIO) -> BundleInfo:
-        """Takes a tar (or tar.gz) of a bundle's directory, verifies it, pushes it to the registry.
+        """Verify a tar or tar.gz of a bundle's directory and push the bundle to the registry.
 
-        Taking in the same bundle again changes nothing.
+        Uploading the same bundle again changes nothing.
 
         Raises:
-            InvalidError: It is no bundle that may be served.
-            QuotaError: The project has as many as it may.
+            InvalidError: The bundle is not valid and could not be served.
+            QuotaError: The project has reached its limit on bundles.
         """
         try:
             return self._upload(actor, project, archive)
@@ -108,7 +114,7 @@ class Bundles:
 
         self._access.require(actor, Role.MODELER, project)
         with self._store.read() as connection:
-            # Before any work: one more must fit, unless it turns out to be there already.
+            # Check the quota before any work. A bundle that the project has already does not count.
             full = self._is_full(connection, project)
         with self._room, _translated(), files.staged(self._uploads) as directory:
             names = unpack(archive, directory, limit=self.upload_bytes)
@@ -119,7 +125,13 @@ class Bundles:
         return self._enter(actor, project, record, "bundle.upload")
 
     def adopt(self, actor: Actor, project: str, reference: str) -> BundleInfo:
-        """Takes in a bundle that is in the registry already: a digest, a prefix or name@alias."""
+        """Add a bundle of the registry to a project.
+
+        Args:
+            actor: The calling user.
+            project: Name of the project.
+            reference: A digest, a prefix of one, or name@alias.
+        """
         self._access.require(actor, Role.MODELER, project)
         with _translated():
             record = self._registry.show(reference).record
@@ -129,17 +141,24 @@ class Bundles:
         return self._enter(actor, project, record, "bundle.adopt")
 
     def uploads(self) -> Path:
-        """Where uploads under way are kept."""
+        """Return the directory of unfinished uploads."""
         with _translated():
             self._uploads.mkdir(parents=True, exist_ok=True)
         return self._uploads
 
-    # --- looking ---
+    # --- queries ---
 
     def list(
         self, actor: Actor, *, project: str | None = None, limit: int = 200, before: str | None = None
     ) -> Sequence[BundleInfo]:
-        """Newest first; `before`: those after this one of a list, as `digest:project`."""
+        """Return the bundles that the actor may see, newest first.
+
+        Args:
+            actor: The calling user.
+            project: Only bundles of this project.
+            limit: Limit on the number of bundles.
+            before: Last bundle of the previous page, as `digest:project`.
+        """
         if project is not None:
             self._access.require(actor, Role.VIEWER, project)
         wanted = {project} if project is not None else self._visible(actor)
@@ -154,13 +173,13 @@ class Bundles:
                 digest, _, owner = before.rpartition(":")
                 last = self._row(connection, owner, digest) if owner in wanted else None
                 if last is None:
-                    raise InvalidError(f'"{before}" is no place in this list; begin without a cursor')
+                    raise InvalidError(f'"{before}" is not a position in this list; omit the cursor')
                 key = tuple_(bundles.c.uploaded_at, bundles.c.digest, bundles.c.project)
                 query = query.where(key < (last.uploaded_at, last.digest, last.project))
             return self._infos(connection, connection.execute(query).all())
 
     def detail(self, actor: Actor, digest: str) -> BundleDetail:
-        """One of them; a prefix or name@alias will do."""
+        """Return a bundle in detail, by its digest, a prefix of it, or name@alias."""
         info = self.info(actor, digest)
         with _translated():
             manifest = self._registry.show(info.digest).manifest
@@ -181,7 +200,7 @@ class Bundles:
         )
 
     def info(self, actor: Actor, reference: str) -> BundleInfo:
-        """What a digest, a prefix of one or name@alias stands for, among those that the actor can see."""
+        """Resolve a digest, a prefix of one, or name@alias among the bundles that the actor may see."""
         with _translated():
             record = self._record(actor, reference)
         owners = self._owners(record.digest)
@@ -196,7 +215,7 @@ class Bundles:
         return found[0] if found else _of_registry(record)
 
     def local(self, digest: str) -> Path:
-        """A verified copy on this machine, for the checks; never to be written to."""
+        """Return the directory of a verified local copy. It must not be written to."""
         from scorer.bundle import verify
         from scorer.registry import files
 
@@ -216,12 +235,36 @@ class Bundles:
                 self._sound[target.digest] = seen
         return path
 
+    def signature(self, digest: str) -> Signature | None:
+        """Verify the signature of a bundle, as a server with the platform's trusted keys does.
+
+        Returns:
+            The verified signature; None if the platform has no trusted keys.
+
+        Raises:
+            InvalidError: No trusted key has signed the bundle.
+        """
+        from scorer.bundle.signing import verify_signature
+
+        if not self._trusted:
+            return None
+        path = self.local(digest)
+        try:
+            return verify_signature(path, self._trusted)
+        except SignatureError as error:
+            # The error must not disclose the directory's path on the server.
+            reason = str(error).replace(f'bundle "{path}": ', "")
+            raise InvalidError(f"bundle {digest[7:19]}: {reason}") from None
+
     def differences(self, first: str, second: str) -> tuple[str, ...]:
-        """What two action bundles differ in beside their overlays; empty: same forests, features and policy.
+        """Return the differences of two action bundles other than their overlays.
 
         Args:
-            first: A digest.
-            second: Another one.
+            first: Digest of one bundle.
+            second: Digest of the other bundle.
+
+        Returns:
+            The names of the differing parts; empty if forests, features and policy are equal.
         """
         if first == second:
             return ()
@@ -234,7 +277,7 @@ class Bundles:
             self._compared[key] = tuple(differences(self.local(first), self.local(second)))
         return self._compared[key]
 
-    # --- inside ---
+    # --- helpers ---
 
     def _verify(self, directory: Path, names: Sequence[str]) -> str:
         from scorer.bundle import verify
@@ -244,13 +287,12 @@ class Bundles:
             listed = {*files.read_manifest(directory)["files"], files.MANIFEST, files.SIGNATURE}
             if extra := sorted(set(names) - listed):
                 raise InvalidError(
-                    f'the archive holds "{extra[0][:80]}", which its manifest does not list; pack '
-                    f"the directory "
-                    "that `scorer bundle build` wrote and nothing else"
+                    f'the archive contains "{extra[0][:80]}", which is not in its manifest; pack only the '
+                    "directory that `scorer bundle build` wrote"
                 )
             return str(verify(directory).digest)
         except BundleError as error:
-            # The message leaves out where the directory is on the server.
+            # The error must not disclose the directory's path on the server.
             raise InvalidError(
                 str(error).replace(f"{directory}/", "").replace(str(directory), "it")
             ) from None
@@ -284,7 +326,7 @@ class Bundles:
             return self._infos(connection, [row])[0]
 
     def _record(self, actor: Actor, reference: str) -> BundleRecord:
-        """The registry's entry. A prefix is completed among those that the actor can see."""
+        """Return the registry's record. A prefix is completed among the bundles that the actor may see."""
         if not re.fullmatch(r"(sha256:)?[0-9a-f]{4,63}", reference):
             return self._registry.show(reference).record
         prefix = hex_of(reference)
@@ -296,7 +338,9 @@ class Bundles:
         if not fitting:
             raise _unknown(reference)
         if len(fitting) > 1:
-            raise InvalidError(f'"{reference}" fits {len(fitting)} bundles; give more digits of the digest')
+            raise InvalidError(
+                f'"{reference}" matches {len(fitting)} bundles; give more digits of the digest'
+            )
         return self._registry.show(fitting[0]).record
 
     def _row(self, connection: Connection, project: str, digest: str) -> Any:
@@ -333,8 +377,8 @@ class Bundles:
 
     def _quota(self, project: str) -> QuotaError:
         return QuotaError(
-            f'project "{project}" has as many bundles as it may (quota bundles); an admin can raise it with '
-            "`scorer platform project`"
+            f'project "{project}" has reached its limit on bundles (quota bundles); an admin can raise it '
+            "with `scorer platform project`"
         )
 
     def _lanes(self, digest: str) -> builtins.list[str]:
@@ -375,14 +419,14 @@ def _of_registry(record: BundleRecord | BundleDetails) -> BundleInfo:
 
 def _unknown(reference: str) -> NotFoundError:
     return NotFoundError(
-        f'no bundle "{reference[:80]}" for you; upload it, or list those of your projects '
+        f'there is no bundle "{reference[:80]}" that you may see; upload it, or list those of your projects '
         "(`scorer change test DIR` uploads)"
     )
 
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """The registry's refusals in the platform's terms."""
+    """Convert errors of the registry to errors of the platform."""
     try:
         yield
     except RegistryUnavailableError as error:

@@ -1,4 +1,4 @@
-"""Checkpoints: what answers and observes there, as recorded and as every server says."""
+"""Checkpoints with their recorded lanes and the lanes of every server."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class Checkpoints:
-    """What answers and observes where, for pages and commands.
+    """Shows and changes the lanes of checkpoints, for pages and commands.
 
     Args:
-        parts: What change requests work with.
-        changes: Rolls back what is being released.
+        parts: Dependencies that change requests share.
+        changes: Rolls back releases in progress.
     """
 
     def __init__(self, parts: Parts, changes: Changes) -> None:
@@ -37,7 +37,7 @@ class Checkpoints:
         self._changes = changes
 
     def list(self, actor: Actor) -> Sequence[CheckpointView]:
-        """Return every checkpoint that the caller can see."""
+        """Return every checkpoint that the actor may see."""
         statuses = self._statuses()
         return [self._view(name, statuses) for name in sorted(self._parts.settings.checkpoints)]
 
@@ -47,15 +47,15 @@ class Checkpoints:
         return self._view(checkpoint, self._statuses())
 
     def servers(self) -> Sequence[str]:
-        """The names of the fleet's servers, as the settings have them."""
+        """Return the names of the fleet's servers, in the order of the settings."""
         return [member.name for member in self._parts.reconciler.members(pool=True)]
 
     def reachable(self) -> Mapping[str, bool]:
-        """Whether each server answered when it was asked last."""
+        """Return by server whether it responded to the latest status call."""
         return {name: status.reachable for name, status in self._statuses().items()}
 
     def kind(self, checkpoint: str) -> str:
-        """`score` or `action`, as the servers' latest statuses have it; empty: none has reported it yet."""
+        """Return `score` or `action`, from the servers' latest statuses; empty if none has reported it."""
         self._parts.calendar.checkpoint(checkpoint)
         for status in self._statuses().values():
             if own := (status.checkpoints or {}).get(checkpoint):
@@ -77,20 +77,28 @@ class Checkpoints:
         filter: str = "",  # noqa: A002 - as lanes have it
         pool: bool | None = None,
     ) -> CheckpointView:
-        """Owners: what the shadow is fed with from now on, running lanes included."""
+        """Set the sampling of the observe lanes, including running ones; for owners.
+
+        Args:
+            actor: The calling user.
+            checkpoint: Name of the checkpoint.
+            sample: Share of the requests to observe, above 0 and at most 1.
+            filter: JSON list of conditions on features, all of which must hold; empty: every request.
+            pool: Whether the shadow pool evaluates; None: unchanged.
+        """
         self._parts.calendar.checkpoint(checkpoint)
         self._require_owner(actor, checkpoint, "set the sampling of")
         if not 0 < sample <= 1:
             raise InvalidError(
-                f"sample is {sample:g}; it is a share of the requests, above 0 and at most 1; to end a "
-                "shadow, withdraw or finish its change request"
+                f"sample is {sample:g}, but must be a share of the requests above 0 and at most 1; to end an "
+                "observation, withdraw or finish its change request"
             )
         try:
             check_filter(filter)
         except ValueError as error:
             raise InvalidError(str(error)) from None
         if pool and not any(member.role == "shadow" for member in self._parts.settings.fleet):
-            raise InvalidError("pool is true and there is no shadow pool; add a server of one to the fleet")
+            raise InvalidError('pool is true, but the fleet has no server with role = "shadow"; add one')
         values = {"sample": sample, "filter": filter, "pool": pool}
         decision = LaneDecision(recorded.SAMPLING)
         about = {"checkpoint": checkpoint}
@@ -105,10 +113,13 @@ class Checkpoints:
         return self.view(actor, checkpoint)
 
     def rollback(self, actor: Actor, checkpoint: str, *, reason: str) -> RecordedTable:
-        """One call, always: the answer lanes before these; a release under way ends rolled back.
+        """Restore the answer lanes before the present release; for owners.
 
-        What a release changed is taken back by its own rollback. A second call goes one further back, and
-        never returns to what the first one left.
+        If a release is in progress, its change request is rolled back. A second call goes one release further
+        back and never returns to the one that the first call left.
+
+        Raises:
+            ConflictError: There are no earlier lanes, or the checkpoint was changed concurrently.
         """
         self._parts.calendar.checkpoint(checkpoint)
         with self._parts.store.read() as connection:
@@ -123,10 +134,10 @@ class Checkpoints:
             target = recorded.earlier(connection, checkpoint)
             again = recorded.deciding(connection, checkpoint)
             if (again and again.revision) != (decided and decided.revision):
-                raise ConflictError(f'checkpoint "{checkpoint}" has just been changed; look at it again')
+                raise ConflictError(f'checkpoint "{checkpoint}" was changed concurrently; read it again')
             if now is None or target is None:
                 raise ConflictError(
-                    f'checkpoint "{checkpoint}" has no earlier lanes to go back to; release another bundle'
+                    f'checkpoint "{checkpoint}" has no earlier lanes to restore; release another bundle'
                 )
             answer = recorded.with_latest_overlays(connection, checkpoint, target.answer)
             restored, present = (recorded.main_lane(lanes).bundle for lanes in (answer, now.answer))
@@ -145,7 +156,7 @@ class Checkpoints:
         return made or now
 
     def rolled_back_at(self, checkpoint: str) -> datetime | None:
-        """When that was done last."""
+        """Return the time of the latest rollback; None if there was none."""
         r = t.recorded_tables.c
         with self._parts.store.read() as connection:
             return connection.execute(
@@ -155,7 +166,7 @@ class Checkpoints:
                 .limit(1)
             ).scalar()
 
-    # --- inside ---
+    # --- helpers ---
 
     def _statuses(self) -> Mapping[str, MemberStatus]:
         return self._parts.reconciler.statuses.recent()
@@ -199,7 +210,7 @@ class Checkpoints:
         )
 
     def _require_owner(self, actor: Actor, checkpoint: str, what: str) -> None:
-        """An owner of a project that brings models there, or an admin."""
+        """Require an owner of a project that may change the checkpoint, or an admin."""
         if actor.admin:
             return
         for project in self._parts.access.projects(actor):
@@ -211,6 +222,6 @@ class Checkpoints:
                 continue
             return
         raise NotAllowedError(
-            f'{actor.user} cannot {what} checkpoint "{checkpoint}": that is for owners of a project that '
-            "brings models there, and admins; ask one"
+            f'{actor.user} cannot {what} checkpoint "{checkpoint}": this requires an owner of one of its '
+            "projects, or an admin; ask one"
         )

@@ -1,4 +1,7 @@
-"""What the platform refuses: each names the thing, the rule and the remedy; the web maps them to statuses."""
+"""Errors of the platform. The web layer maps each class to an HTTP status.
+
+Every message names the object, the rule and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +14,30 @@ if TYPE_CHECKING:
 
 
 class PlatformError(ScorerError):
-    """Something that was asked of the platform is not done; nothing changed."""
+    """The platform rejected a request and changed nothing."""
 
     free: Free | None = None
-    """Where a booking was rejected: the next slot that is free."""
+    """The next free slot, if a booking was rejected."""
 
 
 class NotFoundError(PlatformError):
-    """There is no such thing, or the caller cannot see it."""
+    """The object does not exist, or the caller may not see it."""
 
 
 class NotAuthenticatedError(PlatformError):
-    """The request carries no token, or one that is wrong, expired or revoked."""
+    """The request has no token, or its token is unknown, expired or revoked."""
 
 
 class NotAllowedError(PlatformError):
-    """The caller lacks the role, or would decide on a change request of their own."""
+    """The caller lacks the required role, or is the author of the change request to decide on."""
 
 
 class InvalidError(PlatformError):
-    """The request is not as documented."""
+    """The request violates the documented format or a documented limit."""
 
 
 class ConflictError(PlatformError):
-    """Somebody else was first: another version, an overlapping booking, a state that has moved on."""
+    """The request conflicts with a newer version, an overlapping booking or the present state."""
 
 
 class FrozenError(PlatformError):
@@ -42,15 +45,15 @@ class FrozenError(PlatformError):
 
 
 class QuotaError(PlatformError):
-    """The project has used up what it may take."""
+    """The project has reached one of its quotas."""
 
 
 class ThrottledError(PlatformError):
-    """Too many failed sign-ins.
+    """The source has failed to sign in too often.
 
     Args:
-        message: The refusal.
-        retry_after: Seconds to wait.
+        message: Text of the error.
+        retry_after: Seconds until the next attempt is accepted.
     """
 
     def __init__(self, message: str, *, retry_after: int = 60) -> None:
@@ -59,8 +62,8 @@ class ThrottledError(PlatformError):
 
 
 class RefusedError(InvalidError):
-    """A server of the fleet refuses: a bundle that does not load, lanes that make no table."""
+    """A server rejected a bundle that does not load, or lanes that do not form a valid table."""
 
 
 class UnreachableError(PlatformError):
-    """A server of the fleet, or the registry, does not answer; worth another try."""
+    """A server or the registry does not respond. The call can be retried."""

@@ -1,7 +1,7 @@
-"""Types of the values that requests carry: patterns and limits, the same in REST, in forms and in the SDK.
+"""Types of the fields of requests, with the same patterns and limits in REST, forms and the SDK.
 
-JSON carries numbers and booleans as such, and moments with their zone. A form carries text: validation with
-the context `FORM` reads numbers, lists and moments (UTC unless they name a zone) from text.
+JSON contains numbers and booleans as such, and times with their time zone. Forms contain text: with the
+context `FORM`, validation parses numbers, lists and times (UTC unless they name a time zone).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scorer.config.fields import NAME
 from scorer.release.errors import InvalidError
 
 FORM = {"form": True}
-"""The context of a validation whose values are the text of a form."""
+"""Validation context for the text fields of a form."""
 
 PROJECT = r"^[a-z0-9][a-z0-9-]{0,39}$"
 USER = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$"
@@ -47,7 +47,7 @@ def _moment(value: Any, info: ValidationInfo) -> Any:
         value += "Z" if value.count(":") > 1 else ":00Z"
     if not (isinstance(value, str) and _MOMENT.fullmatch(value)):
         raise ValueError(
-            "write a moment between 1970 and 2199 with its zone, for example 2026-11-21T09:30:00Z"
+            "write a time between 1970 and 2199 with its time zone, for example 2026-11-21T09:30:00Z"
         )
     return value
 
@@ -60,7 +60,7 @@ def _utc(value: datetime) -> datetime:
 
 def _plain(value: str) -> str:
     if any((ord(c) < 32 and c not in "\t\n\r") or c == "\x7f" or "\ud800" <= c <= "\udfff" for c in value):
-        raise ValueError("holds control characters; send plain text")
+        raise ValueError("contains control characters; send plain text")
     return value
 
 
@@ -109,7 +109,7 @@ Number = Annotated[float, _json("a number", int, float), Field(allow_inf_nan=Fal
 Flag = Annotated[bool, _json("true or false", bool)]
 Minutes = Annotated[Number, Field(gt=0, le=100_000)]
 Share = Annotated[Number, Field(gt=0, le=1)]
-"""Above 0, at most 1."""
+"""A share above 0 and at most 1."""
 SlotNumber = Annotated[Whole, Field(ge=1, le=64)]
 Count = Annotated[Whole, Field(ge=0, le=1_000_000_000)]
 Version = Annotated[Whole, Field(ge=0, le=2**53)]
@@ -119,22 +119,22 @@ Patterns = Annotated[
     BeforeValidator(_split),
     Field(min_length=1, max_length=100),
 ]
-"""Shell patterns of checkpoint names."""
+"""Shell-style patterns of checkpoint names."""
 
 
 _REASON = 2000
 
 
 def reason_of(text: str) -> str:
-    """Return a reason without surrounding blanks. Raises InvalidError for an empty or a longer one."""
+    """Return a reason without surrounding spaces. Raises InvalidError if it is empty or too long."""
     reason = text.strip()
     if not reason or len(reason) > _REASON:
-        raise InvalidError(f"a reason of 1 to {_REASON} letters is kept with it; say why")
+        raise InvalidError(f"reason: write 1 to {_REASON} characters")
     return reason
 
 
 def violations(errors: Sequence[Mapping[str, Any]]) -> str:
-    """Describe what a validation rejected: the first five fields, each with its rule."""
+    """Describe the errors of a validation: the first five fields, each with its rule."""
     return "; ".join(map(_violation, errors[:5]))
 
 
@@ -152,10 +152,10 @@ _RULES = {
     "float_parsing": "write a number such as 60 or 0.5",
     "missing": "required; fill it in",
 }
-"""Rules in plainer words than pydantic's, by the type of the error."""
+"""Rules that replace pydantic's messages, by type of error."""
 _FORMS = {
     REFERENCE: "write a digest, at least four digits of one, or name@alias",
     PROJECT: "write up to 40 lower-case letters, digits and hyphens",
     USER: "write up to 100 letters, digits and . _ @ + -, beginning with a letter or digit",
 }
-"""What a pattern asks for."""
+"""Rules that describe patterns."""

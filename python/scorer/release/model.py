@@ -1,4 +1,4 @@
-"""What the platform speaks of: plain values, never changed. Times are aware and in UTC."""
+"""Immutable values of the platform. All times are timezone-aware and in UTC."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ class Role(StrEnum):
     """A role in a project; each includes those before it."""
 
     VIEWER = "viewer"
-    """Sees everything."""
+    """Reads everything in the project."""
     MODELER = "modeler"
-    """Uploads bundles, drafts, books and withdraws change requests, rolls back their own releases."""
+    """Uploads bundles; drafts, books and withdraws change requests; rolls back releases that they
+    submitted."""
     APPROVER = "approver"
-    """Approves, rejects and waives; never for a change of their own."""
+    """Approves and rejects change requests and waives gates, except in change requests of their own."""
     OWNER = "owner"
-    """Members, tokens, sampling and notifications of the project; rolls back anything of it."""
+    """Manages members, tokens, sampling and notifications; rolls back any release of the project."""
     ADMIN = "admin"
-    """Projects, quotas, freezes, audit: of the whole platform."""
+    """Manages projects, quotas and freezes of the whole platform and reads its audit log."""
 
 
 class ChangeKind(StrEnum):
-    """Why a bundle is brought to a checkpoint."""
+    """The purpose of a change request."""
 
     TEST = "test"
-    """To look at it in the shadow; as often as one likes."""
+    """Observes a bundle without letting it answer. A bundle may be tested any number of times."""
     RELEASE = "release"
-    """To answer shoppers, after a TEST of the same digest has passed."""
+    """Lets a bundle answer requests, after a TEST of the same digest has passed."""
     OVERLAY = "overlay"
-    """The next overlay on the forests that answer, published by a loop under a standing permission."""
+    """Replaces the overlay of the live bundle; the learning loop submits it under a standing permission."""
 
 
 class ChangeState(StrEnum):
-    """Where a change request is. What may follow what: `scorer.release.states`."""
+    """State of a change request. `scorer.release.states` lists the permitted transitions."""
 
     DRAFT = "draft"
     CHECKS = "checks"
@@ -50,7 +51,7 @@ class ChangeState(StrEnum):
     REPORT = "report"
     APPROVED = "approved"
     RELEASED = "released"
-    """Being released: answer lanes, stage by stage, watched by the gates."""
+    """The release is in progress: the bundle's share of the answers grows by stages while the gates pass."""
     DONE = "done"
     REJECTED = "rejected"
     EXPIRED = "expired"
@@ -63,7 +64,7 @@ class ChangeState(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much an event matters; what channels filter by."""
+    """Severity of an event. Channels filter by it."""
 
     INFO = "info"
     WARNING = "warning"
@@ -76,30 +77,31 @@ class Outcome(StrEnum):
     PASS = "pass"  # noqa: S105 - a verdict
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
-    """Too little is known; never promotes."""
+    """The data do not suffice for a decision. An inconclusive result never promotes a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """On whose behalf something is done."""
+    """The user or component on whose behalf an operation runs."""
 
     user: str
     roles: Mapping[str, Role] = field(default_factory=dict)
-    """By project."""
+    """Role by project."""
     admin: bool = False
     via: str = "local"
-    """`token`, `session`, `proxy`, `local` (the command line beside the database) or `platform` (itself)."""
+    """`token`, `session`, `proxy`, `oidc`, `local` (command line beside the database) or `platform`
+    (itself)."""
     token: str | None = None
-    """Id of the token, never its secret."""
+    """Id of the token; never its secret."""
 
 
 PLATFORM = Actor("platform", admin=True, via="platform")
-"""The platform's own steps."""
+"""The actor of steps that the platform takes itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """What a project may take; checked when it is asked for."""
+    """Limits of a project, checked when a resource is requested."""
 
     open_changes: int = 20
     slot_minutes_per_week: int = 10_080
@@ -108,19 +110,19 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Whose models, bookings and changes these are."""
+    """The owner of models, bookings and change requests."""
 
     name: str
     title: str
     quotas: Quotas = field(default_factory=Quotas)
     checkpoints: tuple[str, ...] = ()
-    """Which it may bring models to; empty: all."""
+    """Checkpoints that the project may change; empty: all."""
     created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSpec:
-    """One lane, as recorded and as asked of a server."""
+    """One lane, as recorded and as sent to a server."""
 
     name: str
     bundle: str
@@ -128,18 +130,18 @@ class LaneSpec:
     mode: str = "answer"
     """`answer` or `observe`."""
     share: float = 0.0
-    """Of the answers, 0 to 1; answer lanes add up to 1."""
+    """Share of the answers, 0 to 1. The shares of a checkpoint's answer lanes add up to 1."""
     sample: float = 1.0
-    """Of the checkpoint's requests, above 0 to 1; observe lanes."""
+    """Of an observe lane: the share of the checkpoint's requests that it evaluates, above 0 to 1."""
     filter: str = ""
     """JSON list of conditions on features, all of which must hold; empty: every request."""
     pool: bool = False
-    """Evaluated in the shadow pool rather than in the live server."""
+    """Whether the shadow pool evaluates the lane instead of the live servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTable:
-    """The lanes of one checkpoint from some moment on: written before any server is called."""
+    """The lanes of one checkpoint from a given time on, written before any server is called."""
 
     checkpoint: str
     revision: int
@@ -153,7 +155,7 @@ class RecordedTable:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A shadow slot for a time."""
+    """The reservation of one slot of a checkpoint for a time span."""
 
     id: int
     change: str
@@ -166,31 +168,34 @@ class Booking:
     start: datetime
     end: datetime
     active: bool = True
-    """False once given back."""
+    """False once the slot has been released."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """When nothing may be changed (`deny`), or the only times when it may (`allow`); a deny wins."""
+    """Recurring windows in which changes are forbidden (`deny`) or exclusively allowed (`allow`).
+
+    Where both apply, `deny` takes precedence.
+    """
 
     id: int
     name: str
     kind: str
     """`deny` or `allow`."""
     cron: str
-    """Five fields: when a window begins."""
+    """Start of each window, as a cron expression of five fields."""
     timezone: str
     minutes: int
-    """How long a window is."""
+    """Length of a window in minutes."""
     checkpoints: tuple[str, ...] = ("*",)
-    """Patterns as of a shell."""
+    """Shell-style patterns of the checkpoints that the freeze applies to."""
     reason: str = ""
     created_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FreezeWindow:
-    """One time that a freeze comes to."""
+    """One occurrence of a freeze."""
 
     freeze: Freeze
     start: datetime
@@ -199,7 +204,7 @@ class FreezeWindow:
 
 @dataclass(frozen=True, slots=True)
 class GateSpec:
-    """One line of the gates; docs/gates.md has the grammar."""
+    """One gate. docs/gates.md documents the grammar of its fields."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -211,57 +216,57 @@ class GateSpec:
     minus: Line = ""
     """`aa_control` or nothing."""
     when: Line = ""
-    """For instance `labels_matured >= 0.8`; otherwise the gate does not apply yet."""
+    """Condition of the gate, for example `labels_matured >= 0.8`. The gate applies once it holds."""
     min_rows: Count = 0
     interval_seconds: Count = 0
-    """0: judged once, over everything."""
+    """Seconds between two evaluations; 0: the gate is evaluated once, over all rows."""
     count: Count = 0
     failure_limit: Count = 0
     inconclusive_limit: Count = 0
     dry_run: Flag = False
-    """Shown, never decides."""
+    """Whether the gate is only shown and does not contribute to the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What a gate says, and of what."""
+    """Outcome of one gate, with the value that it was computed from."""
 
     metric: str
     outcome: Outcome
     value: float | None
     low: float | None
     high: float | None
-    """An interval about the value, where one was asked for."""
+    """Upper limit of the confidence interval; None where the gate requests no interval."""
     threshold: float | None
     rows: int
     success: str
     words: str
-    """One sentence that a person understands."""
+    """The result in one sentence, for display."""
     dry_run: bool = False
     waived_by: str = ""
     waived_why: str = ""
 
     @property
     def blocks(self) -> bool:
-        """Whether it stands in the way."""
+        """Whether this result prevents a pass."""
         return self.outcome is not Outcome.PASS and not self.dry_run and not self.waived_by
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step of a canary."""
+    """One step of a canary release."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     share: Annotated[Number, Field(gt=0, lt=1)]
-    """Of the answers, above 0, below 1."""
+    """Share of the answers, above 0 and below 1."""
     minutes: Minutes
-    """How long at least, and until its gates pass."""
+    """Minimum duration in minutes. The stage also lasts until its gates pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """The only way to change what a live checkpoint does."""
+    """A request to change what a managed checkpoint does."""
 
     id: str
     """`cr-000017`."""
@@ -274,44 +279,44 @@ class ChangeRequest:
     title: str
     state: ChangeState
     step: str
-    """Within the state: what is done now (`verify`, `golden`, `canary 1`, ...)."""
+    """Current step within the state (`verify`, `golden`, `canary 1`, ...)."""
     created_by: str
     created_at: datetime
     updated_at: datetime
     version: int
-    """Goes up by one with every change; who writes with an old one is refused."""
+    """Incremented by every update. A write that names an older version is rejected."""
     minutes: float
-    """How long in the shadow."""
+    """Duration of the observation in minutes."""
     description: str = ""
     test: str | None = None
-    """The passed TEST that a RELEASE follows."""
+    """Of a RELEASE: id of the TEST that passed."""
     verdict: Outcome | None = None
     stages: tuple[Stage, ...] = ()
     holdout: float = 0.0
-    """Share that stays with the bundle before, for comparison, until the change is done."""
+    """Share of the answers that the previous bundle keeps, for comparison, until the change is done."""
     gates: tuple[GateSpec, ...] = ()
-    """Empty: the checkpoint's."""
+    """Gates of this change request; empty: those of the checkpoint."""
     sample: float | None = None
-    """None: the checkpoint's."""
+    """Share of the requests to observe, above 0 to 1; None: the checkpoint's setting."""
     pool: bool | None = None
-    """In the shadow pool rather than in the live server; None: the checkpoint's."""
+    """Whether to observe in the shadow pool instead of the live servers; None: the checkpoint's setting."""
     submitted_by: str | None = None
     approved_by: str | None = None
     note: str = ""
-    """What was said last, in a sentence."""
+    """The latest message about the change request, in one sentence."""
     since: datetime | None = None
-    """When the present state began."""
+    """Time at which the present state began."""
     before: str | None = None
-    """What answered before it was released: where a rollback goes."""
+    """Digest of the bundle that answered before the release. A rollback restores it."""
     evidence: Mapping[str, Any] | None = None
-    """What a learning loop bases it on, for instance its gate's verdict; None: a person drafted it."""
+    """Evidence that a learning loop submitted, for example its gate's verdict; None: a person drafted it."""
     permission: str | None = None
-    """The standing permission that it was submitted under."""
+    """Id of the standing permission that it was submitted under."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandingPermission:
-    """What a user, usually a learning loop's, may submit at a checkpoint without a person."""
+    """A grant that lets a user, usually a learning loop's, submit changes without a person's approval."""
 
     id: str
     project: str
@@ -319,9 +324,9 @@ class StandingPermission:
     kind: ChangeKind
     user: str
     per_hour: int
-    """Changes that may be submitted within an hour."""
+    """Limit on the changes submitted within an hour."""
     max_shift: float
-    """Of an overlay: the largest offset that it may give an action, in log-odds."""
+    """Limit on the offset that an overlay gives an action, in log-odds."""
     reason: str
     granted_by: str
     granted_at: datetime
@@ -332,7 +337,7 @@ class StandingPermission:
 
 @dataclass(frozen=True, slots=True)
 class ChangeEvent:
-    """Something that happened to a change request; the log on its page, and what is notified."""
+    """One entry in the log of a change request. Events are shown on its page and sent to channels."""
 
     id: int
     change: str
@@ -347,7 +352,7 @@ class ChangeEvent:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One line of the audit log: append-only, each with the hash of the one before."""
+    """One entry of the append-only audit log. Each entry contains the hash of its predecessor."""
 
     sequence: int
     at: datetime

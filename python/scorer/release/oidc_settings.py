@@ -1,4 +1,4 @@
-"""Settings of signing in at an OpenID provider."""
+"""Settings of the sign-in at an OpenID provider."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def _as_role(value: Any) -> Any:
     try:
         return Role(value)
     except ValueError:
-        raise ValueError(f'"{value}" is none of {", ".join(Role)}') from None
+        raise ValueError(f'"{value}" is not one of {", ".join(Role)}') from None
 
 
 class GroupGrant(Section):
-    """What members of a group at the provider may do here."""
+    """Role that the members of a group at the provider have on the platform."""
 
-    group: str = Field(min_length=1, max_length=200, description="The group's name at the provider.")
+    group: str = Field(min_length=1, max_length=200, description="Name of the group at the provider.")
     role: Annotated[Role, BeforeValidator(_as_role)] = Field(
-        description="viewer, modeler, approver or owner of the project; admin of the whole platform."
+        description="viewer, modeler, approver or owner of a project, or admin of the whole platform."
     )
-    project: str = Field(default="", description="The project; empty for admin.")
+    project: str = Field(default="", description="Name of the project; empty for admin.")
 
     @model_validator(mode="after")
     def _names_a_project(self) -> GroupGrant:
         if bool(self.project) == (self.role is Role.ADMIN):
-            raise ValueError("a grant names a project, and the role admin none")
+            raise ValueError("a grant must name a project, except one of the role admin, which must not")
         return self
 
 
@@ -50,50 +50,50 @@ else:
 
 
 class OidcSettings(Section):
-    """Signing in to the pages at an OpenID provider, by authorization code with PKCE. Programs use tokens."""
+    """Sign-in to the pages at an OpenID provider, by authorization code with PKCE. Programs use tokens."""
 
     issuer: str | None = Field(
         default=None,
-        description="The provider's issuer, to which /.well-known/openid-configuration is added. Default: "
-        "people sign in by tokens.",
+        description="Issuer URL of the provider, without /.well-known/openid-configuration. Default: users "
+        "sign in with tokens.",
         examples=["https://login.example.com"],
     )
     client_id: str = Field(
-        default="", max_length=200, description="The platform's client at the provider.", examples=["scorer"]
+        default="", max_length=200, description="Client id of the platform.", examples=["scorer"]
     )
     client_secret_file: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="The file with the client's secret. Default: a public client, PKCE alone.",
+        description="File with the client secret. Default: a public client, which uses PKCE only.",
         examples=["oidc.secret"],
     )
     name: str = Field(
-        default="single sign-on", min_length=1, max_length=60, description="What the sign-in page calls it."
+        default="single sign-on", min_length=1, max_length=60, description="Name shown on the sign-in page."
     )
     scopes: Names = Field(
-        default=("openid", "profile", "email"), description="Scopes to ask for; openid is one of them."
+        default=("openid", "profile", "email"), description="Requested scopes, which must include openid."
     )
     user_claim: str = Field(
         default="email",
         pattern=r"^[A-Za-z0-9_.:/-]{1,100}$",
-        description="The claim with the user's name here. An e-mail address must be verified by the "
-        "provider.",
+        description="Claim with the user's name on the platform. The provider must have verified an e-mail "
+        "address.",
     )
     groups_claim: str = Field(
         default="groups",
         pattern=r"^[A-Za-z0-9_.:/-]{1,100}$",
-        description="The claim with the user's groups: a list of names, or one name.",
+        description="Claim with the user's groups, as a list of names or one name.",
     )
     allowed_groups: Names = Field(
         default=(),
-        description="Groups whose members may sign in and are added as users. Default: users that exist "
-        "here, and members of a group with a grant.",
+        description="Groups whose members may sign in and are added as users. Default: only existing users "
+        "and members of a group with a grant may sign in.",
         examples=[["scorer-users"]],
     )
     grants: Grants = Field(
         default=(),
-        description="Roles by group, set anew with every sign-in. They replace other memberships of the user "
-        "in the projects that they name.",
+        description="Roles by group, applied at every sign-in. They replace the user's other roles in the "
+        "projects that they name.",
         examples=[[{"group": "fraud-team", "project": "checkout", "role": "modeler"}]],
     )
 
@@ -104,9 +104,9 @@ class OidcSettings(Section):
         parts = urlsplit(self.issuer)
         is_local = parts.scheme == "http" and is_loopback(f"{parts.hostname}:1")
         if not parts.hostname or parts.query or parts.fragment or not (parts.scheme == "https" or is_local):
-            raise ValueError(f'issuer: "{self.issuer}" is no https:// address of a provider')
+            raise ValueError(f'issuer: "{self.issuer}" is not an https:// address of a provider')
         if not self.client_id:
-            raise ValueError("client_id: a provider knows the platform by one; set it")
+            raise ValueError("client_id: required with issuer; set the platform's client id at the provider")
         if "openid" not in self.scopes or not all(_TEXTS.fullmatch(scope) for scope in self.scopes):
-            raise ValueError('scopes: openid is one of them, for instance ["openid", "email"]')
+            raise ValueError('scopes: openid is required, for example ["openid", "email"]')
         return self

@@ -1,4 +1,4 @@
-"""Puts the platform together: one database, one fleet, one service layer, and what moves it along."""
+"""Assembly of the platform: database, fleet, service layer and the threads that run the pipeline."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from scorer.errors import ScorerError
 from scorer.events import EventLog
 from scorer.release.access import Access
 from scorer.release.audit import Audit
+from scorer.release.backtest.running import Backtests
 from scorer.release.bundles import Bundles
 from scorer.release.calendar import Calendar
 from scorer.release.changes.operations import Changes
@@ -47,17 +48,18 @@ _STOP_SECONDS = 10.0
 
 
 class PlatformServices:
-    """The platform in this process. Everything durable is in its database and data directory.
+    """The platform in this process. All durable state is in the database and the data directory.
 
     Args:
-        settings: What it runs on.
-        store: Its database.
-        fleet: The servers that it leads.
-        registry: Where bundles are.
-        service: Its operations.
-        runner: Moves change requests along.
-        events: The platform's log.
-        now: Aware UTC.
+        settings: The settings.
+        store: The database.
+        fleet: The servers that the platform manages.
+        registry: The registry of bundles.
+        service: The operations of the platform.
+        runner: Advances change requests.
+        backtests: Runs backtests in processes, which end with the platform.
+        events: The platform's event log.
+        now: Returns the current time, aware and in UTC.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class PlatformServices:
         service: Service,
         *,
         runner: Runner,
+        backtests: Backtests | None = None,
         events: EventLog | None = None,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
@@ -78,10 +81,11 @@ class PlatformServices:
         self.registry = registry
         self.service = service
         self.runner = runner
+        self._backtests = backtests
         self.leads = False
-        """Whether this process moves change requests along; of several on one database, one does."""
+        """Whether this process is the leader, which advances change requests."""
         self.stopping = False
-        """Set before the end, so that waiting requests return."""
+        """Set before the process stops, so that waiting requests return."""
         self._events = events or EventLog()
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._leader = Leader(store, holder, seconds=_LEASE_SECONDS, now=now)
@@ -91,15 +95,15 @@ class PlatformServices:
         self._threads: list[threading.Thread] = []
 
     def tick(self) -> None:
-        """One round: collects what the logs got, moves change requests along, holds servers to their tables.
+        """Run one round: read new log records, advance change requests, and bring the servers in sync.
 
         Raises:
-            ExceptionGroup: With what failed; the rest of the round was done all the same.
+            ExceptionGroup: Parts of the round failed. The other parts have run.
         """
         self._round((("collect", self.service.readouts.collect), ("run", self.runner.tick)))
 
     def start(self) -> None:
-        """Begins to tick by itself; messages are sent beside, so that a slow mail server delays nothing."""
+        """Start the threads of the ticker and of the messages, which run independently of each other."""
         for name, work in (("pipeline", self.tick), ("messages", self.deliver)):
             thread = threading.Thread(
                 target=self._loop, args=(name, work), name=f"platform-{name}", daemon=True
@@ -108,11 +112,11 @@ class PlatformServices:
             self._threads.append(thread)
 
     def deliver(self) -> None:
-        """Sends the messages that are due."""
+        """Send the messages that are due."""
         self._round((("deliver", self.service.notifications.deliver),))
 
     def stop(self) -> None:
-        """Ends that; a step under way is finished, or repeated by the next leader."""
+        """Stop the threads. A step in progress completes, or the next leader repeats it."""
         self.stopping = True
         self._wake.set()
         for thread in self._threads:
@@ -120,8 +124,10 @@ class PlatformServices:
         self._threads.clear()
 
     def close(self) -> None:
-        """Stops, and lets go of everything."""
+        """Stop the threads, and close the connections and the database."""
         self.stop()
+        if self._backtests is not None:
+            self._backtests.close()
         self.service.notifications.close()
         if self.leads:
             try:
@@ -134,17 +140,17 @@ class PlatformServices:
         self.store.close()
 
     def metrics(self) -> list[str]:
-        """Lines in Prometheus' text format."""
+        """Return the platform's metrics as lines of the Prometheus text format."""
         statuses = self.service.checkpoints.reachable()
         with self.store.read() as connection:
             broken = recorded.count(connection, recorded.BREAK_GLASS)
             drifts = {name: bool(drift_of(connection, name)) for name in self.settings.checkpoints}
         own = self.settings.checkpoints
         return [
-            "# HELP scorer_platform_leads Whether this process moves change requests along.",
+            "# HELP scorer_platform_leads Whether this process leads and advances change requests.",
             "# TYPE scorer_platform_leads gauge",
             f"scorer_platform_leads {int(self.leads)}",
-            "# HELP scorer_platform_server_reachable Whether a server of the fleet answers.",
+            "# HELP scorer_platform_server_reachable Whether a server of the fleet responds.",
             "# TYPE scorer_platform_server_reachable gauge",
             *(
                 f'scorer_platform_server_reachable{{server="{name}"}} {int(up)}'
@@ -178,7 +184,7 @@ class PlatformServices:
             raise ExceptionGroup("a round of the platform failed in part", failed)
 
     def _is_leader(self) -> bool:
-        # The threads of the pipeline and of the messages ask at the same time.
+        # The threads of the pipeline and of the messages call this method concurrently.
         with self._renewing:
             now = time.monotonic()
             if self._renewed is None or now - self._renewed > _LEASE_SECONDS / 3:
@@ -190,22 +196,22 @@ class PlatformServices:
 
     def _loop(self, name: str, work: Callable[[], None]) -> None:
         pause = self.settings.platform.tick_ms / 1000
-        said: set[str] = set()
+        reported: set[str] = set()
         while not self.stopping:
             try:
                 work()
-                said.clear()
+                reported.clear()
             except Exception as error:
                 for one in error.exceptions if isinstance(error, ExceptionGroup) else (error,):
-                    self._tell(name, one, said)
+                    self._report(name, one, reported)
             self._wake.wait(pause)
 
-    def _tell(self, name: str, error: Exception, said: set[str]) -> None:
-        """Once for as long as it stays the same: a server that is away for a night is one line."""
+    def _report(self, name: str, error: Exception, reported: set[str]) -> None:
+        """Log an error once for as long as it stays the same."""
         text = f"{type(error).__name__}: {error}"
-        if text in said:
+        if text in reported:
             return
-        said.add(text)
+        reported.add(text)
         if isinstance(error, ScorerError):
             self._events.warning("round_failed", part=name, error=str(error))
         else:
@@ -219,13 +225,13 @@ def open_service(
     fleet: Fleet | None = None,
     events: EventLog | None = None,
 ) -> PlatformServices:
-    """Opens the database (making it current) and puts everything on it.
+    """Open the database, upgrade it if needed, and assemble the platform.
 
     Args:
-        settings: What to run on.
-        now: Aware UTC.
-        fleet: In place of the settings' servers, for tests.
-        events: The platform's log; default: stderr.
+        settings: The settings.
+        now: Returns the current time, aware and in UTC.
+        fleet: Replaces the settings' servers in tests.
+        events: The platform's event log; None: stderr.
 
     Raises:
         ScorerError: The database or the data directory cannot be used.
@@ -254,15 +260,17 @@ def open_service(
         upload_bytes=own.upload_mb << 20,
         now=now,
         events=events,
+        trusted_keys=own.trusted_keys,
     )
     calendar = Calendar(store, settings, audit, now=now)
-    # Pages that look within a tick or two of the pipeline show what it saw.
+    # Pages use the statuses that the pipeline has read within the last four ticks.
     statuses = Statuses(fleet, max_age=4 * own.tick_ms / 1000)
     readouts = Readouts(settings, store, access, fleet, bundles, statuses=statuses, now=now)
     alerts = Alerts(audit, notifications, events, now=now)
     reconciler = Reconciler(
         store, settings, fleet, registry, audit, now=now, statuses=statuses, alerts=alerts
     )
+    backtests = Backtests(own.data_dir / "backtests")
     permissions = Permissions(store, access, audit, calendar, now=now)
     parts = Parts(
         store=store,
@@ -275,6 +283,7 @@ def open_service(
         reconciler=reconciler,
         permissions=permissions,
         readouts=readouts,
+        backtests=backtests,
         events=events,
         now=now,
     )
@@ -291,6 +300,8 @@ def open_service(
         permissions=permissions,
         readouts=readouts,
     )
-    # Whether this process leads is asked once a round, for all of its parts.
+    # Whether this process is the leader is determined once per round.
     runner = Runner(parts, Pipeline(parts, changes))
-    return PlatformServices(settings, store, fleet, registry, service, runner=runner, events=events, now=now)
+    return PlatformServices(
+        settings, store, fleet, registry, service, runner=runner, backtests=backtests, events=events, now=now
+    )

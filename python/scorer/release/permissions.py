@@ -1,7 +1,7 @@
-"""Standing permissions: what a learning loop may submit at a checkpoint, and within which bounds.
+"""Standing permissions, which let a learning loop submit changes of a checkpoint within limits.
 
-An owner grants one to a user for a time. It is listed, audited and revocable, and a freeze stops what it
-permits.
+An owner grants a permission to a user for a limited time. Permissions are listed, audited and revocable, and
+a freeze overrides them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Permissions:
-    """Grants, and the check of what is submitted under them.
+    """Grants, revokes and checks standing permissions.
 
     Args:
-        store: Where they are kept.
-        access: Who is an owner.
-        audit: Every grant and every end of one is an entry.
-        calendar: Knows the checkpoints.
-        now: The time.
+        store: The database.
+        access: Checks roles.
+        audit: The audit log, which receives an entry per grant and revocation.
+        calendar: The calendar, which checks the names of checkpoints.
+        now: Returns the current time.
     """
 
     def __init__(
@@ -55,19 +55,20 @@ class Permissions:
         self._now = now
 
     def grant(self, actor: Actor, project: str, asked: NewPermission) -> StandingPermission:
-        """Let a user submit changes of a kind at a checkpoint for some time.
+        """Permit a user to submit changes of one kind at a checkpoint for a limited time.
 
-        A TEST or RELEASE with evidence is submitted under it, and a RELEASE is approved by a person as ever;
-        a revision of an overlay is published under it.
+        The permission covers a TEST or RELEASE with evidence and the publication of an overlay revision. A
+        RELEASE still requires a person's approval.
 
         Args:
             actor: An owner of the project.
-            project: Whose changes.
-            asked: The user, the kind of changes, and the bounds.
+            project: Name of the project.
+            asked: The user, the kind of changes, and the limits.
 
         Raises:
-            NotAllowedError: The actor is no owner.
-            InvalidError: The user is no modeler of the project.
+            NotAllowedError: The actor is not an owner.
+            InvalidError: The user is not a modeler of the project, or the project may not change the
+                checkpoint.
         """
         self._access.require(actor, Role.OWNER, project)
         self._calendar.checkpoint(asked.checkpoint)
@@ -86,14 +87,14 @@ class Permissions:
             role = connection.scalar(select(m.role).where(m.project == project, m.user == asked.user))
             if role in (None, Role.VIEWER):
                 raise InvalidError(
-                    f'"{asked.user}" is no modeler of project {project}; make that user a member first'
+                    f'"{asked.user}" is not a modeler of project {project}; add the user as a member first'
                 )
             p = t.projects.c
             allowed = connection.scalar(select(p.checkpoints).where(p.name == project))
             if allowed and asked.checkpoint not in allowed:
                 raise InvalidError(
-                    f'project "{project}" brings no models to checkpoint "{asked.checkpoint}", only to '
-                    f"{', '.join(allowed)}; choose one of them"
+                    f'project "{project}" may not change checkpoint "{asked.checkpoint}", only '
+                    f"{', '.join(allowed)}; use one of them"
                 )
             connection.execute(insert(t.permissions).values(**values))
             details = {
@@ -107,11 +108,11 @@ class Permissions:
             return read(StandingPermission, _row(connection, str(values["id"])))
 
     def revoke(self, actor: Actor, permission: str, *, reason: str) -> StandingPermission:
-        """End a permission now; what was submitted under it and is not released yet is rejected.
+        """Revoke a permission. Change requests that were submitted under it and not released are rejected.
 
         Raises:
-            NotAllowedError: The actor is no owner of its project.
-            ConflictError: It has been revoked already.
+            NotAllowedError: The actor is not an owner of its project.
+            ConflictError: The permission has been revoked already.
         """
         reason = reason_of(reason)
         with self._store.read() as connection:
@@ -137,7 +138,7 @@ class Permissions:
             return read(StandingPermission, _row(connection, permission))
 
     def list(self, actor: Actor, project: str) -> Sequence[StandingPermission]:
-        """All permissions of a project, newest first, expired and revoked ones too."""
+        """Return all permissions of a project, including expired and revoked ones, newest first."""
         self._access.require(actor, Role.VIEWER, project)
         p = t.permissions.c
         with self._store.read() as connection:
@@ -151,7 +152,7 @@ class Permissions:
     def demand(
         self, connection: Connection, *, project: str, kind: ChangeKind, checkpoint: str, user: str
     ) -> StandingPermission:
-        """Return the permission that covers this, or raise NotAllowedError with the remedy."""
+        """Return the user's permission for this kind of change. Raises NotAllowedError if there is none."""
         p, now = t.permissions.c, self._now()
         row = connection.execute(
             select(t.permissions)
@@ -175,7 +176,7 @@ class Permissions:
         return read(StandingPermission, row)
 
     def spend(self, connection: Connection, permission: StandingPermission) -> None:
-        """Raise QuotaError where as many changes as permitted were submitted within the last hour."""
+        """Raise QuotaError if the permitted number of changes has been submitted within the last hour."""
         c, since = t.changes.c, self._now() - timedelta(hours=1)
         count = connection.scalar(
             select(func.count())
@@ -184,12 +185,12 @@ class Permissions:
         )
         if (count or 0) >= permission.per_hour:
             raise QuotaError(
-                f"{permission.id} permits {permission.per_hour} changes an hour, and {count} were submitted; "
+                f"{permission.id} permits {permission.per_hour} changes per hour; {count} were submitted: "
                 "wait, or ask an owner for a higher rate"
             )
 
     def holds(self, connection: Connection, permission: str | None) -> str:
-        """Why a permission no longer covers what was submitted under it; empty: it does."""
+        """Return the reason why a permission is not valid any more; empty if it is valid."""
         if permission is None:
             return ""
         row = _row(connection, permission)
@@ -200,7 +201,7 @@ class Permissions:
         return ""
 
     def of(self, permission: str) -> StandingPermission:
-        """One permission by its id. Raises NotFoundError."""
+        """Return a permission by its id. Raises NotFoundError."""
         with self._store.read() as connection:
             return read(StandingPermission, _row(connection, permission))
 

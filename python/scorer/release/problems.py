@@ -1,4 +1,4 @@
-"""The problem types of REST: what REST responds with, and what `scorer.sdk` raises again."""
+"""Problem types of the REST API, which `scorer.sdk` converts back to exceptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFIX = "urn:scorer:problem:"
 
 
 class Kind(NamedTuple):
-    """A class of refusals (RFC 9457)."""
+    """A problem type (RFC 9457)."""
 
     name: str
     """The last part of its `type`."""
@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
     @property
     def type(self) -> str:
-        """Its URI, which stays the same when the title changes."""
+        """URI of the problem type, which does not change when its title does."""
         return PREFIX + self.name
 
 
@@ -56,12 +56,12 @@ INTERNAL = Kind("internal", 500, "Internal error", PlatformError)
 
 
 def kind_of(error: ScorerError) -> Kind:
-    """Return the problem type of an error; an unexpected one is internal and shows no details."""
+    """Return the problem type of an error. An unexpected error is internal and shows no details."""
     return next((kind for kind in KINDS if isinstance(error, kind.error)), INTERNAL)
 
 
 def error_of(type_: str, status: int) -> type[PlatformError]:
-    """Return the class to raise for a response; by its status where a proxy responded instead."""
+    """Return the exception class for a response, by its status if a proxy has responded instead."""
     name = type_.removeprefix(PREFIX)
     for kind in KINDS:
         if kind.name == name and issubclass(kind.error, PlatformError):

@@ -1,4 +1,4 @@
-"""Requests to the platform: the bodies of REST, the fields of the pages' forms, what the SDK sends."""
+"""Requests to the platform, which define the bodies of REST, the fields of forms and the SDK's arguments."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def read_form(kind: type[T], values: Mapping[str, Any]) -> T:
     """Validate the text of a form.
 
     Args:
-        kind: A request, or `Draft`.
-        values: By field; text, or values that the page has converted itself.
+        kind: Class of the request, or `Draft`.
+        values: Values by field, as text or converted by the page.
 
     Raises:
-        InvalidError: Names the fields and their rules.
+        InvalidError: A field is not valid. The error names the fields and their rules.
     """
     try:
         read: T = TypeAdapter(kind).validate_python(dict(values), context=FORM)
@@ -72,23 +72,23 @@ class Edit(Draft):
 
 
 class Submit(Request):
-    """When the shadow slot begins."""
+    """Start and slot of the booking of a submitted change request."""
 
     start: Moment | None = None
-    """Aware time; null: the next free slot."""
+    """Start of the booking, with its time zone; null: the next free slot."""
     slot: SlotNumber | None = None
     """Number of the slot; null: any."""
 
 
 class Rebook(Request):
-    """When the shadow slot begins instead."""
+    """New start, length and slot of a booking."""
 
     start: Moment
-    """Aware time."""
+    """Start of the booking, with its time zone."""
     minutes: Minutes | None = None
-    """Null: unchanged."""
+    """Length of the booking in minutes; null: unchanged."""
     slot: SlotNumber | None = None
-    """Null: unchanged."""
+    """Number of the slot; null: unchanged."""
 
 
 class Finish(Request):
@@ -134,10 +134,10 @@ OPERATIONS: Mapping[str, type[Request]] = {
 
 
 class Sampling(Request):
-    """Which requests the shadow receives."""
+    """Sampling of the requests that observe lanes evaluate."""
 
     sample: Share
-    """Share of requests, above 0, at most 1."""
+    """Share of the requests, above 0 and at most 1."""
     filter: Annotated[str, Field(max_length=10_000), AfterValidator(check_filter)] = ""
     """JSON list of conditions on features, all of which must hold; empty: every request."""
     pool: Flag | None = None
@@ -145,29 +145,29 @@ class Sampling(Request):
 
 
 class NewFreeze(Request):
-    """When changes are forbidden (`deny`), or the only times when they are allowed (`allow`); deny wins."""
+    """Recurring windows in which changes are forbidden (`deny`) or exclusively allowed (`allow`)."""
 
     name: Line = Field(min_length=1, examples=["weekend"])
-    """Shown on pages."""
+    """Name shown on pages."""
     kind: Literal["deny", "allow"] = "deny"
-    """`deny` forbids changes in the windows, `allow` allows them only then; deny wins."""
+    """`deny` forbids changes in the windows, `allow` forbids them outside; deny takes precedence."""
     cron: Line = Field(min_length=9, examples=["0 18 * * 5"])
     """Start of each window: minute, hour, day, month, weekday (0 and 7: Sunday)."""
     timezone: Line = Field(default="UTC", min_length=1, examples=["Europe/Stockholm"])
-    """Of the cron fields."""
+    """Time zone of the cron fields."""
     minutes: Annotated[Whole, Field(ge=1, le=44_640)]
     """Length of each window, in minutes."""
     checkpoints: Patterns = Field(default=["*"])
-    """Shell patterns of checkpoint names."""
+    """Shell-style patterns of checkpoint names."""
     reason: Line = ""
-    """Shown to users."""
+    """Reason shown to users."""
 
 
 # --- standing permissions ---
 
 
 class NewPermission(WithReason):
-    """What a user may submit at a checkpoint without a person, for a time and within bounds."""
+    """Changes that a user may submit at a checkpoint without a person's approval, within limits."""
 
     kind: ChangeKind
     """`overlay`, `test` or `release`."""
@@ -193,7 +193,7 @@ class Adopt(Request):
 
 
 class NewChannel(Request):
-    """Where a project's notifications are sent."""
+    """A receiver of a project's notifications."""
 
     url: str = Field(
         min_length=1, max_length=2000, pattern=r"^[!-~]+$", examples=["mailto://user:password@example.com"]
@@ -202,7 +202,7 @@ class NewChannel(Request):
     severity: Severity = Severity.INFO
     """Events below this severity are not sent."""
     checkpoints: Names = Field(default=[])
-    """Names; empty: all."""
+    """Names of checkpoints whose events are sent; empty: all."""
     secret: Annotated[str, Field(min_length=8, max_length=500, pattern=r"^[\x20-~]+$")] | None = None
     """Signs a webhook's deliveries (HMAC-SHA256)."""
 
@@ -211,7 +211,7 @@ class NewChannel(Request):
 
 
 class QuotaChange(Request):
-    """Limits of a project; what is left out stays as it is."""
+    """Limits of a project. Omitted limits stay unchanged."""
 
     open_changes: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = None
     slot_minutes_per_week: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = None
@@ -228,22 +228,22 @@ class NewProject(Request):
     name: Annotated[str, Field(pattern=PROJECT)] = Field(examples=["fraud"])
     """Up to 40 lower-case letters, digits and hyphens."""
     title: Line = Field(min_length=1, examples=["Fraud at the checkout"])
-    """Shown on pages."""
+    """Title shown on pages."""
     quotas: QuotaChange | None = None
-    """Any of open_changes, slot_minutes_per_week, bundles; others have their default."""
+    """Any of open_changes, slot_minutes_per_week, bundles; omitted limits have their default."""
     checkpoints: Names = Field(default=[])
-    """Names of the checkpoints that it may bring models to; empty: all."""
+    """Names of the checkpoints that the project may change; empty: all."""
 
 
 class ProjectChange(Request):
     """Fields of a project to change."""
 
     title: Annotated[Line, Field(min_length=1)] | None = None
-    """Null: unchanged."""
+    """Title shown on pages; null: unchanged."""
     quotas: QuotaChange | None = None
-    """Limits to change; those left out stay."""
+    """Limits to change; omitted limits stay unchanged."""
     checkpoints: Names | None = None
-    """Null: unchanged; empty: all."""
+    """Names of the checkpoints that the project may change; null: unchanged; empty: all."""
 
 
 class NewRole(Request):
@@ -254,18 +254,18 @@ class NewRole(Request):
 
 
 class NewToken(Request):
-    """A token to create, with at most the rights of the user who creates it."""
+    """A token to create, which grants at most the permissions of its creator."""
 
     label: Line = Field(min_length=1, examples=["laptop"])
-    """Where the token is used."""
+    """Description of where the token is used."""
     role: Role
-    """The highest role that the token grants."""
+    """Highest role that the token grants."""
     user: UserName | None = None
-    """Null: the caller."""
+    """User of the token; null: the caller."""
     project: Name | None = None
-    """Null: every project of its user."""
+    """Project that the token is restricted to; null: every project of its user."""
     expires_at: Moment | None = None
-    """Aware time; null: never."""
+    """Time of its expiry, with its time zone; null: never."""
 
 
 class NewUser(Request):
@@ -281,4 +281,4 @@ class AdminChange(Request):
     """Whether a user is an admin."""
 
     admin: Flag
-    """The new state."""
+    """Whether the user is an admin from now on."""

@@ -1,4 +1,4 @@
-"""Whether a bundle is a revision of another one's overlay, and how far its overlay moves a score."""
+"""Comparison of action bundles that differ in their overlays only, and the size of an overlay's offsets."""
 
 from __future__ import annotations
 
@@ -13,30 +13,35 @@ _OF_THE_REVISION = {"digest", "files", "created_at", "lineage", "program"}
 
 
 def differences(candidate: Path, live: Path) -> list[str]:
-    """What two action bundles differ in beside their overlays; empty: one is a revision of the other.
+    """Return the differences of two action bundles other than their overlays.
 
     Args:
-        candidate: A bundle's directory.
-        live: Another one's.
+        candidate: Directory of one bundle.
+        live: Directory of the other bundle.
+
+    Returns:
+        Names of the differing parts; empty if one bundle is a revision of the other.
     """
     first, second = (json.loads((path / "manifest.json").read_bytes()) for path in (candidate, live))
     files = [
         {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in _REVISED}
         for manifest in (first, second)
     ]
-    found = sorted(name for name, _ in files[0].items() ^ files[1].items())
+    differing = sorted(name for name, _ in files[0].items() ^ files[1].items())
     if without_overlay(first["program"]) != without_overlay(second["program"]):
-        found.append("program")
+        differing.append("program")
     rest = [
         {key: value for key, value in manifest.items() if key not in _OF_THE_REVISION}
         for manifest in (first, second)
     ]
-    found += sorted(key for key in rest[0].keys() | rest[1].keys() if rest[0].get(key) != rest[1].get(key))
-    return [*dict.fromkeys(found)]
+    differing += sorted(
+        key for key in rest[0].keys() | rest[1].keys() if rest[0].get(key) != rest[1].get(key)
+    )
+    return [*dict.fromkeys(differing)]
 
 
 def shift(bundle: Path) -> float:
-    """The largest offset that a bundle's overlay can give an action, in log-odds; 0 without an overlay."""
+    """Return the largest offset that a bundle's overlay gives an action, in log-odds; 0 without one."""
     try:
         overlay = json.loads((bundle / "overlay.json").read_bytes())
     except FileNotFoundError:

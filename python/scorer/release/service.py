@@ -1,8 +1,8 @@
 """The service layer: every operation of the platform.
 
-Pages, REST, the command line and the pipeline itself call these; each takes the actor first, checks the
-permission, works in one transaction together with its audit entry and its notifications, and returns plain
-values.
+Pages, REST, the command line and the pipeline call these operations. Each operation takes the actor as its
+first argument, checks permissions, writes its audit entry and notifications in the same transaction, and
+returns plain values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Service:
-    """The parts, over one database and one fleet."""
+    """The groups of operations, which share one database and one fleet."""
 
     access: Access
     audit: Audit

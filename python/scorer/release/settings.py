@@ -1,7 +1,7 @@
-"""`platform.toml`: what `scorer platform serve` runs on, its types, limits and defaults.
+"""`platform.toml`, the settings of `scorer platform serve`: types, limits, defaults and descriptions.
 
-The commented example is printed from these descriptions (`scorer platform config`), so it cannot drift.
-Nothing here opens a port or touches the disk beyond the file (and the secrets' files that it names).
+`scorer platform config` prints a commented example that is generated from these descriptions. This module
+reads only the settings file and the files of secrets that it names.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from scorer.config.fields import (
 from scorer.config.identity import ClientTlsSettings
 from scorer.config.source import SettingsSource
 from scorer.log.proof import UNPROVEN_DESCRIPTION
+from scorer.release.backtest_settings import BacktestSettings
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
 from scorer.release.oidc_settings import OidcSettings
@@ -55,7 +56,7 @@ _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
 
 def _endpoint(value: Any) -> Any:
-    """Checks the ``host:port`` of a server elsewhere; a name is resolved when it is called."""
+    """Validate the `host:port` of a remote server. Its name is resolved when it is called."""
     if not isinstance(value, str):
         return value
     host, separator, port = value.rpartition(":")
@@ -70,7 +71,7 @@ def _endpoint(value: Any) -> Any:
 
 
 def _database(value: Any, info: ValidationInfo) -> Any:
-    """A URL; a file's name means SQLite. `$NAME` stands for an environment variable, for passwords."""
+    """Validate a database URL. `$NAME` is replaced by an environment variable, for passwords."""
     if not isinstance(value, str):
         return value
     context = info.context or {}
@@ -78,19 +79,19 @@ def _database(value: Any, info: ValidationInfo) -> Any:
         name = variable[1]
         value = context.get("environment", os.environ).get(name, "")
         if not value:
-            raise ValueError(f"the environment variable {name} is not set; set it to the database's URL")
+            raise ValueError(f"environment variable {name} is not set; set it")
     scheme, separator, rest = value.partition("://")
     if separator and scheme.startswith("postgresql"):
         return f"postgresql+psycopg://{rest}"
     if separator and scheme != "sqlite":
-        # The value may hold a password: the message names the scheme alone.
+        # The value may contain a password, so the error names only the scheme.
         raise ValueError(
-            f'"{scheme}://" is no database that the platform keeps its state in; write '
+            f'"{scheme}://" is not a supported database; write '
             '"sqlite:///platform.sqlite" or "postgresql://user@host/name"'
         )
     path = rest.removeprefix("/") if separator else value
     if not path or path == ":memory:":
-        raise ValueError('the state must outlive the process: name a file, "sqlite:///platform.sqlite"')
+        raise ValueError('an in-memory database is not durable; name a file: "sqlite:///platform.sqlite"')
     return f"sqlite:///{Path(context.get('base', Path.cwd())) / Path(path).expanduser()}"
 
 
@@ -107,12 +108,12 @@ def _registry(value: Any, info: ValidationInfo) -> Any:
             raise ValueError(str(error)) from None
         return value
     if not value:
-        raise ValueError('the registry is a directory or "mlflow:http://host:port"')
+        raise ValueError('the registry must be a directory or "mlflow:http://host:port"')
     return str(Path((info.context or {}).get("base", Path.cwd())) / Path(value).expanduser())
 
 
 def check_filter(text: str) -> str:
-    """Refuses a lane's filter that is not a JSON list of conditions; empty means every request."""
+    """Validate a lane's filter, which must be a JSON list of conditions; empty: every request."""
     if not text:
         return text
     form = 'write a JSON list such as [{"feature": "amount", "op": ">", "value": 100}]'
@@ -138,23 +139,25 @@ def _as_tuple(value: Any) -> Any:
 
 
 class StageSettings(Section):
-    """One step of a canary."""
+    """One step of a canary release."""
 
-    share: float = Field(gt=0, lt=1, description="Of the answers.")
-    minutes: float = Field(gt=0, le=100_000, description="How long at least, and until its gates pass.")
+    share: float = Field(gt=0, lt=1, description="Share of the answers.")
+    minutes: float = Field(
+        gt=0,
+        le=100_000,
+        description="Minimum length of the stage in minutes. It also lasts until its gates pass.",
+    )
 
 
 def _stages(value: Sequence[StageSettings]) -> tuple[Stage, ...]:
     shares = [stage.share for stage in value]
     if shares != sorted(set(shares)):
-        raise ValueError(
-            f"shares {shares} do not rise; each stage gives the new bundle more than the one before"
-        )
+        raise ValueError(f"shares {shares} must increase from stage to stage")
     return tuple(Stage(stage.share, stage.minutes) for stage in value)
 
 
 if TYPE_CHECKING:
-    # What a reader of the settings gets; the file's tables are checked as sections first.
+    # Types of the validated values. The file's tables are validated as sections first.
     Endpoint = str
     Stages = tuple[Stage, ...]
     Members = tuple["FleetMember", ...]
@@ -168,94 +171,98 @@ else:
 
 
 class PlatformSettings(Section):
-    """The process: where it listens and where it keeps its state."""
+    """The process: its address, its state and its limits."""
 
     allow_remote: bool = Field(
         default=False,
-        description="Lets `listen` name an address that other machines reach. There is no TLS in "
-        "the process: "
-        "put a proxy in front.",
+        description="Allows an address in `listen` that other machines can reach. The process has no TLS, so "
+        "put a proxy in front of it.",
     )
     listen: Address = Field(
-        default="127.0.0.1:7710", description="Pages and REST over HTTP. Port 0: any free one."
+        default="127.0.0.1:7710", description="Address of the pages and REST (HTTP). Port 0: any free port."
     )
     database: Annotated[str, BeforeValidator(_database)] = Field(
         default="sqlite:///platform.sqlite",
         validate_default=True,
-        description="The state: sqlite:///FILE or postgresql://user@host/name. `$NAME` is read from the "
-        "environment, where a password belongs.",
+        description="Database URL: sqlite:///FILE or postgresql://user@host/name. `$NAME` is replaced by the "
+        "environment variable; use it for passwords.",
     )
     data_dir: Directory = Field(
         default=Path("platform"),
         validate_default=True,
-        description="Uploads under way, verified copies of bundles, kept reports. May be on "
-        "this machine only.",
+        description="Directory for unfinished uploads, verified copies of bundles and stored reports. It may "
+        "be local to this machine.",
     )
     registry: Annotated[str, BeforeValidator(_registry)] = Field(
         default="registry",
         validate_default=True,
-        description="Where bundles are stored and aliases point: a directory, or "
-        "mlflow:http://host:port. The "
-        "servers follow the same one.",
+        description="Registry of bundles and aliases: a directory, or mlflow:http://host:port. The servers "
+        "must use the same registry.",
     )
     name: str = Field(
         default="platform",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        description="What servers name as the manager of their checkpoints; the same for all processes on "
-        "one database, and another one for every other platform.",
+        description="Name of this platform, which servers show as the manager of their checkpoints. All "
+        "processes of one database use the same name, and each platform uses its own.",
     )
     reach_seconds: float = Field(
         default=5.0,
         gt=0,
         le=60,
-        description="Longest time that a rollback, or a round of the pipeline, waits for one server; one "
-        "that takes longer is retried.",
+        description="Longest time in seconds that a rollback or pipeline round waits for one server. "
+        "A slower server is retried.",
     )
     tick_ms: int = Field(
-        default=500, ge=10, le=60_000, description="How often change requests are moved along."
+        default=500, ge=10, le=60_000, description="Interval of the pipeline's rounds, in milliseconds."
     )
     public_url: str | None = Field(
         default=None,
         pattern=r"^https?://[^/\s?#@]+(/[^\s?#]*)?$",
-        description="What messages and links begin with. Default: the address listened on.",
+        description="Base URL of links, also in messages. Default: the address in `listen`.",
         examples=["https://scorer.example.com"],
     )
     session_hours: float = Field(
-        default=12.0, gt=0, le=720, description="How long somebody stays signed in at a browser."
+        default=12.0, gt=0, le=720, description="Lifetime of a browser session, in hours."
     )
     approval_days: float = Field(
         default=7.0,
         gt=0,
         le=365,
-        description="A RELEASE that nobody has approved after so many days expires.",
+        description="Days after which a RELEASE without an approval expires.",
     )
     upload_mb: int = Field(
-        default=512, ge=1, le=65_536, description="Largest bundle that is taken in, unpacked."
+        default=512, ge=1, le=65_536, description="Largest bundle that can be uploaded, unpacked, in MiB."
+    )
+    trusted_keys: list[Directory] = Field(
+        default=[],
+        max_length=64,
+        description="Public keys in PEM (`scorer bundle keygen`), or directories of them, as in the servers' "
+        "[bundles]: once one is named, a change request takes only bundles that a trusted key has signed.",
+        examples=[["keys"]],
     )
     learning: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="The workspace of `scorer learn`, whose generations and reports the pages show.",
+        description="Workspace of `scorer learn`. The pages show its generations and reports.",
         examples=["learning"],
     )
     notification_networks: Networks = Field(
         default=(),
-        description="Networks with private addresses, or loopback, that notifications may be sent to. "
-        "Default: public addresses only. Link-local addresses are never sent to.",
+        description="Private networks, or loopback, that notifications may be sent to. Default: public "
+        "addresses only. Link-local addresses are always rejected.",
         examples=[["10.20.0.0/16"]],
     )
     trusted_proxy_header: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$",
-        description="A header in which a proxy that has checked it names the user. Believed only "
-        "together with "
-        "the secret.",
+        description="Header in which an authenticating proxy names the user. It is accepted only together "
+        "with the secret.",
         examples=["X-Forwarded-User"],
     )
     trusted_proxy_secret_file: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="The file with the secret that the proxy sends as X-Proxy-Secret.",
+        description="File with the secret that the proxy sends as X-Proxy-Secret.",
         examples=["proxy.secret"],
     )
 
@@ -272,8 +279,8 @@ class PlatformSettings(Section):
     def _is_encrypted_for_others(self) -> PlatformSettings:
         if not is_loopback(self.listen) and not (self.public_url or "").startswith("https://"):
             raise ValueError(
-                f'listen = "{self.listen}" is for other machines, and tokens and cookies would go there in '
-                "clear; put a proxy with TLS in front, and set public_url to its https:// address"
+                f'listen = "{self.listen}" is reachable from other machines, and tokens and cookies would be '
+                "sent in clear; put a proxy with TLS in front, and set public_url to its https:// address"
             )
         return self
 
@@ -287,67 +294,69 @@ class PlatformSettings(Section):
 
 
 class FleetMember(Section):
-    """A server that the platform leads."""
+    """A server that the platform manages."""
 
-    name: str = Field(pattern=rf"^{NAME}$", description="What it is called here.")
-    control: Endpoint = Field(description="host:port of its control service.")
+    name: str = Field(pattern=rf"^{NAME}$", description="Name of the server on the platform.")
+    control: Endpoint = Field(description="Address of its control service, as host:port.")
     role: Literal["live", "shadow"] = Field(
         default="live",
-        description='"live" answers shoppers; "shadow" is the pool (`scorer serve --role shadow`).',
+        description='"live" answers requests; "shadow" is in the shadow pool (`scorer serve --role shadow`).',
     )
     log: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="Its decision log, where this machine can read it; what reports are made of.",
+        description="Directory of its decision log, if this machine can read it. Reports are made from it.",
         examples=["decisions"],
     )
 
 
 class ManagedCheckpoint(Section):
-    """What happens at a checkpoint between a change request and a release."""
+    """Settings of the change requests of one checkpoint."""
 
     alias: str = Field(
-        pattern=rf"^{NAME}@{NAME}$", description="The registry alias that a release moves: name@alias."
+        pattern=rf"^{NAME}@{NAME}$", description="Registry alias that a release moves, as name@alias."
     )
     p99_ms: float = Field(
-        default=10.0, gt=0, le=60_000, description="The promise that gates judge times against, milliseconds."
+        default=10.0, gt=0, le=60_000, description="SLA that gates compare times with, in milliseconds."
     )
-    slots: int = Field(default=2, ge=1, le=64, description="How many changes may be in its shadow at once.")
+    slots: int = Field(
+        default=2, ge=1, le=64, description="Number of change requests that may be observed at the same time."
+    )
     sample: float = Field(
         default=0.1,
         gt=0,
         le=1,
-        description="Share of its requests that the shadow sees, until somebody changes it.",
+        description="Share of its requests that are observed, unless an owner has set another one.",
     )
     filter: Annotated[str, AfterValidator(check_filter)] = Field(
         default="",
-        description="Which of them: a JSON list of conditions on features, all of which must hold.",
+        description="Filter of these requests: a JSON list of conditions on features that must all hold.",
     )
     pool: bool = Field(
-        default=False, description="The shadow is evaluated in the pool rather than in the live servers."
+        default=False, description="Whether the shadow pool evaluates instead of the live servers."
     )
     minutes: float = Field(
         default=60.0,
         gt=0,
         le=100_000,
-        description="How long a change is in the shadow unless it says otherwise.",
+        description="Length of an observation in minutes, unless the change request sets another one.",
     )
     max_minutes: float = Field(
-        default=20_160.0, gt=0, le=1_000_000, description="The longest booking that is taken."
+        default=20_160.0, gt=0, le=1_000_000, description="Longest booking, in minutes."
     )
     patience_minutes: float = Field(
         default=60.0,
         gt=0,
         le=100_000,
-        description="How much longer a stage may stay inconclusive before it is rolled back.",
+        description="Minutes that a stage may stay inconclusive beyond its length before it is rolled back.",
     )
     stages: Stages = Field(
         default=(Stage(0.05, 15.0), Stage(0.25, 15.0)),
-        description="The canary: shares of the answers, one after the other, before all of them.",
+        description="Stages of the canary: increasing shares of the answers before the full release.",
     )
     outcome: str = Field(
         default="",
-        description="The kind of outcome that judges scores or actions. Default: fraud for scores, "
+        description="Kind of outcome that scores or actions are compared with. Default: fraud for scores, "
         "authorised for actions.",
         examples=["chargeback"],
     )
@@ -355,14 +364,14 @@ class ManagedCheckpoint(Section):
         default=None,
         ge=0,
         le=100_000,
-        description="A decision this old has the outcome that it will have. Default: 1080 (45 days) for "
+        description="Age in hours at which a decision's outcome is final. Default: 1080 (45 days) for "
         "scores, 1 for actions.",
         examples=[1080],
     )
     unproven: Literal["exclude", "include"] = Field(default="exclude", description=UNPROVEN_DESCRIPTION)
     gates: Gates = Field(
         default=(),
-        description="What a change must pass. None: the standard gates (docs/gates.md).",
+        description="Gates that a change request must pass. Default: the standard gates (docs/gates.md).",
         examples=[
             [
                 {"metric": "exec_p99_us", "against": "sla", "success": "<= 10000", "min_rows": 1000},
@@ -376,23 +385,28 @@ class ManagedCheckpoint(Section):
         ],
     )
 
+    backtest: BacktestSettings = Field(
+        default_factory=BacktestSettings,
+        description="The backtest before the shadow: a candidate beside the live bundle on logged decisions.",
+    )
+
     @field_validator("max_minutes")
     @classmethod
     def _holds_the_usual(cls, value: float, info: ValidationInfo) -> float:
         usual = info.data.get("minutes", 0.0)
         if value < usual:
-            raise ValueError(f"{value:g} is less than minutes ({usual:g}); raise it, or shorten minutes")
+            raise ValueError(f"{value:g} is less than minutes ({usual:g}); raise it, or lower minutes")
         return value
 
 
 class PlatformFile(Section):
-    """Everything that the platform needs to know."""
+    """All settings of the platform."""
 
     platform: PlatformSettings = Field(default_factory=PlatformSettings)
     web: WebSettings = Field(default_factory=WebSettings)
     oidc: OidcSettings = Field(default_factory=OidcSettings)
     fleet_tls: ClientTlsSettings = Field(default_factory=ClientTlsSettings)
-    fleet: Members = Field(default=(), description="The servers that the platform leads.")
+    fleet: Members = Field(default=(), description="The servers that the platform manages.")
     checkpoints: dict[CheckpointName, ManagedCheckpoint] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -402,12 +416,13 @@ class PlatformFile(Section):
         for what, values in (("name", names), ("control", controls)):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
-                raise ValueError(f'fleet: two servers have the {what} "{twice[0]}"; each has its own')
+                raise ValueError(
+                    f'fleet: two servers have the {what} "{twice[0]}"; give each a different one'
+                )
         pool = sorted(name for name, checkpoint in self.checkpoints.items() if checkpoint.pool)
         if pool and not any(member.role == "shadow" for member in self.fleet):
             raise ValueError(
-                f'checkpoints."{pool[0]}".pool is true and no server of the fleet has role = '
-                f'"shadow"; add one'
+                f'checkpoints."{pool[0]}".pool is true, but no server has role = "shadow"; add one'
             )
         return self
 
@@ -416,7 +431,7 @@ class PlatformFile(Section):
         """Read a settings file.
 
         Raises:
-            InvalidSettingsError: With every fault found, each with its key and line.
+            InvalidSettingsError: The settings are not valid. It lists every error with its key and line.
         """
         source = SettingsSource.read(path, example="scorer platform config")
         return cls._validated(source, environment)
@@ -445,8 +460,8 @@ class PlatformFile(Section):
 
 _HEAD = """\
 # Settings of `scorer platform serve --config platform.toml`.
-# Every key is at its default; what is commented out is an example.
-# Relative paths start from this file's folder.
+# Every key has its default; commented keys are examples.
+# Relative paths are relative to the directory of this file.
 """
 
 

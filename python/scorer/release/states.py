@@ -1,6 +1,6 @@
-"""The state machine of a change request, as data: what may follow what, who does it, what comes with it.
+"""The state machine of a change request, as data: transitions, their actors and their effects.
 
-Everything that moves a change looks here (`move`); a test holds docs/changes.md and this table together.
+All transitions go through `move`. A test compares this table with docs/changes.md.
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ _S = ChangeState
 
 
 class Who(StrEnum):
-    """The actors that may make a move."""
+    """The actors that may make a transition."""
 
     AUTHOR = "author"
-    """Whoever drafted it; with an owner's role, anybody."""
+    """The user who drafted it, or an owner of the project."""
     APPROVER = "approver"
-    """An approver who neither drafted, edited nor submitted it."""
+    """An approver who has not drafted, edited or submitted it."""
     PLATFORM = "platform"
     """The pipeline."""
 
 
 class Effect(StrEnum):
-    """What comes with a move, in its transaction."""
+    """Effects of a transition, which belong to its database transaction."""
 
     BOOK = "book"
+    """Book a slot."""
     GIVE_BACK = "give back"
-    """The rest of the booking."""
+    """Release the rest of the booking."""
     OBSERVE = "observe"
-    """A table with its shadow lane is recorded."""
+    """Record a lane table with the observe lane of the change request."""
     UNOBSERVE = "unobserve"
-    """A table without it is recorded."""
+    """Record a lane table without its observe lane."""
     ANSWER = "answer"
-    """A table in which it answers some or all is recorded."""
+    """Record a lane table in which the bundle answers some or all requests."""
     RESTORE = "restore"
-    """A table with the answer lanes from before it is recorded."""
+    """Record a lane table with the answer lanes before the release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One way out of a state."""
+    """A permitted transition of a change request."""
 
     name: str
     source: ChangeState
@@ -51,7 +52,7 @@ class Move:
     who: Who
     effects: frozenset[Effect] = frozenset()
     kind: ChangeKind | None = None
-    """Changes of this kind alone; None: of both."""
+    """Kind of change request that has this transition; None: every kind."""
 
 
 def _moves() -> tuple[Move, ...]:
@@ -111,13 +112,13 @@ WITHIN: dict[str, tuple[Who, frozenset[ChangeState]]] = {
     "finish": (Who.AUTHOR, frozenset({_S.OBSERVING})),
     "waive": (Who.APPROVER, frozenset({_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.OBSERVING, _S.REPORT})),
 }
-"""What is done to a change without moving it, by whom and where."""
+"""Operations that do not change the state, with their actors and the states that allow them."""
 
 OBSERVED = frozenset({_S.DEPLOYING, _S.OBSERVING})
-"""Where a change has its lane in the shadow."""
+"""States in which a change request has an observe lane."""
 
 OPEN = frozenset(state for state in _S if not state.is_final)
-"""Those that the runner advances (a draft waits for its author)."""
+"""States that are not final. The runner advances them, except drafts, which wait for their author."""
 
 _REMEDY = {
     _S.DRAFT: "submit it first",
@@ -130,17 +131,17 @@ _REMEDY = {
 
 
 def allows(change: ChangeRequest, name: str) -> bool:
-    """Whether this may be done to a change in its state, whoever does it."""
+    """Whether the present state of a change request allows an operation, regardless of the actor."""
     if name in WITHIN:
         return change.state in WITHIN[name][1]
     return _find(change, name) is not None
 
 
 def move(change: ChangeRequest, name: str) -> Move:
-    """The move of that name from where the change is.
+    """Return the transition with a name from the present state of a change request.
 
     Raises:
-        ConflictError: there is none; it says where the change is and what to do.
+        ConflictError: The state has no such transition. The error names the state and the remedy.
     """
     found = _find(change, name)
     if found is None:
@@ -149,13 +150,15 @@ def move(change: ChangeRequest, name: str) -> Move:
 
 
 def refusal(change: ChangeRequest, name: str) -> ConflictError:
-    """Why this cannot be done now."""
+    """Return the error for an operation that the present state does not allow."""
     sources = [move.source for move in MOVES if move.name == name and move.kind in (None, change.kind)]
     wanted = sorted(WITHIN[name][1] if name in WITHIN else sources, key=list(_S).index)
     if not wanted:
-        return ConflictError(f"{change.id} is a {change.kind}: there is no {name} of it; draft a RELEASE")
-    remedy = _REMEDY.get(change.state, "look at its page for what can be done now")
-    return ConflictError(f'{change.id} is "{change.state}": {name} is for {", ".join(wanted)}; {remedy}')
+        return ConflictError(f"{change.id} is a {change.kind}, which has no {name}; draft a RELEASE")
+    remedy = _REMEDY.get(change.state, "its page lists the permitted operations")
+    return ConflictError(
+        f'{change.id} is "{change.state}", and {name} requires {", ".join(wanted)}; {remedy}'
+    )
 
 
 def _find(change: ChangeRequest, name: str) -> Move | None:

@@ -1,4 +1,4 @@
-"""Settings of what the platform takes in at once, and from whom."""
+"""Settings of the web server's limits and trusted proxies."""
 
 from __future__ import annotations
 
@@ -36,73 +36,75 @@ _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"
 
 
 class WebSettings(Section):
-    """Limits of pages and REST, so that no client can use up the process."""
+    """Limits of the pages and REST, so that no client can exhaust the process."""
 
     trusted_proxies: Networks = Field(
         default=_LOOPBACK,
-        description="Networks of the proxies in front. For their connections, and no others, the address of "
-        "the client is read from X-Forwarded-For, from its right end.",
+        description="Networks of reverse proxies. Only for their connections, the client's address is read "
+        "from X-Forwarded-For, from its right end.",
     )
     max_connections: int = Field(
         default=1024,
         ge=8,
         le=65_536,
-        description="Open connections. With more, the one that has waited longest without a whole request is "
-        "closed.",
+        description="Limit on open connections. Beyond it, the connection that has waited longest without a "
+        "complete request is closed.",
     )
     connections_per_address: int = Field(
         default=128,
         ge=4,
         le=65_536,
-        description="Open connections of one address that is no trusted proxy.",
+        description="Limit on open connections of one address other than a trusted proxy.",
     )
     header_seconds: float = Field(
-        default=10.0, gt=0, le=600, description="Time for the whole head of a request to arrive."
+        default=10.0, gt=0, le=600, description="Time limit for receiving a request's head, in seconds."
     )
     body_seconds: float = Field(
         default=30.0,
         gt=0,
         le=3600,
-        description="Time for a body to arrive, plus 1 s for every 64 KiB of it. Also the time for a client "
-        "to take each part of a response.",
+        description="Time limit for receiving a body, in seconds, plus 1 s per 64 KiB. It also limits the "
+        "time in which a client reads each part of a response.",
     )
     body_kb: int = Field(
         default=1024,
         ge=64,
         le=65_536,
-        description="Largest body of a request that is no upload. Sign-in forms have 16 KiB.",
+        description="Largest request body except for uploads, in KiB. Sign-in forms may have 16 KiB.",
     )
     bodies_mb: int = Field(
         default=64,
         ge=1,
         le=65_536,
-        description="Memory for the bodies of all requests that are being read; one address has a quarter "
-        "of it.",
+        description="Memory for all request bodies that are being received, in MiB. One address may use a "
+        "quarter of it.",
     )
     streams: int = Field(
         default=256,
         ge=1,
         le=65_536,
-        description="Clients that wait for events at once (streams, long polls).",
+        description="Limit on clients that wait for events (streams, long polls).",
     )
-    streams_per_user: int = Field(default=16, ge=1, le=65_536, description="Those of one user.")
+    streams_per_user: int = Field(
+        default=16, ge=1, le=65_536, description="Limit on streams and long polls of one user."
+    )
     stream_minutes: float = Field(
         default=15.0,
         gt=0,
         le=1440,
-        description="A stream of events ends after this time; its client resumes it, and its permissions are "
-        "checked again.",
+        description="Duration in minutes after which a stream of events ends. Its client resumes it, and the "
+        "permissions are checked again.",
     )
     key_days: float = Field(
         default=30.0,
         ge=1,
         le=3650,
-        description="Age at which the key that signs sign-in forms is replaced. The one before stays valid.",
+        description="Age in days at which the key of sign-in forms is replaced. Its predecessor stays valid.",
     )
     sign_in_attempts: int = Field(
         default=10,
         ge=1,
         le=10_000,
-        description="Failed sign-ins with one token prefix within 5 minutes, after which more are refused. "
-        "One address has ten times as many.",
+        description="Limit on failed sign-ins with one token prefix within 5 minutes. One address may have "
+        "ten times as many.",
     )

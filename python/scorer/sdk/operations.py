@@ -90,9 +90,9 @@ class Operations:
 
         Args:
             name: Up to 40 lower-case letters, digits and hyphens.
-            title: Shown on pages.
-            quotas: Any of open_changes, slot_minutes_per_week, bundles; others have their default.
-            checkpoints: Names of the checkpoints that it may bring models to; empty: all.
+            title: Title shown on pages.
+            quotas: Any of open_changes, slot_minutes_per_week, bundles; omitted limits have their default.
+            checkpoints: Names of the checkpoints that the project may change; empty: all.
 
         Raises:
             ConflictError: The project exists already.
@@ -118,9 +118,9 @@ class Operations:
 
         Args:
             name: Name of the project.
-            title: None: unchanged.
-            quotas: Limits to change; those left out stay.
-            checkpoints: None: unchanged; empty: all.
+            title: Title shown on pages; None: unchanged.
+            quotas: Limits to change; omitted limits stay unchanged.
+            checkpoints: Names of the checkpoints that the project may change; None: unchanged; empty: all.
 
         Raises:
             ConflictError: The object's state does not allow this, or it has changed since.
@@ -155,7 +155,7 @@ class Operations:
             role: viewer, modeler, approver or owner.
 
         Raises:
-            ConflictError: The last owner stays.
+            ConflictError: The last owner cannot be removed.
             InvalidError: A field is out of range.
             NotAllowedError: The role of the user or of the token does not allow this.
             NotFoundError: The object does not exist, or the user may not see it.
@@ -175,14 +175,14 @@ class Operations:
             user: Name of the user.
 
         Raises:
-            ConflictError: The last owner stays.
+            ConflictError: The last owner cannot be removed.
             NotAllowedError: The role of the user or of the token does not allow this.
             NotFoundError: The object does not exist, or the user may not see it.
         """
         self._send("DELETE", f"/projects/{_segment(project)}/members/{_segment(user)}")
 
     def users(self) -> list[User]:
-        """List all users, removed ones too. For admins.
+        """List all users, including removed ones. For admins.
 
         Raises:
             NotAllowedError: The role of the user or of the token does not allow this.
@@ -204,14 +204,14 @@ class Operations:
         return self._call(User, "POST", "/users", json={"name": name, "admin": admin})
 
     def set_admin(self, name: str, *, admin: bool) -> User:
-        """Make a user an admin, or no longer one. For admins.
+        """Grant or revoke a user's admin rights. For admins.
 
         Args:
             name: Name of the user.
-            admin: The new state.
+            admin: Whether the user is an admin from now on.
 
         Raises:
-            ConflictError: The last admin stays.
+            ConflictError: The last admin cannot be removed.
             InvalidError: A field is out of range.
             NotAllowedError: The role of the user or of the token does not allow this.
             NotFoundError: The object does not exist, or the user may not see it.
@@ -225,7 +225,7 @@ class Operations:
             name: Name of the user.
 
         Raises:
-            ConflictError: The last admin stays.
+            ConflictError: The last admin cannot be removed.
             NotAllowedError: The role of the user or of the token does not allow this.
             NotFoundError: The object does not exist, or the user may not see it.
         """
@@ -247,11 +247,11 @@ class Operations:
         """Create a token. Only this response contains its secret.
 
         Args:
-            label: Where the token is used.
-            role: The highest role that the token grants.
-            user: None: the caller.
-            project: None: every project of its user.
-            expires_at: Aware time; None: never.
+            label: Description of where the token is used.
+            role: Highest role that the token grants.
+            user: User of the token; None: the caller.
+            project: Project that the token is restricted to; None: every project of its user.
+            expires_at: Time of its expiry, with its time zone; None: never.
 
         Raises:
             ConflictError: The object's state does not allow this, or it has changed since.
@@ -335,7 +335,7 @@ class Operations:
 
         Args:
             change: Id of the change request, for example cr-000017.
-            start: Aware time; None: the next free slot.
+            start: Start of the booking, with its time zone; None: the next free slot.
             slot: Number of the slot; None: any.
 
         Raises:
@@ -357,9 +357,9 @@ class Operations:
 
         Args:
             change: Id of the change request, for example cr-000017.
-            start: Aware time.
-            minutes: None: unchanged.
-            slot: None: unchanged.
+            start: Start of the booking, with its time zone.
+            minutes: Length of the booking in minutes; None: unchanged.
+            slot: Number of the slot; None: unchanged.
 
         Raises:
             ConflictError: The object's state does not allow this, or it has changed since.
@@ -403,7 +403,7 @@ class Operations:
             ConflictError: The object's state does not allow this, or it has changed since.
             FrozenError: A freeze covers the start.
             InvalidError: A field is out of range.
-            NotAllowedError: The caller is no approver, or submitted the change.
+            NotAllowedError: The caller is not an approver, or submitted the change.
             NotFoundError: The object does not exist, or the user may not see it.
             QuotaError: The project's quota is used up.
         """
@@ -528,7 +528,7 @@ class Operations:
         )
 
     def events(self, change: str, *, after: int = 0, wait: float = 0.0) -> Events:
-        """Return the events after a known one, and wait for the next where there are none.
+        """Return the events after a known one. If there are none, wait for the next one.
 
         Args:
             change: Id of the change request, for example cr-000017.
@@ -558,8 +558,8 @@ class Operations:
 
         Args:
             change: Id of the change request, for example cr-000017.
-            start: Aware time; None: from the beginning.
-            end: Aware time; None: to the end.
+            start: Start, with its time zone; None: the beginning.
+            end: End, with its time zone; None: the end.
             server: Name of a server; None: all.
 
         Raises:
@@ -588,7 +588,7 @@ class Operations:
         return self._call(Figure, "GET", f"/changes/{_segment(change)}/readout/figures/{_segment(name)}")
 
     def permissions(self, project: str) -> list[StandingPermission]:
-        """List the standing permissions of a project, newest first, expired and revoked ones too.
+        """List the standing permissions of a project, including expired and revoked ones, newest first.
 
         Args:
             project: Name of the project.
@@ -610,7 +610,7 @@ class Operations:
         per_hour: int = 12,
         max_shift: float = 1.0,
     ) -> StandingPermission:
-        """Let a user submit changes of one kind at one checkpoint, for a time and within bounds. For owners.
+        """Permit a user to submit changes of one kind at one checkpoint, within limits. For owners.
 
         Args:
             project: Name of the project.
@@ -623,7 +623,7 @@ class Operations:
             max_shift: Largest offset that an overlay may give an action, in log-odds.
 
         Raises:
-            InvalidError: A bound is out of range, or the user is no modeler of the project.
+            InvalidError: A limit is out of range, or the user is not a modeler of the project.
             NotAllowedError: The role of the user or of the token does not allow this.
             NotFoundError: The object does not exist, or the user may not see it.
         """
@@ -643,7 +643,7 @@ class Operations:
         )
 
     def revoke_permission(self, permission: str, *, reason: str) -> StandingPermission:
-        """Revoke a standing permission; changes under it that are not published are rejected. For owners.
+        """Revoke a standing permission. Unpublished changes under it are rejected. For owners.
 
         Args:
             permission: Id of the permission, for example sp_2f6b0c1d9e8a7b65.
@@ -695,7 +695,7 @@ class Operations:
 
         Args:
             checkpoint: Name of the checkpoint.
-            sample: Share of requests, above 0, at most 1.
+            sample: Share of the requests, above 0 and at most 1.
             filter: JSON list of conditions on features, all of which must hold; empty: every request.
             pool: Whether the shadow pool evaluates; None: unchanged.
 
@@ -721,7 +721,7 @@ class Operations:
             reason: Reason, recorded in the audit log.
 
         Raises:
-            ConflictError: There are no lanes before these.
+            ConflictError: There are no earlier lanes.
             InvalidError: A field is out of range.
             NotAllowedError: The role of the user or of the token does not allow this.
             NotFoundError: The object does not exist, or the user may not see it.
@@ -735,11 +735,11 @@ class Operations:
 
         Args:
             checkpoint: Name of the checkpoint.
-            minutes: Length of the booking.
-            after: Aware time; None: now.
+            minutes: Length of the booking in minutes.
+            after: Earliest start, with its time zone; None: now.
 
         Raises:
-            ConflictError: There is none within a year.
+            ConflictError: No slot is free within a year.
             NotFoundError: The object does not exist, or the user may not see it.
         """
         return self._call(
@@ -754,7 +754,7 @@ class Operations:
 
         Args:
             checkpoint: Name of the checkpoint.
-            at: Aware time; None: now.
+            at: Time, with its time zone; None: now.
 
         Raises:
             NotFoundError: The object does not exist, or the user may not see it.
@@ -766,11 +766,11 @@ class Operations:
         return found
 
     def calendar(self, start: datetime, end: datetime, *, checkpoint: str | None = None) -> CalendarPage:
-        """Return slots, bookings and freezes between two moments.
+        """Return slots, bookings and freezes between two times.
 
         Args:
-            start: Aware time.
-            end: Aware time, at most a year later.
+            start: Start, with its time zone.
+            end: End, with its time zone; at most a year later.
             checkpoint: Name of the checkpoint; None: all.
 
         Raises:
@@ -798,13 +798,14 @@ class Operations:
         """Add a freeze. For admins.
 
         Args:
-            name: Shown on pages.
-            kind: `deny` forbids changes in the windows, `allow` allows them only then; deny wins.
+            name: Name shown on pages.
+            kind: `deny` forbids changes in the windows, `allow` forbids them outside; deny takes
+                precedence.
             cron: Start of each window: minute, hour, day, month, weekday (0 and 7: Sunday).
-            timezone: Of the cron fields.
+            timezone: Time zone of the cron fields.
             minutes: Length of each window, in minutes.
-            checkpoints: Shell patterns of checkpoint names.
-            reason: Shown to users.
+            checkpoints: Shell-style patterns of checkpoint names.
+            reason: Reason shown to users.
 
         Raises:
             ConflictError: The object's state does not allow this, or it has changed since.
@@ -830,7 +831,7 @@ class Operations:
         """Remove a freeze. For admins.
 
         Args:
-            freeze: Its id.
+            freeze: Id of the object.
 
         Raises:
             NotAllowedError: The role of the user or of the token does not allow this.
@@ -872,7 +873,7 @@ class Operations:
         return found
 
     def channels(self, project: str) -> list[Channel]:
-        """List the notification channels of a project, secrets blanked.
+        """List the notification channels of a project, with secrets masked.
 
         Args:
             project: Name of the project.
@@ -897,7 +898,7 @@ class Operations:
             project: Name of the project.
             url: An apprise URL, or `https://...` of a webhook.
             severity: Events below this severity are not sent.
-            checkpoints: Names; empty: all.
+            checkpoints: Names of checkpoints whose events are sent; empty: all.
             secret: Signs a webhook's deliveries (HMAC-SHA256).
 
         Raises:
@@ -917,7 +918,7 @@ class Operations:
         """Remove a notification channel. For owners.
 
         Args:
-            channel: Its id.
+            channel: Id of the object.
 
         Raises:
             NotAllowedError: The role of the user or of the token does not allow this.
@@ -929,7 +930,7 @@ class Operations:
         """Send a test message now and return the result of its delivery.
 
         Args:
-            channel: Its id.
+            channel: Id of the object.
 
         Raises:
             NotAllowedError: The role of the user or of the token does not allow this.
@@ -975,7 +976,7 @@ class Operations:
         """Return the version of the platform, and whether this process is the leader.
 
         Raises:
-            UnreachableError: The platform or its database does not answer.
+            UnreachableError: The platform or its database does not respond.
         """
         return self._call(PlatformHealth, "GET", "/health")
 

@@ -7,6 +7,8 @@ arguments that have no answer; the callers check what users can give and name it
     means          Student's intervals, effective sample size
     quantiles      quantiles and their distribution-free bounds
     roc            areas under ROC curves with DeLong's covariance
+    ranking        the top of a ranking, average precision, rank correlation of a tail
+    blocks         the bootstrap by day
     distances      PSI, Kullback-Leibler and Jensen-Shannon over common bins
     interim        how interim analyses share one false-alarm rate
     sequences      confidence sequences: bounds that hold at every sample size at once

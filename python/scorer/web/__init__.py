@@ -1,5 +1,5 @@
-"""The platform in the browser: server-rendered pages, and the REST API beside them.
+"""The platform's web server: server-rendered pages and the REST API.
 
-`app.create_app` puts both over one `scorer.release.open.PlatformServices`. Needs scorer[platform]; nothing
-that answers shoppers imports it.
+`app.create_app` serves both for one `scorer.release.open.PlatformServices`. The package requires
+scorer[platform]; the data plane does not import it.
 """

@@ -1,4 +1,4 @@
-"""One application: the pages, the REST API beside them, over one platform."""
+"""The web application, which serves the pages and the REST API of one platform."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class Web:
 
 
 def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
-    """The application.
+    """Create the web application.
 
     Args:
-        platform: what it shows and does.
-        settings: of the platform.
+        platform: The platform.
+        settings: The platform's settings.
     """
     own = settings.platform
     public = urlsplit(own.public_url or f"http://{own.listen}")
@@ -107,7 +107,7 @@ def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
         counters=web.counters,
         answer=_page,
     )
-    # The last one that is added is the first that a request meets.
+    # A request passes the layer that was added last first.
     app.add_middleware(
         RequestGuard,
         hosts=[public.hostname or "", socket.gethostname()],
@@ -130,10 +130,10 @@ def _mount_api(app: FastAPI, web: Web) -> None:
 
 
 def _proxied(settings: PlatformFile, sign_ins: SignIns) -> Any:
-    """Return the reader of the user whom a trusted proxy names, None without such a proxy.
+    """Return a function that reads the user whom a trusted proxy names; None without such a proxy.
 
-    The name counts with the proxy's secret only. A request with one of the headers twice is refused: the
-    proxy has added its own to what the client sent, and either may be the client's.
+    The name is accepted only with the proxy's secret. A request with a repeated header is rejected, because
+    one of the values may be the client's.
     """
     header, file = settings.platform.trusted_proxy_header, settings.platform.trusted_proxy_secret_file
     if not header or not file:
@@ -144,8 +144,8 @@ def _proxied(settings: PlatformFile, sign_ins: SignIns) -> Any:
         secrets, users = request.headers.getlist("x-proxy-secret"), request.headers.getlist(header)
         if len(secrets) > 1 or len(users) > 1:
             raise NotAllowedError(
-                f"the request carries {header} or X-Proxy-Secret more than once; have the proxy remove the "
-                "headers that clients send"
+                f"the request contains {header} or X-Proxy-Secret more than once; configure the proxy to "
+                "remove these headers from clients' requests"
             )
         if not (secrets and users and users[0].strip() and secret):
             return None
@@ -165,14 +165,14 @@ def _refused(request: Request, error: Exception) -> Response:
 
 
 def _sign_in(request: Request) -> Response:
-    """To the sign-in page and back again."""
+    """Redirect to the sign-in page, which returns to this page afterwards."""
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     web: Web = request.app.state.web
     cookie = web.identity.cookie in request.cookies
     if request.method != "GET":
         return RedirectResponse(f"/login{query(why='ended', next='/')}", 303)
     if not cookie and request.headers.get("sec-fetch-site") == "cross-site":
-        # A link in a message: its first request comes without the cookie (SameSite=Strict). Ask from here.
+        # A link from another site: its first request has no cookie (SameSite=Strict). The page repeats it.
         return HTMLResponse(web.render("again.html", here=here))
     return RedirectResponse(f"/login{query(why='ended' if cookie else 'first', next=here)}", 303)
 
@@ -186,7 +186,7 @@ def _unknown(request: Request, error: Exception) -> Response:
 def _unreadable(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - as registered
     found = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:5])
-    return _page(request, 422, f"The address or the form has a mistake: {found}.")
+    return _page(request, 422, f"The address or the form is not valid: {found}.")
 
 
 def _page(request: Request, status: int, words: str, identity: str = "") -> Response:
@@ -194,7 +194,7 @@ def _page(request: Request, status: int, words: str, identity: str = "") -> Resp
     if request.url.path.startswith(API):
         from scorer.web.api.problems import answer as problem
 
-        # Outside of what is mounted there, and said in the same form.
+        # An address below /api/ that is not part of the API gets the same kind of error.
         return problem(request, "about:blank", HTTPStatus(status).phrase, status, words)
     web: Web = request.app.state.web
     title = statuses.TITLES.get(status) or HTTPStatus(status).phrase
@@ -211,7 +211,7 @@ def _page(request: Request, status: int, words: str, identity: str = "") -> Resp
 
 
 def _back(request: Request) -> str:
-    """Return the previous page, if it was one of the platform."""
+    """Return the address of the previous page if it is on the platform, else "/"."""
     came = urlsplit(request.headers.get("referer", ""))
     if came.netloc and came.netloc == request.headers.get("host"):
         return came.path + (f"?{came.query}" if came.query else "")

@@ -1,6 +1,7 @@
-"""What a page links to: our style and scripts, and Plotly's from its installed wheel.
+"""Static files of the pages: style and scripts, and Plotly's script from its installed wheel.
 
-Every file has its digest in its address and may be kept for ever. Read once; compressed when first asked for.
+The address of a file contains its digest, so browsers may cache it forever. Each file is read once, and
+compressed on the first request.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Asset:
 
     @property
     def content(self) -> bytes:
-        """As on disk when first read."""
+        """Content of the file when it was first read."""
         with self._lock:
             if self._bytes is None:
                 self._bytes = self.path.read_bytes()
@@ -41,7 +42,7 @@ class Asset:
 
     @property
     def address(self) -> str:
-        """Its name with the digest of its content."""
+        """File name with the digest of its content."""
         digest = hashlib.sha256(self.content).hexdigest()[:16]
         return f"{self.path.stem}-{digest}{self.path.suffix}"
 
@@ -56,7 +57,7 @@ class Asset:
 
 
 class Assets:
-    """All of them, by name and by address."""
+    """All static files, by name and by address."""
 
     def __init__(self) -> None:
         found = [path for path in sorted(STATIC.iterdir()) if path.suffix in _TYPES]
@@ -64,22 +65,22 @@ class Assets:
         self._addresses: dict[str, str] = {}
 
     def url(self, name: str) -> str:
-        """What a page links to."""
+        """Return the address of a file for links."""
         if name not in self._addresses:
             self._addresses[name] = self._assets[name].address
         return f"/static/{self._addresses[name]}"
 
     @cached_property
     def unwanted(self) -> str:
-        """Id of the style for maps, which Plotly adds unless an element has this id; nothing here draws maps.
+        """Id of the style element for maps, which Plotly adds unless an element with this id exists.
 
-        Style that is text, unlike the rest of Plotly's, would have to be allowed by the pages' policy.
+        The pages draw no maps, and their content security policy forbids this style.
         """
         found = re.search(rb'getElementById\("([0-9a-f]{64})"\)', self._assets["plotly.min.js"].content)
         return found[1].decode() if found else ""
 
     def answer(self, request: Request, address: str) -> Response:
-        """The file, compressed where the browser takes it so."""
+        """Return the response with a file, compressed if the browser accepts it."""
         name = next((name for name in self._assets if self.url(name) == f"/static/{address}"), None)
         if name is None:
             return PlainTextResponse("There is no such file; load the page again.", 404)
@@ -91,9 +92,9 @@ class Assets:
 
 
 def _plotly() -> Path:
-    """Found without importing it, which takes a second."""
+    """Return the path of Plotly's script without importing Plotly, which takes a second."""
     spec = importlib.util.find_spec("plotly")
     folders = list(spec.submodule_search_locations or ()) if spec else []
     if not folders:
-        raise ModuleNotFoundError('the pages draw with plotly: pip install "scorer[platform]"', name="plotly")
+        raise ModuleNotFoundError('the pages require plotly: pip install "scorer[platform]"', name="plotly")
     return Path(folders[0]) / "package_data" / "plotly.min.js"

@@ -1,7 +1,7 @@
-"""Bounds the body of every request, before anything parses it: bytes, time, and memory in total.
+"""Limits on request bodies, applied before a body is parsed: bytes, time and total memory.
 
-Starlette's own limit bounds the bytes of one body. This one bounds also how long a body may take, and
-how much memory the bodies of all requests hold together.
+Starlette limits only the bytes of one body. This layer also limits the time in which a body must arrive, and
+the memory that the bodies of all requests use together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SIGN_IN_BYTES = 16 << 10
 _PER_SECOND = 64 << 10
-"""Slowest rate of a large body."""
+"""Minimum rate of a large body in bytes per second."""
 
 
 class BodyLimit:
@@ -34,8 +34,8 @@ class BodyLimit:
         app: The application.
         settings: Limits.
         upload_bytes: Largest upload.
-        counters: Count rejected requests.
-        answer: Makes the response for a request, a status and an explanation.
+        counters: Counts rejected requests.
+        answer: Creates the response for a request, a status and an explanation.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class BodyLimit:
             refused = (
                 "per_address",
                 429,
-                "This address has too many requests under way; try again in a moment.",
+                "This address has too many active requests; try again in a moment.",
             )
         if refused is not None:
             reason, status, words = refused
@@ -99,7 +99,7 @@ class BodyLimit:
         return (self._upload, True) if is_upload else (self._most, False)
 
     def refuse(self, status: int, reason: str, words: str) -> HTTPException:
-        """Return the error that a body is refused with, and count it."""
+        """Count a rejected body and return its error."""
         self._counters.count("requests_refused", reason)
         return HTTPException(status, words, {"Connection": "close", "Retry-After": "5"})
 
@@ -121,12 +121,12 @@ class BodyLimit:
 
     @property
     def seconds(self) -> float:
-        """Time for a body, before its size is counted."""
+        """Time limit of a body in seconds, without the allowance for its size."""
         return self._settings.body_seconds
 
 
 class _Reading:
-    """The body of one request, as far as it has arrived."""
+    """Receives the body of one request within the limits."""
 
     def __init__(
         self, limit: BodyLimit, source: str, receive: Receive, most: int, *, is_upload: bool
@@ -169,4 +169,4 @@ class _Reading:
 
 
 def _too_large(most: int) -> str:
-    return f"The body is larger than the {most:,} bytes that are taken here; send a smaller one."
+    return f"The body is larger than the limit of {most:,} bytes; send a smaller one."

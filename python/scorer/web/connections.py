@@ -1,7 +1,7 @@
-"""Bounds connections: their number, in total and of one address, and the time that a request's head may take.
+"""Limits on connections: total number, number per address, and time to receive a request's head.
 
-uvicorn has no time limit for the head of a request, and answers everybody by 503 at its limit of connections,
-whoever holds them. Here a connection without a whole request gives way to a new one.
+uvicorn has no time limit for the head of a request, and responds to all clients with 503 at its limit of
+connections. Here, a connection without a complete request is closed in favour of a new one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from scorer.web.counters import WebCounters
 
 HEAD_BYTES = 32 << 10
-"""Largest head of a request."""
+"""Largest head of a request in bytes."""
 
 
 class ConnectionLimits:
-    """What the connections of one listener share.
+    """Limits and state that the connections of one listener share.
 
     Args:
         settings: Limits.
-        counters: Count closed connections.
+        counters: Counts closed connections.
     """
 
     def __init__(self, settings: WebSettings, counters: WebCounters) -> None:
@@ -38,11 +38,11 @@ class ConnectionLimits:
 
     @property
     def head_seconds(self) -> float:
-        """Time for the head of a request."""
+        """Time limit for receiving the head of a request, in seconds."""
         return self._settings.header_seconds
 
     def open(self, connection: BoundedProtocol) -> bool:
-        """Count a new connection; return whether it may stay."""
+        """Count a new connection, and return whether it is within the limits."""
         address = connection.source
         self._open[address] += 1
         if self._open[address] > self._settings.connections_per_address and not self._is_proxy(connection):
@@ -57,23 +57,23 @@ class ConnectionLimits:
         return True
 
     def closed(self, connection: BoundedProtocol) -> None:
-        """Forget a connection that has ended, and free its place."""
+        """Remove a connection that has ended."""
         self._waiting.pop(connection, None)
         self._open[connection.source] -= 1
         if self._open[connection.source] <= 0:
             del self._open[connection.source]
 
     def waits(self, connection: BoundedProtocol) -> None:
-        """Note that a connection has no request now."""
+        """Record that a connection waits for a request."""
         self._waiting[connection] = None
 
     def works(self, connection: BoundedProtocol) -> None:
-        """Note that a connection has a whole head of a request."""
+        """Record that a connection has received the complete head of a request."""
         self._waiting.pop(connection, None)
 
     @property
     def write_seconds(self) -> float:
-        """Time for a client to take what was written."""
+        """Time limit for a client to read what was written, in seconds."""
         return self._settings.body_seconds
 
     def late(self, connection: BoundedProtocol) -> None:
@@ -100,7 +100,7 @@ class BoundedProtocol(H11Protocol):
     limits: ConnectionLimits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, or close it at once."""
+        """Accept a connection, or close it immediately."""
         super().connection_made(transport)
         self.source = source(self.client[0] if self.client else "")
         self._late: asyncio.TimerHandle | None = None
@@ -111,38 +111,38 @@ class BoundedProtocol(H11Protocol):
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers of the connection and free its place."""
+        """Stop the timers of the connection and remove it."""
         self._arrived()
         self._unstall()
         self.limits.closed(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; the head's time ends when it is complete, not when some of it arrives."""
+        """Process data. The time limit of the head ends when it is complete, not when data arrive."""
         super().data_received(data)
         if self._is_at_work():
             self._arrived()
             self.limits.works(self)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Wait for the next request."""
         super().on_response_complete()
         if not self._is_at_work() and not self.transport.is_closing():
             self._wait()
 
     def pause_writing(self) -> None:
-        """Give the client a time to read what the response has buffered."""
+        """Start the time limit for the client to read the buffered response."""
         super().pause_writing()
         self._unstall()
         self._stalled = self.loop.call_later(self.limits.write_seconds, self.limits.stalled, self)
 
     def resume_writing(self) -> None:
-        """Go on with the response."""
+        """Stop the time limit and continue the response."""
         self._unstall()
         super().resume_writing()
 
     def abort(self) -> None:
-        """Close the connection at once, whatever is buffered."""
+        """Close the connection immediately and discard buffered data."""
         self.transport.abort()
 
     def _is_at_work(self) -> bool:

@@ -1,4 +1,4 @@
-"""Counts of what the web side refuses, for Prometheus."""
+"""Counters of rejected connections, requests and sign-ins, for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import Counter
 
 _KINDS = {
     "connections_closed": ("reason", "Connections closed because of a limit."),
-    "requests_refused": ("reason", "Requests refused because of a limit, before they were read."),
+    "requests_refused": ("reason", "Requests rejected because of a limit, before they were read."),
     "sign_in_failures": ("way", "Sign-ins that failed."),
-    "sign_ins_locked": ("by", "Sign-ins refused because of too many failures before."),
+    "sign_ins_locked": ("by", "Sign-ins rejected because of too many earlier failures."),
 }
 
 
@@ -20,15 +20,15 @@ class WebCounters:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
         self.streams = 0
-        """Clients that wait for events now."""
+        """Number of clients that wait for events."""
 
     def count(self, kind: str, label: str) -> None:
-        """Add one to a counter; `kind` and `label` are names of ours, never of a client."""
+        """Add one to a counter. `kind` and `label` are constants and never a client's text."""
         with self._lock:
             self._counts[kind, label] += 1
 
     def value(self, kind: str, label: str) -> int:
-        """Return a counter's present value, 0 before the first count."""
+        """Return the present value of a counter."""
         with self._lock:
             return self._counts[kind, label]
 

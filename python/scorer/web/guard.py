@@ -1,4 +1,4 @@
-"""Around every request: whether it is for us, what browsers are held to, and an id for what fails."""
+"""The outermost layer: checks the host, sets security headers, and gives failed requests an id."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LOG = logging.getLogger("scorer.web")
 
-# Plotly makes one empty <style> and fills it by CSSOM: the hash is that of nothing. Its labels carry style
-# attributes, which cannot run anything. No script but ours, none inline, nothing from elsewhere.
+# Plotly creates one empty <style> and fills it by CSSOM, so the hash is that of the empty string. Its labels
+# have style attributes, which cannot run scripts. Only the platform's own script files are allowed.
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -42,14 +42,14 @@ HEADERS = {
 
 
 class RequestGuard:
-    """The outermost of our layers.
+    """Checks the Host header, adds security headers and handles unexpected exceptions.
 
     Args:
-        app: what is guarded.
-        hosts: names that this server goes by; addresses in figures and localhost always pass, since no other
-            site can make a browser send those for its own name.
-        secure: whether browsers reach it by https.
-        failed: makes the page for an unexpected error, of the request and its id.
+        app: The application.
+        hosts: Accepted host names. Numeric addresses and localhost are always accepted, because DNS rebinding
+            cannot produce them.
+        secure: Whether browsers use https.
+        failed: Creates the error page from the request and its id.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RequestGuard:
             self._headers["Strict-Transport-Security"] = "max-age=31536000"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -85,9 +85,7 @@ class RequestGuard:
             await send(message)
 
         if not self._ours(Headers(scope=scope).get("host", "")):
-            words = (
-                "This server does not go by that name; set [platform] public_url to the address people use."
-            )
+            words = "Unknown host name; set [platform] public_url to the address that users open."
             await PlainTextResponse(words, 400)(scope, receive, with_headers)
             return
         try:

@@ -1,4 +1,4 @@
-"""Who asks: by session cookie or by a trusted proxy; and what a form must carry to be believed."""
+"""Authentication of page requests by session cookie or trusted proxy, and CSRF protection of forms."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _PATH = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
 
 
 class Identity:
-    """Reads who asks out of a request.
+    """Reads the user of a request.
 
     Args:
-        access: knows sessions and people.
-        keys: Sign what forms carry; the same in every process behind one address, so that a form of one
-            process is accepted by another.
-        secure: whether browsers reach us by https.
-        proxied: whom a trusted proxy vouches for in a request, if any.
+        access: Looks up sessions and users.
+        keys: Signs forms. All processes behind one address share the keys, so that each accepts the forms of
+            the others.
+        secure: Whether browsers use https.
+        proxied: Returns the user that a trusted proxy names in a request, if any.
     """
 
     def __init__(
         self, access: Access, *, keys: SharedKeys, secure: bool, proxied: ProxiedUser | None = None
     ) -> None:
         self._access, self._keys, self._proxied, self.secure = access, keys, proxied, secure
-        # With the prefix a browser takes the cookie only by https, for this very host and all of its paths.
+        # With this prefix, browsers accept the cookie only over https and for this host with all its paths.
         self.cookie = "__Host-scorer" if secure else "scorer"
 
     def of(self, request: Request) -> tuple[Actor, str]:
@@ -50,12 +50,12 @@ class Identity:
             return self._access.by_proxy(user), sent if self.has_signed(text, sent) else self.sign(text)
         cookie = request.cookies.get(self.cookie)
         if not cookie:
-            raise NotAuthenticatedError("you are not signed in; sign in with a token")
+            raise NotAuthenticatedError("you are not signed in; sign in")
         session: Session = self._access.session(cookie)
         return session.actor, session.csrf
 
     def sign(self, text: str) -> str:
-        """Return the HMAC-SHA256 of a text, in hexadecimal, which only the platform's processes can make."""
+        """Return the HMAC-SHA256 of a text in hexadecimal, with a key of the platform's processes."""
         return self._keys.sign(text)
 
     def has_signed(self, text: str, signature: str) -> bool:
@@ -63,31 +63,31 @@ class Identity:
         return bool(signature) and self._keys.has_signed(text, signature)
 
     def accepts(self, actor: Actor, csrf: str, sent: str) -> bool:
-        """Whether a form carries its user's CSRF value; for a proxy's user, an older key's counts too."""
+        """Whether a form contains its user's CSRF token, for a proxy's user also one of the previous key."""
         if sent and hmac.compare_digest(sent.encode("utf-8", "replace"), csrf.encode()):
             return True
         return actor.via == "proxy" and self.has_signed(f"proxy:{actor.user}", sent)
 
 
 def check_form(request: Request, *, is_known: bool) -> None:
-    """Reject a form that did not come from a page of ours.
+    """Reject a form that was not sent from a page of the platform.
 
     Args:
         request: The request.
-        is_known: Whether its CSRF value is the visitor's.
+        is_known: Whether its CSRF token is valid.
 
     Raises:
-        NotAllowedError: The value is not, or the browser names another origin.
+        NotAllowedError: The token is not valid, or the browser names another origin.
     """
     origin = request.headers.get("origin")
     theirs = origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower()
     if theirs or not is_known:
         raise NotAllowedError(
-            "the form did not come from this session (its csrf field is missing or wrong), so nothing was "
-            "done; open the page again and send it once more"
+            "the form is not of this session (its csrf field is missing or wrong), so nothing was changed; "
+            "open the page again and repeat"
         )
 
 
 def inside(address: str | None) -> str:
-    """An address of our own to go to, never somebody else's: a path, or the first page."""
+    """Return a path on the platform to redirect to, or "/" for an address of another site."""
     return address if address and _PATH.fullmatch(address) and not urlsplit(address).netloc else "/"

@@ -1,8 +1,8 @@
-"""Signing in at an OpenID provider: authorization code with PKCE, by Authlib.
+"""Sign-in at an OpenID provider, by authorization code with PKCE and Authlib.
 
-The provider's addresses and keys are read when they are first needed and kept for an hour; keys are read
-again for a token with an unknown key. What a sign-in needs between its two requests (state, nonce, verifier)
-is in a signed cookie, so that any platform process can finish it.
+The provider's metadata and keys are read on first use and cached for an hour. A token with an unknown key
+causes the keys to be read again. The state of a sign-in between its two requests (state, nonce, verifier) is
+in a signed cookie, so that any platform process can complete it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CALLBACK = "/login/oidc/callback"
 PENDING_SECONDS = 600
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures with public keys only: with a shared secret, or none, anybody could make a token."""
+"""Accepted algorithms, all with public keys. Shared secrets and "none" would let others forge tokens."""
 _KEPT_SECONDS = 3600.0
 _RETRY_SECONDS = 5.0
 _TIMEOUT = (3.0, 5.0)
@@ -40,7 +40,7 @@ _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 @dataclass(frozen=True)
 class Pending:
-    """A sign-in that the provider has not answered yet."""
+    """The state of a sign-in while the browser is at the provider."""
 
     state: str
     nonce: str
@@ -50,12 +50,12 @@ class Pending:
 
 
 class OidcSignIn:
-    """The platform as a client of the provider.
+    """Client of an OpenID provider.
 
     Args:
-        settings: Names the provider and what its groups grant.
-        public_url: Address of the platform that browsers use.
-        identity: Signs the cookie, alike in every platform process.
+        settings: The provider, and the roles of its groups.
+        public_url: Address of the platform for browsers.
+        identity: Signs the cookie with a key that all platform processes share.
     """
 
     def __init__(self, settings: OidcSettings, public_url: str, identity: Identity) -> None:
@@ -73,7 +73,7 @@ class OidcSignIn:
     # --- the two requests ---
 
     def begin(self, following: str) -> tuple[str, str]:
-        """Return the provider's address to go to, and the value of the cookie to come back with."""
+        """Start a sign-in. Returns the provider's address to redirect to, and the cookie's value."""
         pending = Pending(
             secrets.token_urlsafe(24),
             secrets.token_urlsafe(24),
@@ -98,26 +98,26 @@ class OidcSignIn:
             pending = Pending(**json.loads(base64.urlsafe_b64decode(payload)))
             if pending.until >= time.time():
                 return pending
-        raise NotAuthenticatedError("the sign-in took too long or began in another browser; begin again")
+        raise NotAuthenticatedError("the sign-in took too long or started in another browser; start again")
 
     def finish(self, pending: Pending, answer: Mapping[str, str]) -> ProvidedIdentity:
-        """Exchange the provider's answer for who signed in.
+        """Complete a sign-in and return the authenticated user.
 
         Args:
-            pending: What `begin` put into the cookie.
-            answer: Parameters that the provider sent the browser back with.
+            pending: State of the sign-in, from the cookie.
+            answer: Query parameters of the provider's redirect.
 
         Raises:
-            NotAuthenticatedError: The answer is not one to this sign-in, or proves nobody.
-            UnreachableError: The provider does not answer.
+            NotAuthenticatedError: The response does not belong to this sign-in, or is not valid.
+            UnreachableError: The provider does not respond.
         """
         if not hmac.compare_digest(answer.get("state", "").encode(), pending.state.encode()):
-            raise NotAuthenticatedError("the answer belongs to another sign-in; begin again")
+            raise NotAuthenticatedError("the response belongs to another sign-in; start again")
         if answer.get("iss", self._issuer) != self._issuer:
-            raise NotAuthenticatedError("the answer is of another identity provider; begin again")
+            raise NotAuthenticatedError("the response is of another identity provider; start again")
         if "error" in answer or not answer.get("code"):
             raise NotAuthenticatedError(
-                f"the identity provider refused: {answer.get('error', 'it sent no code')[:100]}"
+                f"the identity provider rejected the sign-in: {answer.get('error', 'it sent no code')[:100]}"
             )
         token = self._exchange(answer["code"], pending)
         claims = self._verified(str(token.get("id_token", "")), pending.nonce, token.get("access_token"))
@@ -127,14 +127,14 @@ class OidcSignIn:
         return self._identity(claims)
 
     def end_url(self) -> str:
-        """Return the provider's address that ends the session there; empty: it has none."""
+        """Return the provider's address that ends its session; empty if it has none."""
         endpoint = self._provider().get("end_session_endpoint", "")
         if not endpoint:
             return ""
         given = urlencode({"client_id": self._settings.client_id, "post_logout_redirect_uri": self._after})
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{given}"
 
-    # --- who it is ---
+    # --- the authenticated user ---
 
     def _identity(self, claims: Mapping[str, Any]) -> ProvidedIdentity:
         own = self._settings
@@ -189,7 +189,7 @@ class OidcSignIn:
             )
             claims.validate(leeway=_LEEWAY_SECONDS)
             if not isinstance(claims["sub"], str) or not 0 < len(claims["sub"]) <= 255:
-                raise NotAuthenticatedError("the identity provider's token names no subject")
+                raise NotAuthenticatedError("the identity provider's token has no subject")
         except (JoseError, ValueError, TypeError, KeyError) as error:
             raise NotAuthenticatedError(
                 f"the identity provider's token is not valid ({type(error).__name__}: {str(error)[:150]})"
@@ -232,7 +232,9 @@ class OidcSignIn:
                     allow_redirects=False,
                 )
         except OAuthError as error:
-            raise NotAuthenticatedError(f"the identity provider refused: {str(error)[:150]}") from error
+            raise NotAuthenticatedError(
+                f"the identity provider rejected the sign-in: {str(error)[:150]}"
+            ) from error
         except (RequestException, ValueError) as error:
             raise self._away(error) from error
         return found
@@ -255,10 +257,10 @@ class OidcSignIn:
             return found
 
     def _check(self, metadata: Mapping[str, Any]) -> None:
-        """Raise UnreachableError for metadata of another issuer, or that would lead to plain HTTP."""
+        """Raise UnreachableError if the metadata are of another issuer or contain plain HTTP addresses."""
         if metadata.get("issuer") != self._issuer:
             raise UnreachableError(
-                f"[oidc] issuer is {self._issuer}, and the provider there calls itself "
+                f"[oidc] issuer is {self._issuer}, but the provider's issuer is "
                 f"{str(metadata.get('issuer'))[:200]}; set issuer to that"
             )
         optional = [name for name in ("userinfo_endpoint", "end_session_endpoint") if name in metadata]
@@ -267,7 +269,7 @@ class OidcSignIn:
             scheme = urlsplit(url).scheme if isinstance(url, str) else ""
             if scheme not in ("https", urlsplit(self._issuer).scheme):
                 raise UnreachableError(
-                    f"the identity provider's {name} is no https:// address; ask its operator"
+                    f"the identity provider's {name} is not an https:// address; ask its operator"
                 )
 
     def _key_set(self, *, fresh: bool = False) -> Any:
@@ -303,5 +305,5 @@ class OidcSignIn:
     def _away(self, error: Exception | None) -> UnreachableError:
         about = f" ({type(error).__name__})" if error else ""
         return UnreachableError(
-            f"the identity provider {self._issuer} does not answer{about}; try again, or sign in with a token"
+            f"the identity provider {self._issuer} does not respond{about}; retry, or sign in with a token"
         )

@@ -1,4 +1,4 @@
-"""Templates, and how values are written on pages."""
+"""Template environment, and filters that format values on pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOTHING = Markup("\N{EN DASH}")
 
 
 def environment() -> Environment:
-    """Everything that templates may use; text is escaped, a name that does not exist is an error."""
+    """Create the template environment. It escapes text and rejects undefined names."""
     made = Environment(
         loader=PackageLoader("scorer.web", "templates"),
         autoescape=True,
@@ -58,7 +58,7 @@ def environment() -> Environment:
 
 
 def island(value: Any) -> Markup:
-    """JSON for a `<script type="application/json">`; NaN and infinities become null."""
+    """Serialise a value for `<script type="application/json">`; NaN and infinities become null."""
     text = orjson.dumps(
         value, default=_plain_value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
     ).decode()
@@ -76,14 +76,14 @@ def _plain_value(value: Any) -> Any:
 
 
 def compact(value: Any) -> str:
-    """JSON on one line, for details in tables."""
+    """Serialise a value as JSON on one line, for details in tables."""
     if isinstance(value, str):
         return value
     return json.dumps(value, default=_plain_value, ensure_ascii=False)
 
 
 def plain(value: Any) -> str:
-    """Any single value of a table."""
+    """Format a single value of a table."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NOTHING
     if isinstance(value, bool):
@@ -98,7 +98,7 @@ def plain(value: Any) -> str:
 
 
 def when(value: datetime | None) -> Markup:
-    """A moment, to the minute, in UTC."""
+    """Format a time in UTC, to the minute."""
     if value is None:
         return _NOTHING
     moment = value.astimezone(UTC)
@@ -108,7 +108,7 @@ def when(value: datetime | None) -> Markup:
 
 
 def clock(value: datetime | None) -> Markup:
-    """A moment, to the second."""
+    """Format a time in UTC, to the second."""
     if value is None:
         return _NOTHING
     moment = value.astimezone(UTC)
@@ -118,7 +118,7 @@ def clock(value: datetime | None) -> Markup:
 
 
 def ago(value: datetime | None, now: datetime | None = None) -> str:
-    """How long since, or until, in the largest unit that fits."""
+    """Format the time since or until a time, in the largest unit that fits."""
     if value is None:
         return NOTHING
     seconds = ((now or datetime.now(UTC)) - value).total_seconds()
@@ -136,7 +136,7 @@ def iso(value: datetime | None) -> str:
 
 
 def local(value: datetime | None) -> str:
-    """For `<input type="datetime-local">`, in UTC."""
+    """Format a time in UTC for `<input type="datetime-local">`."""
     return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M") if value else ""
 
 
@@ -157,7 +157,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def micros(value: float | None) -> str:
-    """Microseconds, in the unit that reads best."""
+    """Format microseconds as µs, ms or s."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NOTHING
     if value < 1_000:
@@ -168,7 +168,7 @@ def micros(value: float | None) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A figure, with as many digits as matter."""
+    """Format a number with a limited number of significant digits."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NOTHING
     if isinstance(value, int) or float(value).is_integer():
@@ -186,17 +186,17 @@ def size(value: float) -> str:
 
 
 def brief(change: str) -> str:
-    """`cr-17` of `cr-000017`, where there is little room."""
+    """Shorten the id of a change request: `cr-000017` to `cr-17`."""
     kind, _, number = change.partition("-")
     return f"{kind}-{number.lstrip('0')}"
 
 
 def digest(value: str | None) -> str:
-    """Enough of a digest to tell it from others."""
+    """Shorten a digest to its first digits."""
     return value.removeprefix("sha256:")[:12] if value else NOTHING
 
 
 def query(**values: Any) -> str:
-    """`?a=b&c=d` of what is given and not empty."""
+    """Return the query string `?a=b&c=d` of the values that are not empty."""
     kept = {name: value for name, value in values.items() if value not in (None, "")}
     return f"?{urlencode(kept)}" if kept else ""

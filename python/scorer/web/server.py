@@ -1,4 +1,4 @@
-"""``scorer platform serve``: from settings to a listening process, and from SIGTERM to a clean end."""
+"""The process of ``scorer platform serve``, from its settings to a graceful stop."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _GRACE_SECONDS = 5
 
 
 def run(config: Path, *, ready_file: Path | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code.
+    """Serve until SIGTERM or SIGINT, and return the exit code.
 
-    Writes one JSON event per line to stderr; `serving` holds the address.
+    The process writes one JSON event per line to stderr. The event `serving` contains the address.
 
     Args:
         config: The settings file.
-        ready_file: Gets the URL once it answers.
+        ready_file: File that receives the URL when the server is ready.
     """
     events = EventLog()
     events.take_over_logging()
@@ -76,8 +76,8 @@ def _serve(settings: PlatformFile, listener: socket.socket, events: EventLog, re
                 http=bounded(settings.web, app.state.web.counters),
                 ws="none",
                 h11_max_incomplete_event_size=HEAD_BYTES,
-                # A last resort. uvicorn counts connections that are being closed as well, so a limit close to
-                # ours would refuse users while an attacker's connections give way.
+                # A last resort. uvicorn also counts connections that are being closed, so a limit close to
+                # `max_connections` would reject users while an attacker's connections are being closed.
                 limit_concurrency=2 * settings.web.max_connections + 512,
                 log_config=None,
                 access_log=False,
@@ -117,7 +117,7 @@ def _ready(
 
 
 class _Server(uvicorn.Server):
-    """Ends with exit code 0 on a signal, and lets go of those who wait for events."""
+    """Exits with code 0 on a signal, and ends requests that wait for events."""
 
     def __init__(self, config: uvicorn.Config, platform: PlatformServices, events: EventLog) -> None:
         super().__init__(config)
@@ -157,7 +157,7 @@ def _listen(address: str) -> socket.socket:
 
 
 def _with_address(settings: PlatformFile, listener: socket.socket) -> PlatformFile:
-    """The settings with the port that port 0 came to: links and pages name it."""
+    """Return the settings with the actual port in place of port 0, for links and pages."""
     host, port = listener.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return settings.model_copy(update={"platform": settings.platform.model_copy(update={"listen": address})})

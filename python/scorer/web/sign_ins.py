@@ -1,8 +1,7 @@
-"""Sign-ins that fail: how many are taken, and what is recorded of them.
+"""Rate limit and audit entries of failed sign-ins.
 
-Failures count for the credential that was presented and for the client's address. A wrong credential
-therefore locks out neither the users of other credentials nor, unless there are ten times as many failures,
-the other users of an address.
+Failures are counted by credential and by client address. The limit of an address is ten times that of a
+credential, so a wrong credential does not lock out the other users of its address.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _SECONDS = 300.0
 _PER_ADDRESS = 10
 _ENTRIES_PER_MINUTE = 60
-"""Audit entries of one process: a guesser must not fill the audit log."""
+"""Limit on audit entries of one process, so that failed attempts cannot fill the audit log."""
 _SHOWN = len(PREFIX) + 8
 
 
@@ -33,8 +32,8 @@ class SignIns:
 
     Args:
         access: Writes the audit entries.
-        counters: Count failures and refusals.
-        attempts: Failures of one credential within 5 minutes, after which more are refused.
+        counters: Counts failures and rejections.
+        attempts: Limit on failures of one credential within 5 minutes.
     """
 
     def __init__(self, access: Access, counters: WebCounters, *, attempts: int) -> None:
@@ -47,10 +46,10 @@ class SignIns:
         self._omitted = 0
 
     def check(self, credential: str, address: str) -> None:
-        """Refuse a credential or an address with too many failures.
+        """Reject a credential or an address with too many failures.
 
         Raises:
-            ThrottledError: With the seconds to wait.
+            ThrottledError: There were too many failures. The error has the seconds to wait.
         """
         for by, attempts, key in (
             ("credential", self._credentials, shown(credential) if credential else ""),
@@ -68,10 +67,10 @@ class SignIns:
         """Count and record a failure.
 
         Args:
-            way: How the sign-in was tried: `page`, `bearer`, `proxy` or `oidc`.
-            credential: The token, empty where there is none.
-            address: The client's.
-            reason: Why it failed.
+            way: Method of the sign-in: `page`, `bearer`, `proxy` or `oidc`.
+            credential: The token; empty: there is none.
+            address: Address of the client.
+            reason: Reason of the failure.
         """
         name = shown(credential)
         if credential:
@@ -91,13 +90,13 @@ class SignIns:
         details = {"way": way, "address": address, "reason": reason[:300]}
         if omitted:
             details["omitted_before"] = str(omitted)
-        with suppress(UnreachableError):  # the counter has it in any case
+        with suppress(UnreachableError):  # the failure has been counted in any case
             self._access.record_failed_sign_in(name, locked=is_locked, details=details)
 
 
 def shown(credential: str) -> str:
-    """Return what is stored of a credential: the beginning of a token.
+    """Return the part of a credential that is stored: the first characters of a token.
 
-    Any other text may be a password that was entered by mistake, and is not shown at all.
+    Other text may be a password that was entered by mistake and is not stored.
     """
     return credential[:_SHOWN] if credential.startswith(PREFIX) else "unknown"

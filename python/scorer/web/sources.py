@@ -1,4 +1,4 @@
-"""The address that a request comes from, as limits count it."""
+"""The source address of a request, by which limits count."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 
 def source_of(scope: Scope) -> str:
-    """Return the client's address of a request; see `source`.
+    """Return the source of a request; see `source`.
 
-    Where a trusted proxy is in front, the outermost layer has put the client's own address into the scope.
+    Behind a trusted proxy, the outermost layer has set the client's address in the scope.
     """
     client = scope.get("client")
     return source(client[0] if client else "")
 
 
 def source(address: str) -> str:
-    """Return an address as limits count it: an IPv6 client has a whole /64, so that is one source."""
+    """Return the source of an address. An IPv6 client usually has a /64 network, which is one source."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -32,6 +32,7 @@ STEP_NAMES = {
     "golden": "Score the golden cases",
     "fit": "Compare with the checkpoint",
     "warm-up": "Warm up and measure",
+    "backtest": "Backtest on logged decisions",
     "slot": "Wait for the slot",
     "deploy": "Deploy to the shadow",
     "sample": "Observe requests",
@@ -79,11 +80,36 @@ EXPLANATIONS = {
     "flip_rate": "Share of decisions that differ from the live model.",
     "approve_rate_delta": "Difference of the approve rate to the live model.",
     "flagged_agreement": "How far both models rank the same requests highest, from 0 (by chance) to 1.",
+    "declined_kept": "How many of the requests that live declines this model still flags, beyond chance.",
+    "tail_correlation": "Rank correlation of both models' scores over the requests that are flagged.",
+    "flagged_share_change": "Relative change of the share of requests that are flagged.",
+    "backtest_auc": "Change of the area under the ROC curve over logged decisions with a known outcome.",
+    "backtest_average_precision": "Relative change of the average precision over these decisions.",
+    "backtest_recall_review": "Relative change of the recall where both flag the live model's share.",
+    "backtest_recall_decline": "Relative change of the recall where both decline the live model's share.",
+    "backtest_value_saved": "Relative change of the amount of found frauds at the live model's share.",
+    "backtest_calibration": "Sum of the scores over the number of positive outcomes.",
+    "backtest_reward": "Change of the expected reward, doubly robust, over logged decisions.",
+    "backtest_reward_ips": "Change of the expected reward by inverse propensities.",
+    "backtest_agreement": "Share of decisions whose likeliest action is the live policy's.",
+    "backtest_effective_share": "Effective sample size over the number of decisions.",
     "auc_matured": "Area under the ROC curve over decisions whose outcome is known.",
     "covered_hours_of_week": "Number of the 168 hours of a week with observations.",
     "policy_distance": "Total variation distance between the two policies.",
     "min_propensity": "Smallest probability of an eligible action.",
     "expected_reward_delta": "Estimated reward of the policy's choices minus that of the live policy.",
+}
+BACKTEST = {
+    "auc": "AUC",
+    "average_precision": "Average precision",
+    "recall_review": "Recall at live's review rate",
+    "recall_decline": "Recall at live's decline rate",
+    "value_saved": "Value saved at live's review rate",
+    "calibration": "Expected over observed positives",
+    "reward": "Reward, doubly robust",
+    "reward_ips": "Reward, inverse propensities",
+    "agreement": "Agreement of the likeliest actions",
+    "effective_rows": "Effective rows",
 }
 AGAINST = {
     "sla": "the checkpoint's SLA",
@@ -170,6 +196,11 @@ def amount(name: str, value: float | None) -> str:
         return "\N{EN DASH}"
     unit = METRICS[name].unit if name in METRICS else "number"
     return number(value, unit)
+
+
+def figure(value: float | None) -> str:
+    """A number with four digits that count."""
+    return "\N{EN DASH}" if value is None else f"{value:,.4g}"
 
 
 def gate(spec: GateSpec) -> str:

@@ -1,4 +1,4 @@
-"""Who may do what: projects, members, five roles, tokens, sessions."""
+"""Access control: projects, members, roles, tokens and sessions."""
 
 from __future__ import annotations
 

@@ -28,18 +28,19 @@ from scorer.release.store import Store, tables, utcnow
 from scorer.release.store.rows import read, row_of
 
 SEEN_EVERY = timedelta(minutes=1)
-"""`last_used_at` and `last_seen_at` are written at most so often: reading must not become writing."""
+"""Minimum interval between two updates of `last_used_at` or `last_seen_at`, so that most reads do not
+write."""
 
-_ASK = "ask for a new one (an admin makes it: `scorer platform token create`)"
+_ASK = "ask for a new one (an admin creates it with `scorer platform token create`)"
 
 
 class Access:
-    """Who may do what, and who presents a token or a session.
+    """Manages projects, users, tokens and sessions, and authenticates and authorises callers.
 
     Args:
-        store: Where projects, users, tokens and sessions are kept.
-        audit: Gets an entry for each change.
-        now: The time.
+        store: The database.
+        audit: Receives an entry for each change.
+        now: Returns the current time.
         session_hours: Hours after which a session ends.
         idle_hours: Hours without a request after which a session ends.
     """
@@ -66,7 +67,7 @@ class Access:
         return Actor(user, admin=True, via="local")
 
     def require(self, actor: Actor, role: Role, project: str) -> None:
-        """Raise NotAllowedError unless the actor has the role; NotFoundError where the actor sees nothing."""
+        """Raise NotAllowedError if the actor lacks the role, NotFoundError if the project is not visible."""
         roles.require(actor, role, project)
         if actor.admin and project:
             with self._store.read() as connection:
@@ -81,7 +82,7 @@ class Access:
             return [_project(row) for row in connection.execute(query)]
 
     def project(self, actor: Actor, name: str) -> Project:
-        """Return a project that the caller can see."""
+        """Return a project that the actor may see."""
         roles.require(actor, Role.VIEWER, name)
         with self._store.read() as connection:
             return _project(self._row(connection, name))
@@ -106,7 +107,7 @@ class Access:
         with self._store.write() as connection:
             there = connection.scalar(select(tables.projects.c.name).where(tables.projects.c.name == name))
             if there is not None:
-                raise ConflictError(f"project {name} exists already; change it, or take another name")
+                raise ConflictError(f"project {name} exists already; update it, or choose another name")
             connection.execute(insert(tables.projects).values(**values, created_at=self._now()))
             self._audit.append(connection, actor, "project.create", name, project=name, details=values)
             return _project(self._row(connection, name))
@@ -120,7 +121,10 @@ class Access:
         quotas: Quotas | None = None,
         checkpoints: Sequence[str] | None = None,
     ) -> Project:
-        """Admins. What is None stays; a smaller quota takes nothing away, it refuses what would come."""
+        """Update a project; for admins. Arguments that are None stay unchanged.
+
+        A smaller quota removes nothing. It applies to new requests only.
+        """
         roles.require(actor, Role.ADMIN, "")
         values: dict[str, Any] = {}
         if title is not None:
@@ -159,23 +163,23 @@ class Access:
     def set_member(self, actor: Actor, project: str, user: str, role: Role | None) -> None:
         """Set or remove (None) a member's role; for owners. An admin may name a new user.
 
-        Owners choose among users that there are: a made-up second user would defeat two-person approval.
+        Owners may only name existing users, because an invented second user would defeat two-person approval.
         """
         self.require(actor, Role.OWNER, project)
         if role is Role.ADMIN:
-            raise InvalidError("admin is a role of the whole platform; take owner, or make the user an admin")
+            raise InvalidError("admin is a role of the whole platform; use owner, or make the user an admin")
         if role is not None:
             names.check_user(user)
         members = tables.members
-        one = (members.c.project == project, members.c.user == user)
+        membership = (members.c.project == project, members.c.user == user)
         with self._store.write() as connection:
-            before = connection.scalar(select(members.c.role).where(*one))
+            before = connection.scalar(select(members.c.role).where(*membership))
             if before == role:
                 return
             if role is None:
-                connection.execute(delete(members).where(*one))
+                connection.execute(delete(members).where(*membership))
             elif before is not None:
-                connection.execute(update(members).where(*one).values(role=role))
+                connection.execute(update(members).where(*membership).values(role=role))
             else:
                 if actor.admin:
                     self._add_user(connection, actor, user)
@@ -209,7 +213,7 @@ class Access:
     # --- users ---
 
     def users(self, actor: Actor) -> Sequence[User]:
-        """Admins: everybody, those that were removed too."""
+        """Return all users, including removed ones; for admins."""
         roles.require(actor, Role.ADMIN, "")
         with self._store.read() as connection:
             return [
@@ -218,7 +222,7 @@ class Access:
             ]
 
     def add_user(self, actor: Actor, user: str, *, admin: bool = False) -> User:
-        """Add a user, or restore a removed one without memberships; for admins, repeatable."""
+        """Add a user, or restore a removed one without memberships; for admins. The call is idempotent."""
         roles.require(actor, Role.ADMIN, "")
         names.check_user(user)
         with self._store.write() as connection:
@@ -228,13 +232,13 @@ class Access:
             return read(User, connection.execute(select(tables.users).filter_by(name=user)).one())
 
     def set_admin(self, actor: Actor, user: str, *, admin: bool) -> None:
-        """Admins; the last one stays."""
+        """Grant or revoke a user's admin rights; for admins. The last admin cannot lose them."""
         roles.require(actor, Role.ADMIN, "")
         with self._store.write() as connection:
             self._set_admin(connection, actor, user, admin=admin)
 
     def remove_user(self, actor: Actor, user: str) -> None:
-        """Remove a user with tokens, sessions and memberships; for admins. Records keep the name."""
+        """Remove a user with all tokens, sessions and memberships; for admins. Records keep the name."""
         roles.require(actor, Role.ADMIN, "")
         with self._store.write() as connection:
             self._set_admin(connection, actor, user, admin=False)
@@ -273,26 +277,29 @@ class Access:
         if row.admin == admin:
             return
         if not admin and connection.scalar(select(func.count()).where(known.c.admin.is_(True), there)) == 1:
-            raise ConflictError(f"{user} is the last admin; make another user one first")
+            raise ConflictError(f"{user} is the last admin; make another user an admin first")
         connection.execute(update(known).where(known.c.name == user).values(admin=admin))
         self._audit.append(connection, actor, "user.admin", user, details={"admin": admin})
 
     # --- tokens ---
 
     def authenticate(self, secret: str) -> Actor:
-        """Who a token's bearer is. Raises NotAuthenticatedError.
+        """Return the actor of a token, with the user's present roles.
 
-        Expiry goes by this machine's clock as it is now: a clock set back lets an expired token in again, so
-        keep it by NTP. (A token is not killed by having been refused once: a clock that jumped ahead for a
-        minute would otherwise end every token in use.) His roles are those of this moment: a membership taken
-        away counts with the next request.
+        A removed membership takes effect with the next request. Expiry is compared with this machine's clock;
+        keep it synchronised by NTP, because a clock that is set back accepts an expired token again. A token
+        that was rejected as expired is not revoked, because a clock that jumps ahead for a minute would then
+        revoke all tokens in use.
+
+        Raises:
+            NotAuthenticatedError: The token is unknown, expired or revoked.
         """
         with self._store.read() as connection:
             row = self._live(connection, secret)
             actor = self._bearer(connection, row, via="token")
         now = self._now()
         if row.last_used_at is None or now - row.last_used_at >= SEEN_EVERY:
-            # A busy database must not keep anybody out for the sake of a time that is only shown.
+            # The time is only displayed, so a busy database must not reject the request.
             with contextlib.suppress(UnreachableError), self._store.write() as connection:
                 connection.execute(
                     update(tables.tokens)
@@ -305,11 +312,16 @@ class Access:
     def bootstrap(self, user: str, *, force_new_token: bool = False) -> tuple[Token, str]:
         """Create the first admin and a token, for the command line beside the database.
 
-        `force_new_token` gives one more (and makes the user an admin) where there is an admin already: for
-        somebody who has lost theirs; only the local command line offers it.
+        Args:
+            user: Name of the user, which becomes an admin.
+            force_new_token: Whether to create a token although there is an admin already, for an admin who
+                has lost the previous one. Only the local command line offers this.
+
+        Returns:
+            The token and its secret.
 
         Raises:
-            ConflictError: There is an admin already.
+            ConflictError: There is an admin already, and `force_new_token` is False.
         """
         names.check_user(user)
         local = Actor(user, admin=True, via="local")
@@ -323,8 +335,7 @@ class Access:
                     "the platform has an admin already; ask that user for a token, or repeat with "
                     "--force-new-token beside the database"
                 )
-            found = row_of(connection, known, name=user)
-            if found is None:
+            if row_of(connection, known, name=user) is None:
                 connection.execute(insert(known).values(name=user, admin=True, created_at=self._now()))
             else:
                 connection.execute(
@@ -336,7 +347,7 @@ class Access:
             return self._new_token(connection, local, user, "bootstrap", None, Role.ADMIN, None)
 
     def tokens(self, actor: Actor) -> Sequence[Token]:
-        """His own; every one for admins, those of their projects for owners. Newest first."""
+        """Return the actor's tokens, an owner's projects' tokens, or all for an admin; newest first."""
         table = tables.tokens
         query = select(table).order_by(table.c.created_at.desc(), table.c.id)
         if not actor.admin:
@@ -354,10 +365,22 @@ class Access:
         role: Role,
         expires_at: datetime | None = None,
     ) -> tuple[Token, str]:
-        """The token and, this once, its secret. It grants no more than the actor may do.
+        """Create a token, which grants no more than the actor's own permissions.
 
-        For another user only by admins: the holder of another user's token could approve their own changes. A
-        token made with one that is scoped to a project or expires is scoped likewise and expires no later.
+        Only an admin creates a token for another user, because a holder of two users' tokens could approve
+        their own change requests. If the actor's token is restricted to a project or expires, the new token
+        is restricted to the same project and expires no later.
+
+        Args:
+            actor: The calling user.
+            user: Name of the token's user; None: the actor.
+            label: Description of its use.
+            project: Project that it is restricted to; None: all of the user's projects.
+            role: Highest role that it allows.
+            expires_at: Time of its expiry; None: it does not expire.
+
+        Returns:
+            The token and its secret, which is not stored and cannot be shown again.
         """
         label = names.check_line("label", label, 100)
         if expires_at is not None and expires_at.tzinfo is None:
@@ -365,19 +388,19 @@ class Access:
                 f"expires_at {expires_at.isoformat()} has no time zone; write it with one, such as Z"
             )
         if expires_at is not None and expires_at <= self._now():
-            raise InvalidError(f"expires_at {expires_at.isoformat()} is past; give a time to come, or none")
+            raise InvalidError(f"expires_at {expires_at.isoformat()} is past; give a later time, or omit it")
         whose = names.check_user(user) if user is not None else actor.user
         if whose != actor.user and not actor.admin:
             raise NotAllowedError(
-                f"a token of {whose} is made by that user or by an admin; make one of your own"
+                f"only {whose} or an admin creates a token of {whose}; create one of your own"
             )
         if role is Role.ADMIN and (project is not None or not actor.admin):
             raise (
                 InvalidError(
-                    "an admin's token is of the whole platform; leave the project out, or take owner"
+                    "a token with role admin is for the whole platform; omit the project, or use owner"
                 )
                 if actor.admin
-                else NotAllowedError(f"{actor.user} is no admin; take {Role.OWNER} or below")
+                else NotAllowedError(f"{actor.user} is not an admin; use {Role.OWNER} or below")
             )
         with self._store.write() as connection:
             expires_at = self._bounded(connection, actor, project, expires_at)
@@ -386,7 +409,7 @@ class Access:
             return self._new_token(connection, actor, whose, label, project, role, expires_at)
 
     def revoke_token(self, actor: Actor, token: str) -> None:
-        """At once, its sessions too. Revoking it again is fine."""
+        """Revoke a token and its sessions with immediate effect. The call is idempotent."""
         table = tables.tokens
         with self._store.write() as connection:
             query = select(table).where(table.c.id == token)
@@ -408,7 +431,7 @@ class Access:
         )
 
     def _live(self, connection: Connection, secret: str) -> Row[Any]:
-        """The row of a token that may be used now, with `admin` of its user."""
+        """Return the row of a valid token with its user's `admin`. Raises NotAuthenticatedError."""
         table, users = tables.tokens, tables.users
         row = connection.execute(
             select(table, users.c.admin)
@@ -416,7 +439,7 @@ class Access:
             .where(table.c.hash == secrets.digest(secret), users.c.removed_at.is_(None))
         ).one_or_none()
         if row is None or not secrets.matches(secret, row.hash):
-            raise NotAuthenticatedError(f"this token is not known here; check it, or {_ASK}")
+            raise NotAuthenticatedError(f"this token is unknown; check it, or {_ASK}")
         if row.revoked_at is not None:
             raise NotAuthenticatedError(f"token {row.id} ({row.label}) has been revoked; {_ASK}")
         if row.expires_at is not None and row.expires_at <= self._now():
@@ -433,29 +456,29 @@ class Access:
     def _bounded(
         self, connection: Connection, actor: Actor, project: str | None, expires_at: datetime | None
     ) -> datetime | None:
-        """When a token made with the actor's may expire; refuses one that would reach further."""
+        """Limit the expiry of a new token to that of the actor's token, and reject another project."""
         if actor.token is None:
             return expires_at
-        own = row_of(connection, tables.tokens, id=actor.token)
-        if own is None or own.revoked_at is not None:
-            raise NotAuthenticatedError(f"your token has been revoked meanwhile; {_ASK}")
-        if own.project is not None and project != own.project:
+        parent = row_of(connection, tables.tokens, id=actor.token)
+        if parent is None or parent.revoked_at is not None:
+            raise NotAuthenticatedError(f"your token has been revoked; {_ASK}")
+        if parent.project is not None and project != parent.project:
             raise NotAllowedError(
-                f"your token is of project {own.project}; make the new one of that project too"
+                f"your token is restricted to project {parent.project}; create the new one for that project"
             )
-        if own.expires_at is not None:
-            if expires_at is not None and expires_at > own.expires_at:
+        if parent.expires_at is not None:
+            if expires_at is not None and expires_at > parent.expires_at:
                 raise NotAllowedError(
-                    f"your token expires at {own.expires_at:%Y-%m-%d %H:%M} UTC, and what it makes no later; "
-                    "give an earlier time, or ask an admin for a longer one"
+                    f"your token expires at {parent.expires_at:%Y-%m-%d %H:%M} UTC, and the new token cannot "
+                    "expire later; give an earlier time, or ask an admin for a token that lasts longer"
                 )
-            return expires_at or own.expires_at
+            return expires_at or parent.expires_at
         return expires_at
 
     def _check_reach(self, connection: Connection, actor: Actor, project: str | None, role: Role) -> None:
         if project is not None:
-            found = connection.scalar(select(tables.projects.c.name).where(tables.projects.c.name == project))
-            if found is None or not (actor.admin or project in actor.roles):
+            exists = row_of(connection, tables.projects, name=project) is not None
+            if not exists or not (actor.admin or project in actor.roles):
                 raise unknown_project(project)
         if actor.admin:
             return
@@ -464,8 +487,8 @@ class Access:
         if most is None or rank(role) > rank(most):
             raise NotAllowedError(
                 f"{actor.user} is {most or 'in no project'}"
-                f"{f' in project {project}' if project else ''}, and a token may not do more; "
-                f"take {most or 'none until an owner has added you'}"
+                f"{f' in project {project}' if project else ''}, and a token cannot have a higher role; "
+                f"{f'use {most}' if most else 'ask an owner of a project to add you'}"
             )
 
     def _new_token(
@@ -509,7 +532,13 @@ class Access:
         return token, secret
 
     def record_failed_sign_in(self, who: str, *, locked: bool, details: Mapping[str, str]) -> None:
-        """Write a failed sign-in to the audit log, and whether more of them are refused now."""
+        """Write a failed sign-in to the audit log.
+
+        Args:
+            who: User or source of the attempt.
+            locked: Whether further attempts of this source are rejected now.
+            details: Details of the entry.
+        """
         with self._store.write() as connection:
             action = "sign_in.lock" if locked else "sign_in.fail"
             self._audit.append(connection, PLATFORM, action, who, details=details)
@@ -517,22 +546,25 @@ class Access:
     # --- sessions ---
 
     def open_session(self, secret: str) -> tuple[str, Session]:
-        """The cookie's value and the session, for a token."""
+        """Open a session for a token. Returns the cookie's value and the session."""
         with self._store.write() as connection:
             row = self._live(connection, secret)
             actor = self._bearer(connection, row, via="session")
             return self._open(connection, actor, row.expires_at)
 
     def open_proxy_session(self, user: str) -> tuple[str, Session]:
-        """As `open_session`, for whom a trusted proxy vouches; compare the two names with each request."""
+        """Open a session for a user that a trusted proxy has authenticated.
+
+        The caller must compare the proxy's user with the session's user on each request.
+        """
         with self._store.write() as connection:
             return self._open(connection, self._vouched(connection, user), None)
 
     def open_oidc_session(self, identity: ProvidedIdentity) -> tuple[str, Session]:
-        """Open a session for a user whom the identity provider has authenticated; for the sign-in page.
+        """Open a session for a user that the identity provider has authenticated; for the sign-in page.
 
-        The first sign-in ties the user's name to the subject at the provider, and adds the user where the
-        groups grant something. The roles that groups grant replace those of before.
+        The first sign-in binds the user's name to the subject at the provider, and adds the user if its
+        groups grant a role. Roles that the groups grant replace the previous ones.
 
         Raises:
             NotAuthenticatedError: The user is unknown or removed, or the name belongs to another subject.
@@ -544,16 +576,20 @@ class Access:
             return self._open(connection, actor_of(connection, row.name, admin=row.admin, via="oidc"), None)
 
     def session(self, cookie: str) -> Session:
-        """Who is behind a cookie. Raises NotAuthenticatedError.
+        """Return the session of a cookie.
 
-        No clock brings a session back: one that has ended is deleted when it is found, or within a minute or
-        so of anybody else's request, and one that was last seen later than it is now ends as well.
+        A session that has ended stays ended when the clock is set back: it is deleted when its cookie is
+        presented, or at the latest about a minute after the next request of another session. A session whose
+        last request lies in the future has ended, too.
+
+        Raises:
+            NotAuthenticatedError: There is no such session, or it has ended.
         """
         table = tables.sessions
         with self._store.read() as connection:
             row = row_of(connection, table, hash=secrets.digest(cookie))
             if row is None or not secrets.matches(cookie, row.hash):
-                raise NotAuthenticatedError("you are not signed in, or no longer; sign in again")
+                raise NotAuthenticatedError("you are not signed in; sign in again")
             now = self._now()
             set_back = now < row.last_seen_at - SEEN_EVERY
             ended = set_back or row.idle_until <= now or row.expires_at <= now
@@ -564,7 +600,7 @@ class Access:
         until = row.idle_until
         if now - row.last_seen_at >= SEEN_EVERY:
             until = now + self._idle
-            # As with tokens: a busy database keeps no user out.
+            # As in `authenticate`, a busy database must not reject the request.
             with contextlib.suppress(UnreachableError), self._store.write() as connection:
                 connection.execute(
                     update(table).where(table.c.hash == row.hash).values(last_seen_at=now, idle_until=until)
@@ -573,14 +609,14 @@ class Access:
         return Session(actor, secrets.csrf(cookie), min(until, row.expires_at))
 
     def close_session(self, cookie: str) -> None:
-        """Ends it; ending it again is fine."""
+        """End the session of a cookie. The call is idempotent."""
         with self._store.write() as connection:
             connection.execute(
                 delete(tables.sessions).where(tables.sessions.c.hash == secrets.digest(cookie))
             )
 
     def by_proxy(self, user: str) -> Actor:
-        """Return the user whom a trusted proxy names. Raises NotAuthenticatedError for an unknown one."""
+        """Return the actor for a user that a trusted proxy names. Raises NotAuthenticatedError if unknown."""
         with self._store.read() as connection:
             return self._vouched(connection, user)
 
@@ -588,12 +624,12 @@ class Access:
         row = row_of(connection, tables.users, name=user, removed_at=None)
         if row is None:
             raise NotAuthenticatedError(
-                f'the proxy names "{user[:100]}", and there is no such user here; ask an admin to add one'
+                f'the proxy names user "{user[:100]}", who does not exist here; ask an admin to add the user'
             )
         return actor_of(connection, row.name, admin=row.admin, via=via)
 
     def _behind(self, connection: Connection, row: Row[Any]) -> Actor | None:
-        """The session's user as of now; None where the token or the user was removed."""
+        """Return the actor of a session with present roles; None if its token or user was removed."""
         tokens, users = tables.tokens, tables.users
         if row.token is None:
             try:
@@ -640,7 +676,7 @@ class Access:
 
 
 def _visible(actor: Actor) -> ColumnElement[bool]:
-    """Tokens that an actor who is no admin may see and revoke."""
+    """Return the condition for the tokens that an actor without admin rights may see and revoke."""
     owned = [project for project, role in actor.roles.items() if rank(role) >= rank(Role.OWNER)]
     return or_(tables.tokens.c.user == actor.user, tables.tokens.c.project.in_(sorted(owned)))
 

@@ -1,4 +1,4 @@
-"""Limits failed sign-ins by source, in the memory of this process."""
+"""In-memory rate limit of failed sign-ins by source."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from collections.abc import Callable
 
 
 class Attempts:
-    """A bucket of failures per source (an address): `limit` at once, then one more every `seconds`/`limit`.
+    """A token bucket of failures per source, usually an IP address.
 
-    A secret of 256 bits is not found by guessing; this keeps guessers from using up the database and the log.
-    Sources are forgotten, oldest first, beyond `sources`, so that made-up ones do not fill the memory.
+    A secret of 256 bits cannot be guessed. The limit protects the database and the log from failed attempts.
+
+    Args:
+        limit: Failures that a source may have in a burst. It regains one every `seconds`/`limit` seconds.
+        seconds: Time in seconds after which a source regains all its attempts.
+        sources: Limit on the sources kept in memory. The oldest one is dropped first.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -31,13 +36,13 @@ class Attempts:
         self._lock = threading.Lock()
 
     def wait(self, source: str) -> float:
-        """Seconds until the source may try again; 0: now."""
+        """Return the seconds until the source may try again; 0: now."""
         with self._lock:
             owed = self._full_again.get(source, 0.0) - self._clock()
         return max(0.0, owed - (self._limit - 1) * self._per_failure)
 
     def failed(self, source: str) -> None:
-        """Count a failed attempt to sign in."""
+        """Count a failed sign-in of a source."""
         with self._lock:
             now = self._clock()
             self._full_again[source] = max(self._full_again.pop(source, now), now) + self._per_failure

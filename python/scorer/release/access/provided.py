@@ -1,4 +1,4 @@
-"""Users whom an identity provider has authenticated, and what their groups grant."""
+"""Users that an identity provider has authenticated, and the roles that their groups grant."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _UNSAFE = re.compile(r"[\x00-\x20\x7f]")
 
 @dataclass(frozen=True)
 class ProvidedIdentity:
-    """Who signed in at the identity provider.
+    """A user that signed in at the identity provider.
 
     Attributes:
-        subject: The issuer and the subject there, which never change and are never reused.
-        user: The user's name here.
-        is_known: Whether the groups admit a user who does not exist here yet.
+        subject: Issuer and subject at the provider, which never change and are never reused.
+        user: Name of the user on the platform.
+        is_known: Whether the groups admit a user that does not exist on the platform yet.
         admin: Whether the groups make the user an admin; None: the groups do not decide.
-        roles: By project whose members the groups decide: the role, None for none.
+        roles: Role by project, for the projects whose members the groups decide; None: not a member.
     """
 
     subject: str
@@ -40,10 +40,16 @@ class ProvidedIdentity:
 
 
 def admit(connection: Connection, audit: Audit, identity: ProvidedIdentity, now: datetime) -> None:
-    """Bring a user and the roles that groups decide up to date, in the caller's transaction.
+    """Update a user and the roles that groups decide, in the caller's transaction.
+
+    Args:
+        connection: Connection of the caller's transaction.
+        audit: The audit log.
+        identity: The user that signed in.
+        now: Current time.
 
     Raises:
-        NotAuthenticatedError: The user cannot sign in.
+        NotAuthenticatedError: The user may not sign in.
     """
     users, name = tables.users, identity.user
     try:
@@ -54,12 +60,12 @@ def admit(connection: Connection, audit: Audit, identity: ProvidedIdentity, now:
     tied = row_of(connection, users, subject=identity.subject)
     if tied is not None and tied.name != name:
         raise NotAuthenticatedError(
-            f"this account of the identity provider signed in as {tied.name} before and is now named {name}; "
+            f"this account of the identity provider belongs to user {tied.name} and is now named {name}; "
             "ask an admin"
         )
     if row is None and not identity.is_known:
         raise NotAuthenticatedError(
-            f'there is no user "{name}", and no group admits one; ask an admin to add one'
+            f'there is no user "{name}", and no group admits the account; ask an admin to add the user'
         )
     if row is not None and row.removed_at is not None:
         raise NotAuthenticatedError(f"user {name} was removed; ask an admin")
@@ -84,7 +90,7 @@ def _set_admin(connection: Connection, audit: Audit, identity: ProvidedIdentity,
         return
     others = select(func.count()).where(users.c.admin.is_(True), users.c.removed_at.is_(None))
     if not identity.admin and connection.scalar(others) == 1:
-        return  # the last admin stays one, as everywhere
+        return  # the last admin cannot be removed
     connection.execute(update(users).where(users.c.name == identity.user).values(admin=identity.admin))
     details = {"admin": identity.admin, "by": "oidc"}
     audit.append(connection, PLATFORM, "user.admin", identity.user, details=details)
@@ -101,11 +107,11 @@ def _set_role(
     members = tables.members
     if row_of(connection, tables.projects, name=project) is None:
         return  # the settings may name a project before it is created
-    one = (members.c.project == project, members.c.user == identity.user)
-    before = connection.scalar(select(members.c.role).where(*one))
+    membership = (members.c.project == project, members.c.user == identity.user)
+    before = connection.scalar(select(members.c.role).where(*membership))
     if before == role:
         return
-    connection.execute(delete(members).where(*one))
+    connection.execute(delete(members).where(*membership))
     if role is not None:
         connection.execute(
             insert(members).values(
@@ -128,5 +134,5 @@ def highest(one: Role | None, other: Role) -> Role:
 
 
 def printable(text: str) -> bool:
-    """Whether a text of the provider can stand in a name or a log line."""
+    """Whether a text of the provider is not empty and contains no control characters or spaces."""
     return bool(text) and not _UNSAFE.search(text)

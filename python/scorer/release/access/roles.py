@@ -1,4 +1,4 @@
-"""Who may do what where: ranks of roles, and the effective roles after the token's restrictions."""
+"""Order of roles, and the effective roles of an actor after the token's restrictions are applied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RANKS = {role: rank for rank, role in enumerate(Role)}
 
 
 def rank(role: Role) -> int:
-    """Return the place in the order of `Role`; each role includes those below."""
+    """Return a role's position in the order of `Role`. Each role includes the permissions of those below."""
     return _RANKS[role]
 
 
@@ -31,44 +31,61 @@ def actor_of(
     most: Role = Role.ADMIN,
     project: str | None = None,
 ) -> Actor:
-    """Return a user with the present memberships (an admin: every project), cut to `most` and `project`.
+    """Return the actor for a user, with the user's present memberships and the token's restrictions.
 
-    Only an admin whose token is neither cut nor scoped acts as one; a scoped one is at most an owner there.
+    An admin acts as admin only with an unrestricted token. With a token for one project, an admin is at most
+    an owner of that project.
+
+    Args:
+        connection: Connection of the caller's transaction.
+        user: Name of the user.
+        admin: Whether the user is an admin.
+        via: How the user was authenticated, as in `Actor.via`.
+        token: Id of the token; None: there is none.
+        most: Highest role that the token allows.
+        project: Project that the token is restricted to; None: all.
     """
-    found: dict[str, Role]
+    memberships: dict[str, Role]
     if admin:
-        found = dict.fromkeys(connection.scalars(select(tables.projects.c.name)), Role.OWNER)
+        memberships = dict.fromkeys(connection.scalars(select(tables.projects.c.name)), Role.OWNER)
     else:
         members = tables.members.c
         rows = connection.execute(select(members.project, members.role).where(members.user == user))
-        found = {row.project: Role(row.role) for row in rows}
-    roles = {name: lower_role(role, most) for name, role in found.items() if project in (None, name)}
+        memberships = {row.project: Role(row.role) for row in rows}
+    roles = {name: lower_role(role, most) for name, role in memberships.items() if project in (None, name)}
     return Actor(user, roles, admin and most is Role.ADMIN and project is None, via, token)
 
 
 def require(actor: Actor, role: Role, project: str) -> None:
-    """Raise unless the actor has the role there; `project` "" is the platform itself, which only admins run.
+    """Raise an error unless the actor has a role in a project.
+
+    Args:
+        actor: The calling user.
+        role: The required role.
+        project: Name of the project; "": the platform itself, which requires an admin.
 
     Raises:
-        NotFoundError: The actor cannot see it; worded as for a project that does not exist.
-        NotAllowedError: The actor can see it, and this takes a higher role.
+        NotFoundError: The actor may not see the project. The error is the same as for an unknown project.
+        NotAllowedError: The actor may see the project but lacks the role.
     """
     if actor.admin:
         return
     if not project or role is Role.ADMIN:
-        raise NotAllowedError(f"{actor.user} is no admin of the platform, and this takes one; ask an admin")
+        raise NotAllowedError(
+            f"{actor.user} is not an admin of the platform; this requires one: ask an admin"
+        )
     has = actor.roles.get(project)
     if has is None:
         raise unknown_project(project)
     if rank(has) < rank(role):
         raise NotAllowedError(
-            f"{actor.user} is {has} in project {project}, and this takes {role} or above; "
-            "ask an owner of the project" + (", or use a token that may more" if actor.token else "")
+            f"{actor.user} is {has} in project {project}; this requires {role} or above: "
+            "ask an owner of the project" + (", or use a token with a higher role" if actor.token else "")
         )
 
 
 def unknown_project(project: str) -> NotFoundError:
-    """Return one error for a project that is not there and for one that the actor cannot see."""
+    """Return the error for a project that does not exist or that the actor may not see."""
     return NotFoundError(
         f'there is no project "{project[:100]}" that you may see; `GET /projects` lists yours'
     )

@@ -1,8 +1,8 @@
-"""Secrets: made of 32 random bytes each, kept as SHA-256.
+"""Secrets of tokens and sessions: 32 random bytes each, stored as SHA-256.
 
-A slow password hash is for secrets that people choose. Nobody searches 2^256 values, so a plain SHA-256
-gives nothing away, and costs microseconds with every request. The hash is looked up in an index and compared
-once more in constant time; a look-up's time could only tell of a *hash*, whose beginning nobody can choose.
+Slow password hashes protect secrets that people choose. A random value of 256 bits cannot be searched for, so
+a plain SHA-256 suffices and costs only microseconds per request. The hash is looked up in an index and then
+compared in constant time. The duration of the look-up could disclose only the hash, not the secret.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hmac
 import secrets
 
 PREFIX = "scr_"
-"""What every token begins with: secret scanners find it by that."""
+"""Prefix of every token, by which secret scanners recognise it."""
 
 
 def new_token() -> str:
@@ -26,20 +26,20 @@ def new_cookie() -> str:
 
 
 def new_id(kind: str) -> str:
-    """A public name, such as `tok_2f6b...`."""
+    """Return a new public id, for example `tok_2f6b...` for kind `tok`."""
     return f"{kind}_{secrets.token_hex(8)}"
 
 
 def digest(secret: str) -> str:
-    """What is stored of it."""
+    """Return the digest of a secret that is stored in its place."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def matches(secret: str, stored: str) -> bool:
-    """Whether `stored` is its digest, in constant time."""
+    """Whether `stored` is the digest of a secret. The comparison takes constant time."""
     return hmac.compare_digest(digest(secret), stored)
 
 
 def csrf(cookie: str) -> str:
-    """What the forms of a session carry: from its cookie, which other sites cannot read; stored nowhere."""
+    """Return the CSRF token of a session, derived from its cookie, which other sites cannot read."""
     return hmac.new(cookie.encode("utf-8", "replace"), b"scorer-csrf-1", hashlib.sha256).hexdigest()

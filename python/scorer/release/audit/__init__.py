@@ -1,8 +1,8 @@
-"""The audit log: append-only, each entry with the hash of the one before.
+"""The append-only audit log. Each entry contains the hash of its predecessor.
 
-The chain shows every change, removal, insertion and reordering that is not itself followed through to the
-head; triggers in the database refuse to make them. Who owns the database can rewrite both, chain and head:
-a copy of the head kept elsewhere (`scorer audit head`) shows that too.
+Triggers in the database reject changes, and the hash chain reveals every entry that was changed, removed,
+inserted or reordered. The owner of the database could rewrite the whole chain and its head. Keep a copy of
+the head elsewhere (`scorer audit head`) to detect that too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from scorer.release.errors import NotAllowedError
 from scorer.release.model import Actor, AuditEntry
 from scorer.release.store import Store, dumps, instant, loads, micros, tables, utcnow
 
-_AT_ONCE = 1000
+_PAGE = 1000
 
 
 class Audit:
-    """Reads for everybody; writes inside the transaction of what is audited."""
+    """Appends to the audit log within the audited transaction, and reads and verifies it.
+
+    Args:
+        store: The database.
+        now: Returns the current time.
+    """
 
     def __init__(self, store: Store, *, now: Callable[[], datetime] = utcnow) -> None:
         self._store = store
@@ -39,12 +44,18 @@ class Audit:
         project: str = "",
         details: Mapping[str, Any] | None = None,
     ) -> AuditEntry:
-        """Adds an entry as part of the caller's transaction, which must be one of `Store.write`.
+        """Append an entry in the caller's transaction. Its details contain the id of the actor's token.
 
-        The token that the actor came with stands in the details as `token`.
+        Args:
+            connection: Connection of a `Store.write`.
+            actor: The acting user.
+            action: Name of the action, for example `change.approve`.
+            object: Name or id of its object.
+            project: Name of the project; empty: the platform.
+            details: Further details.
         """
         head = tables.audit_head
-        # Writers take turns anyway; the row's lock holds off programs that do not know of that.
+        # `Store.write` serialises the platform's writers. The row lock also excludes other programs.
         last = connection.execute(select(head.c.sequence, head.c.hash).with_for_update()).one()
         fields: dict[str, Any] = {
             "sequence": last.sequence + 1,
@@ -73,12 +84,19 @@ class Audit:
         before: int | None = None,
         limit: int = 100,
     ) -> Sequence[AuditEntry]:
-        """Newest first: those of the actor's projects, and the actor's own; admins see all.
+        """Return entries of the actor's projects and of the actor, newest first. Admins see all entries.
 
-        `action` may end in `.`, for everything that begins so. At most 1,000 at once; `before` pages on.
+        Args:
+            actor: The calling user.
+            project: Only entries of this project.
+            action: Only entries with this action, or with this prefix if it ends in `.`.
+            user: Only entries of this acting user.
+            object: Only entries about this object.
+            before: Only entries with a lower sequence, to read the next page.
+            limit: Limit on the number of entries, at most 1,000.
         """
         table = tables.audit.c
-        query = select(tables.audit).order_by(table.sequence.desc()).limit(max(0, min(limit, _AT_ONCE)))
+        query = select(tables.audit).order_by(table.sequence.desc()).limit(max(0, min(limit, _PAGE)))
         if not actor.admin:
             query = query.where(or_(table.project.in_(sorted(actor.roles)), table.actor == actor.user))
         if project is not None:
@@ -99,24 +117,28 @@ class Audit:
             return [_entry(_fields(row)) for row in connection.execute(query)]
 
     def head(self) -> tuple[int, str]:
-        """Sequence and hash of the newest entry: what is written down elsewhere to verify against later."""
+        """Return the sequence and hash of the newest entry, to be kept elsewhere for a later `verify`."""
         with self._store.read() as connection:
             row = connection.execute(select(tables.audit_head)).one()
             return row.sequence, row.hash
 
     def verify_for(self, actor: Actor, *, expect: tuple[int, str] | None = None) -> Verified:
-        """Do the same for an admin: it walks the log of all projects."""
+        """Verify the audit log of all projects; for admins. See `verify`."""
         if not actor.admin:
-            raise NotAllowedError("the whole audit log is checked by admins; ask one")
+            raise NotAllowedError("only an admin verifies the audit log; ask one")
         return self.verify(expect=expect)
 
     def verify(self, *, expect: tuple[int, str] | None = None) -> Verified:
-        """Checks every hash; `expect` is a sequence and hash that were written down elsewhere."""
+        """Verify the hash of every entry.
+
+        Args:
+            expect: Sequence and hash of an earlier head that was kept elsewhere; None: not compared.
+        """
         walk = Walk(expect)
         entries = 0
         with self._store.read() as connection:
             head = connection.execute(select(tables.audit_head.c.sequence, tables.audit_head.c.hash)).first()
-            rows = connection.execution_options(yield_per=_AT_ONCE).execute(
+            rows = connection.execution_options(yield_per=_PAGE).execute(
                 select(tables.audit).order_by(tables.audit.c.sequence)
             )
             for part in rows.partitions():

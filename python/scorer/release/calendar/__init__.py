@@ -1,4 +1,4 @@
-"""Bookings of shadow slots, and freezes."""
+"""Bookings of a checkpoint's slots, and freezes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bookings as the database has them, and what a project may take."""
+"""Queries of bookings and freezes, and the check of a project's quota."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def freezes(connection: Connection) -> list[Freeze]:
 
 
 def of_change(connection: Connection, change: str) -> Booking | None:
-    """The newest booking of a change, given back or not."""
+    """Return the newest booking of a change request, including a released one."""
     found = connection.execute(
         select(t.bookings).where(t.bookings.c.change == change).order_by(t.bookings.c.id.desc()).limit(1)
     ).first()
@@ -30,7 +30,7 @@ def of_change(connection: Connection, change: str) -> Booking | None:
 
 
 def held(connection: Connection, checkpoint: str, since: datetime) -> list[Booking]:
-    """What is taken at a checkpoint and ends after `since`, by start."""
+    """Return the active bookings of a checkpoint that end after `since`, by start."""
     b = t.bookings.c
     rows = connection.execute(
         select(t.bookings)
@@ -43,10 +43,17 @@ def held(connection: Connection, checkpoint: str, since: datetime) -> list[Booki
 def check_quota(
     connection: Connection, project: str, start: datetime, end: datetime, *, without: str = ""
 ) -> None:
-    """Refuses what takes a project above its slot minutes in a week (Monday to Sunday, UTC).
+    """Reject a booking that exceeds the project's slot minutes of a week (Monday to Sunday, UTC).
+
+    Args:
+        connection: Connection of the caller's transaction.
+        project: Name of the project.
+        start: Start of the booking.
+        end: End of the booking.
+        without: Id of a change request whose bookings are not counted, because it is being moved.
 
     Raises:
-        QuotaError: it names the week and what is left of it.
+        QuotaError: The quota is exceeded. The error names the week and the remaining minutes.
     """
     allowed = connection.execute(
         select(t.projects.c.slot_minutes_per_week).where(t.projects.c.name == project)
@@ -64,9 +71,9 @@ def check_quota(
         if taken + wanted > timedelta(minutes=allowed):
             left = max(0.0, allowed - taken / timedelta(minutes=1))
             raise QuotaError(
-                f'project "{project}" may take {allowed} slot minutes a week and has {left:g} left in that '
-                f"of {week:%Y-%m-%d}, not {wanted / timedelta(minutes=1):g}; book less or another week, "
-                "or ask an admin for more"
+                f'project "{project}" may book {allowed} slot minutes a week and has {left:g} left in the '
+                f"week of {week:%Y-%m-%d}, not {wanted / timedelta(minutes=1):g}; book less or another week, "
+                "or ask an admin for a larger quota"
             )
         week += _WEEK
 

@@ -1,4 +1,4 @@
-"""Who has which slot when, and when nothing moves."""
+"""Bookings of a checkpoint's slots, and freezes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,20 @@ if TYPE_CHECKING:
     from scorer.release.settings import ManagedCheckpoint, PlatformFile
 
 HORIZON = timedelta(days=366)
-"""Nothing is booked further ahead."""
+"""Limit on how far ahead a booking may start."""
 _LATE = timedelta(minutes=1)
-"""A start so little in the past is taken: clocks and people are a little late."""
+"""Tolerance for a start in the past, because of clock skew and slow input."""
 
 
 class Calendar:
-    """Bookings of shadow slots, and freezes."""
+    """Books slots of checkpoints and manages freezes.
+
+    Args:
+        store: The database.
+        settings: The managed checkpoints.
+        audit: The audit log.
+        now: Returns the current time.
+    """
 
     def __init__(
         self, store: Store, settings: PlatformFile, audit: Audit, *, now: Callable[[], datetime] = utcnow
@@ -47,15 +54,22 @@ class Calendar:
         self._audit = audit
         self._now = now
 
-    # --- looking ---
+    # --- queries ---
 
     def page(
         self, actor: Actor, start: datetime, end: datetime, *, checkpoint: str | None = None
     ) -> CalendarPage:
-        """What is between two moments."""
+        """Return the slots, bookings and freeze windows between two times.
+
+        Args:
+            actor: The calling user.
+            start: Start of the page.
+            end: End of the page, at most a year after its start.
+            checkpoint: Name of the checkpoint; None: all.
+        """
         start, end = _aware(start, "start"), _aware(end, "end")
         if not start < end <= start + HORIZON:
-            raise InvalidError("a page begins before it ends and holds at most a year; name such moments")
+            raise InvalidError("a page must start before it ends and span at most a year; correct its times")
         names = [checkpoint] if checkpoint else sorted(self._settings.checkpoints)
         slots = tuple(
             Slot(name, number) for name in names for number in range(1, self.checkpoint(name).slots + 1)
@@ -81,17 +95,23 @@ class Calendar:
     def next_free(
         self, actor: Actor, checkpoint: str, length: timedelta, *, after: datetime | None = None
     ) -> Free:
-        """The earliest slot that is free for so long and does not begin in a freeze.
+        """Return the earliest slot that is free for a duration and does not start in a freeze.
+
+        Args:
+            actor: The calling user.
+            checkpoint: Name of the checkpoint.
+            length: Duration of the booking.
+            after: Earliest start; None: now.
 
         Raises:
-            ConflictError: there is none within a year.
+            ConflictError: There is no such slot within a year.
         """
         length = self._length(checkpoint, length)
         with self._store.read() as connection:
             return self._next_free(connection, checkpoint, length, after)
 
     def frozen(self, checkpoint: str, at: datetime | None = None) -> FreezeWindow | None:
-        """The window that forbids a change of what answers now; None: allowed."""
+        """Return the freeze window that forbids a change of the answers at a time; None: it is allowed."""
         with self._store.read() as connection:
             freezes = bookings.freezes(connection)
         return frozen.forbids(freezes, checkpoint, at or self._now())
@@ -102,12 +122,12 @@ class Calendar:
             return bookings.freezes(connection)
 
     def checkpoint(self, name: str) -> ManagedCheckpoint:
-        """Its settings. Raises NotFoundError, with the names that there are."""
+        """Return the settings of a managed checkpoint. Raises NotFoundError."""
         try:
             return self._settings.checkpoints[name]
         except KeyError:
             known = ", ".join(sorted(self._settings.checkpoints))
-            raise NotFoundError(f'there is no checkpoint "{name}"; there are {known}') from None
+            raise NotFoundError(f'there is no checkpoint "{name}"; use one of {known}') from None
 
     # --- bookings, inside the caller's transaction ---
 
@@ -121,9 +141,21 @@ class Calendar:
         length: timedelta,
         slot: int | None = None,
     ) -> Booking:
-        """Take a slot as part of the caller's transaction; `start` None: the next free one.
+        """Book a slot for a change request, in the caller's transaction.
 
-        Raises ConflictError (which names the next free slot), FrozenError, QuotaError or InvalidError.
+        Args:
+            connection: Connection of the caller's transaction.
+            actor: The user who books.
+            change: The change request.
+            start: Start of the booking; None: as early as possible.
+            length: Duration of the booking.
+            slot: Number of the slot, from 1; None: any.
+
+        Raises:
+            ConflictError: The slot is taken. The error names the next free slot.
+            FrozenError: The start is in a freeze. The error names the next free slot.
+            QuotaError: The project has no slot minutes left.
+            InvalidError: The start, duration or slot is out of range.
         """
         checkpoint = change.checkpoint
         length = self._length(checkpoint, length)
@@ -133,7 +165,7 @@ class Calendar:
             slot, start = free.slot, free.start
         else:
             start = self._start(start)
-            slot = self._taken_by_nobody(connection, checkpoint, start, length, slot, change.id)
+            slot = self._free_slot(connection, checkpoint, start, length, slot, change.id)
         bookings.check_quota(connection, change.project, start, start + length, without=change.id)
         values = {
             "change": change.id,
@@ -158,11 +190,11 @@ class Calendar:
         length: timedelta,
         slot: int | None = None,
     ) -> Booking:
-        """Moves a booking as part of the caller's transaction, by the same rules."""
+        """Move a booking in the caller's transaction. The rules and errors are those of `book`."""
         length = self._length(booking.checkpoint, length)
         self._check_slot(booking.checkpoint, slot)
         start = self._start(start)
-        slot = self._taken_by_nobody(connection, booking.checkpoint, start, length, slot, booking.change)
+        slot = self._free_slot(connection, booking.checkpoint, start, length, slot, booking.change)
         bookings.check_quota(connection, booking.project, start, start + length, without=booking.change)
         moved = {"start": start, "end": start + length, "slot": slot}
         done = connection.execute(
@@ -171,14 +203,14 @@ class Calendar:
         return read(Booking, done.one())
 
     def give_back(self, connection: Connection, change: str, *, at: datetime) -> None:
-        """Ends a change's booking, so that the rest of it is free."""
+        """End the active booking of a change request at `at`, which frees the rest of its time span."""
         b = t.bookings.c
         for row in connection.execute(select(t.bookings).where(b.change == change, b.active)).all():
             end = min(row.end, max(row.start, at))
             connection.execute(update(t.bookings).where(b.id == row.id).values(active=False, end=end))
 
     def of(self, connection: Connection, change: str) -> Booking | None:
-        """A change's booking, given back or not."""
+        """Return the newest booking of a change request, including a released one."""
         return bookings.of_change(connection, change)
 
     # --- freezes ---
@@ -187,7 +219,7 @@ class Calendar:
         """Add a freeze; for administrators only."""
         _admin(actor)
         if not asked.name.strip():
-            raise InvalidError("a freeze has no name; give one that people understand")
+            raise InvalidError("a freeze must have a name; give one")
         try:
             check_line(asked.cron, asked.timezone)
         except ValueError as error:
@@ -214,11 +246,11 @@ class Calendar:
                 delete(t.freezes).where(t.freezes.c.id == freeze).returning(t.freezes)
             ).first()
             if gone is None:
-                raise NotFoundError(f"there is no freeze {freeze}; look at the calendar for those there are")
+                raise NotFoundError(f"there is no freeze {freeze}; the calendar lists all freezes")
             details = {"name": gone.name, "kind": gone.kind, "cron": gone.cron}
             self._audit.append(connection, actor, "freeze.remove", f"freeze {freeze}", details=details)
 
-    # --- inside ---
+    # --- helpers ---
 
     def _next_free(
         self,
@@ -244,15 +276,16 @@ class Calendar:
             window = frozen.forbids(freezes, checkpoint, at)
             return window.end if window else None
 
-        found = next_free(busy, length, earliest, now + HORIZON, frozen_until)
-        if found is None:
+        place = next_free(busy, length, earliest, now + HORIZON, frozen_until)
+        if place is None:
             raise ConflictError(
                 f'checkpoint "{checkpoint}" has no slot free for {_minutes(length)} within a year; '
-                "book less, or ask an admin to lift a freeze or add slots"
+                "book less, or ask an admin to remove a freeze or add slots"
             )
-        return Free(checkpoint, found[0], found[1], found[1] + length)
+        number, start = place
+        return Free(checkpoint, number, start, start + length)
 
-    def _taken_by_nobody(
+    def _free_slot(
         self,
         connection: Connection,
         checkpoint: str,
@@ -261,7 +294,7 @@ class Calendar:
         slot: int | None,
         change: str,
     ) -> int:
-        """The slot that is free then. Raises ConflictError or FrozenError, each with what is free next."""
+        """Return a slot that is free then. Raises ConflictError or FrozenError with the next free slot."""
         window = frozen.forbids(bookings.freezes(connection), checkpoint, start)
         if window:
             reason = f" ({window.freeze.reason})" if window.freeze.reason else ""
@@ -283,8 +316,8 @@ class Calendar:
         held = clashes[numbers[0]]
         what = f"slot {slot}" if slot else "every slot"
         taken = (
-            f'{what} of checkpoint "{checkpoint}" is taken then (by {held.change}, {moment(held.start)} to '
-            f"{moment(held.end)})"
+            f'{what} of checkpoint "{checkpoint}" is booked at that time (by {held.change}, '
+            f"{moment(held.start)} to {moment(held.end)})"
         )
         raise self._rejected(ConflictError, taken, connection, checkpoint, length, start)
 
@@ -297,11 +330,11 @@ class Calendar:
         length: timedelta,
         after: datetime,
     ) -> PlatformError:
-        """Return the error with the next free slot."""
+        """Return an error that names the next free slot."""
         try:
             free = self._next_free(connection, checkpoint, length, after)
         except ConflictError:
-            return kind(f"{why}; nothing is free within a year: book less")
+            return kind(f"{why}; no slot is free within a year: book less")
         error = kind(f"{why}; next free: slot {free.slot} from {moment(free.start)} to {moment(free.end)}")
         error.free = free
         return error
@@ -310,26 +343,28 @@ class Calendar:
         longest = timedelta(minutes=self.checkpoint(checkpoint).max_minutes)
         if not timedelta() < length <= longest:
             raise InvalidError(
-                f'a booking at checkpoint "{checkpoint}" takes more than 0 and at most {_minutes(longest)}, '
-                f"not {_minutes(length)}; give such a duration"
+                f'a booking at checkpoint "{checkpoint}" must last more than 0 and at most '
+                f"{_minutes(longest)}, not {_minutes(length)}; give another duration"
             )
         return length
 
     def _check_slot(self, checkpoint: str, slot: int | None) -> None:
         slots = self.checkpoint(checkpoint).slots
         if slot is not None and not 1 <= slot <= slots:
-            raise InvalidError(f'checkpoint "{checkpoint}" has slots 1 to {slots}, no {slot}; name one')
+            raise InvalidError(
+                f'checkpoint "{checkpoint}" has slots 1 to {slots}, not {slot}; use one of them'
+            )
 
     def _start(self, start: datetime) -> datetime:
         start, now = _aware(start, "start"), self._now()
         if start < now - _LATE:
             raise InvalidError(
-                f"a booking cannot begin in the past ({moment(start)}, now it is {moment(now)}); "
-                "name a later start, or none for the next free slot"
+                f"a booking cannot start in the past ({moment(start)}; it is now {moment(now)}); "
+                "give a later start, or none for the next free slot"
             )
         if start > now + HORIZON:
             raise InvalidError(
-                f"a booking begins within a year, not at {moment(start)}; name an earlier start"
+                f"a booking must start within a year, not at {moment(start)}; give an earlier start"
             )
         return max(start, now)
 
@@ -351,4 +386,4 @@ def _aware(at: datetime, what: str) -> datetime:
 
 def _admin(actor: Actor) -> None:
     if not actor.admin:
-        raise NotAllowedError(f"freezes are an admin's, {actor.user} is none; ask one")
+        raise NotAllowedError(f"only an admin manages freezes, and {actor.user} is not one; ask an admin")

@@ -1,15 +1,14 @@
-"""Where something fits between what is booked. One pass over bookings and freeze windows."""
+"""Search for the next free slot, in one pass over bookings and freeze windows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-_ALWAYS = 400
-"""So many freezes, each beginning before the one before has ended: nothing is ever open (a daily "
-"one: a year)."""
+_MAX_WINDOWS = 400
+"""Limit on adjoining freeze windows, after which the search ends. Daily windows reach it after a year."""
 Span = tuple[datetime, datetime]
-"""From, until: the end is free again."""
+"""Start (inclusive) and end (exclusive)."""
 
 
 def next_free(
@@ -19,24 +18,28 @@ def next_free(
     until: datetime,
     frozen_until: Callable[[datetime], datetime | None],
 ) -> tuple[int, datetime] | None:
-    """The earliest (slot, start) from `after` on that is free for `length` and does not start in a freeze.
+    """Return the earliest slot and start that are free for a duration and do not start in a freeze.
 
     Args:
-        busy: by slot, what is taken, by start, without overlaps.
-        length: how long.
-        after: not before.
-        until: nothing that starts later.
-        frozen_until: when a moment's freeze is over; None: it is not frozen.
+        busy: Booked spans by slot, ordered by start and without overlaps.
+        length: Duration of the booking.
+        after: Earliest start.
+        until: Latest start.
+        frozen_until: Returns the end of the freeze at a time; None: the time is not frozen.
+
+    Returns:
+        The slot and its start; None if no slot is free.
     """
     places = dict.fromkeys(busy, 0)
-    # The earliest fit of each slot: looked for again only once it lies behind, so no span is passed twice.
+    # The earliest fit of each slot. It is computed again only after `at` has passed it, so that each span is
+    # read once.
     starts = dict.fromkeys(busy, datetime.min.replace(tzinfo=UTC))
     at, frozen = after, 0
     while at <= until:
         thaw = frozen_until(at)
         if thaw is not None:
             at, frozen = thaw, frozen + 1
-            if frozen > _ALWAYS:
+            if frozen > _MAX_WINDOWS:
                 return None
             continue
         frozen = 0
@@ -51,7 +54,7 @@ def next_free(
 
 
 def _fits(spans: Sequence[Span], place: int, at: datetime, length: timedelta) -> tuple[datetime, int]:
-    """The earliest start from `at` on in one slot, and the first span behind it."""
+    """Return the earliest start from `at` on in one slot, and the index of the first span after it."""
     start = at
     while place < len(spans) and spans[place][0] < start + length:
         start = max(start, spans[place][1])

@@ -1,4 +1,4 @@
-"""Which moments are frozen: a deny wins; where there is an allow, only its windows are open."""
+"""Evaluation of freezes at a time. `deny` takes precedence; with an `allow`, only its windows are open."""
 
 from __future__ import annotations
 
@@ -14,32 +14,39 @@ _FOREVER = timedelta(days=3660)
 
 
 def concerns(freeze: Freeze, checkpoint: str) -> bool:
-    """Whether one of its patterns fits."""
+    """Whether one of the freeze's patterns matches a checkpoint."""
     return any(fnmatchcase(checkpoint, pattern) for pattern in freeze.checkpoints)
 
 
 def forbids(freezes: Sequence[Freeze], checkpoint: str, at: datetime) -> FreezeWindow | None:
-    """The window that forbids a change at `at`, the one that ends last; None: allowed.
+    """Return the window that forbids a change at a time, and ends last; None: the change is allowed.
 
-    Where an allow freeze forbids, the window is the gap that ends when the next allowed one begins.
+    If an `allow` freeze forbids the change, the returned window ends when the next allowed one starts.
     """
     mine = [freeze for freeze in freezes if concerns(freeze, checkpoint)]
-    found: FreezeWindow | None = None
+    denied: FreezeWindow | None = None
     for freeze in mine:
-        if freeze.kind == DENY and (window := _open(freeze, at)) and (not found or window.end > found.end):
-            found = window
-    if found:
-        return found
+        if freeze.kind == DENY and (window := _open(freeze, at)) and (not denied or window.end > denied.end):
+            denied = window
+    if denied:
+        return denied
     allows = [freeze for freeze in mine if freeze.kind == ALLOW]
     if not allows or any(_open(freeze, at) for freeze in allows):
         return None
     nexts = [(next(cron.occurrences(f.cron, f.timezone, at), at + _FOREVER), f) for f in allows]
-    end, freeze = min(nexts, key=lambda found: found[0])
+    end, freeze = min(nexts, key=lambda pair: pair[0])
     return FreezeWindow(freeze, at, end)
 
 
 def windows(freeze: Freeze, start: datetime, end: datetime, *, limit: int = 2000) -> Iterator[FreezeWindow]:
-    """Its windows that touch `[start, end)`; those that overlap are one. At most `limit` begin in it."""
+    """Yield the freeze's windows that touch `[start, end)`, with overlapping windows merged.
+
+    Args:
+        freeze: The freeze.
+        start: Start of the time span.
+        end: End of the time span.
+        limit: Limit on the number of windows before they are merged.
+    """
     length = timedelta(minutes=freeze.minutes)
     held: FreezeWindow | None = None
     for count, begin in enumerate(cron.occurrences(freeze.cron, freeze.timezone, start - length)):

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scorer.ids import file_digest, hex_of
+from scorer.registry.files import MANIFEST, SIGNATURE
 from scorer.release.changes import fit
+from scorer.release.errors import InvalidError
 from scorer.release.model import PLATFORM, ChangeRequest
 
 if TYPE_CHECKING:
@@ -51,14 +53,14 @@ def package(about: CheckedChange) -> Checked:
 
 
 def verify(about: CheckedChange) -> Checked:
-    """Compares every file with the manifest, and the manifest with the digest."""
+    """Compares every file with the manifest, the manifest with the digest, and checks the signature."""
     path = about.bundles.local(about.change.bundle)
-    manifest = (path / "manifest.json").read_bytes()
+    manifest = (path / MANIFEST).read_bytes()
     digits = hex_of(about.change.bundle)
     if hashlib.sha256(manifest.replace(digits.encode(), b"0" * 64)).hexdigest() != digits:
         return Checked(False, "manifest.json is not the one that the digest names; upload the bundle again")
     listed = json.loads(manifest)["files"]
-    there = {file.name for file in path.iterdir()} - {"manifest.json"}
+    there = {file.name for file in path.iterdir()} - {MANIFEST, SIGNATURE}
     if there != set(listed):
         other = sorted(there ^ set(listed))
         return Checked(
@@ -67,7 +69,14 @@ def verify(about: CheckedChange) -> Checked:
     for name, entry in sorted(listed.items()):
         if file_digest(path / name) != entry["sha256"]:
             return Checked(False, f"{name} is not what the manifest lists; upload the bundle again")
-    return Checked(True, f"{len(listed)} files as listed")
+    try:
+        signed = about.bundles.signature(about.change.bundle)
+    except InvalidError as error:
+        return Checked(False, str(error))
+    words = f"{len(listed)} files as listed"
+    if signed is None:
+        return Checked(True, f"{words}; the platform has no trusted_keys to check a signature with")
+    return Checked(True, f"{words}, release {signed.release} signed by key {signed.key}")
 
 
 def golden(about: CheckedChange) -> Checked:

@@ -60,7 +60,10 @@ class Judging:
         data, due = self._due(change, length / _TIMES)
         if not (final or due):
             return None, ""
-        results = self._parts.readouts.judge_canary(change, since)
+        with self._parts.store.read() as connection:
+            paired = rows.gates(connection, change.id, "report")
+        settled = {each.metric for each in paired if each.outcome is Outcome.PASS}
+        results = self._parts.readouts.judge_canary(change, since, settled=settled)
         with writing(self._parts, change) as work:
             results = rows.waived(work.connection, change.id, results)
             rows.keep_gates(work.connection, change.id, change.step, results, self._parts.now())

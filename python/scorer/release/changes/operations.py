@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from scorer.release import states
 from scorer.release.answers import ChangeDetail, Draft
 from scorer.release.calendar import moment
-from scorer.release.changes import drafts, fit, rows
+from scorer.release.changes import backtesting, drafts, fit, rows
 from scorer.release.changes.overlays import VERDICT, revised_lanes
 from scorer.release.changes.plan import steps_of
 from scorer.release.changes.writer import ChangeWriter, outrun
@@ -29,7 +29,7 @@ from scorer.release.errors import (
     QuotaError,
 )
 from scorer.release.fields import reason_of
-from scorer.release.gates.defaults import default_gates
+from scorer.release.gates.defaults import BACKTEST, default_gates
 from scorer.release.lanes import recorded
 from scorer.release.lanes.recorded import LaneDecision
 from scorer.release.model import (
@@ -284,6 +284,7 @@ class Changes:
             now, connection = work.change, work.connection
             judged = rows.gates(connection, change)
             known = {result.metric for result in judged} or {spec.metric for spec in self._specs(now)}
+            known |= {spec.metric for spec in self._backtest_specs(now)}
             if metric not in known:
                 raise InvalidError(f'{change} has no gate "{metric}"; it has {", ".join(sorted(known))}')
             given = row_of(connection, t.waivers, change=change, metric=metric)
@@ -374,9 +375,11 @@ class Changes:
             booking = self._parts.calendar.of(connection, change)
             last = recorded.newest(connection, found.checkpoint)
             allowed = tuple(name for name in _OPERATIONS if self._may(connection, actor, found, name))
+            backtest = rows.backtest(connection, change)
         steps = steps_of(found, self._parts.settings, done)
         against = found.before or (recorded.main_lane(last.answer).bundle if last and last.answer else None)
-        return ChangeDetail(found, steps, events, gates, booking, self._diff(actor, found, against), allowed)
+        diff = self._diff(actor, found, against)
+        return ChangeDetail(found, steps, events, gates, booking, diff, allowed, backtest)
 
     def summary(self, actor: Actor, change: str) -> ChangeRequest:
         """A change request without its steps, events, gates and differences: one query."""
@@ -535,6 +538,7 @@ class Changes:
             draft, self._parts.access.project(actor, draft.project), checkpoint, self._parts.settings
         )
         info = self._parts.bundles.info(actor, draft.bundle)
+        self._parts.bundles.signature(info.digest)
         return {
             "project": draft.project,
             "kind": draft.kind.value,
@@ -676,6 +680,12 @@ class Changes:
     def _specs(self, change: ChangeRequest) -> Sequence[GateSpec]:
         own = change.gates or self._parts.settings.checkpoints[change.checkpoint].gates
         return own or (*default_gates("score"), *default_gates("action"))
+
+    def _backtest_specs(self, change: ChangeRequest) -> Sequence[GateSpec]:
+        """Gates of the backtest, which an approver may waive before it stops the change."""
+        if change.state is not ChangeState.CHECKS or not backtesting.applies(change):
+            return ()
+        return self._parts.settings.checkpoints[change.checkpoint].backtest.gates or BACKTEST
 
     def _end(self, actor: Actor, change: str, name: str, reason: str, done: str) -> ChangeRequest:
         before = self._allowed(actor, change, name)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from scorer.events import EventLog
     from scorer.release.access import Access
     from scorer.release.audit import Audit
+    from scorer.release.backtest.running import Backtests
     from scorer.release.bundles import Bundles
     from scorer.release.calendar import Calendar
     from scorer.release.lanes.reconcile import Reconciler
@@ -37,6 +38,8 @@ class Parts:
     reconciler: Reconciler
     permissions: Permissions
     readouts: Readouts
+    backtests: Backtests | None = None
+    """Processes of backtests; None: changes are not backtested."""
     events: EventLog | None = None
     """Gets a line for each move and each defect; None: no lines."""
     now: Callable[[], datetime] = utcnow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scorer.errors import ScorerError
 from scorer.release.calendar import moment
-from scorer.release.changes import checks, overlays, rows
+from scorer.release.changes import backtesting, checks, overlays, rows
 from scorer.release.changes.canary import Canary
 from scorer.release.changes.judging import Judging
 from scorer.release.changes.operations import Changes
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from scorer.release.changes.parts import Parts
 
 _S = ChangeState
-_MISSING = 0.2
-"""Share of the taken requests that may be missing from a report that passes."""
+_FAILED = 0.2
+"""Share of the taken requests that may have failed to be observed in a report that passes."""
 _REFUSALS = 5
 """So often a server may refuse a bundle before its change is."""
 
@@ -51,6 +51,7 @@ class Pipeline:
         self._checks = run_checks
         self._parts = parts
         self._judging = Judging(parts)
+        self._backtesting = backtesting.Backtesting(parts)
         self._canary = Canary(parts, changes, self._judging)
         self._overlays = Overlays(parts)
 
@@ -85,6 +86,10 @@ class Pipeline:
         is_overlay = change.kind is ChangeKind.OVERLAY
         if not is_overlay and self._expired(change):
             return
+        if change.step == backtesting.STEP:
+            if (found := self._backtesting.check(change)) is not None:
+                self._checked(change, found)
+            return
         with writing(self._parts, change) as work:
             work.step("is done now", status="running")
             last = recorded.newest(work.connection, change.checkpoint)
@@ -103,7 +108,14 @@ class Pipeline:
             raise
         except (ScorerError, OSError) as error:
             found = checks.Checked(False, str(error))
+        self._checked(change, found)
+
+    def _checked(self, change: ChangeRequest, found: checks.Checked) -> None:
+        """Write what came of a check, and go on to the next one."""
+        is_overlay = change.kind is ChangeKind.OVERLAY
         names = overlays.STEPS if is_overlay else tuple(CHECKS)
+        if backtesting.applies(change):
+            names = (*names, backtesting.STEP)
         with writing(self._parts, change) as work:
             work.step(found.words, status="done" if found.passed else "failed")
             if not found.passed:
@@ -197,7 +209,7 @@ class Pipeline:
         results = self._judging.now(change)
         verdict = rows.verdict(results)
         counts = self._parts.readouts.counts(change)
-        count = counts["observed"]
+        count = counts.observed
         end = (
             f"ended early: {failed}"
             if failed
@@ -206,11 +218,11 @@ class Pipeline:
             else "its time is over"
         )
         said = rows.in_words(results, verdict)
-        if verdict is Outcome.PASS and counts["missing"] > _MISSING * counts["taken"]:
+        if verdict is Outcome.PASS and counts.failed > _FAILED * counts.taken:
             verdict = Outcome.INCONCLUSIVE
             said = (
-                f" (of {counts['taken']:,} requests that its lane took, {counts['missing']:,} were neither "
-                "observed nor dropped: a server or the shadow pool was away)"
+                f" (of {counts.taken:,} requests that its lane took, {counts.failed:,} were neither observed "
+                "nor dropped: a server or the shadow pool was away)"
             )
         with writing(self._parts, change) as work:
             rows.keep_gates(work.connection, change.id, "report", results, self._parts.now())
@@ -220,7 +232,7 @@ class Pipeline:
                 f"{end} with {count:,} observations: {verdict}{said}",
                 step="report",
                 severity=Severity.INFO if verdict is Outcome.PASS else Severity.WARNING,
-                details={"observations": count, "verdict": verdict.value, "counts": dict(counts)},
+                details={"observations": count, "verdict": verdict.value, "counts": counts.as_dict()},
                 verdict=verdict.value,
             )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scorer.release.answers import Step
+from scorer.release.changes import backtesting
 from scorer.release.changes.overlays import STEPS
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState
 
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 
 _S = ChangeState
 
+_BACKTEST = "the candidate is compared with the live bundle on logged decisions with a known outcome"
+
 CHECKS = {
     "package": "a copy of the bundle is stored",
-    "verify": "every file is compared with its SHA-256",
+    "verify": "every file is compared with its SHA-256, and the signature is checked",
     "golden": "the golden cases are scored again, bit for bit",
     "fit": "kind and features are compared with those of the checkpoint",
     "warm-up": "evaluation time is compared with the checkpoint's SLA",
@@ -40,6 +43,8 @@ def plan(change: ChangeRequest, settings: PlatformFile) -> list[tuple[ChangeStat
             (_S.RELEASED, "full", "every server answers with it"),
         ]
     steps = [(_S.CHECKS, name, words) for name, words in CHECKS.items()]
+    if backtesting.applies(change):
+        steps.append((_S.CHECKS, backtesting.STEP, _BACKTEST))
     steps += [
         (_S.BOOKED, "slot", "the shadow slot begins at its booked time"),
         (_S.DEPLOYING, "deploy", "the servers add the observe lane"),

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+BACKTEST = "backtest"
+"""Phase of gates, and name of the step, that precedes the shadow."""
+
+
 def change(row: Row[Any]) -> ChangeRequest:
     """Convert a database row to a change request."""
     return read(ChangeRequest, row)
@@ -53,6 +57,13 @@ def load(connection: Connection, name: str) -> ChangeRequest:
 def authors(connection: Connection, name: str) -> frozenset[str]:
     """Whoever drafted, edited or submitted it."""
     return frozenset(row_of(connection, name).authors)
+
+
+def backtest(connection: Connection, name: str) -> dict[str, Any] | None:
+    """Return the result of a change's backtest as it was kept."""
+    s = t.change_steps.c
+    found = connection.scalar(select(s.data).where(s.change == name, s.name == BACKTEST))
+    return dict(found) if found else None
 
 
 def events(connection: Connection, name: str) -> tuple[ChangeEvent, ...]:
@@ -85,10 +96,15 @@ def keep_gates(
 
 
 def gates(connection: Connection, name: str, phase: str | None = None) -> tuple[GateResult, ...]:
-    """As judged last, waivers included; of one phase, or of the one that was judged last."""
+    """As judged last, waivers included; of a phase, or of the last one after the backtest."""
     g = t.gate_results.c
     if phase is None:
-        query = select(g.phase).where(g.change == name).order_by(g.at.desc(), g.phase.desc()).limit(1)
+        query = (
+            select(g.phase)
+            .where(g.change == name, g.phase != BACKTEST)
+            .order_by(g.at.desc(), g.phase.desc())
+            .limit(1)
+        )
         phase = connection.execute(query).scalar()
     rows = connection.execute(
         select(t.gate_results).where(g.change == name, g.phase == phase).order_by(g.position)

@@ -16,6 +16,7 @@ from sqlalchemy import select, update
 
 from scorer.release import states
 from scorer.release.changes import rows
+from scorer.release.changes.backtesting import Backtesting
 from scorer.release.changes.pipeline import Pipeline
 from scorer.release.changes.writer import writing
 from scorer.release.errors import ConflictError, UnreachableError
@@ -39,6 +40,7 @@ class Runner:
     def __init__(self, parts: Parts, pipeline: Pipeline) -> None:
         self._parts = parts
         self._pipeline = pipeline
+        self._backtesting = Backtesting(parts)
 
     def tick(self) -> int:
         """Advance every open change by at most one step; return how many there are.
@@ -47,6 +49,7 @@ class Runner:
             UnreachableError: the database is away; nothing else leaves it.
         """
         self._parts.reconciler.round()
+        self._backtesting.keep()
         looked = 0
         for name in self._open():
             looked += 1

@@ -1,4 +1,4 @@
-"""Single decisions, with what every shadow said and what became of them."""
+"""Look-up of single decisions with their observations and outcomes."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from scorer.release.settings import PlatformFile
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
 
-_PATIENCE = 5.0
-"""Seconds that a search may spend on what the index does not have yet."""
+_INDEX_SECONDS = 5.0
+"""Longest time in seconds that a search spends on indexing new records."""
 
 
 class Decisions:
-    """Reads the logs of the fleet.
+    """Finds decisions in the logs of the servers.
 
     Args:
-        fleet: Whose members' logs; those that this machine can read.
-        access: Who may see which checkpoint.
-        bundles: Where the names of features come from.
-        settings: The checkpoints, and where the index is kept.
+        fleet: The servers. Logs that this machine cannot read are skipped.
+        access: Decides which checkpoints an actor may see.
+        bundles: Provides the names of features and actions.
+        settings: The checkpoints, and the directory of the index.
     """
 
     def __init__(self, fleet: Fleet, access: Access, bundles: Bundles, settings: PlatformFile) -> None:
         self._access = access
         self._checkpoints = tuple(settings.checkpoints)
-        # Two members may write about one another's decisions, never to one log.
+        # A log may contain records about another server's decisions, but each log has one writer.
         self._logs: dict[Path, str] = {}
         for member in fleet.members:
             if member.log is not None:
@@ -54,14 +54,21 @@ class Decisions:
         self._shelf = lru_cache(maxsize=64)(lambda digest: BundleShelf([bundles.local(digest)]))
 
     def find(self, actor: Actor, decision_id: str, *, checkpoint: str | None = None) -> Mapping[str, Any]:
-        """Everything about one decision.
+        """Return a decision with its features, actions, observations and outcomes.
 
-        `{"decision": {...}, "features": [{"name", "value", "type", "absent"}], "choices": [...],
-        "observations": [{..., "features": [...]}], "outcomes": [...], "conflicts": [...], "also": [...]}`;
-        `also` names the other checkpoints at which the id was decided about, and other servers.
+        Args:
+            actor: The calling user.
+            decision_id: Id of the decision, which is the request id.
+            checkpoint: Name of the checkpoint; None: any.
+
+        Returns:
+            `{"decision": {...}, "features": [{"name", "value", "type", "absent", "withheld"}],
+            "choices": [...], "observations": [{..., "features": [...]}], "outcomes": [...],
+            "conflicts": [...], "also": [...]}`. `also` lists other checkpoints and servers with a
+            decision of the same id.
 
         Raises:
-            NotFoundError: No log has it, or the caller cannot see it.
+            NotFoundError: No log contains the decision, or the actor may not see it.
             UnreachableError: The logs are still being indexed, or cannot be read.
         """
         visible = self._visible(actor)
@@ -82,7 +89,7 @@ class Decisions:
         if not decided:
             raise self._not_found(decision_id, complete, problems)
         decided.sort(key=lambda one: (one[1].record.decided_at_us, one[1].sequence))
-        # Of one id and checkpoint the first record wins; of several checkpoints the newest decision is shown.
+        # For one id and checkpoint, the first record counts. With several checkpoints, the newest is shown.
         firsts: dict[str, tuple[Path, Entry]] = {}
         for log, entry in decided:
             firsts.setdefault(entry.record.checkpoint, (log, entry))
@@ -112,15 +119,20 @@ class Decisions:
         }
 
     def recent(self, actor: Actor, checkpoint: str, *, limit: int = 50) -> Sequence[Mapping[str, Any]]:
-        """The newest decisions of a checkpoint, newest first: up to 500 of what its logs got last.
+        """Return the newest decisions of a checkpoint, newest first.
+
+        Args:
+            actor: The calling user.
+            checkpoint: Name of the checkpoint.
+            limit: Limit on the number of decisions, at most 500.
 
         Raises:
-            NotFoundError: There is no such checkpoint, or the caller cannot see it.
+            NotFoundError: There is no such checkpoint, or the actor may not see it.
         """
         if checkpoint not in self._visible(actor):
             raise NotFoundError(
-                f'there is no checkpoint "{checkpoint}", or none of your projects has it; the page of '
-                "checkpoints lists those that you may see"
+                f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
+                "those that you may see"
             )
         rows: list[tuple[DecisionRecord, str]] = []
         for log, server in self._logs.items():
@@ -132,13 +144,13 @@ class Decisions:
         return [shapes.decision_shape(one, server) for one, server in rows[:limit]]
 
     def close(self) -> None:
-        """Lets go of the index."""
+        """Close the index of all logs."""
         self._index.close()
 
-    # --- inside ---
+    # --- helpers ---
 
     def _visible(self, actor: Actor) -> set[str]:
-        """The checkpoints that the caller can see."""
+        """Return the names of the checkpoints that the actor may see."""
         names: set[str] = set()
         for project in self._access.projects(actor):
             names.update(project.checkpoints or self._checkpoints)
@@ -148,7 +160,7 @@ class Decisions:
         complete, problems = True, []
         for log, server in self._logs.items():
             try:
-                complete &= self._index.update(log, seconds=_PATIENCE)
+                complete &= self._index.update(log, seconds=_INDEX_SECONDS)
             except LogError as error:
                 problems.append(f'server "{server}": {error}')
         return complete, problems
@@ -163,19 +175,19 @@ class Decisions:
         what = f'decision "{decision_id}"'
         if not self._logs:
             return NotFoundError(
-                f"{what}: no server of the fleet has a log that this machine can read; name one with `log` "
-                "in platform.toml"
+                f"{what}: the settings name no log of a server that this machine can read; set `log` of a "
+                "server in platform.toml"
             )
         if not complete:
             return UnreachableError(
-                f"{what} is not among the newest decisions, and the older ones are still being indexed; try "
+                f"{what} is not among the indexed decisions, and older ones are still being indexed; try "
                 "again in a minute"
             )
         if problems:
-            return UnreachableError(f"{what} is in no log that can be read now; {problems[0]}")
+            return UnreachableError(f"{what} is in none of the readable logs; {problems[0]}")
         return NotFoundError(
-            f"{what} is in no log of {', '.join(self._logs.values())}, or at a checkpoint that none of your "
-            "projects has; check the id: it is the request_id of the call, or that of the reply"
+            f"{what} is in no log of {', '.join(self._logs.values())}, or is of a checkpoint that you may "
+            "not see; check the id, which is the request_id of the call or of the reply"
         )
 
     def _bundle(self, digest: str) -> BundleShelf | None:
@@ -207,7 +219,7 @@ class Decisions:
 def _joined(
     found: Sequence[tuple[Path, Entry]], logs: Mapping[Path, str]
 ) -> tuple[OutcomeJoin, dict[int, str]]:
-    """Outcomes in the order in which they were received, at whichever server."""
+    """Join outcomes of all servers in the order in which they were received."""
     join = OutcomeJoin()
     servers: dict[int, str] = {}
     reports = [
@@ -216,7 +228,7 @@ def _joined(
         if entry.kind == "outcome"
     ]
     for at, (_, _, log, outcome) in enumerate(sorted(reports, key=lambda report: report[:2])):
-        # The place in this order stands for the sequence: two logs may have the same.
+        # The position in this order replaces the sequence, which is unique only within one log.
         servers[at] = logs[log]
         join.add(at, outcome)
     return join, servers

@@ -1,4 +1,4 @@
-"""Records as the explorer shows them: plain values that JSON can hold, names for digests and codes."""
+"""Conversion of records to JSON values for display, with names instead of digests and codes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SHARED = ("decision_id", "checkpoint", "lane", "lane_table", "entity", "data_lo
 
 
 def decision_shape(record: DecisionRecord, server: str) -> dict[str, Any]:
-    """A decision: what it was about, what was answered, by whom, and how long that took."""
+    """Convert a decision: its subject, answer, lane, bundle and times."""
     fallback = {"fallback_source": record.fallback_source, "fallback_reason": record.fallback_reason}
     return {
-        **_own(record, server, is_action(record)),
+        **_common(record, server, is_action(record)),
         **fallback,
         "reasons": list(record.reasons),
         "decided_at": _at(record.decided_at_us),
@@ -33,9 +33,9 @@ def decision_shape(record: DecisionRecord, server: str) -> dict[str, Any]:
 
 
 def observation_shape(record: ObservationRecord, server: str) -> dict[str, Any]:
-    """What an observe lane would have answered; without a result where `error` says why."""
+    """Convert an observation. If the evaluation failed, it has an `error` and no result."""
     chose = is_action(record.decision) or bool(record.live_action)
-    shape = _own(record.decision, server, chose)
+    shape = _common(record.decision, server, chose)
     if record.error:
         for name in ("margin", "score", "decision", "action", "propensity", "expected_reward"):
             if name in shape:
@@ -59,10 +59,17 @@ def observation_shape(record: ObservationRecord, server: str) -> dict[str, Any]:
 def features_shape(
     record: DecisionRecord, schema: SchemaFile | None, absent: Sequence[int] = ()
 ) -> list[dict[str, Any]]:
-    """Features by name as the request had them: a category by its name, a flag as true or false.
+    """Return the features of a decision by name, with categories by name and flags as booleans.
 
-    None where it is missing; `absent` are those that the request did not carry at all. Empty where
-    the schema is not known, or is not the record's.
+    Args:
+        record: The decision.
+        schema: The schema of its bundle; None: it is unknown.
+        absent: Indices of features that the request did not contain.
+
+    Returns:
+        One entry per feature, with None for a value that is missing, or withheld because it
+        is sensitive. The list is empty if the schema is unknown or
+        does not match the record.
     """
     if schema is None or len(schema.features) != len(record.features):
         return []
@@ -74,12 +81,20 @@ def features_shape(
         elif shown is not None and feature.type == "category":
             code = int(value)
             shown = feature.categories[code] if 0 <= code < len(feature.categories) else shown
-        shaped.append({"name": feature.name, "type": feature.type, "value": shown, "absent": at in absent})
+        shaped.append(
+            {
+                "name": feature.name,
+                "type": feature.type,
+                "value": shown,
+                "absent": at in absent,
+                "withheld": at in record.withheld,
+            }
+        )
     return shaped
 
 
 def choices_shape(record: DecisionRecord, catalogue: Sequence[Action]) -> list[dict[str, Any]]:
-    """The actions of a decision with their probabilities, likeliest first; [] for a score."""
+    """Return the actions of a decision by descending probability; empty for a score."""
     if not is_action(record) or len(catalogue) != len(record.pmf):
         return []
     rows = zip(catalogue, record.pmf, eligible(record), strict=True)
@@ -91,7 +106,7 @@ def choices_shape(record: DecisionRecord, catalogue: Sequence[Action]) -> list[d
 
 
 def outcomes_shape(join: OutcomeJoin, servers: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Every report, revision by revision; `counts` is the one that does."""
+    """Return every outcome report by revision. `counts` marks the report in force."""
     shaped = [
         {
             "kind": kind,
@@ -109,7 +124,7 @@ def outcomes_shape(join: OutcomeJoin, servers: Mapping[int, str]) -> list[dict[s
     return sorted(shaped, key=lambda one: (one["kind"], one["revision"]))
 
 
-def _own(record: DecisionRecord, server: str, chose: bool) -> dict[str, Any]:
+def _common(record: DecisionRecord, server: str, chose: bool) -> dict[str, Any]:
     names = ("action", "propensity", "expected_reward") if chose else ("margin", "score", "decision")
     return {
         **{name: getattr(record, name) for name in _SHARED},
@@ -129,5 +144,5 @@ def _number(value: Any) -> Any:
 
 
 def _feature(value: float) -> float | None:
-    """The shortest number that is this float32."""
+    """Return the number with the fewest digits that rounds to this float32."""
     return None if not math.isfinite(value) else float(str(np.float32(value)))

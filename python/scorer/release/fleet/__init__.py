@@ -1,4 +1,4 @@
-"""The servers that the platform speaks to, over their control service."""
+"""Client of the control services of the servers that the platform manages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls to control services: one at a time, each with a deadline, each failure as this project's error."""
+"""Calls to the control services of servers. Each call has a deadline, and each failure is a PlatformError."""
 
 from __future__ import annotations
 
@@ -12,45 +12,40 @@ from google.protobuf.message import Message
 
 from scorer.credentials import ClientTls, channel
 from scorer.errors import ConfigError
-from scorer.release.errors import NotFoundError, PlatformError, RefusedError, UnreachableError
-from scorer.release.fleet.members import BrokenGlass, CheckpointStatus, Member, MemberStatus, StaleError
+from scorer.release.errors import PlatformError, UnreachableError
+from scorer.release.fleet.failures import failure
+from scorer.release.fleet.members import BrokenGlass, CheckpointStatus, Member, MemberStatus
 from scorer.release.model import LaneSpec
 from scorer.v1 import control_pb2 as pb
 from scorer.v1 import control_pb2_grpc
 
 STATUS_SECONDS = 2.0
-"""A page waits for this."""
+"""Deadline of a status call in seconds. Pages wait for it."""
 CHANGE_SECONDS = 60.0
-"""Loading, verifying and warming a large bundle takes seconds."""
+"""Deadline of a change of lanes in seconds. Loading, verifying and warming a large bundle takes seconds."""
 
 _CHANNEL = [
-    # A server that comes back is found at once: a default channel waits for up to two minutes.
+    # Reconnect within a second of a server's restart. gRPC's default backoff grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
 ]
-_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
-_FORBIDDEN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-_REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
-_AS_SAID: Mapping[grpc.StatusCode, type[PlatformError]] = {
-    grpc.StatusCode.ABORTED: StaleError,
-    grpc.StatusCode.NOT_FOUND: NotFoundError,
-}
 
 Response = TypeVar("Response")
 
 
 class Fleet:
-    """Calls one server at a time; a server that does not answer raises UnreachableError.
+    """Calls the control services of the managed servers.
+
+    All calls are idempotent and may be repeated.
 
     Args:
-        members: The servers. No connection is made before the first call.
-        status_seconds: Longest wait for a status.
-        change_seconds: Longest wait for new lanes. One that took longer may have been made all the
-            same: every call here may be repeated.
-        platform: The name that checkpoints are marked with as managed.
-        tls: The platform's certificate, and the authorities that vouch for the servers; None: plaintext.
+        members: The servers. A connection is opened by the first call.
+        status_seconds: Deadline of a status call.
+        change_seconds: Deadline of a change of lanes. A server may complete a change after the deadline.
+        platform: Name of this platform, which marks managed checkpoints.
+        tls: The platform's certificate and the authorities of the servers' certificates; None: plaintext.
             Replaced files are used from the next call on.
     """
 
@@ -79,11 +74,11 @@ class Fleet:
 
     @property
     def status_seconds(self) -> float:
-        """The longest wait for a status."""
+        """Deadline of a status call in seconds."""
         return self._status_seconds
 
     def status(self, member: Member) -> MemberStatus:
-        """Never raises: a server that is away says so."""
+        """Return the status of a server. For a failed call, the status is not reachable and has the error."""
         try:
             found = self._call(
                 member, lambda stub: stub.GetStatus, pb.GetStatusRequest(), self._status_seconds
@@ -103,24 +98,24 @@ class Fleet:
     ) -> int:
         """Replace the answer lanes of a checkpoint.
 
-        A server compares the warm-up of a new bundle with its live one's; the platform does not ask for
-        that, since gates have judged the bundle's execution under traffic. Nor does it ask that a release be
-        newer: which bundle answers was decided by a change request, a rollback among them.
+        The request disables two checks of the server. The comparison of warm-up times is not needed, because
+        gates have evaluated the bundle's execution time under traffic. A lower release number is allowed,
+        because the change request may be a rollback.
 
         Args:
             member: The server.
-            checkpoint: Where.
-            lanes: In place of those there are.
-            reason: Kept in the server's log.
-            expected: The lane table that this was decided on; None: not compared.
+            checkpoint: Name of the checkpoint.
+            lanes: The new answer lanes, which replace all present ones.
+            reason: Reason for the server's log.
+            expected: Version of the lane table that the decision is based on; None: not compared.
 
         Returns:
-            The server's version of the new table.
+            The version of the server's new lane table.
 
         Raises:
-            StaleError: The server has another table than `expected` by now.
-            UnreachableError: It does not answer.
-            PlatformError: It refuses; with its message.
+            StaleError: The server's lane table is not the expected one any more.
+            UnreachableError: The server does not respond.
+            PlatformError: The server rejects the lanes, with its message.
         """
         wanted = [pb.Lane(name=lane.name, bundle=lane.bundle, share=lane.share) for lane in lanes]
         request = pb.SetLanesRequest(
@@ -143,7 +138,7 @@ class Fleet:
         reason: str,
         expected: int | None = None,
     ) -> int:
-        """Replace the observe lanes of a checkpoint; arguments, result and errors as of `set_answer`."""
+        """Replace the observe lanes of a checkpoint. See `set_answer` for arguments, result and errors."""
         wanted = [
             pb.Lane(
                 name=lane.name, bundle=lane.bundle, sample=lane.sample, filter=lane.filter, pool=lane.pool
@@ -156,12 +151,12 @@ class Fleet:
         return self._call(member, lambda stub: stub.SetObservers, request, self._change_seconds).lane_table
 
     def manage(self, member: Member, checkpoint: str) -> None:
-        """Mark a checkpoint of a server as managed by this platform; errors as of `set_answer`."""
+        """Mark a checkpoint of a server as managed by this platform. Errors are those of `set_answer`."""
         request = pb.SetManagementRequest(checkpoint=checkpoint, platform=self.platform)
         self._call(member, lambda stub: stub.SetManagement, request, self._status_seconds)
 
     def close(self) -> None:
-        """Closes the channels. A later call opens its own."""
+        """Close the connections. A later call opens new ones."""
         with self._lock:
             channels, self._channels = list(self._channels.values()), {}
         for opened in channels:
@@ -171,7 +166,7 @@ class Fleet:
         with self._lock:
             files = None if self._tls is None else self._tls.version
             if files != self._files:
-                # Calls under way end on their channel, which is closed once nothing refers to it.
+                # Active calls complete on their channel, which closes when its last reference is dropped.
                 self._channels, self._files = {}, files
             opened = self._channels.get(member.control)
             if opened is None:
@@ -189,35 +184,16 @@ class Fleet:
         try:
             return method(self._stub(member))(request, timeout=seconds)
         except grpc.RpcError as error:
-            raise _failure(member, error.code(), error.details() or "", seconds) from None
+            raise failure(member, error.code(), error.details() or "", seconds, self._tls) from None
         except ConfigError as error:
             raise UnreachableError(f'server "{member.name}": {error}') from None
         except ValueError as error:
-            # A channel that another thread closed.
+            # Another thread has closed the channel.
             raise UnreachableError(f'server "{member.name}": {error}; try again') from None
 
 
-def _failure(member: Member, code: grpc.StatusCode, details: str, seconds: float) -> PlatformError:
-    where = f'server "{member.name}" ({member.control})'
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return UnreachableError(f"{where} has not answered within {seconds:g} s; is it overloaded, or stuck?")
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return RefusedError(f"{where} does not know this call; it is of an older version: upgrade it")
-    if code in _REFUSED or code in _FORBIDDEN:
-        return RefusedError(f"{where} refuses: {details}")
-    if code in _AS_SAID:
-        return _AS_SAID[code](f"{where}: {details}")
-    if code in _AWAY:
-        # The server itself says so when it stops, or when its registry is away; else gRPC tells of sockets.
-        is_own = "registry" in details or "stopping" in details
-        return UnreachableError(
-            f"{where}: {details}" if is_own else f"{where} does not answer; is `scorer serve` running there?"
-        )
-    return PlatformError(f"{where}: {details} ({code.name})")
-
-
 def member_status(found: pb.GetStatusResponse) -> MemberStatus:
-    """A status as the platform has it."""
+    """Convert a server's response to a `MemberStatus`."""
     raw = plain(found)
     return MemberStatus(
         reachable=True,
@@ -263,16 +239,16 @@ def _broken_glass(entry: pb.CheckpointLanes) -> BrokenGlass | None:
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """Every field of a message by its name, integers as integers; None for a message that is not there."""
-    made: dict[str, Any] = {}
+    """Convert a message to a dictionary by field name; an unset message is None, integers stay integers."""
+    values: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if isinstance(value, Message):
-            made[field.name] = plain(value) if message.HasField(field.name) else None
+            values[field.name] = plain(value) if message.HasField(field.name) else None
         elif isinstance(value, Mapping):
-            made[field.name] = dict(value)
+            values[field.name] = dict(value)
         elif isinstance(value, str | bytes | int | float):
-            made[field.name] = value
+            values[field.name] = value
         else:
-            made[field.name] = [plain(one) if isinstance(one, Message) else one for one in value]
-    return made
+            values[field.name] = [plain(item) if isinstance(item, Message) else item for item in value]
+    return values

@@ -1,4 +1,4 @@
-"""What is known of a server of the fleet."""
+"""Servers of the fleet and their statuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scorer.release.model import LaneSpec
 
 
 class StaleError(UnreachableError):
-    """A server's lane table has been replaced since its status was read; read it again and decide anew."""
+    """A server's lane table was replaced after its status was read. Read the status and decide again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class Member:
 
     name: str
     control: str
-    """`host:port` of its control service."""
+    """Address of its control service, as `host:port`."""
     role: str = "live"
     """`live` or `shadow`."""
     log: Path | None = None
-    """Its decision log, where this machine can read it."""
+    """Directory of its decision log; None: this machine cannot read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +35,30 @@ class BrokenGlass:
 
     at: datetime
     by: str
-    """As the caller gave it: the control service authenticates nobody."""
+    """Name that the caller stated. It is not authenticated."""
     reason: str
     lane_table: int
-    """The server's first table with it."""
+    """Version of the server's first lane table with the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStatus:
-    """A checkpoint at one server."""
+    """Status of a checkpoint at one server."""
 
     kind: str
     following: str
     answer: tuple[LaneSpec, ...]
     observe: tuple[LaneSpec, ...]
     managed_by: str = ""
-    """The platform that the server takes lanes from; empty: none."""
+    """Name of the platform that manages the checkpoint; empty: none."""
     drift: str = ""
-    """Where the alias of a managed checkpoint points, when that is not served."""
+    """Digest that a managed checkpoint's alias points to, if the server does not serve it."""
     break_glass: BrokenGlass | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """What a server says of itself."""
+    """Status of a server when it was last read."""
 
     reachable: bool
     error: str = ""
@@ -66,11 +66,11 @@ class MemberStatus:
     lane_table: int = 0
     checkpoints: Mapping[str, CheckpointStatus] | None = None
     observers: Sequence[Mapping[str, Any]] = ()
-    """Counters, as `ObserverStatus` of control.proto."""
+    """Counters of the observe lanes, as `ObserverStatus` of control.proto."""
     bundles: Sequence[Mapping[str, Any]] = ()
     raw: Mapping[str, Any] | None = None
-    """`GetStatusResponse`, every field by its name."""
+    """The `GetStatusResponse`, each field by its name."""
     role: str = ""
-    """As the server says, which is not always what the settings say; empty where it does not answer."""
+    """Role that the server reports, which may differ from the settings; empty: it is unreachable."""
     pool: Mapping[str, Any] | None = None
-    """What it sends to the shadow pool, as `PoolStatus`; None: nothing."""
+    """Connection to the shadow pool, as `PoolStatus`; None: the server has none."""

@@ -1,4 +1,4 @@
-"""What every server reports, asked of all of them at once."""
+"""Statuses of all servers, read concurrently."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _OUTSTANDING = 3
-"""Calls under way to one server, at most: one of a round and two of rollbacks."""
+"""Limit on concurrent calls to one server: one of a pass and two of rollbacks."""
 
 
 class Spread(Protocol):
-    """Does the same for several servers."""
+    """Runs a function for several servers."""
 
     def __call__(
         self, work: Callable[[Member], _T], members: Sequence[Member], *, seconds: float | None = None
     ) -> dict[str, _T]:
-        """Return the results by server; a server that takes longer than `seconds` is left out."""
+        """Return the results by server, without the servers that take longer than `seconds`."""
 
 
 class Parallel:
-    """Does the same for all servers at once, and waits for none of them longer than a limit.
+    """Runs a function for all servers concurrently, with a time limit.
 
-    Work that takes longer goes on in its thread, and its result is dropped. A server that has three calls
-    under way gets no further one until one of them ends, so the number of threads is bounded.
+    A call that exceeds the limit continues in its thread, and its result is dropped. A server with three
+    unfinished calls is skipped until one of them ends, which limits the number of threads.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Parallel:
     def __call__(
         self, work: Callable[[Member], _T], members: Sequence[Member], *, seconds: float | None = None
     ) -> dict[str, _T]:
-        """Return the results by server; a server that takes longer than `seconds` is left out."""
+        """Return the results by server, without the servers that take longer than `seconds`."""
         futures: dict[str, Future[_T]] = {}
         for member in members:
             if self._take(member.name):
@@ -75,12 +75,12 @@ class Parallel:
 
 
 class Statuses:
-    """The latest status of every server; one pass serves the pipeline, the counters and the pages.
+    """Caches the latest status of every server for the pipeline, the metrics and the pages.
 
     Args:
         fleet: The servers.
-        spread: Asks all of them.
-        max_age: Seconds for which a pass is used again by `recent`.
+        spread: Calls all servers concurrently.
+        max_age: Seconds for which `recent` returns cached statuses.
     """
 
     def __init__(self, fleet: Fleet, *, spread: Spread | None = None, max_age: float = 0.0) -> None:
@@ -92,18 +92,18 @@ class Statuses:
         self._lock = threading.Lock()
 
     def look(self) -> Mapping[str, MemberStatus]:
-        """Ask every server now; by its name. A server that does not answer in time is not reachable."""
-        found = self._spread(self._fleet.status, self._fleet.members, seconds=self._fleet.status_seconds + 1)
+        """Read and return all statuses by server. A server that does not respond in time is unreachable."""
+        reads = self._spread(self._fleet.status, self._fleet.members, seconds=self._fleet.status_seconds + 1)
         statuses = {
-            member.name: found.get(member.name)
-            or MemberStatus(reachable=False, error=f'server "{member.name}" has not answered in time')
+            member.name: reads.get(member.name)
+            or MemberStatus(reachable=False, error=f'server "{member.name}" has not responded in time')
             for member in self._fleet.members
         }
         self._found, self._at = MappingProxyType(statuses), time.monotonic()
         return self._found
 
     def recent(self) -> Mapping[str, MemberStatus]:
-        """The latest pass, made anew where it is older than `max_age`; by the server's name."""
+        """Return all statuses by server, read again if they are older than `max_age`."""
         with self._lock:
             if time.monotonic() - self._at > self._max_age:
                 return self.look()

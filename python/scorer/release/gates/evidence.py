@@ -173,6 +173,8 @@ class ShadowEvidence:
     reference: Distribution | None = None
     """Of rows that the model has not seen: what its scores are held against."""
     counters: Sequence[Counter] = ()
+    read: Mapping[str, int] | None = None
+    """Observations by server, where `shadow` holds only some of them; None: as many as it has."""
     flips: Sequence[Flip] = ()
     parity: tuple[int, float] | None = None
     """Rows that were computed again offline, and the largest difference of a score."""

@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator
@@ -102,15 +103,16 @@ class Gate:
     when: When | None
 
 
-def read(spec: GateSpec, *, where: str = "gate") -> Gate:
-    """Understands one gate.
+def read(spec: GateSpec, *, where: str = "gate", backtest: bool = False) -> Gate:
+    """Understands one gate, of observations or of a backtest.
 
     Raises:
         InvalidError: one line that names the field, what is wrong with it and what to write.
     """
     names = METRICS.get(spec.metric)
-    if names is None:
-        raise _wrong(where, "metric", f'"{spec.metric}" is not known; there are {", ".join(METRICS)}')
+    if names is None or names.backtest != backtest:
+        known = ", ".join(name for name, form in METRICS.items() if form.backtest == backtest)
+        raise _wrong(where, "metric", f'"{spec.metric}" is not known; there are {known}')
     against = spec.against or names.against[0]
     if against not in names.against:
         known = ", ".join(f'"{one}"' if one else "nothing" for one in names.against)
@@ -123,9 +125,9 @@ def read(spec: GateSpec, *, where: str = "gate") -> Gate:
     return gate
 
 
-def read_all(specs: Sequence[GateSpec], *, where: str = "gates") -> tuple[Gate, ...]:
+def read_all(specs: Sequence[GateSpec], *, where: str = "gates", backtest: bool = False) -> tuple[Gate, ...]:
     """Understands all of them; a metric may be judged once, as waivers go by its name."""
-    gates = tuple(read(spec, where=f"{where}[{at}]") for at, spec in enumerate(specs))
+    gates = tuple(read(spec, where=f"{where}[{at}]", backtest=backtest) for at, spec in enumerate(specs))
     seen: set[str] = set()
     for at, spec in enumerate(specs):
         if spec.metric in seen:
@@ -150,9 +152,9 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _understood(specs: tuple[GateSpec, ...]) -> tuple[GateSpec, ...]:
+def _understood(specs: tuple[GateSpec, ...], backtest: bool = False) -> tuple[GateSpec, ...]:
     try:
-        read_all(specs)
+        read_all(specs, backtest=backtest)
     except InvalidError as error:
         raise ValueError(str(error)) from None
     return specs
@@ -160,13 +162,15 @@ def _understood(specs: tuple[GateSpec, ...]) -> tuple[GateSpec, ...]:
 
 if TYPE_CHECKING:
     Gates = tuple[GateSpec, ...]
+    BacktestGates = tuple[GateSpec, ...]
 else:
-    Gates = Annotated[
-        tuple[Annotated[GateSpec, BeforeValidator(_interval_in_words)], ...],
-        BeforeValidator(_as_tuple),
-        AfterValidator(_understood),
+    _Tables = Annotated[
+        tuple[Annotated[GateSpec, BeforeValidator(_interval_in_words)], ...], BeforeValidator(_as_tuple)
     ]
+    Gates = Annotated[_Tables, AfterValidator(_understood)]
     """Gates as a settings file has them: tables, checked against the grammar when they are read."""
+    BacktestGates = Annotated[_Tables, AfterValidator(partial(_understood, backtest=True))]
+    """The same, of a backtest."""
 
 
 def _success(spec: GateSpec, names: MetricForm, where: str) -> Success:

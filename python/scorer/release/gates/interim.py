@@ -31,6 +31,7 @@ def between(evidence: ShadowEvidence, begin: int, end: int) -> ShadowEvidence:
     """Return what was decided from `begin` to before `end`, both in microseconds since 1970."""
     return replace(
         evidence,
+        read=None,
         shadow=_between(evidence.shadow, begin, end),
         control=_between(evidence.control, begin, end),
         counters=[one for one in evidence.counters if begin <= one.at < end],

@@ -10,9 +10,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scorer.release.gates import counting, tail
 from scorer.release.gates.evidence import Floats, Ints, Observed, ShadowEvidence
 from scorer.release.gates.measured import Measured, nothing
-from scorer.stats import distances, proportions, ranking, roc
+from scorer.stats import distances, proportions, roc
 from scorer.stats.interval import Interval
 from scorer.stats.means import effective_sample_size, student
 from scorer.stats.quantiles import quantile, quantile_bounds
@@ -49,8 +50,8 @@ def quantity(name: str, evidence: ShadowEvidence) -> float:
         return float((rows.at < evidence.matured_before).mean()) if len(rows) else 0.0
     if name == "control_rows":
         return float(len(evidence.control))
-    if name == "flagged_rows":
-        return float(_flagged(evidence, rows.take(rows.comparable)).sum())
+    if name in ("flagged_rows", "declined_rows"):
+        return float(tail.count(name, evidence))
     if name == "covered_hours_of_week":
         return float(len(np.unique(hours_of_week(rows.at))))
     return float(len(rows))
@@ -95,11 +96,16 @@ def _error_rate(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measur
 
 
 def _drop_rate(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
-    last = {(one.server, one.lane): one for one in sorted(evidence.counters, key=lambda one: one.at)}
-    taken = sum(one.taken for one in last.values())
-    if not taken:
+    if not evidence.counters:
         return nothing("the servers' counters are not known")
-    return Measured(sum(one.dropped + one.shed for one in last.values()) / taken, taken)
+    found = counting.account(evidence.counters, counting.observations(evidence))
+    if not found.taken:
+        return nothing("no request was taken")
+    remark = (
+        f"{found.observed:,} observed, {found.dropped:,} dropped, {found.shed:,} shed and "
+        f"{found.failed:,} failed"
+    )
+    return Measured(found.not_observed / found.taken, found.taken, remark=remark)
 
 
 def _parity(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
@@ -181,42 +187,6 @@ def _approve(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
     return _paired(own, live, f"live approves {_percent(live.mean())}, this bundle {_percent(own.mean())}")
 
 
-def _flagged(evidence: ShadowEvidence, rows: Observed) -> npt.NDArray[np.bool_]:
-    """Return which rows live did not approve; none where no label is the approving one."""
-    names = rows.labels()
-    if evidence.approve not in names:
-        return np.zeros(len(rows), dtype=bool)
-    return np.asarray(rows.live_label != names.index(evidence.approve))
-
-
-def _flagged_agreement(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
-    """Compare what both bundles put at the top of their rankings: that does not depend on thresholds."""
-    rows = evidence.shadow
-    rows = rows.take(rows.comparable)
-    flagged = _flagged(evidence, rows)
-    count = int(flagged.sum())
-    if not count or count == len(rows):
-        return nothing(f"live flags {count:,} of {len(rows):,} requests", count)
-    # Flagged scores are the high ones, unless the bundle's bands run the other way.
-    turned = rows.live_score[flagged].mean() < rows.live_score[~flagged].mean()
-    hits = ranking.expected_among_highest(-rows.score if turned else rows.score, flagged)
-    share = count / len(rows)
-
-    def beyond_chance(overlap: float) -> float:
-        return (overlap - share) / (1 - share)
-
-    def bounds(confidence: float) -> Interval:
-        low = proportions.wilson(math.floor(hits), count, confidence).low
-        high = proportions.wilson(math.ceil(hits), count, confidence).high
-        return Interval(beyond_chance(low), beyond_chance(high))
-
-    remark = (
-        f"of the {count:,} requests that live flags, {hits:,.0f} are among the {count:,} that this bundle "
-        f"ranks highest; chance finds {share * count:,.1f}"
-    )
-    return Measured(beyond_chance(hits / count), count, bounds, remark=remark)
-
-
 def _auc(evidence: ShadowEvidence, against: str, _minus: bool) -> Measured:
     rows = evidence.shadow
     rows = rows.take(rows.comparable & (rows.at < evidence.matured_before))
@@ -288,7 +258,7 @@ _METRICS: Final[Mapping[str, Metric]] = {
     "score_js": _distance(distances.js),
     "flip_rate": _flip_rate,
     "approve_rate_delta": _approve,
-    "flagged_agreement": _flagged_agreement,
+    **tail.METRICS,
     "auc_matured": _auc,
     "covered_hours_of_week": _covered,
     "policy_distance": _policy_distance,

@@ -31,6 +31,8 @@ class MetricForm:
     """Whether it only gets more with time: too little of it is not known yet, no failure."""
     by_chance: bool = True
     """Whether a good model can fail it by bad luck: such gates share the alarms."""
+    backtest: bool = False
+    """Whether it is of a backtest, rather than of observations."""
 
 
 def _times(title: str, name: str) -> dict[str, MetricForm]:
@@ -46,6 +48,24 @@ def _times(title: str, name: str) -> dict[str, MetricForm]:
         )
         for digits, said in quantiles.items()
     }
+
+
+def _of_pairs(title: str, unit: str, example: str) -> MetricForm:
+    """A metric of the live bundle's flagged requests: the live bundle agrees with itself, by no chance."""
+    return MetricForm(title, unit, example, ("live",), by_interval=False, kinds=("score",), by_chance=False)
+
+
+def _backtest(title: str, unit: str, example: str, kind: str, *, has_bounds: bool = True) -> MetricForm:
+    return MetricForm(
+        title,
+        unit,
+        example,
+        ("live",),
+        has_bounds=has_bounds,
+        by_interval=False,
+        kinds=(kind,),
+        backtest=True,
+    )
 
 
 METRICS: Final[Mapping[str, MetricForm]] = {
@@ -90,16 +110,10 @@ METRICS: Final[Mapping[str, MetricForm]] = {
         kinds=("score",),
         canary=True,
     ),
-    "flagged_agreement": MetricForm(
-        "Agreement on the flagged requests",
-        "number",
-        ">= 0.5 lower95",
-        ("live",),
-        by_interval=False,
-        kinds=("score",),
-        # The live bundle agrees with itself.
-        by_chance=False,
-    ),
+    "flagged_agreement": _of_pairs("Agreement on the flagged requests", "number", ">= 0.35 lower95"),
+    "declined_kept": _of_pairs("Kept share of the declined requests", "number", ">= 0.85 lower95"),
+    "tail_correlation": _of_pairs("Rank correlation of the flagged requests", "number", ">= 0.65 lower95"),
+    "flagged_share_change": _of_pairs("Change of the flagged share", "share", "abs <= 25% upper95"),
     "auc_matured": MetricForm("Matured AUC", "number", ">= -0.002 lower95", ("live", ""), kinds=("score",)),
     "covered_hours_of_week": MetricForm(
         "Covered hours of the week",
@@ -129,8 +143,41 @@ METRICS: Final[Mapping[str, MetricForm]] = {
     "expected_reward_delta": MetricForm(
         "Change of the reward", "number", ">= -0.005 lower95", ("live",), kinds=("action",)
     ),
+    "backtest_auc": _backtest("Change of the AUC", "number", ">= -0.02 lower95", "score"),
+    "backtest_average_precision": _backtest(
+        "Relative change of the average precision", "share", ">= -15% lower95", "score"
+    ),
+    "backtest_recall_review": _backtest(
+        "Relative change of the recall at live's review rate", "share", ">= -10% lower95", "score"
+    ),
+    "backtest_recall_decline": _backtest(
+        "Relative change of the recall at live's decline rate", "share", ">= -20% lower95", "score"
+    ),
+    "backtest_value_saved": _backtest(
+        "Relative change of the value saved at live's review rate", "share", ">= -15% lower95", "score"
+    ),
+    "backtest_calibration": _backtest("Expected over observed positives", "number", "<= 2 upper95", "score"),
+    "backtest_reward": _backtest(
+        "Change of the reward (doubly robust)", "number", ">= -0.01 lower95", "action"
+    ),
+    "backtest_reward_ips": _backtest(
+        "Change of the reward (inverse propensities)", "number", ">= -0.02 lower95", "action"
+    ),
+    "backtest_agreement": _backtest(
+        "Agreement of the likeliest actions", "share", ">= 70% lower95", "action"
+    ),
+    "backtest_effective_share": _backtest(
+        "Effective share of the rows", "share", ">= 5%", "action", has_bounds=False
+    ),
 }
 """By name, in the order in which they are told."""
 
-QUANTITIES: Final = ("labels_matured", "rows", "control_rows", "flagged_rows", "covered_hours_of_week")
+QUANTITIES: Final = (
+    "labels_matured",
+    "rows",
+    "control_rows",
+    "flagged_rows",
+    "declined_rows",
+    "covered_hours_of_week",
+)
 """What `when` may ask."""

@@ -1,4 +1,4 @@
-"""What is recorded and reported when a checkpoint is changed by others than the platform."""
+"""Records and reports changes of a checkpoint that were made outside the platform."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _DRIFT = "drift:"
 
 
 class Alerts:
-    """Audit entries, messages to the projects of a checkpoint, and lines of the platform's log.
+    """Writes audit entries and log events and notifies the projects of a checkpoint.
 
     Args:
-        audit: Where entries are appended.
-        notifications: The projects' channels; None: no messages.
-        events: The platform's log; None: no lines.
-        now: The time.
+        audit: The audit log.
+        notifications: Sends to the projects' channels; None: no messages are sent.
+        events: The platform's event log; None: no events are written.
+        now: Returns the current time.
     """
 
     def __init__(
@@ -53,7 +53,16 @@ class Alerts:
         answer: Mapping[str, str],
         glass: BrokenGlass | None,
     ) -> None:
-        """Lanes were found at a server that the platform had not recorded."""
+        """Report lanes of a server that the platform had not recorded.
+
+        Args:
+            connection: Connection of the caller's transaction.
+            checkpoint: Name of the checkpoint.
+            server: Name of the server.
+            made: The table that records these lanes.
+            answer: Share and digest by answer lane.
+            glass: The manual change behind them; None: there was none with `--break-glass`.
+        """
         details: dict[str, Any] = {
             "server": server,
             "revision": made.revision if made else None,
@@ -70,7 +79,7 @@ class Alerts:
         self._log(
             "error", "break_glass", checkpoint=checkpoint, server=server, by=glass.by, reason=glass.reason
         )
-        self._tell(
+        self._notify(
             connection,
             checkpoint,
             Severity.ERROR,
@@ -81,7 +90,14 @@ class Alerts:
         )
 
     def drift(self, connection: Connection, checkpoint: str, digest: str, servers: list[str]) -> None:
-        """Report once that others moved a managed checkpoint's alias to a digest; empty: that is over."""
+        """Report once that a managed checkpoint's alias was moved outside the platform.
+
+        Args:
+            connection: Connection of the caller's transaction.
+            checkpoint: Name of the checkpoint.
+            digest: Digest that the alias points to; empty: the drift has ended.
+            servers: Names of the servers that report it.
+        """
         name, c = f"{_DRIFT}{checkpoint}", t.cursors.c
         known = connection.execute(select(c.position).where(c.name == name)).scalar()
         if (known or {}).get("digest", "") == digest:
@@ -94,7 +110,7 @@ class Alerts:
         upsert(connection, t.cursors, {"name": name}, position=position, at=self._now())
         self._audit.append(connection, PLATFORM, "alias.drift", checkpoint, details=position)
         self._log("warning", "alias_drift", checkpoint=checkpoint, points_to=digest, servers=servers)
-        self._tell(
+        self._notify(
             connection,
             checkpoint,
             Severity.WARNING,
@@ -105,14 +121,14 @@ class Alerts:
         )
 
     def reachable(self, server: str, *, is_reachable: bool, error: str) -> None:
-        """A server stopped answering, or answers again."""
+        """Log that a server has become unreachable, or reachable again."""
         if is_reachable:
             self._log("info", "server_back", server=server)
         else:
             self._log("warning", "server_lost", server=server, error=error)
 
     def pool(self, server: str, *, is_connected: bool, error: str) -> None:
-        """A live server lost its shadow pool, or reaches it again."""
+        """Log that a live server has lost the connection to its shadow pool, or has restored it."""
         if is_connected:
             self._log("info", "pool_back", server=server)
         else:
@@ -122,7 +138,7 @@ class Alerts:
         if self._events is not None:
             getattr(self._events, level)(event, **fields)
 
-    def _tell(
+    def _notify(
         self,
         connection: Connection,
         checkpoint: str,
@@ -141,7 +157,7 @@ class Alerts:
 
 
 def drift_of(connection: Connection, checkpoint: str) -> str:
-    """Where the alias of a managed checkpoint was moved by others; empty: it was not."""
+    """Return the digest that a managed checkpoint's alias was moved to outside the platform, or ""."""
     c = t.cursors.c
-    found = connection.execute(select(c.position).where(c.name == f"{_DRIFT}{checkpoint}")).scalar()
-    return str((found or {}).get("digest", ""))
+    position = connection.execute(select(c.position).where(c.name == f"{_DRIFT}{checkpoint}")).scalar()
+    return str((position or {}).get("digest", ""))

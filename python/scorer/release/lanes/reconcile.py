@@ -1,14 +1,18 @@
-"""Brings every server to the newest recorded tables.
+"""Brings every server in sync with the newest recorded lane tables.
 
-A server whose lanes differ from the newest recorded table is one of three. *Out of sync*: it was away, or
-lost its state, and is sent the newest table. *New*: nothing is recorded yet, and its lanes are recorded as
-found. *Changed outside*: its answer lanes were changed by others; they are recorded (as found, or as a broken
-glass), and the other servers follow. The last differs from the first in that the server's own number of the
-table is higher than when the platform last knew it, and the lanes are none that were recorded since.
+The reconciler distinguishes three reasons why a server's lanes differ from the newest recorded table:
 
-Every change names the lane table that it was decided on, and a status is read before the newest recorded
-table is: a pass that stalls in between is refused by the server (`StaleError`) and decides anew. So passes
-of several threads and processes need no lock between them.
+- *Out of sync*: the server was unreachable or lost its state. The reconciler sends it the newest table.
+- *New*: no table is recorded yet. The reconciler records the server's lanes.
+- *Drift*: the server's answer lanes were changed outside the platform. The reconciler records them, as drift
+  or as a break-glass change, and brings the other servers in sync with them. It recognises drift by a version
+  of the server's lane table that is higher than the last known one, with lanes that no table recorded since
+  contains.
+
+Every change names the version of the lane table that the decision is based on, and the reconciler reads the
+status of a server before it reads the newest recorded table. If a pass stalls in between, the server rejects
+its change (`StaleError`) and the pass decides again. Passes in several threads and processes therefore need
+no lock.
 """
 
 from __future__ import annotations
@@ -39,12 +43,12 @@ if TYPE_CHECKING:
 _LONGEST_PAUSE = timedelta(minutes=5)
 _NOT_ASKED = "has not been asked yet"
 _TRIES = 3
-"""Decisions on one server in a pass, where others change its lane table meanwhile."""
+"""Attempts per server and pass when its lane table is changed concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a server was last known to have, and its answer to the latest refused table."""
+    """Last known state of a checkpoint at a server, and the error of the last table that it rejected."""
 
     revision: int
     lane_table: int
@@ -55,18 +59,20 @@ class Known:
 
 
 class Reconciler:
-    """One pass after another over the fleet. Everything that decides is in the database.
+    """Compares the servers with the recorded tables, pass by pass.
+
+    All state that decisions depend on is in the database.
 
     Args:
-        store: The recorded tables.
-        settings: The checkpoints and their aliases, and how long a pass waits for a server.
+        store: The database with the recorded tables.
+        settings: The checkpoints, their aliases and the time that a pass waits for a server.
         fleet: The servers.
-        registry: Whose aliases a release moves.
-        audit: For what was found.
-        now: The time.
-        statuses: The servers' latest statuses; shared with whoever shows or counts them.
-        alerts: Reports changes that others made.
-        spread: Works on all servers at once.
+        registry: The registry whose aliases a release moves.
+        audit: The audit log.
+        now: Returns the current time.
+        statuses: The servers' latest statuses, shared with the pages and the metrics.
+        alerts: Reports changes made outside the platform.
+        spread: Calls all servers concurrently.
     """
 
     def __init__(
@@ -97,10 +103,13 @@ class Reconciler:
         self._pools: dict[str, bool] = {}
 
     def round(self, checkpoints: Sequence[str] | None = None) -> None:
-        """Read every server's status once, all at the same time, and bring those that differ in sync.
+        """Read the status of all servers concurrently, and bring those that differ in sync.
 
-        A server that takes longer than `reach_seconds` is not waited for: the call goes on, and the next
-        pass looks at it again.
+        A pass waits at most `reach_seconds` for a server. A slower call continues in the background, and the
+        next pass reads the server again.
+
+        Args:
+            checkpoints: Names of the checkpoints to reconcile; None: all.
         """
         names = list(self._settings.checkpoints) if checkpoints is None else list(checkpoints)
         seconds = self._settings.platform.reach_seconds
@@ -113,7 +122,7 @@ class Reconciler:
                 seconds=seconds,
             )
         else:
-            # A rollback: each server is sent its lanes as soon as its own status is there.
+            # During a rollback, each server receives its lanes as soon as its status has been read.
             done = self._spread(
                 lambda member: self._bring_all(member, names, self._fleet.status(member)),
                 self._fleet.members,
@@ -127,12 +136,12 @@ class Reconciler:
             self._move_alias(name)
 
     def behind(self, checkpoint: str, revision: int, *, pool: bool = False) -> dict[str, str]:
-        """By server: why it does not have at least this revision, as of the last pass.
+        """Return the servers that lack a revision, each with the reason, as of the last pass.
 
         Args:
-            checkpoint: Where.
-            revision: Of the recorded table.
-            pool: Servers of the shadow pool too: of interest to a change that is observed there.
+            checkpoint: Name of the checkpoint.
+            revision: Revision of the recorded table, or a later one.
+            pool: Whether to include the servers of the shadow pool.
         """
         found = {}
         for member in self._fleet.members:
@@ -144,18 +153,18 @@ class Reconciler:
         return found
 
     def members(self, *, pool: bool) -> list[Member]:
-        """The live servers, and those of the shadow pool where asked for."""
+        """Return the live servers and, if `pool` is set, those of the shadow pool."""
         return [member for member in self._fleet.members if pool or member.role == "live"]
 
     def alias_waits(self, checkpoint: str) -> str | None:
-        """Why the registry's alias has yet to be moved; None: it has been."""
+        """Return the reason why the registry's alias has not been moved yet; None if it has been moved."""
         with self._store.read() as connection:
             if _alias_row(connection, checkpoint) is None:
                 return None
         return self._alias_errors.get(checkpoint, "the registry's alias is moved next")
 
     def refusals(self, checkpoint: str, revision: int) -> dict[str, tuple[int, str]]:
-        """By server that refuses this very table: how often it has, and its words."""
+        """Return the servers that reject this table, with the number of rejections and the last error."""
         m = t.member_lanes.c
         with self._store.read() as connection:
             rows = connection.execute(
@@ -164,10 +173,10 @@ class Reconciler:
         names = {member.name for member in self._fleet.members}
         return {row.member: (row.failures, row.error) for row in rows if row.member in names}
 
-    # --- what the statuses tell beside lanes ---
+    # --- reachability, shadow pools and aliases ---
 
     def _watch(self, statuses: Mapping[str, MemberStatus]) -> None:
-        """Report servers and pools that were lost or are back, and aliases that others moved."""
+        """Report servers and pools that became unreachable or reachable, and aliases moved by others."""
         for name, status in statuses.items():
             if self._reachable.get(name, True) != status.reachable:
                 self._alerts.reachable(name, is_reachable=status.reachable, error=status.error)
@@ -180,9 +189,11 @@ class Reconciler:
                 self._pools[name] = connected
         for checkpoint in self._settings.checkpoints:
             drifts = {
-                name: own.drift
+                name: state.drift
                 for name, status in statuses.items()
-                if status.reachable and (own := (status.checkpoints or {}).get(checkpoint)) and own.managed_by
+                if status.reachable
+                and (state := (status.checkpoints or {}).get(checkpoint))
+                and state.managed_by
             }
             if not drifts:
                 continue
@@ -190,7 +201,7 @@ class Reconciler:
             with self._store.read() as connection:
                 known = drift_of(connection, checkpoint)
             if known != digest:
-                servers = sorted(name for name, own in drifts.items() if own)
+                servers = sorted(name for name, drift in drifts.items() if drift)
                 with self._store.write() as connection:
                     self._alerts.drift(connection, checkpoint, digest, servers)
 
@@ -198,7 +209,7 @@ class Reconciler:
 
     def _bring_all(self, member: Member, checkpoints: Sequence[str], status: MemberStatus) -> None:
         for number, checkpoint in enumerate(checkpoints):
-            # Telling one checkpoint makes a new table: the next decision takes a status of its own.
+            # A change of one checkpoint creates a new lane table, so the next decision needs a new status.
             lane_table = status.lane_table
             self._seen[member.name, checkpoint], status = self._bring(member, checkpoint, status)
             if status.lane_table != lane_table and number + 1 < len(checkpoints):
@@ -207,7 +218,7 @@ class Reconciler:
     def _bring(
         self, member: Member, checkpoint: str, status: MemberStatus
     ) -> tuple[tuple[int, str], MemberStatus]:
-        """The revision that a server has now and why not the newest, and its latest status."""
+        """Return the server's revision with the reason why it is not the newest, and its latest status."""
         for _ in range(_TRIES):
             if not status.reachable:
                 return (0, status.error), status
@@ -223,14 +234,14 @@ class Reconciler:
     def _step(
         self, member: Member, checkpoint: str, status: MemberStatus
     ) -> tuple[tuple[int, str], MemberStatus]:
-        """One decision about a server, on a status that was read before the recorded tables are."""
+        """Decide on one server once, from a status that was read before the recorded tables."""
         mine = (status.checkpoints or {}).get(checkpoint)
         is_live = member.role == "live"
         with self._store.read() as connection:
             newest = recorded.newest(connection, checkpoint)
             known = _known(connection, member.name, checkpoint)
-        if is_live and mine and mine.answer and self._is_its_own(checkpoint, mine, status, newest, known):
-            newest = self._found(member, checkpoint, mine, newest, known)
+        if is_live and mine and mine.answer and self._has_drifted(checkpoint, mine, status, newest, known):
+            newest = self._record_drift(member, checkpoint, mine, newest, known)
         if newest is None:
             return (0, "nothing answers there yet"), status
         if mine is None and is_live:
@@ -249,14 +260,14 @@ class Reconciler:
             except PlatformError as error:
                 self._refused(member, checkpoint, newest.revision, known, str(error))
                 return (0, str(error)), status
-            # Only what the server reports itself counts as done.
+            # A change is complete only when the server reports it.
             status = self._fleet.status(member)
             return self._confirm(member, checkpoint, newest, wanted, status), status
         self._note(member, checkpoint, known, Known(newest.revision, status.lane_table, refusal))
         return (newest.revision, ""), status
 
     def _manage(self, member: Member, checkpoint: str, mine: CheckpointStatus) -> str:
-        """Mark the checkpoint as managed by this platform; why the server refuses that, or nothing."""
+        """Mark the checkpoint as managed by this platform. Returns the server's error, or ""."""
         if mine.managed_by == self._fleet.platform:
             return ""
         try:
@@ -268,13 +279,13 @@ class Reconciler:
         return ""
 
     def _is_resting(self, known: Known, revision: int) -> bool:
-        """Whether a server that refused this table is not to be told again yet."""
+        """Whether the pause after a rejected table has not ended yet."""
         if known.refused != revision or known.retry_at is None:
             return False
-        # A time further ahead than any pause is from before the clock was set back.
+        # A time beyond the longest pause was written before the clock was set back.
         return self._now() < known.retry_at <= self._now() + _LONGEST_PAUSE
 
-    def _is_its_own(
+    def _has_drifted(
         self,
         checkpoint: str,
         mine: CheckpointStatus,
@@ -282,6 +293,7 @@ class Reconciler:
         newest: RecordedTable | None,
         known: Known | None,
     ) -> bool:
+        """Whether the server's answer lanes were set outside the platform, or no table is recorded yet."""
         if newest is None:
             return True
         if known is None or status.lane_table <= known.lane_table:
@@ -294,7 +306,7 @@ class Reconciler:
             since = recorded.history(connection, checkpoint, since=known.revision)
         return not any(recorded.same_answer(mine.answer, each.answer) for each in since)
 
-    def _found(
+    def _record_drift(
         self,
         member: Member,
         checkpoint: str,
@@ -302,7 +314,7 @@ class Reconciler:
         newest: RecordedTable | None,
         known: Known | None,
     ) -> RecordedTable | None:
-        """Record what a server has; the newest table where another pass recorded one meanwhile."""
+        """Record the server's answer lanes and return the newest table, which another pass may have added."""
         glass = mine.break_glass if _glass_since(mine, known) else None
         with self._store.write() as connection:
             last = recorded.newest(connection, checkpoint)
@@ -331,7 +343,7 @@ class Reconciler:
         answers: bool,
         observes: bool,
     ) -> None:
-        """Send the lanes that differ, on condition that the server still has the table of its status."""
+        """Send the lanes that differ. The server rejects them if its lane table is not that of the status."""
         reason = f"{newest.change or newest.cause} table {newest.revision}"
         expected = status.lane_table
         if not answers:
@@ -353,7 +365,7 @@ class Reconciler:
             return 0, status.error
         mine = (status.checkpoints or {}).get(checkpoint)
         if mine is None:
-            # A pool's server names a checkpoint once it has lanes of it.
+            # A server of the pool reports a checkpoint only while it has lanes of it.
             return (newest.revision, "") if not observe and member.role != "live" else (0, "has no lanes yet")
         if member.role == "live" and not recorded.same_answer(mine.answer, newest.answer):
             return 0, "was sent the newest table, and has other answer lanes"
@@ -364,7 +376,7 @@ class Reconciler:
         self._note(member, checkpoint, known, Known(newest.revision, status.lane_table))
         return newest.revision, ""
 
-    # --- what is remembered of servers ---
+    # --- recorded state of the servers ---
 
     def _refused(
         self, member: Member, checkpoint: str, revision: int, known: Known | None, error: str
@@ -384,10 +396,11 @@ class Reconciler:
     # --- the alias ---
 
     def _move_alias(self, checkpoint: str) -> None:
-        """Moves the alias as the newest table asks, once: a later move by somebody else is a decision, too.
+        """Move the alias once to the digest that the newest table names.
 
-        Servers have the lanes already, so they take note of where the alias points and change nothing. Killed
-        between the move and its note, the next pass finds the alias where it is to be.
+        A later move by another user is a decision of its own and is not reverted. The servers have the lanes
+        already, so they change nothing when the alias moves. If the process ends between the move and its
+        record, the next pass finds the alias at its target.
         """
         with self._store.read() as connection:
             row = _alias_row(connection, checkpoint)
@@ -427,7 +440,7 @@ class Reconciler:
 
 
 def _glass_since(mine: CheckpointStatus, known: Known | None) -> bool:
-    """Whether the glass was broken at a server since the platform last knew its table."""
+    """Whether a break-glass change was made at a server since its last known lane table."""
     return bool(mine.break_glass and known and mine.break_glass.lane_table > known.lane_table)
 
 
@@ -437,7 +450,7 @@ def _known(connection: Any, member: str, checkpoint: str) -> Known | None:
 
 
 def _alias_row(connection: Any, checkpoint: str) -> Any:
-    """The newest table that has something to say of the alias, unless it has been done."""
+    """Return the newest table that moves the alias; None if there is none or the alias has been moved."""
     r = t.recorded_tables.c
     row = connection.execute(
         select(t.recorded_tables)

@@ -1,4 +1,4 @@
-"""Recorded tables: what the lanes of a checkpoint are to be, from some moment on."""
+"""Recorded lane tables: the desired lanes of a checkpoint from a given time on."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ FOUND, BREAK_GLASS, SHADOW, STAGE, RELEASE, OVERLAY, ROLLBACK, SAMPLING = (
     "rollback",
     "sampling",
 )
-"""Causes of a table: lanes found at a server, or changed there with `--break-glass`; the observe lanes of a
-change; a stage of its canary; all of the answers; a revision of the overlay; a rollback; the sampling."""
+"""Causes of a table, in this order: lanes detected at a server, a change there with `--break-glass`, the
+observe lanes of a change request, a stage of its canary, its share of 100 %, a revision of the overlay, a
+rollback, a change of the sampling."""
 
 DECIDING = (FOUND, BREAK_GLASS, STAGE, RELEASE, ROLLBACK)
-"""Causes that decide which release answers: a revision of its overlay does not."""
+"""Causes that determine which release answers. A revision of the overlay does not."""
 
 _TINY = 1e-9
 _PORTION = 100
-"""Decisions read at once to find the one before the present."""
+"""Tables that `earlier` reads at first; each further query reads four times as many."""
 
 
 def same_answer(a: Sequence[LaneSpec], b: Sequence[LaneSpec]) -> bool:
-    """Whether answer lanes are the same ones in the same order."""
+    """Whether two lists of answer lanes are equal, including their order."""
     return len(a) == len(b) and all(
         (x.name, x.bundle) == (y.name, y.bundle) and abs(x.share - y.share) < _TINY
         for x, y in zip(a, b, strict=True)
@@ -50,7 +51,7 @@ def same_answer(a: Sequence[LaneSpec], b: Sequence[LaneSpec]) -> bool:
 
 
 def same_observe(a: Sequence[LaneSpec], b: Sequence[LaneSpec]) -> bool:
-    """Whether observe lanes are the same ones, in whatever order."""
+    """Whether two lists of observe lanes are equal, regardless of their order."""
 
     def key(lane: LaneSpec) -> tuple[Any, ...]:
         conditions = json.dumps(json.loads(lane.filter), sort_keys=True) if lane.filter else ""
@@ -66,7 +67,7 @@ def same_observe(a: Sequence[LaneSpec], b: Sequence[LaneSpec]) -> bool:
 
 
 def has(newest: RecordedTable | None, mine: CheckpointStatus | None, role: str) -> bool:
-    """Whether a server has the newest table: all of it, or as one of the shadow pool its lanes there."""
+    """Whether a server is in sync. A server of the shadow pool needs only the lanes of the pool."""
     if newest is None:
         return False
     observe = mine.observe if mine else ()
@@ -80,18 +81,17 @@ def has(newest: RecordedTable | None, mine: CheckpointStatus | None, role: str) 
 
 
 def main_lane(answer: Sequence[LaneSpec]) -> LaneSpec:
-    """The one that answers most."""
+    """Return the answer lane with the largest share."""
     return max(answer, key=lambda lane: lane.share)
 
 
 def newest(connection: Connection, checkpoint: str) -> RecordedTable | None:
-    """The table in force; None before a server of the checkpoint has been seen."""
-    found = history(connection, checkpoint, limit=1)
-    return found[0] if found else None
+    """Return the table in force; None until a server of the checkpoint has been read."""
+    return next(iter(history(connection, checkpoint, limit=1)), None)
 
 
 def count(connection: Connection, cause: str) -> dict[str, int]:
-    """Tables of a cause, by checkpoint."""
+    """Return the number of tables with a cause, by checkpoint."""
     r = t.recorded_tables.c
     query = select(r.checkpoint, func.count()).where(r.cause == cause).group_by(r.checkpoint)
     return {row.checkpoint: int(row[1]) for row in connection.execute(query)}
@@ -100,7 +100,7 @@ def count(connection: Connection, cause: str) -> dict[str, int]:
 def history(
     connection: Connection, checkpoint: str, *, limit: int | None = None, since: int = 0
 ) -> list[RecordedTable]:
-    """Newest first, down to revision `since`."""
+    """Return the recorded tables from revision `since` on, newest first."""
     r = t.recorded_tables.c
     rows = connection.execute(
         select(t.recorded_tables)
@@ -113,10 +113,10 @@ def history(
 
 @dataclass(frozen=True, slots=True)
 class LaneDecision:
-    """Why a table is recorded, and what it changes beside the observe lanes."""
+    """The cause of a new table, and its changes other than those of the observe lanes."""
 
     cause: str
-    """One of the causes above."""
+    """One of the causes of this module, for example `STAGE`."""
     answer: Sequence[LaneSpec] | None = None
     """Answer lanes; None: those of the newest table."""
     alias: str | None = None
@@ -137,19 +137,19 @@ def record(
     actor: str,
     change: str | None = None,
 ) -> RecordedTable | None:
-    """Record the table from now on; its observe lanes are those of the changes in the shadow.
+    """Record a new table, whose observe lanes are those of the change requests being observed.
 
     Args:
-        connection: Of the transaction that decides it.
+        connection: Connection of the transaction that decides on the table.
         settings: The checkpoints' settings.
-        checkpoint: Whose table.
-        decision: Its cause and its answer lanes.
-        at: Now.
-        actor: Who decides.
-        change: The change request that it belongs to.
+        checkpoint: Name of the checkpoint.
+        decision: Cause and answer lanes of the table.
+        at: Current time.
+        actor: Name of the user who decides.
+        change: Id of the change request that the table belongs to.
 
     Returns:
-        The new table; the newest one where nothing would differ; None where no server has been seen yet.
+        The new table; the newest one if nothing differs; None if no server of the checkpoint was read yet.
     """
     last = newest(connection, checkpoint)
     if decision.answer is None and last is None:
@@ -181,7 +181,10 @@ def record(
 def shadow_lanes(
     connection: Connection, settings: PlatformFile, checkpoint: str, answer: Sequence[LaneSpec]
 ) -> tuple[LaneSpec, ...]:
-    """One lane for each change in the shadow, and the control: what answers most, observing."""
+    """Return one observe lane per change request being observed, and the A/A control.
+
+    The control observes the bundle of the answer lane with the largest share.
+    """
     c = t.changes.c
     rows = connection.execute(
         select(c.id, c.bundle, c.sample, c.pool)
@@ -202,7 +205,7 @@ def shadow_lanes(
         )
         for row in rows
     )
-    # Samples of different sizes are nested: the control sees whatever any of the others does.
+    # Samples are nested, so the control with the largest one contains every other lane's requests.
     control = LaneSpec(
         name=CONTROL,
         bundle=main_lane(answer).bundle,
@@ -215,7 +218,7 @@ def shadow_lanes(
 
 
 def sampling(connection: Connection, settings: PlatformFile, checkpoint: str) -> tuple[float, str, bool]:
-    """What the shadow of a checkpoint is fed with: share, filter, whether in the pool."""
+    """Return the sampling of a checkpoint's observe lanes: share, filter, and whether the pool is used."""
     usual = settings.checkpoints[checkpoint]
     row = row_of(connection, t.sampling, checkpoint=checkpoint)
     if row is None:
@@ -224,7 +227,7 @@ def sampling(connection: Connection, settings: PlatformFile, checkpoint: str) ->
 
 
 def before_release(connection: Connection, checkpoint: str, change: str) -> RecordedTable | None:
-    """The table before a change answered anything: where its rollback goes."""
+    """Return the last table before a change request answered requests. Its rollback restores that table."""
     r = t.recorded_tables.c
     first = connection.scalar(
         select(func.min(r.revision)).where(
@@ -245,7 +248,7 @@ def before_release(connection: Connection, checkpoint: str, change: str) -> Reco
 def with_latest_overlays(
     connection: Connection, checkpoint: str, answer: Sequence[LaneSpec]
 ) -> tuple[LaneSpec, ...]:
-    """The same lanes, each bundle at the latest published revision of its overlay that still stands."""
+    """Replace each lane's bundle by the latest revision of its overlay that was not rolled back."""
     return tuple(
         replace(lane, bundle=_latest_overlay(connection, checkpoint, lane.bundle)) for lane in answer
     )
@@ -273,7 +276,7 @@ def _latest_overlay(connection: Connection, checkpoint: str, bundle: str) -> str
 
 
 def deciding(connection: Connection, checkpoint: str) -> RecordedTable | None:
-    """The table that decided what answers now: not one that merely has other observe lanes."""
+    """Return the newest table that determined which release answers."""
     r = t.recorded_tables.c
     row = connection.execute(
         select(t.recorded_tables)
@@ -285,11 +288,11 @@ def deciding(connection: Connection, checkpoint: str) -> RecordedTable | None:
 
 
 def earlier(connection: Connection, checkpoint: str) -> RecordedTable | None:
-    """The answer before the present release, as if what was rolled back had never been; None: there is none.
+    """Return the table before the present release, ignoring releases that were rolled back; None if none.
 
-    So a second rollback goes one further back, and never returns to what the first one left. Only tables
-    that decide which release answers are read, newest first and in portions: revisions of overlays, which
-    come every few minutes, are none of them.
+    A second rollback therefore goes one release further back and never returns to the one that the first
+    rollback left. The function reads only tables that determine which release answers, newest first and in
+    batches. Overlay revisions, which arrive every few minutes, are excluded.
     """
     r = t.recorded_tables.c
     limit = _PORTION
@@ -309,7 +312,11 @@ def earlier(connection: Connection, checkpoint: str) -> RecordedTable | None:
 
 
 def _decisions(rows: Sequence[Any]) -> tuple[list[RecordedTable], bool]:
-    """What was decided and not rolled back, oldest first; whether no rollback reached beyond these rows."""
+    """Replay tables, oldest first, and drop those that were rolled back.
+
+    Returns:
+        The remaining tables, and whether every rollback was resolved within these rows.
+    """
     stack: list[RecordedTable] = []
     is_whole = True
     for row in rows:

@@ -1,7 +1,7 @@
-"""Notifications: channels by apprise and signed webhooks, each sent after the transaction of its event.
+"""Notifications through apprise channels and signed webhooks, by a transactional outbox.
 
-A message is a row of the transaction of its event; `deliver` sends it afterwards, at least once,
-whatever is killed between. Receivers recognise a repetition by its `webhook-id`.
+The transaction of an event also inserts its messages. `deliver` sends them afterwards, at least once, even if
+the process ends in between. Receivers recognise a repeated delivery by its `webhook-id`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,21 @@ from scorer.release.store.rows import read
 
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 _PUBLIC = Destinations()
-_AT_ONCE = 8  # channels that are sent to at the same time, each by a thread
-_PER_CHANNEL = 5  # messages of one claim: 5 × 20 s is within its lease
+_CONCURRENT_CHANNELS = 8  # each channel has one sending thread
+_PER_CHANNEL = 5  # messages of one claim: 5 × 20 s is less than its lease
 
 
 class Notifications:
-    """Channels, and the outbox that `deliver` empties."""
+    """Manages the channels of projects and sends the messages of the outbox.
+
+    Args:
+        store: The database.
+        access: Checks roles.
+        audit: The audit log.
+        now: Returns the current time.
+        destinations: Addresses that messages may be sent to.
+        events: The platform's event log.
+    """
 
     def __init__(
         self,
@@ -52,7 +61,7 @@ class Notifications:
         self._destinations = destinations
         self._events = events or EventLog()
         self.failed = 0
-        """How many attempts to send a message have failed, in this process."""
+        """Number of failed attempts to send a message, in this process."""
         self._audit = audit or Audit(store, now=now)
         self._access = access or Access(store, self._audit, now=now)
         self._now = now
@@ -87,7 +96,16 @@ class Notifications:
         checkpoints: Sequence[str] = (),
         secret: str | None = None,
     ) -> Channel:
-        """Owners. A webhook's deliveries are signed with `secret` (HMAC-SHA256)."""
+        """Add a channel to a project; for owners.
+
+        Args:
+            actor: The calling user.
+            project: Name of the project.
+            url: Address of an apprise service, or of a webhook.
+            severity: Lowest severity that the channel receives.
+            checkpoints: Checkpoints that the channel receives messages about; empty: all.
+            secret: Signs the deliveries of a webhook with HMAC-SHA256; None: an apprise service.
+        """
         self._access.require(actor, Role.OWNER, project)
         kind = targets.check(url, secret, self._destinations)
         with self._store.write() as connection:
@@ -122,7 +140,7 @@ class Notifications:
         return channel
 
     def remove_channel(self, actor: Actor, channel: int) -> None:
-        """Owners. Its address and secret are forgotten; what waits is given up."""
+        """Remove a channel; for owners. Deletes its address and secret and abandons its waiting messages."""
         row = self._row(actor, channel)
         self._access.require(actor, Role.OWNER, row.project)
         table, box = tables.channels, tables.outbox
@@ -133,7 +151,7 @@ class Notifications:
                 .values(removed_at=self._now(), url=_channel(row).url, secret=None)
             )
             if done.rowcount == 0:
-                return  # removed by another request meanwhile
+                return  # a concurrent request has removed it
             connection.execute(
                 update(box)
                 .where(box.c.channel == channel, box.c.state == WAITING)
@@ -201,9 +219,18 @@ class Notifications:
         payload: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> None:
-        """Puts a message into the outbox as part of the caller's transaction.
+        """Insert a message for each matching channel into the outbox, in the caller's transaction.
 
-        A channel is told once for each `key`: a step that is repeated after a kill notifies once.
+        Args:
+            connection: Connection of the caller's transaction.
+            project: Name of the project whose channels receive the message.
+            severity: Severity of the event.
+            subject: Title, shortened to 200 characters.
+            body: Text of the message.
+            checkpoint: Checkpoint that the event is about; empty: none.
+            payload: Further fields of a webhook's document.
+            key: Idempotency key. A channel receives one message per key, also if a step is repeated after
+                the process ended.
         """
         table, box = tables.channels, tables.outbox
         now = self._now()
@@ -215,8 +242,8 @@ class Notifications:
                 continue
             if checkpoint and row.checkpoints and checkpoint not in row.checkpoints:
                 continue
-            told = select(box.c.id).where(box.c.channel == row.id, box.c.key == key)
-            if key is not None and connection.execute(told).first() is not None:
+            duplicate = select(box.c.id).where(box.c.channel == row.id, box.c.key == key)
+            if key is not None and connection.execute(duplicate).first() is not None:
                 continue
             connection.execute(
                 insert(box).values(
@@ -235,19 +262,25 @@ class Notifications:
             )
 
     def deliver(self, wait: float = 5.0) -> int:
-        """Sends what waits and is due; how many were sent since the last call. The ticker calls it.
+        """Send the messages that are due. The ticker calls this method periodically.
 
-        Each channel has a thread, so one that is slow delays no other; they are waited for `wait` seconds at
-        most and go on afterwards.
+        Each channel has a thread of its own, so that a slow receiver delays no other channel.
+
+        Args:
+            wait: Longest wait for the threads in seconds. Unfinished threads continue afterwards.
+
+        Returns:
+            The number of messages sent since the last call.
         """
         until = time.monotonic() + wait
         with self._lock:
             busy = list(self._busy)
             if self._closed:
                 return 0
-        self._forget_sometimes()
-        if len(busy) < _AT_ONCE:
-            for channel, rows in self._outbox.claim(busy, _AT_ONCE - len(busy), _PER_CHANNEL).items():
+        self._delete_old_messages()
+        if len(busy) < _CONCURRENT_CHANNELS:
+            free = _CONCURRENT_CHANNELS - len(busy)
+            for channel, rows in self._outbox.claim(busy, free, _PER_CHANNEL).items():
                 thread = threading.Thread(
                     target=self._send_all, args=(channel, rows), name=f"notify-{channel}", daemon=True
                 )
@@ -263,7 +296,11 @@ class Notifications:
         return sent
 
     def close(self, wait: float = SECONDS + 5) -> None:
-        """Lets messages under way end; what is not sent yet waits in the database for the next start."""
+        """Wait for messages that are being sent. Unsent messages stay in the database until the next start.
+
+        Args:
+            wait: Longest wait in seconds.
+        """
         with self._lock:
             self._closed = True
             threads = list(self._busy.values())
@@ -283,14 +320,14 @@ class Notifications:
                     with self._lock:
                         self._sent += 1
         except PlatformError:
-            # The database is away, which the ticker logs; the claims run out, and the rest is sent then.
+            # The ticker logs that the database is unreachable. The messages are sent after the claims expire.
             pass
         finally:
             with self._lock:
                 del self._busy[channel]
 
     def _send(self, channel: Row[Any], values: Mapping[Any, Any]) -> str | None:
-        """Send one message; return what users may see of its failure. The log gets the reason."""
+        """Send one message and log the reason of a failure. Returns the error that users may see, or None."""
         try:
             send(channel.url, channel.secret, _message(values), self._destinations)
         except NotSentError as error:
@@ -302,14 +339,14 @@ class Notifications:
             return error.public
         return None
 
-    def _forget_sometimes(self) -> None:
+    def _delete_old_messages(self) -> None:
         now = time.monotonic()
         if now - self._forgotten > 3600:
             self._forgotten = now
             self._outbox.forget()
 
     def _row(self, actor: Actor, channel: int) -> Row[Any]:
-        """The channel, where the actor can see its project."""
+        """Return a channel of a project that the actor may see. Raises NotFoundError."""
         table = tables.channels
         query = select(table).where(table.c.id == channel, table.c.removed_at.is_(None))
         if not actor.admin:

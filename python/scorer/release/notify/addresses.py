@@ -1,9 +1,8 @@
-"""Which machines the platform connects to for a channel.
+"""Addresses that the platform may connect to when it sends a message.
 
-Receivers have public addresses, or private ones in a network that the operator lists in `[platform]
-notification_networks`. No setting allows addresses that no receiver has: link-local ones (the metadata
-service of a cloud answers there, with credentials), multicast, unspecified and reserved ones. Without TLS
-only loopback is connected to.
+A receiver must have a public address, or a private one in a network that the operator lists in `[platform]
+notification_networks`. Link-local addresses (a cloud's metadata service returns credentials there),
+multicast, unspecified and reserved addresses are always rejected. Without TLS, only loopback is allowed.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ class Destinations:
     """The addresses that messages may be sent to.
 
     Args:
-        networks: Networks with private addresses, or loopback, that receivers have too.
+        networks: Private networks, or loopback, that receivers may be in.
     """
 
     networks: tuple[Network, ...] = ()
 
     def check_address(self, text: str, *, encrypted: bool) -> None:
-        """Reject a numeric address.
+        """Reject a numeric address that messages may not be sent to.
 
-        The message does not repeat the address: it would tell a caller what an internal name resolves to.
+        The error does not repeat the address, because it would disclose what an internal name resolves to.
 
         Raises:
-            InvalidError: No receiver has it, it is private and not listed, or TLS is missing.
+            InvalidError: The address is special, or it is private and not listed, or TLS is missing.
         """
         try:
             address = _plain(text)
@@ -52,7 +51,7 @@ class Destinations:
             or (address.is_reserved and not address.is_loopback)
             or address in _METADATA
         ):
-            raise InvalidError("the host has an address that no receiver of messages has; give another host")
+            raise InvalidError("the host has a reserved or link-local address; give another host")
         listed = any(address.version == network.version and address in network for network in self.networks)
         if not address.is_global and not listed:
             raise InvalidError(
@@ -66,9 +65,9 @@ class Destinations:
             )
 
     def check_host(self, host: str, *, encrypted: bool) -> None:
-        """Reject a host by any of its present addresses.
+        """Reject a host if any address that it resolves to is rejected.
 
-        This is for an early error only. What a name means is checked again when a connection is made.
+        This check only reports an error early. Every connection checks its address again.
         """
         try:
             found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)

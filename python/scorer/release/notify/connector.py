@@ -1,9 +1,9 @@
-"""The one connector of messages: every socket that a message opens is checked when it connects.
+"""Checks the address of every connection that is opened to send a message.
 
-apprise's services and smtplib open their own connections, and look names up themselves. The interpreter's
-audit event `socket.connect` carries the numeric address that a socket is about to connect to, so a name that
-changes its meaning between a check and the connection (DNS rebinding) has no effect. The hook acts only in a
-thread that is inside `only_to`.
+apprise's services and smtplib resolve names and open connections themselves. An audit hook of the interpreter
+therefore checks the event `socket.connect`, which carries the numeric address. A name that resolves to
+another address between the check and the connection (DNS rebinding) has no effect. The hook applies only to
+threads that are inside `only_to`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _INSIDE = _Inside()
 
 @contextmanager
 def only_to(destinations: Destinations, *, encrypted: bool) -> Iterator[None]:
-    """Have this thread connect to allowed addresses only, whichever library opens the socket.
+    """Restrict the connections of this thread to allowed addresses, whichever library opens them.
 
     Args:
         destinations: The addresses that are allowed.
         encrypted: Whether the connections use TLS; without it only loopback is allowed.
 
     Raises:
-        InvalidError: A connection was rejected, whatever the library made of that.
+        InvalidError: A connection was rejected, even if the library suppressed the error.
     """
     _install()
     before = _INSIDE.rule
@@ -64,7 +64,7 @@ def _check(event: str, arguments: tuple[Any, ...]) -> None:
         destinations.check_address(str(host), encrypted=encrypted)
     except InvalidError as error:
         _INSIDE.rejected = error
-        # Libraries close a socket whose connection fails by an OSError; `only_to` raises the error itself.
+        # Libraries close the socket after an OSError. `only_to` raises the original error.
         raise PermissionError(str(error)) from error
 
 

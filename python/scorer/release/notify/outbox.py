@@ -1,4 +1,4 @@
-"""What waits to be sent: claimed for a while by one process, so that several do not send twice."""
+"""Outbox of messages. One process claims a message for a limited time, so that no other process sends it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ATTEMPTS = 8
-"""After so many a message is given up, some three hours after the first."""
+"""Number of failed attempts after which a message is abandoned, about three hours after the first one."""
 
 LEASE = timedelta(minutes=3)
-"""A claim of a process that was killed runs out after so long."""
+"""Duration of a claim. Afterwards, another process may send the message."""
 
 KEPT = timedelta(days=90)
-"""How long messages that are over are shown."""
+"""Retention time of messages that were sent or abandoned."""
 
 WAITING, SENT, GIVEN_UP = "waiting", "sent", "given up"
 
@@ -28,12 +28,22 @@ _LONGEST = timedelta(hours=1)
 
 
 def pause(attempts: int) -> timedelta:
-    """How long after a failed attempt the next: 10 s, 40 s, 160 s, ..., at most an hour."""
+    """Return the pause after a failed attempt: 10 s, 40 s, 160 s, ..., at most one hour.
+
+    Args:
+        attempts: Number of failed attempts, from 1.
+    """
     return min(timedelta(seconds=10 * 4 ** (attempts - 1)), _LONGEST)
 
 
 class Outbox:
-    """Rows of `outbox`, by claim."""
+    """Claims messages for one process and records the results.
+
+    Args:
+        store: The database.
+        holder: Id of this process in its claims.
+        now: Returns the current time.
+    """
 
     def __init__(self, store: Store, holder: str, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -41,13 +51,22 @@ class Outbox:
         self._now = now
 
     def claim(self, busy: Sequence[int], channels: int, each: int) -> dict[int, list[Row[Any]]]:
-        """Messages that are due, oldest first: `each` of at most so many `channels`, none of them `busy`."""
+        """Claim messages that are due, oldest first.
+
+        Args:
+            busy: Ids of channels to skip.
+            channels: Limit on the number of channels.
+            each: Limit on the messages of one channel.
+
+        Returns:
+            The claimed messages by channel.
+        """
         box, channel = tables.outbox, tables.channels
-        with self._store.read() as connection:  # mostly there is nothing, and no need for the writers' lock
+        with self._store.read() as connection:  # usually nothing is due; this read needs no writers' lock
             if connection.execute(select(box.c.id).where(self._due()).limit(1)).first() is None:
                 return {}
         with self._store.write() as connection:
-            # Some are left where one channel has very many; the next call finds them.
+            # If one channel has very many messages, those of other channels may be left to the next call.
             rows = connection.execute(
                 select(box, channel.c.url, channel.c.secret, channel.c.project)
                 .join(channel, channel.c.id == box.c.channel)
@@ -55,22 +74,27 @@ class Outbox:
                 .order_by(box.c.id)
                 .limit(1000)
             )
-            found: dict[int, list[Row[Any]]] = {}
+            batches: dict[int, list[Row[Any]]] = {}
             for row in rows:
-                if row.channel in found or len(found) < channels:
-                    batch = found.setdefault(row.channel, [])
+                if row.channel in batches or len(batches) < channels:
+                    batch = batches.setdefault(row.channel, [])
                     if len(batch) < each:
                         batch.append(row)
-            claimed = [row.id for batch in found.values() for row in batch]
+            claimed = [row.id for batch in batches.values() for row in batch]
             connection.execute(
                 update(box)
                 .where(box.c.id.in_(claimed))
                 .values(claimed_by=self._holder, claimed_until=self._now() + LEASE)
             )
-        return found
+        return batches
 
     def ended(self, row: Row[Any], error: str | None) -> None:
-        """What came of an attempt; nothing where the claim has gone to somebody else meanwhile."""
+        """Record the result of an attempt, unless the claim has passed to another process.
+
+        Args:
+            row: The message.
+            error: Reason of the failure; None: the message was sent.
+        """
         box = tables.outbox
         attempts = row.attempts + 1
         now = self._now()
@@ -89,7 +113,7 @@ class Outbox:
             )
 
     def release(self, rows: Sequence[Row[Any]]) -> None:
-        """Give claimed messages back without an attempt."""
+        """Release claims without an attempt."""
         box = tables.outbox
         with self._store.write() as connection:
             connection.execute(
@@ -99,13 +123,16 @@ class Outbox:
             )
 
     def forget(self) -> None:
-        """Deletes what has been over for long."""
+        """Delete messages that ended more than `KEPT` ago."""
         box = tables.outbox
         with self._store.write() as connection:
             connection.execute(delete(box).where(box.c.ended_at < self._now() - KEPT))
 
     def _due(self) -> Any:
-        """Due and not claimed; a time further off than we ever set is from a clock that was set back."""
+        """Return the condition for messages that are due and not claimed.
+
+        A time further in the future than any pause was written before the clock was set back; it is ignored.
+        """
         box, now = tables.outbox.c, self._now()
         return and_(
             box.state == WAITING,

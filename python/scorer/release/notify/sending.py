@@ -1,4 +1,4 @@
-"""Sends one message, within a bound, or reports in a line why it was not sent."""
+"""Sends one message within a time limit, or reports in one line why it was not sent."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ from scorer.release.notify.addresses import Destinations
 from scorer.release.notify.connector import only_to
 
 SECONDS = 20.0
-"""For one message, everything included."""
+"""Time limit of one message in seconds, from the connection to the reply."""
 
 _CONNECT = 5.0
 
 
 NOT_ACCEPTED = "the receiver did not accept the message; the platform's log has the reason under its id"
-"""What users see of a receiver's answer. Its status would make a channel a scanner of ports and services."""
+"""The only error that users see. A receiver's status would let them scan ports and services."""
 
 
 class NotSentError(ScorerError):
-    """A message that did not arrive, as far as we know.
+    """A message was not confirmed by its receiver.
 
     Args:
-        reason: Why, for the platform's log.
-        rejected: Whether the platform itself rejected the address.
+        reason: Reason, for the platform's log.
+        rejected: Whether the platform rejected the address. Users may then see the reason.
     """
 
     def __init__(self, reason: str, *, rejected: bool = False) -> None:
         super().__init__(reason)
         self.public = reason if rejected else NOT_ACCEPTED
-        """What the channel's users may see of it."""
+        """Text of the error for the channel's users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What goes to one channel."""
+    """A message for one channel."""
 
     delivery: str
     subject: str
     body: str
     severity: Severity
     document: bytes
-    """What a webhook posts."""
+    """Body of a webhook's request, as JSON."""
 
 
 def send(
@@ -70,8 +70,15 @@ def send(
 ) -> None:
     """Send one message over connections to allowed addresses only.
 
+    Args:
+        url: Address of the channel.
+        secret: Signing secret of a webhook; None: an apprise service.
+        message: The message.
+        destinations: Addresses that are allowed.
+        seconds: Time limit.
+
     Raises:
-        NotSentError: With the reason for the platform's log, without the URL's secrets.
+        NotSentError: The message was not sent. Its text contains no secrets of the URL.
     """
     try:
         if secret is not None:
@@ -92,7 +99,7 @@ def send(
 
 def _post(url: str, secret: str, message: Message, destinations: Destinations, until: float) -> None:
     at = datetime.now(UTC)
-    # The specification's own form of a secret is base64; any other text is the key as it is.
+    # A secret with the prefix of the Standard Webhooks specification is base64; other text is the key itself.
     key = secret if secret.startswith("whsec_") else secret.encode()
     headers = {
         "Content-Type": "application/json",
@@ -105,7 +112,7 @@ def _post(url: str, secret: str, message: Message, destinations: Destinations, u
     with (
         only_to(destinations, encrypted=url.startswith("https:")),
         httpcore.ConnectionPool(ssl_context=_tls(), network_backend=_Backend(until)) as pool,
-        # The reply's status says everything; its body is not read.
+        # The status decides; the body is not read.
         pool.stream(
             "POST",
             url,
@@ -158,7 +165,7 @@ class _Backend(httpcore.NetworkBackend):
 
 
 class _Timed(httpcore.NetworkStream):
-    """A stream whose every wait ends at the deadline: who answers a byte a second holds nobody up."""
+    """A stream whose reads and writes all end at one deadline, so that a slow receiver cannot extend it."""
 
     def __init__(self, stream: httpcore.NetworkStream, until: float) -> None:
         self._stream = stream
@@ -202,17 +209,17 @@ def _notify(url: str, message: Message, destinations: Destinations) -> None:
         Severity.WARNING: NotifyType.WARNING,
         Severity.ERROR: NotifyType.FAILURE,
     }
-    said = _said()
-    said.begin()
+    log = _apprise_log()
+    log.begin()
     with only_to(destinations, encrypted=targets.is_encrypted(plugin)):
         sent = plugin.notify(body=message.body, title=message.subject, notify_type=kinds[message.severity])
     if not sent:
-        lines = "; ".join(said.end()) or "the service did not take it"
+        lines = "; ".join(log.end()) or "the service did not accept it"
         raise NotSentError(_short(lines, url, targets.APPRISE))
 
 
-class _Said(logging.Handler):
-    """What apprise logs in this thread: it returns only whether something went wrong."""
+class _AppriseLog(logging.Handler):
+    """Collects apprise's log records of this thread, because its calls return only success or failure."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -232,27 +239,27 @@ class _Said(logging.Handler):
 
 
 @cache
-def _said() -> _Said:
-    handler = _Said()
+def _apprise_log() -> _AppriseLog:
+    handler = _AppriseLog()
     logging.getLogger("apprise").addHandler(handler)
     return handler
 
 
-_STUCK = threading.BoundedSemaphore(8)
-"""Threads of apprise that may be under way, those included that took too long and were left behind."""
+_SLOTS = threading.BoundedSemaphore(8)
+"""Limits the threads that run apprise, including those that exceeded their time limit."""
 
 
 def _within(seconds: float, work: Any) -> None:
-    """Run `work` in a thread of its own, and leave it behind if it takes longer.
+    """Run `work` in a separate thread and stop waiting for it after a time limit.
 
-    apprise bounds single waits only.
+    The thread is needed because apprise limits single socket operations only.
 
     Raises:
-        NotSentError: It took longer, or eight such threads have not ended yet.
+        NotSentError: The time limit passed, or eight earlier threads are still running.
     """
-    slots = _STUCK
+    slots = _SLOTS
     if not slots.acquire(blocking=False):
-        raise NotSentError("8 earlier messages have not ended yet; it is tried again later")
+        raise NotSentError("8 earlier messages are still being sent; the platform retries later")
     outcome: list[BaseException | None] = []
 
     def run() -> None:
@@ -275,7 +282,7 @@ def _within(seconds: float, work: Any) -> None:
 
 
 def _short(text: str, url: str, kind: str) -> str:
-    """One line, without any longer piece of the URL that is not shown anyway: it may be a secret."""
+    """Return the text in one line of at most 300 characters, without parts of the URL that may be secret."""
     line = " ".join(text.split())
     known = targets.shown(url, kind)
     pieces = {piece for piece in re.split(r"[/:@?&=#,%+]+", url) if len(piece) > 3 and piece not in known}

@@ -1,4 +1,4 @@
-"""What a channel's URL may be, and how it is shown."""
+"""Rules for a channel's URL, and its form without secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WEBHOOK = "webhook"
 APPRISE = "apprise"
 
-# Services whose host the URL names; the others have their own.
+# Services whose URL names the host. The services of `_CLOUD` have fixed hosts.
 # fmt: off
 _OWN_HOST = frozenset(
     {
@@ -34,9 +34,10 @@ _CLOUD = frozenset(
 # fmt: on
 _EXAMPLES = "mailtos://user:password@mail.example.com?to=team@example.com, slack://..., jsons://host/path"
 
-# What an address may configure beyond its host and path. Every other option is rejected: `method`, `verify`,
-# time limits, redirects and files would let an owner of a project have the platform send other requests than
-# messages. So are the prefixes + - : of apprise, which set headers, parameters and fields of the body.
+# Options that an address may set in addition to its host and path. All others are rejected: `method`,
+# `verify`, time limits, redirects and files would let a project's owner make the platform send requests other
+# than messages. The prefixes + - : of apprise, which set headers, parameters and fields of the body, are
+# rejected too.
 _OPTIONS = frozenset(
     {
         "to", "from", "name", "cc", "bcc", "reply", "smtp", "mode", "user", "pass", "format", "overflow",
@@ -48,10 +49,15 @@ _OPTIONS = frozenset(
 
 
 def check(url: str, secret: str | None, destinations: Destinations) -> str:
-    """Return the kind of a channel that may be added.
+    """Check the address of a new channel and return its kind.
+
+    Args:
+        url: The address.
+        secret: Signing secret of a webhook; None: an apprise service.
+        destinations: Addresses that messages may be sent to.
 
     Raises:
-        InvalidError: The address is rejected. The message repeats the URL's scheme alone.
+        InvalidError: The address is rejected. The error repeats only the URL's scheme.
     """
     scheme = url.partition("://")[0].lower()
     if scheme in ("http", "https") and secret is not None:
@@ -59,14 +65,14 @@ def check(url: str, secret: str | None, destinations: Destinations) -> str:
         return WEBHOOK
     if secret is not None:
         raise InvalidError(
-            f"a secret signs webhooks; {scheme[:20]}:// takes none (write https://..., or drop it)"
+            f"a secret signs webhooks and cannot be used with {scheme[:20]}://; write https://..., or omit it"
         )
     plugin = _plugin(url)
     if plugin is None:
         if scheme in ("http", "https"):
-            raise InvalidError("a webhook is signed; give a secret of 16 characters or more with it")
+            raise InvalidError("a webhook must be signed; give a secret of 16 characters or more")
         raise InvalidError(
-            f"{scheme[:20]}:// and what follows is no address that messages go to; write it like {_EXAMPLES}"
+            f"the address {scheme[:20]}://... is not one of a supported service; write it like {_EXAMPLES}"
         )
     host = check_plugin(plugin, url)
     if host is not None:
@@ -75,20 +81,20 @@ def check(url: str, secret: str | None, destinations: Destinations) -> str:
 
 
 def check_plugin(plugin: NotifyBase, url: str) -> str | None:
-    """Reject services that are not listed and options that reach beyond the message.
+    """Reject services and options that are not listed.
 
     Returns:
-        The host, where the address names it; None for a service with hosts of its own.
+        The host that the address names; None for a service with fixed hosts.
     """
     real, base = _scheme(plugin)
     if base not in _CLOUD | _OWN_HOST:
         raise InvalidError(
-            f"{real}:// is not among the services that messages are sent to; take one of "
-            f"{', '.join(sorted(_CLOUD | _OWN_HOST))}, or a signed webhook"
+            f"{real}:// is not a supported service; use one of {', '.join(sorted(_CLOUD | _OWN_HOST))}, "
+            "or a signed webhook"
         )
     if refused := sorted(_options(url) - _OPTIONS):
         raise InvalidError(
-            f"option {refused[0][:40]} is not taken; drop it, or take one of {', '.join(sorted(_OPTIONS))}"
+            f"option {refused[0][:40]} is not supported; omit it, or use one of {', '.join(sorted(_OPTIONS))}"
         )
     if base not in _OWN_HOST:
         return None
@@ -96,7 +102,7 @@ def check_plugin(plugin: NotifyBase, url: str) -> str | None:
 
 
 def is_encrypted(plugin: NotifyBase) -> bool:
-    """Whether what a service sends is under TLS."""
+    """Whether a service sends its messages over TLS."""
     real, base = _scheme(plugin)
     if base == "mailto":
         return getattr(plugin, "secure_mode", "insecure") in ("ssl", "starttls")
@@ -104,12 +110,16 @@ def is_encrypted(plugin: NotifyBase) -> bool:
 
 
 def open_plugin(url: str) -> NotifyBase:
-    """What sends to an address that `check` has taken. Raises InvalidError."""
+    """Create the apprise plugin for an address that `check` has accepted.
+
+    Raises:
+        InvalidError: The address is not accepted any more.
+    """
     plugin = _plugin(url)
     if plugin is None:
-        raise InvalidError("the address is no longer understood; add the channel anew")
+        raise InvalidError("the address is not supported any more; remove the channel and add it again")
     check_plugin(plugin, url)
-    # The outbox retries. A redirect would lead elsewhere than to the address.
+    # The outbox retries. A redirect could lead to an address that was not checked.
     plugin.redirects = False
     plugin.verify_certificate = True
     plugin.socket_connect_timeout = 5.0
@@ -118,7 +128,7 @@ def open_plugin(url: str) -> NotifyBase:
 
 
 def shown(url: str, kind: str) -> str:
-    """The URL with its secrets blanked."""
+    """Return the URL with its secrets masked."""
     if kind == WEBHOOK:
         parts = urlsplit(url)
         path = "/".join("****" if len(part) > 15 else part for part in parts.path.split("/"))
@@ -139,32 +149,32 @@ def _check_webhook(url: str, secret: str, destinations: Destinations) -> None:
         raise InvalidError("the webhook's URL cannot be read; write https://host/path in plain ASCII")
     if parts.username is not None or parts.password is not None:
         raise InvalidError(
-            "a webhook takes no user and password; its signature says who it is from: drop them"
+            "a webhook's URL cannot contain a user and password; omit them: the signature authenticates it"
         )
     if not 16 <= len(secret) <= 200 or not secret.isprintable():
         raise InvalidError(
-            "a webhook's secret has 16 to 200 characters; make one with `openssl rand -hex 32`"
+            "a webhook's secret must have 16 to 200 characters; create one with `openssl rand -hex 32`"
         )
     if secret.startswith("whsec_"):
         try:
             base64.b64decode(secret.removeprefix("whsec_"), validate=True)
         except ValueError:
             raise InvalidError(
-                'a secret that starts with "whsec_" goes on in base64; correct it, or drop the prefix'
+                'a secret that starts with "whsec_" must continue in base64; correct it, or omit the prefix'
             ) from None
     destinations.check_host(host, encrypted=parts.scheme == "https")
 
 
 def _scheme(plugin: NotifyBase) -> tuple[str, str]:
-    """Return a service's scheme as apprise writes it, and without the s of its encrypted form."""
+    """Return a service's scheme as apprise writes it, and the same without the `s` of its encrypted form."""
     real = _url(plugin).partition("://")[0]
     return real, real if real in _CLOUD | _OWN_HOST else real.removesuffix("s")
 
 
 def _options(url: str) -> set[str]:
-    """Return the options of an address, as apprise reads them and as the standard library does.
+    """Return the options of an address, as parsed by apprise and by the standard library.
 
-    An option with a prefix keeps it, which no option in the list has.
+    An option with one of apprise's prefixes keeps the prefix and is therefore never in the list.
     """
     from apprise.utils.parse import parse_url
 
@@ -177,7 +187,7 @@ def _options(url: str) -> set[str]:
 
 
 def _url(plugin: NotifyBase) -> str:
-    """As apprise writes it, secrets blanked."""
+    """Return the URL of a plugin as apprise writes it, with secrets masked."""
     return str(plugin.url(privacy=True))  # type: ignore[no-untyped-call]
 
 

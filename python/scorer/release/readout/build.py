@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from scorer.release.answers import Figure, Readout
+from scorer.release.gates import counting
 from scorer.release.gates.evidence import Observed, ShadowEvidence
 from scorer.release.gates.metrics import hours_of_week
 from scorer.release.model import GateResult, Outcome
@@ -108,9 +109,11 @@ def summary(evidence: ShadowEvidence) -> dict[str, Any]:
     shadow, control = evidence.shadow, evidence.control
     good = shadow.take(shadow.error == 0)
     both = shadow.take(shadow.comparable)
+    read = counting.observations(evidence)
     found: dict[str, Any] = {
         "rows": len(shadow),
-        "counts": coverage.account(evidence.counters, len(shadow)),
+        "counts": counting.account(evidence.counters, read).as_dict(),
+        "sources": {name: one.as_dict() for name, one in counting.by_source(evidence.counters, read).items()},
         "control_rows": len(control),
         "sla_us": evidence.sla_us,
         "execution": {
@@ -141,7 +144,7 @@ def summary(evidence: ShadowEvidence) -> dict[str, Any]:
             for name, one in scores.compared(evidence).items()
         },
         "covered_hours": len(np.unique(hours_of_week(shadow.at))),
-        "counters": coverage.totals(evidence.counters) if evidence.counters else None,
+        "counters": counting.totals(evidence.counters) if evidence.counters else None,
         "stuck": _stuck(evidence),
         "servers": _by_name(shadow, "server", shadow.server),
         "parity": None

@@ -39,6 +39,7 @@ def save(folder: Path, evidence: ShadowEvidence) -> None:
         "training": _dumped(evidence.training),
         "reference": _dumped(evidence.reference),
         "counters": [asdict(one) for one in evidence.counters],
+        "read": None if evidence.read is None else dict(evidence.read),
         "flips": [asdict(one) for one in evidence.flips],
         "parity": None if evidence.parity is None else [evidence.parity[0], _finite(evidence.parity[1])],
         "outcome": evidence.outcome,
@@ -73,6 +74,7 @@ def load(folder: Path) -> ShadowEvidence:
         training=_distribution(about["training"]),
         reference=_distribution(about["reference"]),
         counters=[Counter(**one) for one in about["counters"]],
+        read=about.get("read"),
         flips=[Flip(**{**one, "features": [tuple(f) for f in one["features"]]}) for one in about["flips"]],
         parity=None if parity is None else (parity[0], math.inf if parity[1] is None else parity[1]),
         outcome=about["outcome"],
@@ -127,6 +129,8 @@ def within(
 
     return replace(
         evidence,
+        # Of a window or a server, the rows that it has.
+        read=evidence.read if (begin, end, server) == (None, None, None) else None,
         shadow=cut(evidence.shadow),
         control=cut(evidence.control),
         counters=[one for one in evidence.counters if is_meant(one.at, one.server)],

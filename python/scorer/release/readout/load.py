@@ -82,6 +82,13 @@ class Where:
         """Return the number of rows, ignoring the window."""
         return sum(pq.read_metadata(part.path).num_rows for _, part in self.parts())
 
+    def by_server(self) -> dict[str, int]:
+        """Return the number of rows by server, ignoring the window."""
+        found: dict[str, int] = {}
+        for server, part in self.parts():
+            found[server] = found.get(server, 0) + int(pq.read_metadata(part.path).num_rows)
+        return found
+
     def filters(self) -> Any:
         """The window, as Parquet's readers take it."""
         own = []

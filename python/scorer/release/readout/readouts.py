@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from scorer.bundle.models import ReferenceFile
+from scorer.log.segments import log_identity
 from scorer.release.answers import Figure, Readout
 from scorer.release.changes import rows
 from scorer.release.errors import InvalidError, NotFoundError
+from scorer.release.gates import counting
+from scorer.release.gates.counting import Account
 from scorer.release.gates.defaults import default_gates
 from scorer.release.gates.evaluate import evaluate
 from scorer.release.gates.evidence import ShadowEvidence, empty
@@ -32,7 +35,6 @@ from scorer.release.model import (
 )
 from scorer.release.readout import canary, keep, load, parts, recompute
 from scorer.release.readout.build import ReportSubject, build, figure, figure_names
-from scorer.release.readout.figures.coverage import account
 from scorer.release.readout.ingest import Collector
 from scorer.release.readout.schemas import Schemas
 from scorer.release.store import Store, instant, micros
@@ -101,12 +103,34 @@ class Readouts:
             return len(self._evidence(change).shadow)
         return self._where(change).count()
 
-    def counts(self, change: ChangeRequest) -> Mapping[str, int]:
-        """What became of the requests of a change; see `coverage.account`."""
+    def logs(self) -> Mapping[str, Path]:
+        """Decision logs within reach, by server."""
+        return {
+            member.name: member.log
+            for member in self._fleet.members
+            if member.log is not None and member.role == "live" and log_identity(member.log) is not None
+        }
+
+    def has_outcomes(self, checkpoint: str) -> bool:
+        """Whether any outcome of a checkpoint was reported."""
+        return any(True for _ in load.Where(self._parts, checkpoint, parts.OUTCOMES).parts())
+
+    def matures(self, checkpoint: str, kind: str) -> timedelta:
+        """Return how old a decision is once its outcome is final."""
+        hours = self._settings.checkpoints[checkpoint].matured_hours
+        return timedelta(hours=_MATURED_HOURS[kind] if hours is None else hours)
+
+    def counts(self, change: ChangeRequest) -> Account:
+        """What became of the requests of a change."""
         read = {member.name for member in self._fleet.members if member.log is not None}
-        counters = load.counters(self._parts, change.checkpoint, change.id)
-        # What a server logs out of this machine's reach is missing by configuration, and noted as such.
-        return account([one for one in counters if one.server in read], self.measure(change))
+        if keep.is_saved(self._folder(change.id)):
+            evidence = self._evidence(change)
+            counters, observed = evidence.counters, counting.observations(evidence)
+        else:
+            counters = load.counters(self._parts, change.checkpoint, change.id)
+            observed = self._where(change).by_server()
+        # What a server logs out of this machine's reach fails by configuration, and is noted as such.
+        return counting.account([one for one in counters if one.server in read], observed)
 
     # --- judging ---
 
@@ -118,13 +142,17 @@ class Readouts:
         evidence = self._evidence(change)
         return evaluate(self._gates(change, evidence.kind), evidence, waivers=self._waived(change.id))
 
-    def judge_canary(self, change: ChangeRequest, since: datetime) -> tuple[GateResult, ...]:
+    def judge_canary(
+        self, change: ChangeRequest, since: datetime, *, settled: Collection[str] = ()
+    ) -> tuple[GateResult, ...]:
         """The gates of a stage, by decisions of the canary's lane against the lane that was live before.
+
+        `settled` are the metrics that have passed on pairs in the change's own shadow.
 
         May be acted on at every call: the looks share the alarms. Gates that a canary cannot tell are left
         out.
         """
-        blank = self._blank(change)
+        blank = self.blank(change)
         names = load.CodeNames()
         where = canary.since(self._parts, change.checkpoint, micros(since))
         own, live, thin = canary.answers(where, change.bundle, names)
@@ -144,6 +172,7 @@ class Readouts:
             waivers=self._waived(change.id),
             repeated=True,
             measured_by=canary.measure_canary,
+            settled=settled,
         )
 
     def finish(self, change: ChangeRequest, gates: Sequence[GateResult], verdict: Outcome) -> None:
@@ -247,7 +276,7 @@ class Readouts:
         return (saved, outcomes) if saved else (saved, own, control, counted, outcomes)
 
     def _collected(self, change: ChangeRequest) -> ShadowEvidence:
-        blank = self._blank(change)
+        blank = self.blank(change)
         for attempt in range(3):
             try:
                 return self._loaded(change, blank)
@@ -277,6 +306,7 @@ class Readouts:
             control=control,
             live_bundle=load.live_bundle(where),
             counters=load.counters(self._parts, change.checkpoint, change.id),
+            read=where.by_server(),
             flips=load.flips(where, shadow),
             parity=recompute.parity(
                 self._bundle(change.bundle), load.sample(where, shadow, recompute.SAMPLE)
@@ -284,7 +314,7 @@ class Readouts:
             notes=notes,
         )
 
-    def _blank(self, change: ChangeRequest) -> ShadowEvidence:
+    def blank(self, change: ChangeRequest) -> ShadowEvidence:
         """Evidence without rows: what the bundle and the settings say."""
         from scorer.bundle import read_manifest
 
@@ -306,8 +336,7 @@ class Readouts:
 
     def _current(self, evidence: ShadowEvidence, change: ChangeRequest) -> ShadowEvidence:
         """With the outcomes as they are known now."""
-        hours = self._settings.checkpoints[change.checkpoint].matured_hours
-        mature = timedelta(hours=_MATURED_HOURS[evidence.kind] if hours is None else hours)
+        mature = self.matures(change.checkpoint, evidence.kind)
         kind, keys = evidence.outcome, evidence.shadow.key
         if not len(keys):
             return replace(evidence, outcomes={}, matured_before=micros(self._now() - mature))

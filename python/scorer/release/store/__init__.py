@@ -1,4 +1,4 @@
-"""The database: SQLite by default, PostgreSQL by URL."""
+"""The platform's database: SQLite by default, or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -29,20 +29,24 @@ __all__ = ["Store", "dumps", "instant", "loads", "micros", "utcnow"]
 _T = TypeVar("_T")
 _TRIES = 4
 
-# What PostgreSQL says of a transaction that may simply be run again.
-_AGAIN = {"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "25P03"}
+# SQLSTATE codes of PostgreSQL after which the transaction can be repeated.
+_RETRYABLE = {"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "25P03"}
 
 
 class Store:
-    """Tables and transactions; made current by alembic when it is opened."""
+    """Opens a database and runs transactions in it."""
 
     def __init__(self, url: str, *, as_it_is: bool = False) -> None:
-        """Opens, and migrates where needed; `as_it_is` neither makes nor migrates one, for who only looks.
+        """Open a database, and create or upgrade its tables if needed.
+
+        Args:
+            url: URL of a SQLite or PostgreSQL database.
+            as_it_is: Whether to leave the tables unchanged, for read-only use.
 
         Raises:
-            ConfigError: For a URL that is none of ours.
-            UnreachableError: For a server that does not answer or refuses the password.
-            PlatformError: For a file that cannot be written, and a schema newer than this program.
+            ConfigError: The URL is not of a supported database.
+            UnreachableError: The database server does not respond or rejects the password.
+            PlatformError: The file cannot be written, or the schema is newer than this program.
         """
         parsed = engines.parse(url)
         self.name = engines.shown(parsed)
@@ -67,26 +71,26 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A consistent view; nothing can be written."""
+        """Open a read-only transaction with a consistent snapshot."""
         with self._transaction(writes=False) as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction: all of it or nothing; one writer at a time, on either engine.
+        """Open a writing transaction, which is committed durably at the end of the block.
 
-        Keep it short, and call nothing outside the database in it: everybody else waits. It is over, and
-        durable, when the block has been left. Beginning is tried again within bounds; the block is not
-        (`transact` does that).
+        On both engines, only one writer runs at a time. Keep the block short, and call nothing outside the
+        database in it, because all other writers wait. Opening is retried a few times; the block is not
+        (see `transact`).
 
         Raises:
-            RuntimeError: Inside another `write` of this thread, which would wait for itself.
-            UnreachableError: The database is away or busy.
+            RuntimeError: This thread is already inside a `write`, which would deadlock.
+            UnreachableError: The database does not respond or is busy.
         """
         if self._owner == threading.get_ident():
-            message = "a write inside a write waits for itself; pass the connection on"
+            message = "a write inside a write deadlocks; pass the connection on"
             raise RuntimeError(message)
-        # Threads queue here, in turn, rather than at the database, which would have them poll.
+        # Threads queue for this lock, because waiting writers of the database would poll.
         if not self._writer.acquire(timeout=2 * engines.LOCK_SECONDS):
             raise UnreachableError(f"database {self.name} is busy with another write; try again")
         self._owner = threading.get_ident()
@@ -98,9 +102,9 @@ class Store:
             self._writer.release()
 
     def transact(self, work: Callable[[Connection], _T]) -> _T:
-        """Runs `work` in a `write`, again (at most four times) where the database took the transaction back.
+        """Run `work` in a `write`, up to four times if the database aborts the transaction.
 
-        `work` may therefore run several times; only its last run is kept.
+        `work` may run several times, but only its last run is committed.
         """
         for attempt in range(1, _TRIES + 1):
             try:
@@ -113,15 +117,15 @@ class Store:
         raise AssertionError
 
     def backup(self, path: Path) -> None:
-        """A consistent copy of a SQLite database while it is in use; the file appears when it is complete.
+        """Copy a SQLite database to a file while it is in use. The file appears when the copy is complete.
 
         Raises:
-            PlatformError: The file is there already or cannot be written, or the database is PostgreSQL.
+            PlatformError: The file exists or cannot be written, or the database is not SQLite.
         """
         if self.dialect != "sqlite":
-            raise PlatformError(f"database {self.name} is PostgreSQL's; back it up with pg_dump -Fc")
+            raise PlatformError(f"database {self.name} is in PostgreSQL; back it up with pg_dump -Fc")
         if path.exists():
-            raise PlatformError(f"{path} is there already; name another file")
+            raise PlatformError(f"{path} exists already; give another file")
         partial = path.with_name(f"{path.name}.partial")
         try:
             partial.unlink(missing_ok=True)
@@ -131,16 +135,16 @@ class Store:
                 assert source is not None  # noqa: S101 - a fresh connection
                 with closing(sqlite3.connect(partial)) as copy:
                     source.backup(copy)
-                    copy.execute("PRAGMA journal_mode=DELETE")  # one file, whatever reads it
+                    copy.execute("PRAGMA journal_mode=DELETE")  # leaves one file, without a WAL
             partial.replace(path)
         except (OSError, sqlite3.Error) as error:
             partial.unlink(missing_ok=True)
             raise PlatformError(
-                f"the backup {path} cannot be written ({error}); name another place"
+                f"the backup {path} cannot be written ({error}); give another path"
             ) from error
 
     def close(self) -> None:
-        """Lets go of the connections."""
+        """Close all connections to the database."""
         self._engine.dispose()
 
     @contextmanager
@@ -157,8 +161,8 @@ class Store:
             except DBAPIError as error:
                 if writes and error.connection_invalidated:
                     raise UnreachableError(
-                        f"database {self.name} went away while it committed ({_cause(error)}); "
-                        "look whether it was done before asking again"
+                        f"the connection to database {self.name} was lost during a commit ({_cause(error)}); "
+                        "check whether the change was made before you repeat it"
                     ) from error
                 raise
         except StatementError as error:
@@ -167,7 +171,7 @@ class Store:
             connection.close()
 
     def _begin(self, *, writes: bool) -> Connection:
-        """A connection whose transaction has begun, the writers' lock held."""
+        """Return a connection with an open transaction; a writing one holds the writers' lock."""
         options = engines.options(self._engine, writes=writes)
         for attempt in range(1, _TRIES + 1):
             connection = None
@@ -189,36 +193,36 @@ class Store:
         raise AssertionError
 
     def _translate(self, error: StatementError) -> NoReturn:
-        """One line with the remedy for what the database or a column's type says; other errors stay."""
+        """Raise a one-line error with a remedy for an error of the database or of a column's type."""
         if isinstance(error.orig, ScorerError):
             raise error.orig from error
         cause = _cause(error)
         if "not a database" in cause:
             raise PlatformError(
-                f"database {self.name} is a file of something else (or damaged): {cause}; "
-                "name another file, or restore a backup"
+                f"file {self.name} is not a SQLite database, or is damaged: {cause}; "
+                "give another file, or restore a backup"
             ) from error
         if not isinstance(error, OperationalError):
             raise error
         lowered = cause.lower()
-        remedy = "nothing was changed; see that it runs, then try again"
+        remedy = "nothing was changed; check that it runs, then try again"
         if "password" in lowered or "authentication" in lowered:
             remedy = "give the right user and password in the URL, in PGPASSWORD or in ~/.pgpass"
         elif "does not exist" in lowered:
             remedy = "create it, or correct the URL"
         elif "locked" in lowered or "lock timeout" in lowered:
-            remedy = "another program keeps writing; nothing was changed, try again"
+            remedy = "another program is writing to it; nothing was changed: try again"
         elif "readonly" in lowered or "read-only" in lowered:
             raise PlatformError(
                 f"database {self.name} cannot be written ({cause}); "
                 "give its directory and file to the user that runs the platform"
             ) from error
         elif "full" in lowered or "space" in lowered:
-            raise PlatformError(f"database {self.name}: {cause}; make room on its disk") from error
+            raise PlatformError(f"database {self.name}: {cause}; free space on its disk") from error
         raise UnreachableError(f"database {self.name}: {cause}; {remedy}") from error
 
     def _use_wal(self) -> None:
-        """Write-ahead log, once per file: readers and the writer do not wait for each other."""
+        """Switch a SQLite file to write-ahead logging, so that the writer does not block readers."""
         if kind := network_filesystem(Path(self.name)):
             raise PlatformError(
                 f"database {self.name} is on a network file system ({kind}), where SQLite's write-ahead log "
@@ -244,12 +248,12 @@ class Store:
 
 
 def conflict(what: str) -> ConflictError:
-    """For a write that found another version than the one it was based on."""
-    return ConflictError(f"{what} has been changed meanwhile; load it again and repeat")
+    """Return the error for a write that is based on an outdated version."""
+    return ConflictError(f"{what} was changed concurrently; load it again and repeat")
 
 
 def _cause(error: StatementError) -> str:
-    """What the driver says, in one line; drivers do not repeat passwords."""
+    """Return the driver's message in one line. Drivers do not include passwords in messages."""
     return " ".join(str(error.orig).split())
 
 
@@ -257,8 +261,8 @@ def _is_worth_another_try(error: BaseException | None) -> bool:
     if not isinstance(error, DBAPIError):
         return False
     state = getattr(error.orig, "sqlstate", None)
-    return bool(error.connection_invalidated) or state in _AGAIN
+    return bool(error.connection_invalidated) or state in _RETRYABLE
 
 
 def _pause(attempt: int) -> None:
-    time.sleep(random.uniform(0.5, 1.0) * 0.05 * 2**attempt)  # noqa: S311 - spreads tries, guards nothing
+    time.sleep(random.uniform(0.5, 1.0) * 0.05 * 2**attempt)  # noqa: S311 - jitter, not a secret

@@ -1,12 +1,15 @@
-"""One behaviour of two engines: one writer at a time, consistent reading, durable commits.
+"""Connections to SQLite and PostgreSQL with the same guarantees.
 
-SQLite: WAL; writers BEGIN IMMEDIATE, so a lock is waited for at the start and never met in the middle;
-readers keep the snapshot of their first statement; `synchronous=FULL` makes a commit survive a power cut.
+Both engines run one writer at a time, give readers a consistent snapshot and commit durably.
 
-PostgreSQL: writers take one transaction-scoped advisory lock before anything else and then read committed
-data: each writer sees all that the one before it wrote, as with SQLite. SERIALIZABLE would have
-every operation run again at some time, in code that calls servers; a platform writes a few times a second,
-so nothing is lost by the lock. Readers have REPEATABLE READ, READ ONLY.
+SQLite uses write-ahead logging. Writers start with BEGIN IMMEDIATE, so that they wait for the lock at the
+start and never meet it within the transaction. Readers keep the snapshot of their first statement. With
+`synchronous=FULL`, a commit survives a power failure.
+
+On PostgreSQL, writers first take a transaction-scoped advisory lock and then read committed data, so that
+each writer sees everything that its predecessor wrote. SERIALIZABLE would abort transactions and require that
+every operation can be repeated, including calls of servers. The platform writes a few times a second, so the
+lock costs no throughput. Readers use REPEATABLE READ, READ ONLY.
 """
 
 from __future__ import annotations
@@ -23,19 +26,23 @@ from scorer.errors import ConfigError
 from scorer.release.errors import PlatformError
 
 LOCK_SECONDS = 15
-"""How long a writer waits for the one before it."""
+"""Longest wait of a writer for the writers' lock in seconds."""
 
 STALLED_SECONDS = 60
-"""PostgreSQL ends a transaction that says nothing for so long: a stopped process gives the lock back."""
+"""Seconds after which PostgreSQL ends an idle transaction, so that a stopped process releases the lock."""
 
 WRITER_LOCK = 0x73636F726572  # "scorer"
-"""Key of the advisory lock; advisory locks belong to one database."""
+"""Key of the advisory lock, which applies to one database."""
 
 _FORMS = "sqlite:///platform.db, sqlite:////var/lib/scorer/platform.db or postgresql://user@host/database"
 
 
 def parse(url: str) -> URL:
-    """The URL with its driver. Raises ConfigError, without repeating a password."""
+    """Parse a database URL and set its driver.
+
+    Raises:
+        ConfigError: The URL is not of a supported database. The error does not contain the password.
+    """
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -47,13 +54,11 @@ def parse(url: str) -> URL:
         return parsed.set(drivername="sqlite+pysqlite")
     if kind in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
-    raise ConfigError(
-        f"the platform runs on SQLite and PostgreSQL, not on {kind}; write its URL like {_FORMS}"
-    )
+    raise ConfigError(f"the platform supports SQLite and PostgreSQL, not {kind}; write the URL like {_FORMS}")
 
 
 def shown(url: URL) -> str:
-    """How it is called in messages: no password, no options."""
+    """Return the database's name for messages, without password and options."""
     if url.drivername.startswith("sqlite"):
         return str(url.database)
     host = url.host or str(url.query.get("host", ""))
@@ -61,7 +66,7 @@ def shown(url: URL) -> str:
 
 
 def connect(url: URL) -> Engine:
-    """An engine that behaves as the module says; SQLite's file is made, nothing else is opened yet."""
+    """Create the engine of a database. A SQLite file is created; a connection is not opened yet."""
     return _sqlite(url) if url.drivername.startswith("sqlite") else _postgresql(url)
 
 
@@ -69,7 +74,7 @@ def _sqlite(url: URL) -> Engine:
     path = Path(str(url.database))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # It holds hashes of tokens and addresses of channels; its WAL inherits the mode.
+        # The file contains hashes of tokens and addresses of channels. Its WAL inherits the mode.
         path.touch(mode=0o600, exist_ok=True)
         with path.open("r+b"):
             pass
@@ -125,7 +130,7 @@ def _postgresql(url: URL) -> Engine:
 
 
 def options(engine: Engine, *, writes: bool) -> dict[str, Any]:
-    """Execution options of a connection that reads, or writes."""
+    """Return the execution options of a reading or writing connection."""
     if engine.dialect.name == "sqlite":
         return {"writes": writes}
     if writes:

@@ -1,4 +1,4 @@
-"""Secret keys that every platform process on one database uses, and replaces from time to time."""
+"""Secret keys that all platform processes of one database share and rotate."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ _READ_AGAIN_SECONDS = 1.0
 
 
 class SharedKeys:
-    """Signs with the newest key of a name, and accepts the one before as well.
+    """Signs with the newest key of a name, and also accepts signatures of the previous key.
 
-    The first process that needs a key makes it, and the first that finds it old replaces it. Another process
-    learns of that within a minute, or when it is shown a signature that it does not know.
+    The first process that needs a key creates it, and the first process that reads an old key replaces it.
+    The other processes read the new key within a minute, or when they receive a signature that does not
+    match.
 
     Args:
         store: The database that the processes share.
-        name: What the keys are for, for instance `forms`.
-        days: Age at which a key is replaced. What it signed is accepted until its successor is replaced.
-        now: The time.
-        clock: Seconds that never go back.
+        name: Purpose of the keys, for example `forms`.
+        days: Age in days at which a key is replaced. Its signatures are accepted until its successor is
+            replaced.
+        now: Returns the current time.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class SharedKeys:
         return _signature(self._current(_READ_SECONDS)[0], text)
 
     def has_signed(self, text: str, signature: str) -> bool:
-        """Whether one of the processes made the signature, with the newest key or the one before."""
+        """Whether the signature was made with the newest or the previous key."""
         if self._matches(text, signature, self._current(_READ_SECONDS)):
             return True
         return self._matches(text, signature, self._current(_READ_AGAIN_SECONDS))
@@ -77,17 +79,17 @@ class SharedKeys:
 
     def _read(self) -> tuple[bytes, ...]:
         with self._store.read() as connection:
-            found, is_due = self._found(connection)
+            stored, is_due = self._stored(connection)
         if is_due:
             with self._store.write() as connection:
-                # Another process may have been first since the read.
-                found, is_due = self._found(connection)
+                # Another process may have replaced the key since the read.
+                stored, is_due = self._stored(connection)
                 if is_due:
-                    found = self._replace(connection, found)
-        return tuple(bytes.fromhex(secret) for secret in found)
+                    stored = self._replace(connection, stored)
+        return tuple(bytes.fromhex(secret) for secret in stored)
 
-    def _found(self, connection: Connection) -> tuple[list[str], bool]:
-        """Return the newest key and the one before, as far as there are, and whether a new one is due."""
+    def _stored(self, connection: Connection) -> tuple[list[str], bool]:
+        """Return the stored keys, newest first, and whether a new one is due."""
         table = shared_keys.c
         rows = connection.execute(
             select(shared_keys).where(table.name.in_((self._name, self._previous)))
@@ -96,12 +98,12 @@ class SharedKeys:
         is_due = not ordered or self._now() - ordered[0].created_at >= self._age
         return [row.secret for row in ordered], is_due
 
-    def _replace(self, connection: Connection, found: list[str]) -> list[str]:
-        made = [secrets.token_hex(32), *found[:1]]
+    def _replace(self, connection: Connection, stored: list[str]) -> list[str]:
+        keys = [secrets.token_hex(32), *stored[:1]]
         connection.execute(delete(shared_keys).where(shared_keys.c.name.in_((self._name, self._previous))))
-        for name, secret in zip((self._name, self._previous), made, strict=False):
+        for name, secret in zip((self._name, self._previous), keys, strict=False):
             connection.execute(insert(shared_keys).values(name=name, secret=secret, created_at=self._now()))
-        return made
+        return keys
 
 
 def _signature(key: bytes, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Which of several platform processes ticks: the one that holds the row and renews it in time."""
+"""Leader election among the platform processes of one database. Only the leader runs the ticker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
 
 class Leader:
-    """A lease by name. What a leader does is guarded by versions and keys besides, so two do no harm."""
+    """A lease that one process holds and renews.
+
+    The leader's writes are also guarded by versions and keys, so two leaders for a short time do no harm.
+
+    Args:
+        store: The database that the processes share.
+        holder: Name of this process.
+        seconds: Duration of the lease.
+        now: Returns the current time.
+    """
 
     def __init__(
         self,
@@ -32,10 +41,10 @@ class Leader:
         self._now = now
 
     def lead(self) -> bool:
-        """Takes the lease where it is free or has run out, renews it where it is ours; whether it is ours.
+        """Acquire the lease if it is free or has expired, or renew it. Returns whether this process holds it.
 
-        A row that ends later than a whole lease from now is from a clock that has since been set back: it
-        counts as run out, or no process would tick until that time comes again.
+        A lease that ends later than its full duration from now was written before the clock was set back. It
+        counts as expired, because otherwise no process would lead until that time.
         """
         with self._store.write() as connection:
             now = self._now()
@@ -53,6 +62,6 @@ class Leader:
             return False
 
     def resign(self) -> None:
-        """Gives it back, so that the next need not wait."""
+        """Release the lease, so that another process can acquire it immediately."""
         with self._store.write() as connection:
             connection.execute(delete(leader).where(leader.c.holder == self._holder))

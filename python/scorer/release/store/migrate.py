@@ -1,4 +1,4 @@
-"""Creates a database's tables, or upgrades them, once, however many processes start together."""
+"""Creation and upgrade of a database's tables, safe when several processes start at the same time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def migrate(connection: Connection, database: str, *, as_it_is: bool = False) -> None:
-    """Create or upgrade the tables in the caller's writing transaction; a second process finds them current.
+    """Create or upgrade the tables in the caller's transaction; do nothing if they are current.
 
     Args:
-        connection: Of a `Store.write`.
-        database: Its name in messages.
-        as_it_is: Change nothing, and reject a database that is not current.
+        connection: Connection of a `Store.write`.
+        database: Name of the database in messages.
+        as_it_is: Whether to change nothing, and reject a database that is not current.
 
     Raises:
-        PlatformError: For a database that a newer program has migrated, or that holds something else.
+        PlatformError: A newer program has migrated the database, or it contains other tables.
     """
     from alembic import command
     from alembic.config import Config
@@ -41,14 +41,13 @@ def migrate(connection: Connection, database: str, *, as_it_is: bool = False) ->
         known = {script.revision for script in directory.walk_revisions()}
         if found is not None and found not in known:
             raise PlatformError(
-                f"database {database} has schema {found}, which is newer than this program "
-                f"(it knows up to {directory.get_current_head()}); start the scorer that migrated it, "
-                "or a newer one"
+                f"database {database} has schema {found}, which is newer than this program's schema "
+                f"{directory.get_current_head()}; start the scorer that migrated it, or a newer one"
             )
         if found is None and (tables := inspect(connection).get_table_names()):
             raise PlatformError(
-                f"database {database} holds tables of something else ({', '.join(sorted(tables)[:3])}, ...); "
-                "give the platform an empty database of its own"
+                f"database {database} has tables of another program ({', '.join(sorted(tables)[:3])}, ...); "
+                "give the platform an empty database"
             )
         if found == directory.get_current_head():
             return

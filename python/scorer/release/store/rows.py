@@ -1,4 +1,4 @@
-"""Rows as values of dataclasses, and the two statements that several modules need."""
+"""Conversion of rows to dataclasses, and statements that several modules use."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def read(kind: type[T], row: Row[Any], **more: Any) -> T:
 
     Args:
         kind: The dataclass. A field without a column keeps its default.
-        row: Its columns have the types of the fields.
-        more: Fields that no column has, or whose column holds something else.
+        row: The row, whose columns have the types of the fields.
+        more: Values of further fields, which take precedence over columns.
     """
     columns = {**row._mapping, **more}
     return kind(**{name: columns[name] for name in _names(cast("Any", kind)) if name in columns})
@@ -36,6 +36,6 @@ def row_of(connection: Connection, table: Table, **key: Any) -> Row[Any] | None:
 
 def upsert(connection: Connection, table: Table, key: Mapping[str, Any], **values: Any) -> None:
     """Update the row that has these values, or insert it."""
-    own = and_(*(table.c[name] == value for name, value in key.items()))
-    if not connection.execute(update(table).where(own).values(**values)).rowcount:
+    matches = and_(*(table.c[name] == value for name, value in key.items()))
+    if not connection.execute(update(table).where(matches).values(**values)).rowcount:
         connection.execute(insert(table).values(**key, **values))

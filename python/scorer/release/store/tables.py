@@ -44,7 +44,7 @@ metadata = MetaData(
     }
 )
 
-# SQLite numbers rows by itself only in a column of exactly this type.
+# SQLite generates row numbers only for a column of exactly this type.
 _Number = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -52,7 +52,7 @@ def _number() -> Column[int]:
     return Column("id", _Number, primary_key=True, autoincrement=True)
 
 
-# === who ===
+# === users, projects, tokens and sessions ===
 
 users = Table(
     "users",
@@ -108,12 +108,13 @@ sessions = Table(
     metadata,
     Column("hash", Text, primary_key=True),
     Column("user", ForeignKey("users.name"), nullable=False, index=True),
-    Column("token", ForeignKey("tokens.id"), index=True),  # none: opened on a trusted proxy's word
+    # NULL: a trusted proxy or the identity provider authenticated the user
+    Column("token", ForeignKey("tokens.id"), index=True),
     Column("created_at", Instant, nullable=False),
     Column("last_seen_at", Instant, nullable=False),
     Column("idle_until", Instant, nullable=False),
     Column("expires_at", Instant, nullable=False, index=True),
-    Column("via", Text),  # `oidc`; none: a token's, or a trusted proxy's
+    Column("via", Text),  # `oidc`; NULL: opened with a token or by a trusted proxy
 )
 
 # === bundles and changes ===
@@ -162,14 +163,14 @@ changes = Table(
     Column("approved_by", Words),
     Column("approved_at", Instant),
     Column("version", Integer, nullable=False),
-    Column("authors", Json, nullable=False),  # the users who drafted, edited or submitted it
-    Column("mark", Instant),  # since when the present step's own clock runs
+    Column("authors", Json, nullable=False),  # users who drafted, edited or submitted it
+    Column("mark", Instant),  # start of the present step's time measurement
     Column("finish", Boolean, nullable=False, default=False),  # the end of its observation was requested
-    Column("failures", Integer, nullable=False, default=0),  # of the runner in a row, and when to try again
+    Column("failures", Integer, nullable=False, default=0),  # consecutive failures of the runner
     Column("retry_at", Instant),
-    Column("request_key", Words),  # what the caller named the request that drafted it, and what it asked for
+    Column("request_key", Words),  # idempotency key of the drafting request; `request_hash`: its content
     Column("request_hash", Text),
-    Column("evidence", Json),  # what a learning loop bases it on
+    Column("evidence", Json),  # evidence of a learning loop
     Column("permission", Words, index=True),  # the standing permission that it was submitted under
     UniqueConstraint("created_by", "request_key"),
     Index(None, "project", "state"),
@@ -193,7 +194,7 @@ change_events = Table(
     Column("severity", EnumMember(Severity), nullable=False),
     Column("message", Words, nullable=False),
     Column("details", Json, nullable=False),
-    Column("key", Words),  # at most one event of a change has it: a repeated step writes one event
+    Column("key", Words),  # unique per change: a repeated step writes one event
     UniqueConstraint("change", "key"),
     sqlite_autoincrement=True,
 )
@@ -301,14 +302,14 @@ recorded_tables = Table(
     Column("actor", Words, nullable=False),
     Column("cause", Words, nullable=False),
     Column("change", ForeignKey("changes.id"), index=True),
-    Column("key", Words, unique=True),  # at most one table has it: a step that runs again records none twice
-    Column("alias", Words),  # the digest that the registry's alias is to point to, once
-    Column("alias_from", Words),  # ... provided that it points here now; NULL: wherever it points
+    Column("key", Words, unique=True),  # unique: a repeated step records one table
+    Column("alias", Words),  # digest that the registry's alias is moved to, once
+    Column("alias_from", Words),  # digest that it must point to before the move; NULL: any
     Column("alias_done", Boolean, nullable=False, default=True),
     Column("restores", Integer),  # of a rollback: the revision whose answer lanes it restores
 )
 
-permissions = Table(  # what may be submitted without a person
+permissions = Table(  # standing permissions
     "permissions",
     metadata,
     Column("id", Words, primary_key=True),
@@ -327,15 +328,15 @@ permissions = Table(  # what may be submitted without a person
     Index(None, "user", "checkpoint"),
 )
 
-member_lanes = Table(  # what each server was last known to have, by the number of a recorded table
+member_lanes = Table(  # last known recorded table of each server
     "member_lanes",
     metadata,
     Column("member", Words, primary_key=True),
     Column("checkpoint", Words, primary_key=True),
     Column("revision", Integer, nullable=False),
-    Column("lane_table", BigInteger, nullable=False),  # its own number of the table, then
-    Column("error", Words, nullable=False, default=""),  # its answer to the latest table ...
-    Column("refused", Integer),  # ... this number
+    Column("lane_table", BigInteger, nullable=False),  # version of the server's lane table at that time
+    Column("error", Words, nullable=False, default=""),  # error of the latest rejected table
+    Column("refused", Integer),  # revision of the latest rejected table
     Column("failures", Integer, nullable=False, default=0),
     Column("retry_at", Instant),
 )
@@ -351,7 +352,7 @@ sampling = Table(
     Column("at", Instant, nullable=False),
 )
 
-cursors = Table(  # how far something has been read (`readout:<server>`, ...)
+cursors = Table(  # positions up to which logs have been read (`readout:<server>`, ...)
     "cursors",
     metadata,
     Column("name", Words, primary_key=True),
@@ -359,7 +360,7 @@ cursors = Table(  # how far something has been read (`readout:<server>`, ...)
     Column("at", Instant, nullable=False),
 )
 
-# === telling people ===
+# === notifications ===
 
 channels = Table(
     "channels",
@@ -373,7 +374,7 @@ channels = Table(
     Column("checkpoints", Many, nullable=False),
     Column("created_by", Words, nullable=False),
     Column("created_at", Instant, nullable=False),
-    Column("removed_at", Instant),  # kept for its deliveries, without its address
+    Column("removed_at", Instant),  # the row is kept for its deliveries, without the address
     sqlite_autoincrement=True,
 )
 
@@ -382,7 +383,7 @@ outbox = Table(
     metadata,
     _number(),
     Column("channel", ForeignKey("channels.id"), nullable=False),
-    Column("delivery", Text, nullable=False),  # the same for every attempt, and to nobody else
+    Column("delivery", Text, nullable=False),  # unique id of the delivery, the same for every attempt
     Column("at", Instant, nullable=False),
     Column("severity", EnumMember(Severity), nullable=False),
     Column("subject", Words, nullable=False),
@@ -409,9 +410,9 @@ outbox = Table(
     sqlite_autoincrement=True,
 )
 
-# === the platform's own ===
+# === audit log, leader and keys ===
 
-audit = Table(  # triggers refuse UPDATE and DELETE
+audit = Table(  # triggers reject UPDATE and DELETE
     "audit",
     metadata,
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
@@ -429,7 +430,7 @@ audit = Table(  # triggers refuse UPDATE and DELETE
 GENESIS = "0" * 64
 """The hash before the first entry of the audit log."""
 
-audit_head = Table(  # one row, moved by whoever appends; triggers refuse DELETE
+audit_head = Table(  # one row, updated by every append; triggers reject DELETE
     "audit_head",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
@@ -438,7 +439,7 @@ audit_head = Table(  # one row, moved by whoever appends; triggers refuse DELETE
     CheckConstraint("id = 1", name="single"),
 )
 
-leader = Table(  # one row: which platform process ticks
+leader = Table(  # one row: the lease of the leading platform process
     "leader",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
@@ -448,7 +449,7 @@ leader = Table(  # one row: which platform process ticks
     CheckConstraint("id = 1", name="single"),
 )
 
-shared_keys = Table(  # secrets of the platform itself, the same for all of its processes
+shared_keys = Table(  # secret keys that all platform processes share
     "shared_keys",
     metadata,
     Column("name", Words, primary_key=True),

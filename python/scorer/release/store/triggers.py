@@ -1,4 +1,4 @@
-"""Triggers that keep the audit log append-only, whatever program is connected."""
+"""Triggers that keep the audit log append-only for every program that is connected."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ _POSTGRESQL = (
 
 
 def append_only(dialect: str) -> tuple[str, ...]:
-    """The statements that make them."""
+    """Return the statements that create the triggers for a database engine."""
     return _SQLITE if dialect == "sqlite" else _POSTGRESQL

@@ -1,4 +1,4 @@
-"""Types of columns: times, enums, JSON and text, the same on both engines, and their plain helpers."""
+"""Column types for times, enums, JSON and text, which behave the same on both engines."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def micros(at: datetime) -> int:
-    """Microseconds since 1970, exactly. Raises ValueError for a time without a zone."""
+    """Convert an aware time to microseconds since 1970, exactly. Raises ValueError for a naive time."""
     if at.tzinfo is None:
-        message = f"{at.isoformat()} has no time zone; times of the platform are aware"
+        message = f"{at.isoformat()} has no time zone; times of the platform must be aware"
         raise ValueError(message)
     return (at - _EPOCH) // _MICROSECOND
 
 
 def instant(at: int) -> datetime:
-    """The aware UTC time of `micros`."""
+    """Convert microseconds since 1970 to an aware UTC time."""
     return _EPOCH + timedelta(microseconds=at)
 
 
 def utcnow() -> datetime:
-    """The default of every `now`."""
+    """Return the current time, aware and in UTC."""
     return datetime.now(UTC)
 
 
 def dumps(value: Any) -> str:
-    """Canonical JSON: sorted keys, no spaces, ASCII; equal values, equal text.
+    """Serialise a value as canonical JSON: sorted keys, no spaces, ASCII. Equal values give equal texts.
 
     Raises:
-        ValueError: For NaN and infinities, which JSON does not have.
-        TypeError: For what is not JSON, keys other than text included (they would come back as text).
+        ValueError: The value contains NaN or an infinity.
+        TypeError: The value is not JSON. Keys must be text, because `loads` would return them as text.
     """
     _check_keys(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -57,7 +57,7 @@ def _check_keys(value: Any) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                message = f"key {key!r} is no text"
+                message = f"key {key!r} is not a string"
                 raise TypeError(message)
             _check_keys(item)
     elif isinstance(value, list | tuple):
@@ -66,7 +66,7 @@ def _check_keys(value: Any) -> None:
 
 
 class Instant(TypeDecorator[datetime]):
-    """An aware time; stored as microseconds since 1970 in UTC: both engines keep and order it alike."""
+    """An aware time, stored as microseconds since 1970 (UTC), which both engines store and order alike."""
 
     impl = BigInteger
     cache_ok = True
@@ -81,7 +81,7 @@ class Instant(TypeDecorator[datetime]):
 
 
 class Json(TypeDecorator[Any]):
-    """A JSON value; stored as canonical text. None is NULL."""
+    """A JSON value, stored as canonical text. None is NULL."""
 
     impl = Text
     cache_ok = True
@@ -96,13 +96,13 @@ class Json(TypeDecorator[Any]):
 
 
 class Words(TypeDecorator[str]):
-    """Text that both engines can keep: PostgreSQL knows no NUL, neither can keep half a surrogate pair."""
+    """Text without NUL, which PostgreSQL cannot store, and without unpaired surrogates."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Convert text or an enumeration member to text that the database can keep."""
+        """Convert text or an enumeration member to text. Raises InvalidError if it cannot be stored."""
         if isinstance(value, Enum):
             value = str(value.value)
         if value is not None and _UNKEEPABLE.search(value):
@@ -113,7 +113,7 @@ class Words(TypeDecorator[str]):
 
 
 class EnumMember(TypeDecorator[StrEnum]):
-    """A member of an enumeration; stored as its value."""
+    """A member of an enumeration, stored as its value."""
 
     impl = Text
     cache_ok = True
@@ -132,7 +132,7 @@ class EnumMember(TypeDecorator[StrEnum]):
 
 
 class Many(TypeDecorator[tuple[Any, ...]]):
-    """A tuple of texts, or of values of one dataclass; stored as a JSON list."""
+    """A tuple of strings, or of values of one dataclass, stored as a JSON list."""
 
     impl = Text
     cache_ok = True

@@ -1,7 +1,7 @@
-"""REST under /api/v1: the service layer's operations, one to one.
+"""The REST API under /api/v1, which exposes the operations of the service layer one to one.
 
-An application of its own, put beside the pages: its errors are problems (RFC 9457), its description is
-/api/v1/openapi.json. JSON in and out; what is not documented is refused.
+It is an application separate from the pages. Requests and responses are JSON, errors are problem documents
+(RFC 9457), undocumented fields are rejected, and /api/v1/openapi.json describes the API.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PATH = "/api/v1"
 def create_api(
     platform: PlatformServices, *, sessions: Sessions | None, counters: WebCounters, sign_ins: SignIns
 ) -> FastAPI:
-    """The application, to be mounted at `PATH`.
+    """Create the application, to be mounted at `PATH`.
 
     Args:
-        platform: Whose operations these are.
-        sessions: Reads a browser's session; None: bearer tokens alone.
-        counters: Counts of the web side, shown with the platform's metrics.
-        sign_ins: Limits and records failures.
+        platform: The platform.
+        sessions: Reads the session of a browser; None: only bearer tokens are accepted.
+        counters: Counters of the web server, which are part of the platform's metrics.
+        sign_ins: Limits and records failed sign-ins.
     """
     from scorer.web.api.application import create
 

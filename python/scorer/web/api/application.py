@@ -1,4 +1,4 @@
-"""Puts the routers together and describes them."""
+"""Assembly of the REST API's routers, and its OpenAPI description."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _ALWAYS = {
     422: "Validation error; the detail names the field and the rule.",
     429: "Too many requests of this token, user or address; `Retry-After` gives the seconds to wait.",
     500: "Internal error; the platform's log has the id.",
-    503: "A server, the registry or the database does not answer; try again.",
+    503: "A server, the registry or the database does not respond; try again.",
 }
 
 
@@ -109,7 +109,7 @@ def create(
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
-    """OpenAPI with every status of every operation, errors as problems."""
+    """Return the OpenAPI description, with every status of every operation and errors as problems."""
     if app.openapi_schema:
         return app.openapi_schema
     schema = get_openapi(
@@ -118,7 +118,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
         summary=app.summary,
         routes=app.routes,
         servers=app.servers,
-        description="Errors are problems (RFC 9457): `type` stays the same whatever the words.",
+        description="Errors are problem documents (RFC 9457), which clients distinguish by `type`.",
     )
     schemas = schema["components"]["schemas"]
     for leftover in ("HTTPValidationError", "ValidationError"):
@@ -133,27 +133,27 @@ def _described(app: FastAPI) -> dict[str, Any]:
                 if path == "/health" and status in (401, 403, 404, 422, 413):
                     continue
                 if status == 422 and responses.get("422", {}).get("description") == "Validation Error":
-                    del responses["422"]  # FastAPI's words
+                    del responses["422"]  # FastAPI's default description
                 responses.setdefault(str(status), {}).setdefault("description", said)
             for status, response in responses.items():
                 if int(status) >= 400:
                     response["content"] = problem
             operation["responses"] = dict(sorted(responses.items()))
             if operation.get("security"):
-                # Either of them: a token, or a session with its header.
+                # Alternatives: a token, or a session with its CSRF header.
                 operation["security"] = [{"token": []}, {"session": []}]
     app.openapi_schema = schema
     return schema
 
 
 class _Edge:
-    """Responds to defects, without any of their details."""
+    """Responds to unexpected exceptions without disclosing their details."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

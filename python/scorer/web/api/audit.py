@@ -50,6 +50,6 @@ def verify_audit(
 ) -> Verified:
     """Verify every hash, and that the log still has a sequence and hash stored elsewhere. For admins."""
     if (sequence is None) != (hash is None):
-        raise InvalidError("what was written down is a sequence and its hash; send both or neither")
+        raise InvalidError("sequence and hash belong together; send both or neither")
     expect = None if sequence is None or hash is None else (sequence, hash)
     return by.service.audit.verify_for(by.actor, expect=expect)

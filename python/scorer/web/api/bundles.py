@@ -1,4 +1,4 @@
-"""Bundles: taken in as archives, listed, shown."""
+"""REST operations on bundles: upload, lists, details and downloads."""
 
 from __future__ import annotations
 
@@ -48,9 +48,8 @@ async def upload_bundle(by: By, project: ProjectPath, request: Request) -> Bundl
             size += len(chunk)
             if size > limit:
                 raise InvalidError(
-                    f"the archive has more than {limit} bytes, which is the most that is taken in "
-                    f"(upload_mb); "
-                    "send a smaller bundle, or ask an operator to raise it"
+                    f"the archive has more than {limit} bytes, which is the limit (upload_mb); "
+                    "send a smaller bundle, or ask an operator to raise the limit"
                 )
             await run_in_threadpool(file.write, chunk)
         file.seek(0)

@@ -1,4 +1,4 @@
-"""The calendar of the shadow: bookings, freezes."""
+"""REST operations on the calendar of bookings and freezes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ router = APIRouter(tags=["calendar"])
 @router.get("/calendar", responses=refusals(invalid="The period is empty or longer than a year."))
 def get_calendar(
     by: By,
-    start: Annotated[Moment, Query(description="Aware time.")],
-    end: Annotated[Moment, Query(description="Aware time, at most a year later.")],
+    start: Annotated[Moment, Query(description="Start, with its time zone.")],
+    end: Annotated[Moment, Query(description="End, with its time zone; at most a year later.")],
     checkpoint: AtCheckpoint = None,
 ) -> CalendarPage:
-    """Return slots, bookings and freezes between two moments."""
+    """Return slots, bookings and freezes between two times."""
     return by.service.calendar.page(by.actor, start, end, checkpoint=checkpoint)
 
 

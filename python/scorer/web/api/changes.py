@@ -1,4 +1,4 @@
-"""Change requests: draft, submit, follow, approve, release, roll back."""
+"""REST operations on change requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ router = APIRouter(tags=["changes"])
 
 _MOVES = refusals(409, 423, 429)
 _ETAG: dict[int | str, dict[str, Any]] = {
-    200: {"headers": {"ETag": {"schema": {"type": "string"}, "description": "Its version."}}}
+    200: {
+        "headers": {"ETag": {"schema": {"type": "string"}, "description": "Version of the change request."}}
+    }
 }
 
 IdempotencyKey = Annotated[
@@ -37,7 +39,7 @@ IdempotencyKey = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=r"^[!-~]{8,100}$",
-        description="Anything unique, such as a UUID. A request with the same key is done once.",
+        description="Unique text, such as a UUID. Requests with the same key are executed once.",
     ),
 ]
 
@@ -90,8 +92,8 @@ def edit_change(
     version = _one_version(body.version, if_match)
     if version is None:
         raise InvalidError(
-            f"{change}: say which version this is based on; send If-Match with the ETag of what "
-            f"was read, or version"
+            f"{change}: the version that the edit is based on is missing; send If-Match with the ETag that "
+            "was read, or version"
         )
     return _tagged(response, by.service.changes.edit(by.actor, change, body, version=version))
 
@@ -131,7 +133,7 @@ def finish_change(by: By, change: ChangePath, response: Response) -> ChangeReque
 
 @router.post(
     "/changes/{change}/approve",
-    responses=refusals(409, 423, 429, not_allowed="The caller is no approver, or submitted the change."),
+    responses=refusals(409, 423, 429, not_allowed="The caller is not an approver, or submitted the change."),
 )
 def approve_change(
     by: By, change: ChangePath, body: Approve, response: Response, if_match: IfMatch = None

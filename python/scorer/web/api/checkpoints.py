@@ -1,4 +1,4 @@
-"""Checkpoints and what is there: lanes, sampling, one-call rollback, single decisions."""
+"""REST operations on checkpoints: lanes, sampling, rollback, and single decisions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from scorer.web.api.values import AtCheckpoint, CheckpointPath, Limit
 
 router = APIRouter(tags=["checkpoints"])
 
-_FULL = refusals(conflict="There is none within a year.")
-_FIRST = refusals(conflict="There are no lanes before these.")
+_FULL = refusals(conflict="No slot is free within a year.")
+_FIRST = refusals(conflict="There are no earlier lanes.")
 
 DecisionPath = Annotated[
     str,
@@ -36,7 +36,7 @@ DecisionPath = Annotated[
 
 
 class RolledBackOut(BaseModel):
-    """When a checkpoint was rolled back last."""
+    """Time of a checkpoint's latest rollback; null: there was none."""
 
     checkpoint: str
     at: datetime | None
@@ -84,9 +84,11 @@ def next_free(
     by: By,
     checkpoint: CheckpointPath,
     minutes: Annotated[
-        float, Query(gt=0, le=100_000, allow_inf_nan=False, description="Length of the booking.")
+        float, Query(gt=0, le=100_000, allow_inf_nan=False, description="Length of the booking in minutes.")
     ] = 60.0,
-    after: Annotated[Moment | None, Query(description="Aware time; null: now.")] = None,
+    after: Annotated[
+        Moment | None, Query(description="Earliest start, with its time zone; null: now.")
+    ] = None,
 ) -> Free:
     """Return the earliest free shadow slot, outside freezes."""
     by.service.checkpoints.view(by.actor, checkpoint)
@@ -97,7 +99,7 @@ def next_free(
 def frozen(
     by: By,
     checkpoint: CheckpointPath,
-    at: Annotated[Moment | None, Query(description="Aware time; null: now.")] = None,
+    at: Annotated[Moment | None, Query(description="Time, with its time zone; null: now.")] = None,
 ) -> FreezeWindow | None:
     """Return the freeze window that forbids changes; null: changes are allowed."""
     by.service.checkpoints.view(by.actor, checkpoint)

@@ -17,7 +17,7 @@ p { margin: .2rem 0; }
 .method { display: inline-block; min-width: 4.5rem; font-weight: 700; }
 ul { margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; } .quiet { color: #5b6577; }
 """
-"""Served beside the page: the policy of the site allows no inline style."""
+"""Style of the page, in a file of its own because the content security policy forbids inline style."""
 
 
 def page(schema: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What happens to a change request, as it happens: long-polling, or Server-Sent Events."""
+"""Events of change requests, by long polling or Server-Sent Events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scorer.web.api.watch import Watch
 router = APIRouter(tags=["changes"])
 
 _MOST = 500
-"""Events of one answer."""
+"""Limit on the events of one response."""
 _BEAT_SECONDS = 15.0
 _EVENT = TypeAdapter(ChangeEvent)
 
@@ -36,14 +36,14 @@ class EventsOut(BaseModel):
     items: list[ChangeEvent]
     """Oldest first."""
     state: ChangeState
-    is_final: bool = Field(description="Nothing follows: stop asking.")
-    next: int = Field(description="`after` of the next call.")
+    is_final: bool = Field(description="Whether no events will follow.")
+    next: int = Field(description="Value of `after` for the next call.")
 
 
 async def _since(by: RestCaller, change: str, after: int) -> EventsOut:
     def read() -> EventsOut:
         state, events = by.service.changes.events(by.actor, change, after=after, limit=_MOST)
-        # Of a long history the rest follows in the next answer.
+        # The rest of a long history follows in the next response.
         is_final = state.is_final and len(events) < _MOST
         found = list(events)
         return EventsOut(items=found, state=state, is_final=is_final, next=found[-1].id if found else after)
@@ -61,7 +61,7 @@ async def list_events(
         float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait, at most 60.")
     ] = 0.0,
 ) -> EventsOut:
-    """Return the events after a known one, and wait for the next where there are none."""
+    """Return the events after a known one. If there are none, wait for the next one."""
     watch: Watch = request.app.state.watch
     end = asyncio.get_running_loop().time() + wait
     found = await _since(by, change, after)
@@ -82,7 +82,7 @@ async def list_events(
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Server-Sent Events: `change` for each event (its id is the event's), then `end`.",
+            "description": "Server-Sent Events: `change` with the id of each event, then `end`.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         }
     },
@@ -132,7 +132,7 @@ async def stream_events(
 
 
 class _Stream(StreamingResponse):
-    """A response that has a place among those who wait, for as long as it is being sent."""
+    """A response that counts as a waiting client while it is being sent."""
 
     def __init__(
         self, content: AsyncIterator[str], *, place: AbstractContextManager[None], **given: Any

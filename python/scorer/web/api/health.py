@@ -18,7 +18,7 @@ class HealthOut(BaseModel):
 
     status: Literal["ok"] = "ok"
     version: str
-    leads: bool = Field(description="Whether this process is the one that moves change requests along.")
+    leads: bool = Field(description="Whether this process is the leader, which advances change requests.")
 
 
 @router.get("/health", responses=refusals(503))
@@ -36,7 +36,7 @@ def health(request: Request) -> HealthOut:
 
 @router.get("/metrics", include_in_schema=False)
 def metrics(request: Request) -> PlainTextResponse:
-    """What to alert on, in Prometheus' text format: servers, drift, broken glasses."""
+    """Return the platform's metrics in the Prometheus text format."""
     state = request.app.state
     lines = [*state.platform.metrics(), *state.counters.lines()]
     return PlainTextResponse("".join(f"{line}\n" for line in lines), media_type="text/plain; version=0.0.4")

@@ -17,7 +17,7 @@ _NEW = refusals(409, invalid="The address cannot be used.")
 
 @router.get("/projects/{project}/channels")
 def list_channels(by: By, project: ProjectPath) -> list[Channel]:
-    """List the notification channels of a project, secrets blanked."""
+    """List the notification channels of a project, with secrets masked."""
     return list(by.service.notifications.channels(by.actor, project))
 
 

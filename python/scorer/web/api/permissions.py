@@ -1,4 +1,4 @@
-"""Standing permissions: what a learning loop may submit without a person."""
+"""REST operations on standing permissions."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ PermissionPath = Annotated[
 
 @router.get("/projects/{project}/permissions")
 def list_permissions(by: By, project: ProjectPath) -> list[StandingPermission]:
-    """List the standing permissions of a project, newest first, expired and revoked ones too."""
+    """List the standing permissions of a project, including expired and revoked ones, newest first."""
     return list(by.service.permissions.list(by.actor, project))
 
 
 @router.post(
     "/projects/{project}/permissions",
     status_code=201,
-    responses=refusals(invalid="A bound is out of range, or the user is no modeler of the project."),
+    responses=refusals(invalid="A limit is out of range, or the user is not a modeler of the project."),
 )
 def grant_permission(by: By, project: ProjectPath, body: NewPermission) -> StandingPermission:
-    """Let a user submit changes of one kind at one checkpoint, for a time and within bounds. For owners."""
+    """Permit a user to submit changes of one kind at one checkpoint, within limits. For owners."""
     return by.service.permissions.grant(by.actor, project, body)
 
 
 @router.post("/permissions/{permission}/revoke", responses=refusals(conflict="It has been revoked already."))
 def revoke_permission(by: By, permission: PermissionPath, body: WithReason) -> StandingPermission:
-    """Revoke a standing permission; changes under it that are not published are rejected. For owners."""
+    """Revoke a standing permission. Unpublished changes under it are rejected. For owners."""
     return by.service.permissions.revoke(by.actor, permission, reason=body.reason)

@@ -1,4 +1,4 @@
-"""Errors as problem+json: type, title, status, detail, instance, and an id to ask an operator about."""
+"""Errors as problem+json, with an id under which the platform's log has the details."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ _RULES = {
     409: "The object's state does not allow this, or it has changed since.",
     423: "A freeze covers the start.",
     429: "The project's quota is used up.",
-    503: "The platform or its database does not answer.",
+    503: "The platform or its database does not respond.",
 }
 _TITLES = {kind.status: kind for kind in reversed(KINDS)}
 
 
 class ProblemDetails(BaseModel):
-    """Why nothing was done (RFC 9457)."""
+    """A problem document (RFC 9457)."""
 
     model_config = ConfigDict(extra="forbid")
 
-    type: str = Field(description="Stays the same whatever the words.", examples=[f"{PREFIX}frozen"])
+    type: str = Field(description="URI of the problem type, for clients.", examples=[f"{PREFIX}frozen"])
     title: str = Field(examples=["A freeze is active"])
     status: int = Field(examples=[423])
-    detail: str = Field(description="One line: the thing, the rule, the remedy.")
-    instance: str = Field(description="What was asked for.", examples=["/api/v1/changes/cr-000017/approve"])
-    id: str = Field(description="Of the request; what the platform's log has it under.")
+    detail: str = Field(description="One line with the object, the rule and the remedy.")
+    instance: str = Field(description="Path of the request.", examples=["/api/v1/changes/cr-000017/approve"])
+    id: str = Field(description="Id of the request in the platform's log.")
 
 
 def refusals(*statuses: int, **rules: str) -> dict[int | str, dict[str, Any]]:
-    """Document how an operation may be rejected, besides what `application` documents for every one.
+    """Document the errors of an operation, in addition to those that all operations have.
 
     Args:
-        statuses: HTTP statuses of problem types, documented in general terms.
-        rules: By the name of a problem type, `not_allowed` for `not-allowed`: the rule of this operation.
+        statuses: HTTP statuses, documented with their general description.
+        rules: Description by the name of a problem type, with `_` for `-`, for example `not_allowed`.
     """
     described = {status: _RULES[status] for status in statuses}
     for kind in KINDS:
@@ -56,7 +56,7 @@ def refusals(*statuses: int, **rules: str) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Has every error answered as a problem."""
+    """Install handlers that respond to every error with a problem document."""
     app.add_exception_handler(ScorerError, _refused)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _http)
@@ -100,20 +100,20 @@ def _unreadable(request: Request, error: Exception) -> Response:
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - as registered
     if error.status_code == 400:
-        # What cannot even be read is not as documented either.
+        # A body that cannot be parsed is a validation error, too.
         invalid = _TITLES[422]
-        return answer(request, invalid.type, invalid.title, 422, "the body is not JSON in UTF-8; send such")
+        return answer(request, invalid.type, invalid.title, 422, "the body is not JSON in UTF-8; correct it")
     kind = _TITLES.get(error.status_code)
     title = kind.title if kind else str(error.detail)
     type_ = kind.type if kind else "about:blank"
     detail = str(error.detail)
     if error.status_code == 404:
-        detail = f"{request.url.path[:200]} is no address of this API; /api/v1/docs lists them"
+        detail = f"{request.url.path[:200]} is not an address of this API; /api/v1/docs lists all addresses"
     return answer(request, type_, title, error.status_code, detail, error.headers)
 
 
 def defect(request: Request, error: Exception) -> Response:
-    """Return an internal error: the log has its traceback, the response its id."""
+    """Return an internal error. The log has its traceback, and the response its id."""
     identity = getattr(request.state, "request_id", None) or secrets.token_hex(6)
     request.state.request_id = identity
     _LOG.error("request %s: %s %s failed", identity, request.method, request.url.path, exc_info=error)

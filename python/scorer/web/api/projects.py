@@ -18,8 +18,8 @@ from scorer.web.api.values import ProjectPath
 
 router = APIRouter()
 
-_LAST_OWNER = refusals(conflict="The last owner stays.")
-_LAST_ADMIN = refusals(conflict="The last admin stays.")
+_LAST_OWNER = refusals(conflict="The last owner cannot be removed.")
+_LAST_ADMIN = refusals(conflict="The last admin cannot be removed.")
 
 UserPath = Annotated[str, Path(alias="user", pattern=USER, description="Name of the user.")]
 TokenPath = Annotated[
@@ -32,7 +32,7 @@ class MadeToken(BaseModel):
     """A token with its secret."""
 
     token: Token
-    secret: str = Field(description="Shown this once: only its hash is kept.")
+    secret: str = Field(description="The secret, of which only a hash is stored. It is not shown again.")
 
 
 @router.get("/me", tags=["access"])
@@ -101,7 +101,7 @@ def remove_member(by: By, project: ProjectPath, user: UserPath) -> Response:
 
 @router.get("/users", tags=["access"])
 def list_users(by: By) -> list[Person]:
-    """List all users, removed ones too. For admins."""
+    """List all users, including removed ones. For admins."""
     return list(by.service.access.users(by.actor))
 
 
@@ -113,7 +113,7 @@ def add_user(by: By, body: NewUser) -> Person:
 
 @router.patch("/users/{user}", tags=["access"], responses=_LAST_ADMIN)
 def set_admin(by: By, user: UserPath, body: AdminChange) -> Person:
-    """Make a user an admin, or no longer one. For admins."""
+    """Grant or revoke a user's admin rights. For admins."""
     access = by.service.access
     access.set_admin(by.actor, user, admin=body.admin)
     return next(person for person in access.users(by.actor) if person.name == user)

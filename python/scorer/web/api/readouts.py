@@ -1,4 +1,4 @@
-"""Reports: whole, and figure by figure as JSON and CSV."""
+"""REST operations on reports and their figures."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ FigurePath = Annotated[
 def get_readout(
     by: By,
     change: ChangePath,
-    start: Annotated[Moment | None, Query(description="Aware time; null: from the beginning.")] = None,
-    end: Annotated[Moment | None, Query(description="Aware time; null: to the end.")] = None,
+    start: Annotated[
+        Moment | None, Query(description="Start, with its time zone; null: the beginning.")
+    ] = None,
+    end: Annotated[Moment | None, Query(description="End, with its time zone; null: the end.")] = None,
     server: Annotated[Line | None, Query(description="Name of a server; null: all.")] = None,
 ) -> Readout:
     """Return the report, final or so far: gates, summary, figures, changed decisions."""
@@ -49,7 +51,7 @@ def get_figure(by: By, change: ChangePath, figure: FigurePath) -> Figure:
     response_class=Response,
     responses={
         **refusals(409),
-        200: {"description": "Its numbers.", "content": {"text/csv": {"schema": {"type": "string"}}}},
+        200: {"description": "Data of the figure.", "content": {"text/csv": {"schema": {"type": "string"}}}},
     },
 )
 def get_figure_csv(by: By, change: ChangePath, figure: FigurePath) -> Response:

@@ -1,4 +1,4 @@
-"""Who calls: a bearer token, or a browser's session together with its CSRF header."""
+"""Authentication of REST calls, by bearer token or by a browser's session with its CSRF header."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ CSRF_HEADER = "X-CSRF-Token"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
 Sessions = Callable[[Request], tuple["Actor", str]]
-"""Returns the user of a browser's session and the CSRF value to send. Raises NotAuthenticatedError."""
+"""Returns the actor of a browser's session and its CSRF token. Raises NotAuthenticatedError."""
 
 _bearer = HTTPBearer(
-    auto_error=False, scheme_name="token", description="A token: `scorer platform token create`."
+    auto_error=False, scheme_name="token", description="A token of `scorer platform token create`."
 )
 _csrf = APIKeyHeader(
     name=CSRF_HEADER,
     auto_error=False,
     scheme_name="session",
-    description="From a page of the platform: its session's cookie and this header.",
+    description="CSRF token of a browser's session, sent together with the session's cookie.",
 )
 
 
@@ -59,7 +59,7 @@ def _caller(
     if "authorization" in request.headers:
         if bearer is None or not bearer.credentials:
             raise NotAuthenticatedError(
-                "the Authorization header holds no bearer token; send `Authorization: Bearer TOKEN`"
+                "the Authorization header contains no bearer token; send `Authorization: Bearer TOKEN`"
             )
         return RestCaller(_authenticate(request, platform, bearer.credentials), platform)
     sessions: Sessions | None = state.sessions

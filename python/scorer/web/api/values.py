@@ -1,4 +1,4 @@
-"""Parameters of addresses and headers that several operations share, and a page of a list."""
+"""Path, query and header parameters that several operations share, and pages of lists."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ BundlePath = Annotated[
         description="A digest, at least four digits of one, or name@alias.",
     ),
 ]
-Identity = Annotated[int, Path(alias="id", ge=1, le=2**53, description="Its id.")]
+Identity = Annotated[int, Path(alias="id", ge=1, le=2**53, description="Id of the object.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Largest number of items, up to 1000.")]
 Cursor = Annotated[
     str | None,
-    Query(max_length=100, pattern=r"^[A-Za-z0-9:._-]+$", description="`next` of the page before."),
+    Query(max_length=100, pattern=r"^[A-Za-z0-9:._-]+$", description="Value of `next` of the previous page."),
 ]
 IfMatch = Annotated[
     str | None,
     Header(
         alias="If-Match",
         pattern=r'^"?[0-9]{1,18}"?$',
-        description="The version that this is based on (the ETag of what was read); another one is refused.",
+        description="Version that the request is based on (the ETag that was read). Others are rejected.",
     ),
 ]
 
@@ -66,14 +66,14 @@ class PageOut(BaseModel, Generic[T]):
     """One page of a list, newest first."""
 
     items: list[T]
-    next: str | None = Field(default=None, description="`cursor` of the next page; null: this is the last.")
+    next: str | None = Field(default=None, description="Value of `cursor` for the next page; null: none.")
 
 
 def etag(version: int) -> str:
-    """How a version is written as an ETag."""
+    """Format a version as an ETag."""
     return f'"{version}"'
 
 
 def version_of(if_match: str | None) -> int | None:
-    """The version that a header names."""
+    """Parse the version of an If-Match header; None without a header."""
     return None if if_match is None else int(if_match.strip('"'))

@@ -1,4 +1,4 @@
-"""Waiting for events of change requests: one poll of the database for all who wait, and a bound on them."""
+"""Waiting for events of change requests, with one database poll for a limited number of clients."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("scorer.web.api")
 _POLL_SECONDS = 0.25
 _SLOWEST_POLL_SECONDS = 2.0
-"""While nothing happens, the database is read less and less often."""
+"""The interval of polls grows up to this value while there are no events."""
 
 
 class Watch:
-    """Clients that wait for events.
+    """Wakes clients that wait for events.
 
     Args:
-        newest: Reads the id of the newest event of each of some change requests.
-        stopping: Whether the process is about to end, so that nobody must wait any longer.
-        settings: How many may wait.
-        counters: Count them, and those that were refused.
+        newest: Returns the id of the newest event by change request.
+        stopping: Whether the process is stopping, which ends all waits.
+        settings: Limits on waiting clients.
+        counters: Counts waiting and rejected clients.
     """
 
     def __init__(
@@ -48,39 +48,39 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
         self._arrived = asyncio.Event()
         self.polls = 0
-        """How often the database was read."""
+        """Number of polls of the database."""
 
     @property
     def stream_seconds(self) -> float:
-        """Longest life of a stream."""
+        """Duration in seconds after which a stream ends."""
         return self._settings.stream_minutes * 60
 
     @property
     def is_over(self) -> bool:
-        """Whether the process is about to end."""
+        """Whether the process is stopping."""
         return self._stopping()
 
     def check(self, user: str) -> None:
-        """Reject one more request that waits.
+        """Check whether one more request may wait.
 
         Raises:
-            QuotaError: The user has as many as a user may have, or all users together do.
+            QuotaError: The user, or all users together, have reached the limit.
         """
         most = self._settings.streams_per_user
         if self._users[user] >= most:
             self._counters.count("requests_refused", "streams_per_user")
             raise QuotaError(
-                f"{user} waits for events with {most} requests already (streams_per_user); close one of them"
+                f"{user} has {most} requests that wait for events (streams_per_user); close one of them"
             )
         if self._users.total() >= self._settings.streams:
             self._counters.count("requests_refused", "streams")
             raise QuotaError(
-                "too many clients wait for events (streams); ask again without waiting, or later"
+                "too many clients wait for events (streams); repeat the request without waiting, or later"
             )
 
     @contextmanager
     def waiting(self, user: str) -> Iterator[None]:
-        """Count a request that waits."""
+        """Count a request as waiting within the block."""
         self._users[user] += 1
         self._counters.streams += 1
         try:
@@ -92,7 +92,13 @@ class Watch:
                 del self._users[user]
 
     async def changed(self, change: str, after: int, seconds: float) -> bool:
-        """Wait until a change request has an event after a known one; return whether it has."""
+        """Wait until a change request has an event after a known one, and return whether it has.
+
+        Args:
+            change: Id of the change request.
+            after: Id of the known event.
+            seconds: Longest wait in seconds.
+        """
         watched = self._watched.setdefault(change, _Watched())
         watched.clients += 1
         self._arrived.set()
@@ -114,14 +120,14 @@ class Watch:
                 del self._watched[change]
 
     async def _poll(self) -> None:
-        """Read the newest events of all that is waited for, until nobody waits."""
+        """Read the newest events of all watched change requests, until no client waits."""
         pause = _POLL_SECONDS
         while self._watched:
             try:
                 self.polls += 1
                 found = await run_in_threadpool(self._newest, sorted(self._watched))
             except ScorerError:
-                found = {}  # the database is away; a client whose time is over reads it and gets the error
+                found = {}  # the database is unreachable; clients get the error after their wait
             except Exception:
                 _LOG.exception("reading the newest events failed")
                 found = {}
@@ -150,6 +156,6 @@ class _Watched:
         self.moved = asyncio.Event()
 
     def move(self) -> None:
-        """Wake those who wait."""
+        """Wake the clients that wait for this change request."""
         self.moved.set()
         self.moved = asyncio.Event()

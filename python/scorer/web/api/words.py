@@ -1,4 +1,4 @@
-"""Takes the description's words from where they stand already: the text below each field of a type."""
+"""Adds the docstrings below the fields of types to their schemas as descriptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def describe(schemas: dict[str, Any], *modules: ModuleType) -> None:
-    """Adds to the schemas of these modules' types what is written below their fields."""
+    """Add descriptions to the schemas of the types that the modules define."""
     for module in modules:
         for name, kind in vars(module).items():
             if isinstance(kind, type) and dataclasses.is_dataclass(kind) and name in schemas:

@@ -1,4 +1,4 @@
-"""The pages, a file each; every one is a plain function from a `Visit` to a response."""
+"""The pages, one module each. A page is a function from a `Visit` to a response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log: who did what, provably unchanged."""
+"""The page of the audit log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _PAGE = 100
 
 @router.get("/audit")
 def audit(here: Here) -> Response:
-    """Newest first, by project, action, user, object."""
+    """Show the audit log, newest first, filtered by project, action, user or object."""
     return _show(here)
 
 
 @router.post("/audit/verify")
 def verify(here: Here, form: Posted) -> Response:
-    """Checks every hash; against an entry that was written down elsewhere, where one is given."""
+    """Verify every hash, and optionally an earlier head that was kept elsewhere."""
     try:
         return _show(here, verified=here.service.audit.verify_for(here.actor, expect=_expected(form)))
     except PlatformError as error:
@@ -34,7 +34,7 @@ def _expected(form: Form) -> tuple[int, str] | None:
         return None
     sequence, _, digest = text.partition(" ")
     if not sequence.isdigit() or not digest.strip():
-        raise InvalidError("what is expected is a number and a hash, as this page shows them: 128 3f9c…")
+        raise InvalidError("expected head: write its number and its hash, for example 128 3f9c…")
     return int(sequence), digest.strip()
 
 

@@ -1,4 +1,4 @@
-"""The calendar: who has which shadow slot when, and when nothing moves."""
+"""The calendar of bookings and freezes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from scorer.web.pages.visit import Form, Here, Posted, Visit
 
 router = APIRouter()
 
-# Per cent of a row, which is some 800 px wide: a booking of a minute is seen and can be clicked.
+# In per cent of a row of about 800 px, so that a booking of one minute is visible and can be clicked.
 _LEAST_WIDTH = 0.8
 _LABEL_WIDTH = 6.0
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Something drawn in a row, in per cent of its width."""
+    """A bar in a row of the calendar, with its position in per cent of the row's width."""
 
     left: float
     width: float
@@ -36,7 +36,7 @@ class Bar:
 
     @property
     def labelled(self) -> bool:
-        """Whether its label fits into it; a narrower bar is named by its title alone."""
+        """Whether the label fits into the bar. A narrower bar has only a title."""
         return self.width >= _LABEL_WIDTH
 
     @property
@@ -59,7 +59,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Row:
-    """A slot over the time shown."""
+    """A slot with its bars."""
 
     slot: Slot
     bars: tuple[Bar, ...]

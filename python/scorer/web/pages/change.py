@@ -1,4 +1,4 @@
-"""One change request: where it is, what its gates say, who may do what now."""
+"""The page of one change request: its state, gates and permitted operations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from scorer.release.answers import ChangeDetail
+from scorer.release.backtest.job import from_document
 from scorer.release.errors import InvalidError, PlatformError
 from scorer.release.model import ChangeState
 from scorer.release.requests import OPERATIONS, Finish
@@ -24,7 +25,7 @@ def page(here: Here, change: str) -> Response:
 def show(
     here: Visit, change: str, *, error: PlatformError | None = None, form: Form | None = None
 ) -> Response:
-    """It, as it is now; with what was refused, if something was."""
+    """Show the present state of a change request, with the error of a rejected operation."""
     detail = here.service.changes.get(here.actor, change)
     one = detail.change
     known = {gate.metric for gate in detail.gates}
@@ -39,6 +40,7 @@ def show(
         blocking=[gate for gate in detail.gates if gate.blocks],
         settings=here.settings.checkpoints.get(one.checkpoint),
         observed=_is_observed(detail),
+        backtest_gates=from_document(detail.backtest).gates if detail.backtest else (),
         running=any(step.status == "running" for step in detail.steps),
     )
 
@@ -55,7 +57,7 @@ def act(here: Here, change: str, action: str, form: Posted) -> Response:
     kind = one_of("operation", action, {**OPERATIONS, "delete": Finish})
     try:
         if action == "rollback" and not form.on("sure"):
-            raise InvalidError("a rollback takes effect at once; tick the box that confirms it")
+            raise InvalidError("a rollback takes effect immediately; tick the box to confirm it")
         request = form.read(kind)
         getattr(here.service.changes, action)(here.actor, change, **dict(request))
     except PlatformError as error:

@@ -1,4 +1,4 @@
-"""Change requests: the list, and the form for a new one."""
+"""The list of change requests, and the form for a new one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = APIRouter()
 
 @router.get("/changes")
 def changes(here: Here) -> Response:
-    """Newest first, by project, checkpoint, state, user."""
+    """Show change requests, newest first, filtered by project, checkpoint, state or user."""
     state = here.ask("state")
     return here.page(
         "changes.html",
@@ -44,13 +44,13 @@ def changes(here: Here) -> Response:
 
 @router.get("/changes/new")
 def new(here: Here) -> Response:
-    """The form, filled in with what the address says."""
+    """Show the form for a new change request, with values from the query parameters."""
     return _form(here, dict(here.request.query_params))
 
 
 @router.post("/changes")
 def create(here: Here, form: Posted) -> Response:
-    """Keeps the draft; submits it too where asked."""
+    """Save a draft, and submit it if requested."""
     kept: ChangeRequest | None = None
     try:
         draft, booking = _draft(form, Draft), form.read(Submit)
@@ -60,7 +60,8 @@ def create(here: Here, form: Posted) -> Response:
             return here.go(f"/changes/{kept.id}", "submit")
     except PlatformError as error:
         if kept is not None:
-            # A booking was asked for, not a draft: none is left behind, and a reload makes no second one.
+            # The user requested a submission, so the draft of a failed one is deleted. A reload repeats
+            # nothing.
             here.service.changes.delete(here.actor, kept.id)
         return _form(here, form.values(), error=error)
     return here.go(f"/changes/{kept.id}", "drafted")
@@ -68,7 +69,7 @@ def create(here: Here, form: Posted) -> Response:
 
 @router.get("/changes/{change}/edit")
 def edit(here: Here, change: str) -> Response:
-    """The form again, for a draft."""
+    """Show the form for an existing draft."""
     return _form(here, _values(here.service.changes.summary(here.actor, change)), editing=change)
 
 
@@ -109,7 +110,7 @@ def _form(
 
 
 def gates_of(here: Visit, checkpoint: str) -> tuple[GateSpec, ...]:
-    """Gates of a change request at the checkpoint, unless it names its own."""
+    """Return the default gates of a change request at a checkpoint."""
     settings = here.settings.checkpoints.get(checkpoint)
     if settings and settings.gates:
         return tuple(settings.gates)
@@ -132,7 +133,7 @@ def _draft(form: Form, kind: type[D]) -> D:
 
 
 def _stages(text: str) -> list[dict[str, float]]:
-    """Reads `5 % 15 min, 25 % 15 min`."""
+    """Parse stages such as `5 % 15 min, 25 % 15 min`."""
     stages = []
     for part in text.replace("%", " ").replace("min", " ").replace(";", ",").split(","):
         if not part.strip():

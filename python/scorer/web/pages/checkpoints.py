@@ -1,4 +1,4 @@
-"""Checkpoints and lanes: what answers and observes where."""
+"""The pages of checkpoints and their lanes."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def _covers(checkpoints: tuple[str, ...], name: str) -> bool:
 
 
 def _names(here: Visit) -> dict[str, str]:
-    """Names of bundles by digest."""
+    """Return the names of bundles by digest."""
     return {one.digest: one.name for one in here.service.bundles.list(here.actor)}
 
 
 @router.post("/checkpoints/{name}/sampling")
 def set_sampling(here: Here, name: str, form: Posted) -> Response:
-    """What the shadow is fed with from now on."""
+    """Set the sampling of the observe lanes."""
     try:
         sampling = form.read(Sampling, sample=form.share("percent"), pool=form.on("pool"))
         here.service.checkpoints.set_sampling(here.actor, name, **dict(sampling))
@@ -69,10 +69,10 @@ def set_sampling(here: Here, name: str, form: Posted) -> Response:
 
 @router.post("/checkpoints/{name}/rollback")
 def rollback(here: Here, name: str, form: Posted) -> Response:
-    """Back to the lanes before these."""
+    """Restore the previous answer lanes."""
     try:
         if not form.on("sure"):
-            raise InvalidError("a rollback takes effect at once; tick the box that confirms it")
+            raise InvalidError("a rollback takes effect immediately; tick the box to confirm it")
         here.service.checkpoints.rollback(here.actor, name, reason=form.read(WithReason).reason)
     except PlatformError as error:
         return _show(here, name, form=form, error=error)

@@ -1,4 +1,4 @@
-"""The decision explorer: newest decisions, and one with everything known about it."""
+"""The decision explorer: the newest decisions, and single decisions in detail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = APIRouter()
 
 @router.get("/decisions")
 def decisions(here: Here) -> Response:
-    """Search by id, or the newest of a checkpoint."""
+    """Find a decision by its id, or show the newest ones of a checkpoint."""
     if wanted := here.ask("id"):
         try:
             here.service.decisions.find(here.actor, wanted)
@@ -40,7 +40,7 @@ def _recent(here: Here, *, error: NotFoundError | None = None) -> Response:
 
 @router.get("/decisions/{decision_id:path}")
 def decision(here: Here, decision_id: str) -> Response:
-    """One of them, with every shadow's opinion and every outcome."""
+    """Show one decision with its observations and outcomes."""
     checkpoint = here.ask("checkpoint") or None
     found = here.service.decisions.find(here.actor, decision_id, checkpoint=checkpoint)
     return here.page(

@@ -20,7 +20,7 @@ router = APIRouter()
 
 @dataclass(frozen=True)
 class Tile:
-    """A checkpoint at a glance."""
+    """Summary of one checkpoint on the overview."""
 
     view: CheckpointView
     traffic: Traffic
@@ -29,12 +29,12 @@ class Tile:
 
     @property
     def in_sync(self) -> int:
-        """Servers that answer and have the recorded lanes."""
+        """Number of servers that respond and are in sync."""
         return sum(member.reachable and member.in_step for member in self.view.members)
 
     @property
     def attention(self) -> bool:
-        """Whether something is wrong at the checkpoint."""
+        """Whether the checkpoint needs attention."""
         return bool(self.warnings) or self.slow
 
     @property
@@ -76,7 +76,7 @@ def _tile(here: Visit, view: CheckpointView) -> Tile:
     try:
         rows = here.service.decisions.recent(here.actor, view.name, limit=ROWS)
     except NotFoundError:
-        rows = ()  # of no project of the visitor
+        rows = ()  # the checkpoint belongs to no project of the visitor
     except PlatformError as error:
         rows = ()
         warnings.append(str(error))
@@ -86,7 +86,7 @@ def _tile(here: Visit, view: CheckpointView) -> Tile:
 
 
 def _waits_for(here: Visit, change: ChangeRequest) -> bool:
-    """Whether the next step is the visitor's."""
+    """Whether a change request needs an action of the visitor."""
     own = here.actor.user in (change.created_by, change.submitted_by)
     if change.state is ChangeState.DRAFT:
         return change.created_by == here.actor.user

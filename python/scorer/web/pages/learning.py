@@ -1,4 +1,4 @@
-"""Learning: generations, what their gates said, and their reports."""
+"""The pages of the learning loop: generations, their verdicts and their reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scorer.web.pages.visit import Here, Visit
 
 router = APIRouter()
 STEPS = ("join", "train", "evaluate", "gate", "publish")
-# A report is a page of its own with its own style; it may show itself and nothing else, and run nothing.
+# A report is a self-contained page with inline style. It may not run scripts or load other resources.
 _REPORT = {
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -28,16 +28,16 @@ _REPORT = {
 
 @dataclass(frozen=True)
 class GenerationRow:
-    """One run of the loop, as far as it came."""
+    """One generation, complete or in progress."""
 
     name: str
     at: datetime | None
     steps: Mapping[str, Mapping[str, Any]]
     """Records by step."""
     verdict: Mapping[str, Any]
-    """Empty: not judged yet."""
+    """Verdict of the gate; empty: there is none yet."""
     reason: str
-    """Why its verdict cannot be read, if so."""
+    """Reason why the verdict cannot be read; empty: it can be read."""
     has_report: bool
     published: Mapping[str, Any]
 
@@ -58,7 +58,7 @@ def learning(here: Here) -> Response:
 
 @router.get("/learning/report")
 def history(here: Here) -> Response:
-    """The report over all generations, as `scorer learn report` writes it."""
+    """Show the report over all generations, as `scorer learn report` writes it."""
     from scorer.learn.report.history import history_page, read_runs
 
     folder = _workspace(here)
@@ -70,22 +70,22 @@ def history(here: Here) -> Response:
         raise NotFoundError(f"{error}") from None
     except ImportError as error:
         raise NotFoundError(
-            f'the report draws with "{error.name}"; pip install "scorer[train]" where the platform runs'
+            f'the report requires "{error.name}"; pip install "scorer[train]" where the platform runs'
         ) from None
 
 
 @router.get("/learning/{name}")
 def generation(here: Here, name: str) -> Response:
-    """One generation: its steps, its verdict with every check."""
+    """Show one generation with its steps and its verdict."""
     return here.page("generation.html", one=_read(_folder(here, name)), steps=STEPS)
 
 
 @router.get("/learning/{name}/report")
 def report(here: Here, name: str) -> Response:
-    """The gate's own report of one generation."""
+    """Show the gate's report of one generation."""
     path = _folder(here, name) / "verdict" / "report.html"
     if not path.is_file():
-        raise NotFoundError(f'generation "{name}" has no report; its gate has not judged yet')
+        raise NotFoundError(f'generation "{name}" has no report, because its gate has not run yet')
     return HTMLResponse(path.read_bytes(), headers=_REPORT)
 
 
@@ -96,7 +96,7 @@ def _workspace(here: Visit) -> Path | None:
     """Return the learning workspace, which members of any project may see."""
     if not here.may("viewer"):
         raise NotAllowedError(
-            f"{here.actor.user} is a member of no project, and the learning pages are for members; "
+            f"{here.actor.user} is not a member of a project, which the learning pages require; "
             "ask an owner of a project"
         )
     return here.settings.platform.learning
@@ -110,7 +110,7 @@ def _folders(here: Visit) -> list[Path]:
 
 
 def _folder(here: Visit, name: str) -> Path:
-    """By comparing with what is there, so that no name can lead elsewhere."""
+    """Return a generation's directory, found by comparison so that no name can traverse paths."""
     found = next((path for path in _folders(here) if path.name == name), None)
     if found is None:
         raise NotFoundError(f'there is no generation "{name}"' if here.settings.platform.learning else _NONE)
@@ -132,11 +132,11 @@ def _read(folder: Path) -> GenerationRow:
 
 
 def _json(path: Path) -> tuple[Mapping[str, Any], str]:
-    """A file's document, or nothing and why."""
+    """Return the object in a file, or an empty one with the reason."""
     try:
         found = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}, ""
     except (OSError, ValueError) as error:
         return {}, f"{path.name} cannot be read: {error}"
-    return (found, "") if isinstance(found, dict) else ({}, f"{path.name} holds no object")
+    return (found, "") if isinstance(found, dict) else ({}, f"{path.name} does not contain an object")

@@ -1,4 +1,4 @@
-"""Models and lineage: what is in a bundle, and where it came from."""
+"""The pages of bundles and their lineage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _list(here: Visit, *, error: PlatformError | None = None) -> Response:
 
 @router.post("/models")
 def upload(here: Here, form: Posted) -> Response:
-    """Takes in an archive, or a bundle that the registry has."""
+    """Upload an archive, or add a bundle of the registry."""
     try:
         project = form.text("project", what="the project")
         if reference := form.text("reference", most=200):
@@ -67,7 +67,7 @@ def model(here: Here, digest: str) -> Response:
 
 
 def _chain(detail: BundleDetail) -> list[tuple[str, str, str]]:
-    """(kind, text, address) from the data that taught it to the lanes where it is."""
+    """Return (kind, text, address) of each link from the training data to the bundle's lanes."""
     lineage = detail.lineage
     known = (
         ("data", "data_digest"),
@@ -89,18 +89,18 @@ def _chain(detail: BundleDetail) -> list[tuple[str, str, str]]:
 
 
 def _thresholds(manifest: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Bands of the threshold node: from which score on what is said."""
+    """Return the bands of the threshold node, each with its lowest score and its label."""
     return [band for node in manifest.get("program", ()) for band in node.get("bands", ())]
 
 
 def _metrics(lineage: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Single figures of training; evidence of gates is a document of its own and shown on Learning."""
+    """Return the scalar metrics of training. The evidence of gates is shown on the page Learning."""
     metrics = lineage.get("metrics") or {}
     return {name: value for name, value in metrics.items() if isinstance(value, int | float | str)}
 
 
 def _histogram(reference: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Scores when it was built: of training and of validation, as a figure of Plotly; None where unknown."""
+    """Return a Plotly figure of the scores in training and validation; None if they are unknown."""
     traces = []
     for name, one in reference.items():
         if not isinstance(one, Mapping) or not one.get("counts"):

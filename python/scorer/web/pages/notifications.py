@@ -1,4 +1,4 @@
-"""Notifications: channels of a project, and deliveries."""
+"""The page of a project's notification channels and deliveries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = APIRouter()
 
 @router.get("/notifications")
 def notifications(here: Here) -> Response:
-    """The page of a project."""
+    """Show the channels and deliveries of a project."""
     return _show(here)
 
 

@@ -1,4 +1,4 @@
-"""The report of a change request: gates, figures, changed decisions, downloads."""
+"""The page of a change request's report, with downloads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHART_ROWS = 200
 
 @router.get("/changes/{change}/readout")
 def page(here: Here, change: str) -> Response:
-    """The page; by window and server where the address says so."""
+    """Show the report, optionally for a time span or one server."""
     detail = here.service.changes.get(here.actor, change)
     found: Readout | None = None
     problem: PlatformError | None = None
@@ -42,7 +42,7 @@ def page(here: Here, change: str) -> Response:
 
 
 def _changed(readout: Readout | None) -> int:
-    """Decisions that differ from live, as the figure counts them."""
+    """Return the number of decisions that differ from the live bundle's."""
     figures = readout.figures if readout else ()
     return sum(row[2] for one in figures if one.name == "flips" for row in one.rows if row[0] != row[1])
 
@@ -58,7 +58,7 @@ def _readout(here: Visit, change: str) -> Readout:
 
 
 def _versions(here: Visit, change: ChangeRequest) -> Sequence[ChangeRequest]:
-    """Others of the same model at the same checkpoint, to compare with."""
+    """Return change requests of the same model at the same checkpoint, for comparison."""
     return [
         one
         for one in here.service.changes.list(here.actor, checkpoint=change.checkpoint, limit=50)
@@ -97,7 +97,7 @@ def _file(figure: Figure, stem: str, form: str) -> Response:
             )
         )
         return attachment(content, f"{stem}.json", "application/json")
-    raise NotFoundError(f'a figure is downloaded as .csv or .json, not as ".{form}"')
+    raise NotFoundError(f'a figure can be downloaded as .csv or .json, not as ".{form}"')
 
 
 @router.get("/changes/{change}/readout/readout.json")

@@ -1,4 +1,4 @@
-"""Signing in with a token, and out again."""
+"""Sign-in by token, and sign-out of a session."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ router = APIRouter()
 
 _WHY = {
     "first": "Sign in to see this page.",
-    "ended": "Your session has ended. Sign in again, and you are back where you were.",
+    "ended": "Your session has ended. Sign in again to return to the page.",
     "out": "You are signed out.",
 }
 
@@ -38,7 +38,7 @@ _WHY = {
 def _form(
     request: Request, *, why: str = "", wrong: str = "", following: str = "/", status: int = 200
 ) -> Response:
-    """The sign-in form; as nobody is known yet, it is tied to the browser by a cookie of its own."""
+    """Show the sign-in form. A separate cookie binds it to the browser, as there is no session yet."""
     web: Web = request.app.state.web
     tie = request.cookies.get(_tie(web)) or secrets.token_urlsafe(24)
     content = web.render(
@@ -74,7 +74,7 @@ async def _fields(request: Request) -> Form:
 
 @router.post("/login")
 def sign_in(request: Request, form: Annotated[Form, Depends(_fields)]) -> Response:
-    """Opens a session for a token."""
+    """Open a session for a token."""
     web: Web = request.app.state.web
     token, csrf = form.text("token", most=1000), form.text("csrf", most=200)
     following, address = inside(form.text("next") or "/"), source_of(request.scope)
@@ -88,7 +88,7 @@ def sign_in(request: Request, form: Annotated[Form, Depends(_fields)]) -> Respon
         tie = request.cookies.get(_tie(web), "")
         check_form(request, is_known=web.identity.has_signed(tie, csrf))
     except NotAllowedError:
-        words = "This form had been open for too long. It is a new one now; paste the token once more."
+        words = "The form had expired. Paste the token again."
         return _form(request, wrong=words, following=following, status=403)
     try:
         cookie, session = web.service.access.open_session(token)
@@ -122,7 +122,7 @@ def begin(request: Request, next: str = "/") -> Response:  # noqa: A002 - as add
     except UnreachableError as error:
         return _form(request, wrong=_sentence(error), following=following, status=503)
     response = RedirectResponse(url, 303)
-    # The provider sends the browser back from another site, which a strict cookie would not survive.
+    # The provider redirects from another site, for which browsers do not send a strict cookie.
     response.set_cookie(
         _pending(web),
         pending,
@@ -137,11 +137,11 @@ def begin(request: Request, next: str = "/") -> Response:  # noqa: A002 - as add
 
 @router.get("/login/oidc/callback")
 def finish(request: Request) -> Response:
-    """Come back from the identity provider: open a session for whom it names."""
+    """Open a session for the user whom the identity provider has authenticated."""
     web: Web = request.app.state.web
     oidc, address = _oidc(web), source_of(request.scope)
     try:
-        # Another site can send a browser here as well: without a sign-in under way nothing is counted.
+        # Another site can redirect to this address as well, so only a started sign-in counts as a failure.
         pending = oidc.pending(request.cookies.get(_pending(web), ""))
     except NotAuthenticatedError as error:
         return _form(request, wrong=_sentence(error), status=401)
@@ -149,7 +149,7 @@ def finish(request: Request) -> Response:
     try:
         web.sign_ins.check("", address)
         cookie, session = web.service.access.open_oidc_session(oidc.finish(pending, request.query_params))
-        # From here on the browser comes from our own page, and sends the strict cookie of the session.
+        # The browser continues from a page of the platform and therefore sends the strict session cookie.
         response = _signed_in(web, HTMLResponse(web.render("again.html", here=following)), cookie, session)
     except NotAuthenticatedError as error:
         web.sign_ins.failed("oidc", "", address, str(error))
@@ -165,7 +165,7 @@ def finish(request: Request) -> Response:
 
 @router.get("/login/oidc/out")
 def sign_out_there(request: Request) -> Response:
-    """Go to the identity provider to end the session there, too."""
+    """Redirect to the identity provider to end its session, too."""
     web: Web = request.app.state.web
     try:
         return RedirectResponse(_oidc(web).end_url() or f"/login{query(why='out')}", 303)
@@ -175,7 +175,7 @@ def sign_out_there(request: Request) -> Response:
 
 def _oidc(web: Web) -> OidcSignIn:
     if web.oidc is None:
-        raise NotFoundError("no identity provider is set up; sign in with a token")
+        raise NotFoundError("no identity provider is configured; sign in with a token")
     return web.oidc
 
 

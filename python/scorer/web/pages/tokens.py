@@ -1,4 +1,4 @@
-"""Tokens: what programs and people sign in with."""
+"""The page on which users create and revoke tokens."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _show(here: Visit, *, error: PlatformError | None = None) -> Response:
 
 @router.post("/tokens")
 def create(here: Here, form: Posted) -> Response:
-    """One more; its secret is shown this once."""
+    """Create a token and show its secret once."""
     try:
         days = form.number("days", what="the days", default=90.0)
         if not 0 < days <= 3660:
-            raise InvalidError("a token lasts from a part of a day to 3,660 days; write for instance 90")
+            raise InvalidError("the days of a token must be above 0 and at most 3,660; write for example 90")
         new = form.read(NewToken, expires_at=here.now + timedelta(days=days))
         _, secret = here.service.access.create_token(here.actor, **dict(new))
     except PlatformError as error:

@@ -1,4 +1,4 @@
-"""Rate, times and results of a checkpoint, from its newest decisions."""
+"""Rate, latency and results of a checkpoint, from its newest decisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IDLE_SECONDS = 60.0
 
 
 def length(seconds: float) -> str:
-    """A length of time in the unit that reads best."""
+    """Format a duration in days, hours, minutes or seconds."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -27,15 +27,15 @@ class Traffic:
     per_second: float | None
     p99_us: float | None
     declined: float | None
-    """Share told "decline"; None for actions."""
+    """Share of decisions with the label "decline"; None for actions."""
     fallbacks: float
     newest: datetime | None
     line: tuple[float, ...]
-    """Highest time of each of up to 40 equal parts, microseconds, oldest first."""
+    """Longest time in each of up to 40 equal parts, in microseconds, oldest first."""
     oldest: datetime | None = None
 
     def window(self, now: datetime) -> str:
-        """Name the decisions and the time that the figures are about."""
+        """Describe the number of decisions and the time span of the figures."""
         if self.newest is None or self.oldest is None:
             return "No decisions yet."
         span = f"Newest {self.rows:,} decisions, {length((self.newest - self.oldest).total_seconds())}"
@@ -44,7 +44,7 @@ class Traffic:
 
 
 def moment(value: Any) -> datetime | None:
-    """A time as decisions carry it: aware, text, or microseconds."""
+    """Convert a decision's time, which is aware, text or microseconds."""
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     if isinstance(value, str):
@@ -58,12 +58,12 @@ def moment(value: Any) -> datetime | None:
 
 
 def decided_at(row: Mapping[str, Any]) -> datetime | None:
-    """When a decision was made."""
+    """Return the time of a decision."""
     return moment(row.get("decided_at", row.get("decided_at_us")))
 
 
 def traffic(rows: Sequence[Mapping[str, Any]], now: datetime) -> Traffic:
-    """Of decisions, in any order."""
+    """Compute the figures of decisions, which may be in any order."""
     timed = sorted(
         ((at, row) for row in rows if (at := decided_at(row)) is not None), key=lambda pair: pair[0]
     )
@@ -71,7 +71,7 @@ def traffic(rows: Sequence[Mapping[str, Any]], now: datetime) -> Traffic:
         return Traffic(0, None, None, None, 0.0, None, ())
     spans = [float(row.get("exec_us") or 0) + float(row.get("data_load_us") or 0) for _, row in timed]
     told = [row["decision"] for _, row in timed if row.get("decision")]
-    # Nothing for a minute is a rate of 0, not the average with the traffic before it.
+    # After a minute without decisions, the rate is 0 instead of an average with earlier traffic.
     idle = (now - timed[-1][0]).total_seconds() > IDLE_SECONDS
     seconds = max((now - timed[0][0]).total_seconds(), 1e-3)
     part = max(1, len(spans) // 40)

@@ -1,4 +1,4 @@
-"""What every page needs: the visitor, the service layer, and helpers for responses."""
+"""The visitor of a page, with the service layer and helpers for forms and responses."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class Visit:
         return datetime.now(UTC)
 
     def ask(self, name: str, default: str = "") -> str:
-        """A parameter of the address."""
+        """Return a query parameter as it was sent, or the default."""
         return self.request.query_params.get(name, default).strip()
 
     def ask_number(self, name: str, default: float, *, low: float, high: float) -> float:
-        """A number of the address; what is not one, or out of range, is the default."""
+        """Return a query parameter as a number, or the default if it is not valid or out of range."""
         try:
             value = float(self.ask(name) or default)
         except ValueError:
@@ -74,7 +74,7 @@ class Visit:
         return value if low <= value <= high else default
 
     def ask_moment(self, name: str) -> datetime | None:
-        """A moment of the address; None where there is none."""
+        """Return a query parameter as a time; None without one."""
         return moment(self.ask(name)) if self.ask(name) else None
 
     def role(self, project: str) -> Role | None:
@@ -106,13 +106,13 @@ class Visit:
     def page(
         self, template: str, *, status: int = 200, error: PlatformError | None = None, **values: Any
     ) -> Response:
-        """Render a page; where the browser has the same one already, respond with 304 and no body.
+        """Render a page, or respond with 304 if the browser has it already.
 
         Args:
             template: File name below templates/.
             status: HTTP status of a page without an error.
-            error: What was refused: shown at the top, and its status is answered.
-            values: Names that the template uses.
+            error: Error to show at the top. It sets the HTTP status.
+            values: Variables of the template.
         """
         passed = self.passed_on()
         content = self.web.render(
@@ -128,7 +128,7 @@ class Visit:
         )
         response = HTMLResponse(content, kind_of(error).status if error else status)
         if error is None and status == 200 and not passed:
-            # Everything but the moment at which the page was made.
+            # The tag covers everything except the time of rendering.
             tag = f'W/"{hashlib.sha256(_MADE.sub("", content).encode()).hexdigest()[:32]}"'
             if self.request.headers.get("if-none-match") == tag:
                 return Response(status_code=304, headers={"ETag": tag})
@@ -149,11 +149,11 @@ class Visit:
         """Redirect to another page by GET, so that reloading it repeats nothing.
 
         Args:
-            path: Of a page of ours.
-            said: Key of `words.SAID`: what was done.
-            error: What was refused, shown by that page once.
-            secret: A token's secret, shown by that page once.
-            parameters: Of the address.
+            path: Path of the page.
+            said: Key of a message in `words.SAID`.
+            error: Error that the page shows once.
+            secret: Secret of a token that the page shows once.
+            parameters: Query parameters.
         """
         response = RedirectResponse(path + query(**{**parameters, "said": said}), 303)
         if error is not None or secret:
@@ -171,7 +171,7 @@ class Visit:
         return response
 
     def passed_on(self) -> Mapping[str, str]:
-        """What the page before passed on by `go`: `error` and `secret`; empty: nothing."""
+        """Return the `error` and `secret` that `go` passed to this page, if any."""
         payload, _, signature = self.request.cookies.get(self._passing, "").partition(".")
         if not payload or not self.web.identity.has_signed(self._signed(payload), signature):
             return {}
@@ -187,19 +187,25 @@ class Visit:
 
 
 class Form:
-    """A form that came from a page of ours."""
+    """A form that was sent from a page of the platform."""
 
     def __init__(self, data: FormData) -> None:
         self._data = data
 
     def text(self, name: str, *, what: str = "", most: int = 4000) -> str:
-        """Stripped; where `what` is given it must not be empty."""
+        """Return a field without surrounding spaces.
+
+        Args:
+            name: Name of the field.
+            what: Name in errors. If it is given, the field must not be empty.
+            most: Limit on the length in characters.
+        """
         value = self._data.get(name, "")
         text = value.strip() if isinstance(value, str) else ""
         if what and not text:
             raise InvalidError(f"{what} is missing; fill it in")
         if len(text) > most:
-            raise InvalidError(f"{what or name} is {len(text):,} characters long; {most:,} are the most")
+            raise InvalidError(f"{what or name} is {len(text):,} characters long; the limit is {most:,}")
         return text.replace("\r\n", "\n")
 
     def number(self, name: str, *, what: str, default: float | None = None) -> float:
@@ -217,18 +223,18 @@ class Form:
         """Read the form as a request of the service layer.
 
         Args:
-            kind: The request.
-            given: Values of fields that the page converts itself, in place of the form's; None: not given.
+            kind: Class of the request.
+            given: Values of fields that the page converts itself; None: not given.
 
         Raises:
-            InvalidError: Names the fields and their rules.
+            InvalidError: A field is not valid. The error names the fields and their rules.
         """
         values = {name: text for name in _field_names(kind) if (text := self.text(name, most=20_000))}
         values |= given
         return read_form(kind, {name: value for name, value in values.items() if value is not None})
 
     def share(self, name: str) -> float | None:
-        """A percentage as a share; None where the field is empty."""
+        """Return a percentage as a share; None if the field is empty."""
         return self.number(name, what=name) / 100 if self.text(name) else None
 
     def on(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The first tables, which every database has: a new one is created from `tables.py` as it is now.
+"""The first revision. A new database is created from `tables.py` at the newest revision.
 
 Revision ID: 0001
 Revises:

@@ -1,4 +1,4 @@
-"""Keys that every platform process shares, and the indices that the pipeline and the pages search by.
+"""Add keys that all platform processes share, and indices for the pipeline and the pages.
 
 Revision ID: 0002
 Revises: 0001
@@ -16,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Adds the table of keys and four indices."""
+    """Add the table of keys and four indices."""
     op.create_table(
         "shared_keys",
         sa.Column("name", sa.Text(), nullable=False),

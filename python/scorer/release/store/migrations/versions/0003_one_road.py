@@ -1,4 +1,4 @@
-"""Standing permissions, revisions of overlays, and what a rollback restores.
+"""Add standing permissions, revisions of overlays, and the revision that a rollback restores.
 
 Revision ID: 0003
 Revises: 0002
@@ -16,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Adds the table of permissions and the columns that refer to it."""
+    """Add the table of permissions and the columns that refer to it."""
     op.create_table(
         "permissions",
         sa.Column("id", sa.Text(), nullable=False),

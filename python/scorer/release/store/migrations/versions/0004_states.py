@@ -1,4 +1,4 @@
-"""The states `observing` and `report`, which were `auditing` and `read-out`.
+"""Rename the states `auditing` and `read-out` to `observing` and `report`.
 
 Revision ID: 0004
 Revises: 0003
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 
 def upgrade() -> None:
-    """Renames them wherever a state or a phase is stored."""
+    """Rename the states in every column that stores a state or a phase."""
     for table, column in _COLUMNS:
         there = sa.table(table, sa.column(column, sa.Text()))
         for old, new in _NAMES.items():

@@ -1,4 +1,4 @@
-"""The subject of a user at the identity provider, and how a session was opened.
+"""Add the subject of a user at the identity provider, and the method that opened a session.
 
 Revision ID: 0005
 Revises: 0004
@@ -16,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add both columns, empty for those that there are."""
+    """Add both columns, empty in existing rows."""
     op.add_column("users", sa.Column("subject", sa.Text(), nullable=True))
     op.create_index(op.f("ix_users_subject"), "users", ["subject"], unique=True)
     op.add_column("sessions", sa.Column("via", sa.Text(), nullable=True))

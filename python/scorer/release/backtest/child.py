@@ -1,0 +1,46 @@
+"""The process of a backtest: `python -m scorer.release.backtest.child FOLDER`.
+
+It runs at a low priority, beside the platform, and ends with it: its standard input is a pipe that nothing is
+written to, and the end of that pipe is the end of the platform.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+_NICE = 10
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do the job of a folder and write its result.
+
+    Returns:
+        0 where there is a result; 1 where the job cannot be done, with the reason in one line of stderr.
+    """
+    from scorer.errors import ScorerError
+    from scorer.release.backtest import job, judge
+
+    folder = Path((sys.argv[1:] if arguments is None else arguments)[0])
+    if arguments is None:
+        threading.Thread(target=_end_with_the_platform, daemon=True).start()
+        os.nice(_NICE)
+    try:
+        result = judge.run(job.read_job(folder), lambda progress: job.write_progress(folder, progress))
+    except (ScorerError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    job.write_result(folder, result)
+    return 0
+
+
+def _end_with_the_platform() -> None:
+    sys.stdin.buffer.read()
+    os._exit(2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

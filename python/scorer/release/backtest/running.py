@@ -1,0 +1,96 @@
+"""Backtests as processes of the platform: started, watched and ended.
+
+A folder of the data directory holds a change's job, its progress and its result, so whatever process leads
+next finds what is done and starts what is not.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from scorer.release.backtest import job
+from scorer.release.backtest.job import BacktestProgress, Job, Result
+
+AT_ONCE = 1
+"""Backtests that run at the same time; further ones wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """Where a backtest is: one of the three, or waiting where none of them is set."""
+
+    progress: BacktestProgress | None = None
+    result: Result | None = None
+    error: str = ""
+
+
+class Backtests:
+    """The backtests of changes.
+
+    Args:
+        root: Where their folders are.
+        at_once: How many run at the same time.
+    """
+
+    def __init__(self, root: Path, *, at_once: int = AT_ONCE) -> None:
+        self._root, self._at_once = root, at_once
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def look(self, change: str) -> Backtest | None:
+        """Return where the backtest of a change is; None: it has to be started."""
+        folder = self._root / change
+        result = job.read_result(folder)
+        process = self._running.get(change)
+        if result is not None:
+            self.end(change)
+            return Backtest(result=result)
+        if process is None:
+            return None
+        if process.poll() is None:
+            return Backtest(progress=job.read_progress(folder))
+        said = (folder / "error.txt").read_text(errors="replace").strip().splitlines()
+        why = said[-1] if said else f"its process ended with status {process.returncode}"
+        self.end(change)
+        return Backtest(error=why)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another one has to wait."""
+        return sum(process.poll() is None for process in self._running.values()) >= self._at_once
+
+    def start(self, change: str, wanted: Job) -> None:
+        """Start the backtest of a change."""
+        folder = self._root / change
+        shutil.rmtree(folder, ignore_errors=True)
+        job.write_job(folder, wanted)
+        with (folder / "error.txt").open("wb") as errors:
+            self._running[change] = subprocess.Popen(  # noqa: S603 - this interpreter, this package
+                [sys.executable, "-m", "scorer.release.backtest.child", str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
+
+    def keep(self, changes: Collection[str]) -> None:
+        """End the backtests of all other changes: withdrawn, rejected or expired meanwhile."""
+        for change in set(self._running) - set(changes):
+            self.end(change)
+
+    def end(self, change: str) -> None:
+        """End the process of a change, if there is one."""
+        process = self._running.pop(change, None)
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+    def close(self) -> None:
+        """End the processes of all backtests."""
+        self.keep(())

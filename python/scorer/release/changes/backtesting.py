@@ -1,0 +1,165 @@
+"""The step `backtest` of a TEST: started once, watched at every tick, and judged when it is done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+
+from scorer.errors import ScorerError
+from scorer.release.backtest import job
+from scorer.release.backtest.job import Job, Result
+from scorer.release.changes import rows
+from scorer.release.changes.checks import Checked
+from scorer.release.changes.writer import writing
+from scorer.release.gates.defaults import BACKTEST
+from scorer.release.lanes import recorded
+from scorer.release.model import ChangeKind, ChangeRequest, Outcome, Severity
+from scorer.release.store import micros
+from scorer.release.store import tables as t
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scorer.release.backtest_settings import BacktestSettings
+    from scorer.release.changes.parts import Parts
+
+STEP = rows.BACKTEST
+_TABLES = 50
+"""Recorded tables that are looked through for bundles whose rows the logs may hold."""
+
+
+class Backtesting:
+    """Has changes backtested.
+
+    Args:
+        parts: What change requests work with.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def check(self, change: ChangeRequest) -> Checked | None:
+        """Return what came of a change's backtest; None: it is under way, and its step says how far."""
+        settings = self._parts.settings.checkpoints[change.checkpoint].backtest
+        backtests = self._parts.backtests
+        if backtests is None or not settings.enabled:
+            return Checked(True, "no backtest is configured")
+        found = backtests.look(change.id)
+        if found is None:
+            why = self._start(change, settings)
+            return None if why is None else self._without_labels(change, settings, why)
+        if found.error:
+            return self._without_labels(change, settings, f"the backtest has failed: {found.error}")
+        if found.result is not None:
+            return self._judged(change, settings, found.result)
+        progress = found.progress or job.BacktestProgress()
+        with writing(self._parts, change) as work:
+            words = f"{100 * progress.share:.0f} % of the logs are read, {progress.rows:,} decisions so far"
+            work.step(words, status="running")
+        return None
+
+    def keep(self) -> None:
+        """End the backtests of changes that were withdrawn, rejected or expired meanwhile."""
+        if self._parts.backtests is None:
+            return
+        with self._parts.store.read() as connection:
+            waiting = connection.execute(select(t.changes.c.id).filter_by(step=STEP)).scalars()
+            self._parts.backtests.keep(set(waiting))
+
+    # --- inside ---
+
+    def _start(self, change: ChangeRequest, settings: BacktestSettings) -> str | None:
+        """Start it, or wait for another one; return why there is nothing to start."""
+        backtests = self._parts.backtests
+        assert backtests is not None  # noqa: S101 - the caller looked
+        logs = self._parts.readouts.logs()
+        if not logs:
+            return "no decision log is within the platform's reach"
+        if not self._parts.readouts.has_outcomes(change.checkpoint):
+            return "no outcome of this checkpoint has been reported"
+        if backtests.is_full:
+            with writing(self._parts, change) as work:
+                work.step("waits for another backtest to end", status="waiting")
+            return None
+        wanted = self._job(change, settings, {name: str(path) for name, path in logs.items()})
+        if wanted is None:
+            return "no bundle answers at the checkpoint"
+        backtests.start(change.id, wanted)
+        with writing(self._parts, change) as work:
+            work.step("reads the logs", status="running")
+        return None
+
+    def _job(self, change: ChangeRequest, settings: BacktestSettings, logs: dict[str, str]) -> Job | None:
+        with self._parts.store.read() as connection:
+            c = t.recorded_tables.c
+            query = select(c.answer).filter_by(checkpoint=change.checkpoint).order_by(c.revision.desc())
+            tables = connection.execute(query.limit(_TABLES)).scalars().all()
+        if not tables or not tables[0]:
+            return None
+        live = recorded.main_lane(tables[0]).bundle
+        digests = dict.fromkeys(lane.bundle for table in tables for lane in table)
+        blank = self._parts.readouts.blank(change)
+        end = self._parts.now() - self._parts.readouts.matures(change.checkpoint, blank.kind)
+        return Job(
+            checkpoint=change.checkpoint,
+            candidate=str(self._parts.bundles.local(change.bundle)),
+            live=str(self._parts.bundles.local(live)),
+            others=tuple(str(path) for digest in digests if digest != live and (path := self._local(digest))),
+            logs=logs,
+            begin=micros(end - timedelta(weeks=settings.weeks)),
+            end=micros(end),
+            outcome=blank.outcome,
+            unproven=self._parts.settings.checkpoints[change.checkpoint].unproven,
+            approve=blank.approve,
+            amount=settings.amount,
+            most=settings.rows,
+            positives=settings.positives,
+            gates=settings.gates or BACKTEST,
+            seconds=settings.minutes * 60,
+        )
+
+    def _local(self, digest: str) -> Path | None:
+        try:
+            return self._parts.bundles.local(digest)
+        except ScorerError:
+            # What is gone from the registry cannot be read any more; rows of another schema are left out.
+            return None
+
+    def _judged(self, change: ChangeRequest, settings: BacktestSettings, result: Result) -> Checked:
+        with writing(self._parts, change) as work:
+            gates = rows.waived(work.connection, change.id, result.gates)
+            rows.keep_gates(work.connection, change.id, STEP, gates, self._parts.now())
+            work.step(result.words, status="running", data=job.as_document(result))
+        failed = [gate for gate in gates if gate.blocks and gate.outcome is Outcome.FAIL]
+        if failed:
+            said = " ".join(dict.fromkeys(gate.words for gate in failed))
+            missed = ", ".join(str(one["decision_id"]) for one in result.missed[:3])
+            examples = f" It would miss, for instance, {missed}." if missed else ""
+            return Checked(
+                False,
+                f"over {result.rows:,} decisions with a known outcome it does worse than live. {said}"
+                f"{examples}",
+            )
+        if all(gate.value is None for gate in gates if not gate.dry_run):
+            return self._without_labels(change, settings, result.words)
+        return Checked(True, result.words)
+
+    def _without_labels(self, change: ChangeRequest, settings: BacktestSettings, why: str) -> Checked:
+        """Too little is known: said in either case, refused where the checkpoint requires labels."""
+        if settings.labels == "required":
+            return Checked(
+                False,
+                f"{why}; this checkpoint requires a backtest with known outcomes. Report outcomes, or set "
+                'backtest.labels = "used"',
+            )
+        with writing(self._parts, change) as work:
+            message = f"not judged by known outcomes: {why}; the shadow alone decides"
+            work.event(message, key="backtest:unknown", severity=Severity.WARNING)
+        return Checked(True, f"not judged: {why}")
+
+
+def applies(change: ChangeRequest) -> bool:
+    """Whether a change is backtested: a TEST is; a RELEASE follows a TEST of the same digest."""
+    return change.kind is ChangeKind.TEST

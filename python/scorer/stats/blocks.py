@@ -1,0 +1,110 @@
+"""Intervals where rows of one stretch of time belong together: the bootstrap by day.
+
+Fraud comes in waves, so rows of a day are not independent. Whole days are drawn with replacement (Davison
+and Hinkley, 1997, section 8.2.3). Days are few, so bounds are Student's with the bootstrap's standard error
+and one degree of freedom less than there are days, rather than quantiles of the replicates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from scorer.stats.arrays import Floats, Ints
+from scorer.stats.interval import Interval
+
+DAY_US = 86_400_000_000
+LEAST = 10
+"""Blocks that are aimed at; days are cut into shorter blocks where there are fewer."""
+DRAWS = 300
+FEW_DRAWS = 100
+"""Draws for what has to be computed anew for each."""
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """A value with the standard error that drawing blocks shows.
+
+    Attributes:
+        value: Over all rows.
+        error: Standard error; NaN where there are fewer than two blocks.
+        blocks: Number of blocks.
+    """
+
+    value: float
+    error: float
+    blocks: int
+
+    def bounds(self, confidence: float) -> Interval:
+        """Return one-sided bounds of a confidence each; infinite where the error is not known."""
+        if not math.isfinite(self.error) or self.blocks < 2:
+            return Interval(-math.inf, math.inf)
+        half = float(stats.t.ppf(confidence, self.blocks - 1)) * self.error
+        return Interval(self.value - half, self.value + half)
+
+
+class Blocks:
+    """Rows in blocks of time, and draws of these blocks.
+
+    Args:
+        at: `[n]` microseconds since the Unix epoch.
+        draws: Number of replicates.
+        seed: Of the draws: the same rows give the same bounds.
+    """
+
+    def __init__(self, at: Ints, *, draws: int = DRAWS, seed: int = 0) -> None:
+        self.code = block_codes(at)
+        self.count = int(self.code.max()) + 1 if len(self.code) else 0
+        random = np.random.default_rng(seed)
+        even = np.full(self.count, 1 / self.count) if self.count else np.zeros(0)
+        self._weights = random.multinomial(self.count, even, size=draws).astype(np.float64)
+
+    def ratio(self, numerator: Floats, denominator: Floats) -> Replicated:
+        """Return the ratio of two sums over rows, such as a change of recall.
+
+        Args:
+            numerator: `[n]`.
+            denominator: `[n]`; its sum is not 0.
+        """
+        above, below = (
+            np.bincount(self.code, values, minlength=self.count) for values in (numerator, denominator)
+        )
+        value = float(above.sum() / below.sum()) if below.sum() else math.nan
+        with np.errstate(invalid="ignore", divide="ignore"):
+            replicates = (self._weights @ above) / (self._weights @ below)
+        return self._of(value, replicates)
+
+    def of(self, statistic: Callable[[Floats], float]) -> Replicated:
+        """Return any function of the rows' weights; it is computed for the first 100 draws.
+
+        Args:
+            statistic: Takes `[n]` weights, how often each row was drawn.
+        """
+        value = statistic(np.ones(len(self.code)))
+        some = self._weights[:FEW_DRAWS]
+        return self._of(value, np.array([statistic(drawn[self.code]) for drawn in some]))
+
+    def _of(self, value: float, replicates: Floats) -> Replicated:
+        known = replicates[np.isfinite(replicates)]
+        if self.count < 2 or len(known) < len(replicates) / 2:
+            return Replicated(value, math.nan, self.count)
+        # Blocks that are drawn vary less than blocks do, by (m - 1) / m.
+        error = float(known.std(ddof=1)) * math.sqrt(self.count / (self.count - 1))
+        return Replicated(value, error, self.count)
+
+
+def block_codes(at: Ints) -> Ints:
+    """Return the block of each row, from 0 without gaps: its day, or a shorter stretch of a short period.
+
+    Args:
+        at: `[n]` microseconds since the Unix epoch.
+    """
+    if not len(at):
+        return np.zeros(0, np.int64)
+    span = int(at.max() - at.min()) + 1
+    length = min(DAY_US, max(span // LEAST, 1))
+    return np.unique(at // length, return_inverse=True)[1].astype(np.int64)
