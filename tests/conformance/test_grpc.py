@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import components
 import pytest
 from bundles import FEATURES
-from servers import RunningServer
+from certificates import HOSTS, Authority, grants, server_tls
+from servers import RunningServer, settings, start_server
 from waiting import PATIENCE
 
 SCORING = "scorer.v1.ScoringService"
@@ -57,6 +59,61 @@ def test_grpcurl_gets_replies_and_statuses(server: RunningServer) -> None:
     numbers = {name: reply["code"] for name, reply in codes.items()}
     assert numbers == {"NOT_FOUND": 5, "INVALID_ARGUMENT": 3}
     assert all(reply["message"] for reply in codes.values())
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    made = Authority(tmp_path / "tls")
+    made.issue("server", HOSTS)
+    for name in ("checkout", "other"):
+        made.issue(name)
+    return made
+
+
+@pytest.fixture
+def mtls_server(tmp_path: Path, authority: Authority, registry: object) -> Iterator[RunningServer]:
+    """A server that wants client certificates, and grants the checkout its roles."""
+    section = server_tls(authority.directory) + grants({"checkout": ["score", "describe"]})
+    with start_server(tmp_path, settings() + section) as server:
+        yield server
+
+
+def test_grpcurl_calls_over_tls_with_a_certificate(mtls_server: RunningServer, authority: Authority) -> None:
+    files = authority.directory
+
+    def call_as(name: str | None) -> subprocess.CompletedProcess[str]:
+        shown = () if name is None else ("-cert", f"{files}/{name}.pem", "-key", f"{files}/{name}.key")
+        return run(
+            "grpcurl", "-cacert", f"{files}/ca.pem", *shown, "-format-error", "-d", json.dumps(SCORE),
+            mtls_server.address, f"{SCORING}/Score",
+        )  # fmt: skip
+
+    done = call_as("checkout")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["decision"] in ("approve", "review", "decline")
+    denied = call_as("other")
+    assert denied.returncode != 0
+    assert "spiffe://example.org/other" in denied.stderr
+    without = call_as(None)
+    assert without.returncode != 0
+    assert "certificate required" in without.stderr
+    plain = run("grpcurl", "-plaintext", "-max-time", "20", mtls_server.address, "list")
+    assert plain.returncode != 0
+
+
+@pytest.mark.parametrize("connections", [1, 8])
+def test_ghz_gets_a_reply_to_every_request_over_tls(
+    mtls_server: RunningServer, authority: Authority, tmp_path: Path, connections: int
+) -> None:
+    files = authority.directory
+    done = run(
+        "ghz", "--cacert", f"{files}/ca.pem", "--cert", f"{files}/checkout.pem",
+        "--key", f"{files}/checkout.key", "--call", f"{SCORING}/Score", "--data", json.dumps(SCORE),
+        "--total", "500", "--concurrency", "16", "--connections", str(connections),
+        "--format", "json", "--output", str(tmp_path / "report.json"), mtls_server.address,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "report.json").read_text())["statusCodeDistribution"] == {"OK": 500}
 
 
 @pytest.mark.parametrize("connections", [1, 8])

@@ -107,6 +107,7 @@ def test_the_image_brings_settings_that_are_valid_and_match_it() -> None:
     exposed = {int(port) for port in serve.one("EXPOSE").split()}
     reachable = (settings.server.listen, settings.server.metrics_listen)
     assert exposed == {int(address.rpartition(":")[2]) for address in reachable if address}
+    assert not settings.server.allow_remote, "plaintext beyond the container is a choice"
     [prepared] = [run for run in serve.all("RUN") if "install --directory" in run]
     user, _, group = serve.one("USER").partition(":")
     assert f"--owner={user} --group={group}" in prepared

@@ -3,83 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
+from manifests import MANIFESTS, ROOT, Workload, documents, read
 
 from scorer import config
 
-ROOT = Path(__file__).resolve().parents[2]
-MANIFESTS = ROOT / "deploy/kubernetes"
 # Native sidecars are on by default from 1.29; the newest that is known here; one in the middle.
 VERSIONS = ["1.29", "1.33", "1.37"]
-
-Document = dict[str, Any]
-
-
-def documents(path: Path) -> list[Document]:
-    return [document for document in yaml.safe_load_all(path.read_text()) if document]
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A pod template with the file that it is in."""
-
-    file: str
-    documents: list[Document]
-    document: Document
-
-    @property
-    def template(self) -> Document:
-        return self.document["spec"]["template"]
-
-    @property
-    def pod(self) -> Document:
-        return self.template["spec"]
-
-    @property
-    def containers(self) -> list[Document]:
-        return [*self.pod.get("initContainers", []), *self.pod["containers"]]
-
-    @property
-    def scorer(self) -> Document:
-        [found] = [c for c in self.containers if c["image"].startswith("scorer:")]
-        return found
-
-    @property
-    def settings(self) -> config.Settings:
-        """What the scorer reads: the key of the ConfigMap behind its /etc/scorer."""
-        return config.parse(self.text, base=Path("/etc/scorer"), environment={})
-
-    @property
-    def text(self) -> str:
-        """The same as it is written."""
-        [mount] = [m for m in self.scorer["volumeMounts"] if m["mountPath"] == "/etc/scorer"]
-        [volume] = [v for v in self.pod["volumes"] if v["name"] == mount["name"]]
-        name = volume["configMap"]["name"]
-        [found] = [d for d in self.documents if (d["kind"], d["metadata"]["name"]) == ("ConfigMap", name)]
-        return str(found["data"]["scorer.toml"])
-
-    def only(self, kind: str) -> Document:
-        [found] = [d for d in self.documents if d["kind"] == kind]
-        return found
-
-    @property
-    def let_in(self) -> set[int]:
-        """The ports that the network policy opens to somebody."""
-        rules = self.only("NetworkPolicy")["spec"]["ingress"]
-        return {port["port"] for rule in rules for port in rule["ports"]}
-
-
-def read(file: str) -> Workload:
-    found = documents(MANIFESTS / file)
-    [document] = [d for d in found if "template" in d.get("spec", {})]
-    return Workload(file, found, document)
-
 
 every_workload = pytest.mark.parametrize(
     "workload",
@@ -124,6 +57,29 @@ def test_nothing_in_the_pod_has_more_rights_than_it_needs(workload: Workload) ->
         assert own["allowPrivilegeEscalation"] is False, container["name"]
         assert own["capabilities"] == {"drop": ["ALL"]}, container["name"]
         assert not own.get("privileged"), container["name"]
+
+
+def test_no_pod_of_any_manifest_is_less_confined() -> None:
+    templates = []
+    for path in MANIFESTS.glob("*.yaml"):
+        for document in documents(path):
+            spec = document.get("spec", {})
+            template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
+            if template is not None:
+                templates.append(
+                    (f"{path.name} {document['kind']} {document['metadata']['name']}", template["spec"])
+                )
+    assert len(templates) == 5
+    for name, pod in templates:
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        for container in [*pod.get("initContainers", []), *pod["containers"]]:
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True, name
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
+            assert container["resources"]["limits"]["memory"], name
+        for volume in pod["volumes"]:
+            # What is written to a node's own disk has a bound.
+            assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"], f"{name}: {volume['name']}"
 
 
 @every_workload
@@ -189,6 +145,56 @@ def test_every_path_in_the_settings_is_on_a_volume(workload: Workload) -> None:
         assert not is_read_only(settings.server.uds)
 
 
+@every_workload
+def test_nothing_but_metrics_is_plaintext_beyond_loopback(workload: Workload) -> None:
+    server = workload.settings.server
+    assert not server.allow_remote, "then a listener without TLS is an error at the start"
+    assert server.tls.knows_clients
+    assert (server.tls.client_certificates, server.tls.min_version) == ("required", "1.3")
+    assert workload.settings.identity.enabled, "whatever is not granted is denied"
+    assert server.control_listen.startswith("127.")
+    for principal in (grant.principal for grant in workload.settings.identity.grants):
+        assert "*" not in principal
+
+
+@every_workload
+def test_the_certificates_are_a_secret_that_cert_manager_makes(workload: Workload) -> None:
+    tls = workload.settings.server.tls
+    assert tls.certificate is not None
+    [mount] = [m for m in workload.scorer["volumeMounts"] if m["mountPath"] == str(tls.certificate.parent)]
+    assert mount["readOnly"] is True
+    [volume] = [v for v in workload.pod["volumes"] if v["name"] == mount["name"]]
+    # Root's and the pod's group's, to read.
+    assert volume["secret"]["defaultMode"] == 0o440
+    assert workload.pod["securityContext"]["fsGroup"] == workload.pod["securityContext"]["runAsGroup"]
+    made = documents(MANIFESTS / "cert-manager/certificates.yaml")
+    certificates = {d["spec"]["secretName"]: d["spec"] for d in made if d["kind"] == "Certificate"}
+    own = certificates[volume["secret"]["secretName"]]
+    assert "server auth" in own["usages"]
+    assert "localhost" in own["dnsNames"] and "127.0.0.1" in own["ipAddresses"], "for `kubectl port-forward`"
+    if services := [d["metadata"]["name"] for d in workload.documents if d["kind"] == "Service"]:
+        assert set(services) <= set(own["dnsNames"])
+    issued = {uri for spec in certificates.values() for uri in spec.get("uris", ())}
+    granted = {grant.principal for grant in workload.settings.identity.grants}
+    assert {principal for principal in granted if principal.startswith("spiffe:")} <= issued
+    # Callers on the Unix socket are users, and show no certificate.
+    others = {principal for principal in granted if not principal.startswith("spiffe:")}
+    user = workload.pod["securityContext"]["runAsUser"]
+    assert others == ({f"uid:{user}"} if workload.settings.server.uds else set())
+
+
+def test_a_live_server_may_observe_at_the_pool() -> None:
+    [certificate] = [
+        d["spec"]
+        for d in documents(MANIFESTS / "cert-manager/certificates.yaml")
+        if d["kind"] == "Certificate" and d["metadata"]["name"] == "scorer-tls"
+    ]
+    [principal] = certificate["uris"]
+    assert {"client auth", "server auth"} == set(certificate["usages"])
+    grants = {grant.principal: grant.roles for grant in read("shadow.yaml").settings.identity.grants}
+    assert grants[principal] == ["observe"]
+
+
 def _bytes(quantity: str) -> int:
     units = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
     return int(quantity[:-2]) * units[quantity[-2:]]
@@ -241,8 +247,7 @@ def test_a_sidecar_shares_its_socket_and_nothing_else() -> None:
     ours, theirs = ({m["name"]: m["mountPath"] for m in c["volumeMounts"]} for c in (scorer, checkout))
     assert ours.keys() & theirs.keys() == {"socket"}
     assert ours["socket"] == theirs["socket"] == str(uds.parent)
-    # Scoring by TCP is for the kubelet alone.
-    assert port_of(workload.settings.server.listen) not in workload.let_in
+    assert workload.settings.server.listen is None, "nobody scores over the network"
 
 
 @pytest.mark.parametrize("file", ["standalone.yaml", "shadow.yaml"])

@@ -37,6 +37,30 @@ def test_every_python_package_has_a_version_and_a_hash(lock: Path) -> None:
             assert "--hash=sha256:" in block, block[:80]
 
 
+def pins(lock: str) -> dict[str, str]:
+    text = (ROOT / "requirements" / lock).read_text()
+    return dict(re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", text, flags=re.MULTILINE))
+
+
+def test_make_lock_renews_every_lock() -> None:
+    recipe = (ROOT / "Makefile").read_text().partition("\nlock: ")[2].partition("\n\n")[0]
+    named = set(re.findall(r"[\w-]+", recipe))
+    assert "peers-*.in" in recipe
+    for wanted in (ROOT / "requirements").glob("*.in"):
+        assert wanted.stem in named or wanted.stem.startswith("peers-"), f"make lock leaves out {wanted.name}"
+
+
+@pytest.mark.parametrize("lock", ["bench.txt", "build.txt", "learning.txt"])
+def test_what_is_installed_beside_the_development_packages_has_their_versions(lock: str) -> None:
+    own, shared = pins(lock), pins("dev.txt")
+    # Packages of which the requirements want an older version.
+    wanted = (ROOT / "requirements" / lock).with_suffix(".in").read_text()
+    older = set(re.findall(r"^([a-z0-9-]+)<", wanted, flags=re.MULTILINE))
+    names = own.keys() & shared.keys() - older
+    assert names
+    assert {name: own[name] for name in names} == {name: shared[name] for name in names}
+
+
 def test_every_crate_has_a_checksum() -> None:
     own = {tomllib.loads(path.read_text())["package"]["name"] for path in ROOT.glob("rust/*/Cargo.toml")}
     for package in tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]:

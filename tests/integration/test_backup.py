@@ -90,6 +90,20 @@ def test_what_was_acknowledged_before_a_backup_is_in_it(tmp_path: Path, registry
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
+def test_a_signed_bundle_is_restored_with_its_signature(tmp_path: Path, registry: Registry) -> None:
+    signed = next(iter(registry.list())).digest.removeprefix("sha256:")
+    stored = Path("bundles") / signed / "signature.json"
+    source = tmp_path / "registry"
+    (source / stored).write_bytes(b"{}")
+    back_up(Sources(registry=source), tmp_path / "saved")
+    restore(tmp_path / "saved", Targets(registry=tmp_path / "restored"))
+    found = {
+        path.relative_to(tmp_path / "restored") for path in tmp_path.glob("restored/bundles/*/signature.json")
+    }
+    assert found == {stored}
+    assert (tmp_path / "restored" / stored).read_bytes() == b"{}"
+
+
 def test_a_platform_is_copied_as_of_one_commit(tmp_path: Path) -> None:
     database, data = _platform(tmp_path)
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:

@@ -170,7 +170,7 @@ def test_a_platform_database_without_space_refuses_writes_and_keeps_what_it_has(
     write(0)
     disk.fill()
     written = {"project-0"}
-    with pytest.raises(PlatformError, match="make room on its disk"):
+    with pytest.raises(PlatformError, match="free space on its disk"):
         for number in range(1, 100_000):
             write(number)
             written.add(f"project-{number}")

@@ -276,7 +276,7 @@ def test_the_journey_in_three_commands(
         (["change", "test", ".", "--checkpoint", "fraud.checkout"], "is no bundle"),
         (["calendar", "freeze", "add", "x", "--cron", "0 0 1 1 *", "--minutes", "5"], "admin"),
         (["checkpoints", "show", "nowhere"], "nowhere"),
-        (["checkpoints", "rollback", "fraud.checkout", "--reason", "x"], "owners"),
+        (["checkpoints", "rollback", "fraud.checkout", "--reason", "x"], "an owner"),
     ],
 )
 def test_refusals_are_one_line(world: World, scorer: Scorer, arguments: list[str], said: str) -> None:

@@ -280,7 +280,7 @@ def test_no_control_service(tmp_path: Path) -> None:
         unused.bind(("127.0.0.1", 0))
         done = scorer("status", "--address", f"127.0.0.1:{unused.getsockname()[1]}", cwd=tmp_path)
     assert done.returncode == 1
-    assert "is `scorer serve` running there?" in done.stderr
+    assert "check that `scorer serve` runs there" in done.stderr
 
 
 @pytest.mark.parametrize("key", ["listen", "metrics_listen", "control_listen"])

@@ -126,7 +126,9 @@ def _csrf(browser: httpx.Client, made: Site) -> dict[str, str]:
     return {"csrf": found[1]}
 
 
-@pytest.mark.parametrize(("user", "words"), [("eve", "no group admits one"), ("mallory", "has not verified")])
+@pytest.mark.parametrize(
+    ("user", "words"), [("eve", "no group admits the account"), ("mallory", "has not verified")]
+)
 def test_whom_no_group_admits_is_refused(at_provider: Site, user: str, words: str) -> None:
     browser = at_provider.browser()
     refused = sign_in(browser, f"{at_provider.url}/login/oidc", user)
@@ -158,10 +160,10 @@ def test_a_code_is_used_once_and_in_the_browser_that_began(at_provider: Site) ->
     assert sign_in(owner, f"{at_provider.url}/login/oidc", "alice").status_code == 200
     used = next(url for url in codes if "callback?" in url)
     assert answer.status_code == 303
-    assert "began in another browser" in thief.get(used).text  # no sign-in is under way there
+    assert "started in another browser" in thief.get(used).text  # no sign-in is under way there
     thief.get(f"{at_provider.url}/login/oidc")
     assert "belongs to another sign-in" in thief.get(used).text
-    assert "began in another browser" in owner.get(used).text
+    assert "started in another browser" in owner.get(used).text
 
 
 def test_the_sign_in_page_offers_both_ways(at_provider: Site) -> None:
@@ -413,7 +415,7 @@ def test_a_provider_that_is_away_is_said_so_and_tokens_still_work(tmp_path: Path
         for _ in range(3):
             answer = browser.get(f"{made.url}/login/oidc")
             assert answer.status_code == 503
-            assert "does not answer" in answer.text and 'name="token"' in answer.text
+            assert "does not respond" in answer.text and 'name="token"' in answer.text
         header = {"Authorization": f"Bearer {made.tokens['mia']}"}
         assert browser.get(f"{made.url}/api/v1/me", headers=header).status_code == 200
 

@@ -458,7 +458,7 @@ def test_a_refusal_of_the_service_is_told_where_it_was_asked(world: Any, client:
     assert "sample: Input should be greater than 0" in answer.text and "Shadow sampling" in answer.text
     unsure = site.post("/checkpoints/fraud.checkout/rollback", data={**form, "reason": "slow"})
     assert unsure.status_code == 422
-    assert "takes effect at once" in unsure.text
+    assert "takes effect immediately" in unsure.text
     assert site.post("/changes/cr-000018/nonsense", data=form).status_code == 404
     assert site.get("/decisions?id=unknown").status_code == 404
     with pytest.raises(NotFoundError):

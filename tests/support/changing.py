@@ -16,7 +16,7 @@ on raises `Killed`, and nothing else is done by that process.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,8 +39,9 @@ from scorer.release.changes.parts import Parts
 from scorer.release.changes.pipeline import Pipeline
 from scorer.release.changes.runner import Runner
 from scorer.release.checkpoints import Checkpoints
-from scorer.release.errors import NotFoundError
+from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.fleet import Member
+from scorer.release.gates.counting import Account
 from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts
 from scorer.release.lanes.reconcile import Reconciler
@@ -84,11 +85,17 @@ class FakeBundles:
         self.names = {digest(name): name for name in _names()}
         self.bundle_names: dict[str, str] = {}
         self.lineages: dict[str, dict[str, Any]] = {}
+        self.unsigned: set[str] = set()
+        """Names of bundles that no trusted key has signed."""
+
+    def signature(self, digest: str) -> None:
+        if self.names[digest] in self.unsigned:
+            raise InvalidError(f"bundle {digest[7:19]}: it has no signature; sign it")
 
     def info(self, actor: Actor, reference: str) -> BundleInfo:
         name = self.names.get(reference) or (reference if reference in self.names.values() else None)
         if name is None:
-            raise NotFoundError(f'no bundle "{reference}" for you; upload it')
+            raise NotFoundError(f'no bundle "{reference}" that you may see; upload it')
         kind = self.kinds.get(name, "action" if name.startswith("act") else "score")
         usual = "action-authorise" if kind == "action" else "fraud-checkout"
         return BundleInfo(digest(name), self.bundle_names.get(name, usual), kind, "fraud", 1000, "ada", START)
@@ -153,9 +160,9 @@ class FakeReadouts:
     def measure(self, change: ChangeRequest) -> int:
         return self.rows.get(change.id, 0)
 
-    def counts(self, change: ChangeRequest) -> dict[str, int]:
-        count, missing = self.measure(change), self.missing.get(change.id, 0)
-        return {"observed": count, "taken": count + missing, "dropped": 0, "missing": missing}
+    def counts(self, change: ChangeRequest) -> Account:
+        count, failed = self.measure(change), self.missing.get(change.id, 0)
+        return Account(taken=count + failed, observed=count, failed=failed)
 
     def judge(self, change: ChangeRequest) -> tuple[GateResult, ...]:
         self.judged.append((change.id, "shadow"))
@@ -163,7 +170,9 @@ class FakeReadouts:
         outcome = Outcome.PASS if not name.startswith("bad") else Outcome.FAIL
         return (self._result(outcome if count >= ENOUGH else Outcome.INCONCLUSIVE, count),)
 
-    def judge_canary(self, change: ChangeRequest, since: datetime) -> tuple[GateResult, ...]:
+    def judge_canary(
+        self, change: ChangeRequest, since: datetime, *, settled: Collection[str] = ()
+    ) -> tuple[GateResult, ...]:
         self.judged.append((change.id, change.step))
         name = self._names[change.bundle]
         outcomes = {"trap": Outcome.FAIL, "vague": Outcome.INCONCLUSIVE}

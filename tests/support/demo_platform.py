@@ -596,9 +596,15 @@ class DemoDecisions:
             "observations": [{**decision, "lane": "aa"}, shadow],
             "outcomes": [{"kind": "fraud", "value": 0.0, "revision": 0, "received_at": datetime.now(UTC)}],
             "features": [
-                {"name": "amount", "value": 249.9},
-                {"name": "card_country", "value": "NL"},
-                {"name": "is_guest", "value": None},
+                {"name": "amount", "type": "number", "value": 249.9, "absent": False, "withheld": False},
+                {
+                    "name": "card_country",
+                    "type": "category",
+                    "value": "NL",
+                    "absent": False,
+                    "withheld": False,
+                },
+                {"name": "is_guest", "type": "flag", "value": None, "absent": True, "withheld": False},
             ],
         }
 

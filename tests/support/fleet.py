@@ -271,7 +271,7 @@ class FakeFleet(Fleet):
             self.before_call(member.name, method, checkpoint)
         if not self._held[member.name].up:
             raise UnreachableError(
-                f'server "{member.name}" does not answer; is `scorer serve` running there?'
+                f'server "{member.name}" does not respond; check that `scorer serve` runs there'
             )
 
     def _asked(
@@ -313,7 +313,7 @@ class FakeFleet(Fleet):
             self.after_call(member.name, method, checkpoint)
         if held.answers_to_lose:
             held.answers_to_lose -= 1
-            raise UnreachableError(f'server "{member.name}" has not answered within 60 s')
+            raise UnreachableError(f'server "{member.name}" has not responded within 60 s')
         return held.version
 
 

@@ -115,8 +115,13 @@ def test_what_crosses_to_the_data_plane() -> None:
         "max_batch_bytes": 1048576,
         "max_connections": 1024,
         "max_connections_per_peer": 256,
+        "connections_per_second_per_peer": 32,
+        "misuse_pause_seconds": 10,
+        "trusted_networks": [],
         "max_inflight": 2048,
         "max_inflight_per_peer": None,
+        "max_inflight_bytes": 134217728,
+        "max_inflight_bytes_per_peer": None,
         "body_timeout_ms": None,
         "reply_timeout_ms": None,
         "write_timeout_ms": 5000,
@@ -139,7 +144,13 @@ def test_what_crosses_to_the_data_plane() -> None:
             "prune_unshipped": False,
             "warn_full_seconds": 43200,
         },
-        "privacy": {"card_numbers": "refuse", "entities": "clear", "key_file": None},
+        "privacy": {
+            "card_numbers": "refuse",
+            "entities": "clear",
+            "key_file": None,
+            "features": {},
+            "public_key_file": None,
+        },
         "outcomes": {
             "token_keys": None,
             "proof": None,
@@ -181,7 +192,22 @@ def test_a_key_is_named_and_apart_from_the_log(section: str, message: str) -> No
         "card_numbers": "refuse",
         "entities": "hash",
         "key_file": "/srv/scorer/keys/entity.key",
+        "features": {},
+        "public_key_file": None,
     }
+
+
+def test_rules_for_features_cross_and_encryption_has_a_key() -> None:
+    with pytest.raises(ConfigError, match="public_key_file"):
+        parse(f'{GOOD}[privacy]\nfeatures = {{ income = "encrypt" }}\n')
+    with pytest.raises(ConfigError, match="income"):
+        parse(f'{GOOD}[privacy]\nfeatures = {{ income = "hide" }}\n')
+    rules = (
+        'features = { "*" = "mask", income = "encrypt", amount = "clear" }\npublic_key_file = "reader.pub"\n'
+    )
+    crossing = server_config(parse(f"{GOOD}[privacy]\n{rules}"))["privacy"]
+    assert crossing["features"] == {"*": "mask", "income": "encrypt", "amount": "clear"}
+    assert crossing["public_key_file"] == "/srv/scorer/reader.pub"
 
 
 def test_what_is_demanded_of_outcomes_crosses() -> None:

@@ -212,3 +212,28 @@ async def test_the_data_plane_is_asked_for_the_name_of_the_alias(world: World) -
     wanted = world.plane.wanted[live]
     assert wanted is not None
     assert (wanted.name, wanted.known) == ("fraud-checkout", False)
+
+
+@runs
+async def test_a_bundle_is_verified_before_the_server_keeps_a_copy(world: World) -> None:
+    """What the data plane refuses has been in the staging directory alone, and is gone from there as well."""
+    world.push("good", live=True)
+    controller, watcher = await world.booted()
+    seen: list[tuple[str, Path, bool]] = []
+    load = world.plane.load
+
+    def watched(path: Path, digest: str, *rest: object) -> object:
+        seen.append((digest, path, controller.state.bundle(digest).exists()))
+        return load(path, digest, *rest)  # type: ignore[arg-type]
+
+    world.plane.load = watched  # type: ignore[assignment]
+    bad = world.push("bad", live=True)
+    world.plane.refuse[bad] = "no trusted key signed it"
+    await watcher.poll()
+    ((digest, path, kept),) = seen
+    assert digest == bad and not kept and path.parent == controller.state.path / "staging"
+    assert not list(path.parent.glob("*")) and bad not in controller.state.digests()
+    next_one = world.push("next", live=True)
+    await watcher.poll()
+    assert world.served() == next_one in controller.state.digests()
+    assert not seen[-1][2] and not list(path.parent.glob("*"))

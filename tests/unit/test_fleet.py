@@ -148,7 +148,7 @@ def test_a_member_that_is_away_says_so_and_comes_back_as_it_was(either: Real | F
     assert not found.reachable
     assert 'server "live-1"' in found.error and "scorer serve" in found.error
     for call in (fleet.set_answer, fleet.set_observers):
-        with pytest.raises(UnreachableError, match="does not answer"):
+        with pytest.raises(UnreachableError, match="does not respond"):
             call(member, FRAUD, [], reason="")
     either.refuse(bad, "golden case 17 differs")
     either.restart()
@@ -273,7 +273,7 @@ def test_something_else_at_the_address_is_told_from_a_server() -> None:
     server.start()
     try:
         member = Member("other", f"127.0.0.1:{port}")
-        with closing(Fleet([member])) as fleet, pytest.raises(RefusedError, match="older version"):
+        with closing(Fleet([member])) as fleet, pytest.raises(RefusedError, match="version is older"):
             fleet.set_observers(member, FRAUD, [], reason="")
     finally:
         server.stop(None)

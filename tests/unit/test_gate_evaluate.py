@@ -99,7 +99,7 @@ def test_a_model_whose_features_differ() -> None:
 def test_a_model_with_shifted_scores() -> None:
     found = blocking(calibration.shifted(5_000, random(), 0.8))
     assert found["score_psi"] is FAIL
-    assert set(found) <= {"score_psi", "score_psi_live", "flip_rate", "approve_rate_delta"}
+    assert set(found) <= {"score_psi", "flip_rate", "approve_rate_delta", "flagged_share_change"}
 
 
 def test_a_model_with_other_decisions_on_the_same_scores() -> None:
@@ -109,7 +109,7 @@ def test_a_model_with_other_decisions_on_the_same_scores() -> None:
         return replace(rows, label=1 + np.searchsorted((0.02, 0.5), rows.score, side="right"))
 
     found = blocking(changed(evidence, stricter))
-    assert found == {"flip_rate": FAIL, "approve_rate_delta": FAIL}
+    assert found == {"flip_rate": FAIL, "approve_rate_delta": FAIL, "flagged_share_change": FAIL}
 
 
 def _rare(rows: int, random: np.random.Generator, own: Callable[[Any], Any]) -> ShadowEvidence:
@@ -131,7 +131,8 @@ def _noisy(size: float, random: np.random.Generator) -> Callable[[Any], Any]:
 def test_a_model_of_permuted_labels_is_stopped_by_what_it_no_longer_flags() -> None:
     evidence = _rare(10_000, random(), random(2).permutation)
     assert 0.01 < float((evidence.shadow.live_label != 1).mean()) < 0.03
-    assert blocking(evidence) == {"flagged_agreement": FAIL}
+    stopped = {name for name, outcome in blocking(evidence).items() if outcome is FAIL}
+    assert stopped == {"flagged_agreement", "declined_kept", "tail_correlation"}
     words = judged(evidence)["flagged_agreement"].words
     assert "that live flags" in words and "chance finds" in words
 
@@ -149,8 +150,33 @@ def test_agreement_is_one_of_rankings(name: str) -> None:
     assert found.outcome is outcome, found.words
 
 
+def test_a_monotone_rescaling_is_no_finding_and_its_psi_is_shown_for_information() -> None:
+    evidence = _rare(10_000, random(), lambda live: live**0.5)
+    # Its bands are chosen for its own scores.
+    own = 1 + np.searchsorted(np.sqrt(windows.THRESHOLDS), evidence.shadow.score, side="right")
+    evidence = replace(evidence, shadow=replace(evidence.shadow, label=own))
+    evidence = replace(evidence, reference=distribution(evidence.shadow.score))
+    assert blocking(evidence) == {}
+    assert "PSI of the scores against live" in judged(evidence)["tail_correlation"].words
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(0.5, FAIL), (2.0, FAIL), (1.0, PASS)])
+def test_a_factor_of_the_score_is_stopped_by_the_share_that_it_flags(factor: float, outcome: Outcome) -> None:
+    evidence = _rare(20_000, random(), lambda live: np.minimum(factor * live, 1))
+    assert judged(evidence)["flagged_share_change"].outcome is outcome
+    assert judged(evidence)["flagged_agreement"].outcome is PASS
+
+
+def test_the_words_name_what_is_swapped_in_and_out() -> None:
+    evidence = _rare(20_000, random(), _noisy(0.5, random(3)))
+    words = judged(evidence)["flagged_share_change"].words
+    live, own = evidence.shadow.live_label > 1, evidence.shadow.label > 1
+    assert f"{int((own & ~live).sum()):,} are flagged in addition" in words
+    assert f"{int((live & ~own).sum()):,} no longer" in words
+
+
 def test_few_flagged_requests_do_not_judge_a_ranking() -> None:
-    found = judged(_rare(600, random(), random(2).permutation))["flagged_agreement"]
+    found = judged(_rare(300, random(), random(2).permutation))["flagged_agreement"]
     assert found.outcome is INCONCLUSIVE and not found.blocks, found.words
     assert "flagged_rows" in found.words
 
@@ -387,7 +413,7 @@ def test_a_shifted_canary_is_caught_and_its_twin_is_not() -> None:
     def failed(evidence: ShadowEvidence) -> set[str]:
         return {one.metric for one in calibration.canary_judged(evidence) if one.outcome is FAIL}
 
-    assert failed(windows.canary(5_000, random(3), shift=1.0)) >= {"score_psi", "score_psi_live"}
+    assert failed(windows.canary(5_000, random(3), shift=1.0)) >= {"score_psi"}
     assert failed(windows.canary(5_000, random(3))) == set()
     few = calibration.canary_judged(windows.canary(100, random(3), shift=1.0))
     assert {one.outcome for one in few} == {INCONCLUSIVE}
@@ -419,3 +445,16 @@ def test_what_shifts_is_found_the_sooner_the_larger_it_is() -> None:
     assert many is not None
     assert few is not None
     assert many <= few
+
+
+def test_a_thin_canary_passes_by_its_pairs_and_fails_by_its_own_rows() -> None:
+    def outcomes(evidence: ShadowEvidence, settled: set[str]) -> dict[str, Outcome]:
+        return {one.metric: one.outcome for one in calibration.canary_judged(evidence, settled=settled)}
+
+    pairs = {"score_psi", "approve_rate_delta"}
+    thin = windows.canary(1_000, random(3))
+    assert INCONCLUSIVE in outcomes(thin, set()).values()
+    assert set(outcomes(thin, pairs).values()) == {PASS}
+    # Times are the lane's own, and too few rows are too few.
+    assert outcomes(windows.canary(100, random(3)), {*pairs, "exec_p99_us"})["exec_p99_us"] is INCONCLUSIVE
+    assert outcomes(windows.canary(5_000, random(3), shift=1.0), pairs)["score_psi"] is FAIL

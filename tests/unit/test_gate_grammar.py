@@ -161,7 +161,7 @@ def test_the_standard_gates_are_in_the_grammar(kind: str) -> None:
 
 def test_every_example_is_in_the_grammar() -> None:
     for metric, names in METRICS.items():
-        read(GateSpec(metric, names.example))
+        read(GateSpec(metric, names.example), backtest=names.backtest)
 
 
 @given(st.text(max_size=40))

@@ -52,7 +52,12 @@ def test_an_erased_entity_is_in_no_scan_and_no_export(tmp_path: Path) -> None:
 def test_an_entity_behind_a_pseudonym_is_erased_by_its_key(tmp_path: Path) -> None:
     key = tmp_path / "entity.key"
     key.write_text("0123456789abcdef0123456789abcdef\n")
-    # As the server computes it; rust/privacy has the same value.
+    key.chmod(0o644)
+    with pytest.raises(LogError, match="other users can read it"):
+        pseudonym(key, "customer-1")
+    key.chmod(0o600)
+    # Half of what `printf 'entity\0customer-1' | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef`
+    # prints.
     assert pseudonym(key, "customer-1") == "b21b96651b4e01a7d93c311e78e5e7ac"
     log = _log(tmp_path / "log", (pseudonym(key, "customer-1"), "b"))
     done = scorer_here("log", "erase", "customer-1", "--log", str(log), "--key-file", str(key))
@@ -66,7 +71,7 @@ def test_bad_input_is_one_line_and_a_damaged_list_brings_nothing_back(tmp_path: 
         erase(log, "")
     with pytest.raises(LogError, match="no segments"):
         erase(tmp_path, "a")
-    with pytest.raises(LogError, match="cannot be read"):
+    with pytest.raises(LogError, match="that the server can read"):
         pseudonym(tmp_path / "none", "a")
     (log / "ERASED").write_bytes(b"\xff\xfe")
     with pytest.raises(LogError, match="erasures"):

@@ -169,6 +169,7 @@ def test_an_export_has_every_field_and_each_lane_once(log: Path, tmp_path: Path)
         "lag_us": 650,
         "error": None,
         "absent_features": [1],
+        "withheld": [],
         "live_lane": "live",
         "live_bundle": f"sha256:{LIVE.hex()}",
         "live_margin": -1.0,

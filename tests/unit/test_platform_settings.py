@@ -30,7 +30,7 @@ def test_the_example_is_every_key_at_its_default() -> None:
     shown = example()
     for model in (type(bare.platform), type(bare.checkpoints["fraud.checkout"]), type(from_example.fleet[0])):
         for key, field in model.model_fields.items():
-            assert f"\n{key} = " in shown or f"\n# {key} = " in shown
+            assert f"\n{key} = " in shown or f"\n# {key} = " in shown or f".{key}]\n" in shown
             assert field.description, f"{key} is not explained"
 
 
@@ -106,7 +106,10 @@ def test_stages_and_gates_are_the_models_own() -> None:
         (MINIMAL + "filter = 'amount > 3'\n", "the filter is not JSON"),
         (MINIMAL + """filter = '[{"feature": "a", "op": "~"}]'\n""", "is not a condition; ops are =="),
         (MINIMAL + """filter = '[{"feature": "a", "op": "missing", "value": 1}]'\n""", "is not a condition"),
-        (MINIMAL + "stages = [{ share = 0.5, minutes = 1 }, { share = 0.2, minutes = 1 }]\n", "do not rise"),
+        (
+            MINIMAL + "stages = [{ share = 0.5, minutes = 1 }, { share = 0.2, minutes = 1 }]\n",
+            "must increase",
+        ),
         (MINIMAL + "stages = [{ share = 1.0, minutes = 1 }]\n", "stages[0].share: 1.0 is out of range"),
         (MINIMAL + 'gates = [{ metric = "a", succes = "x" }]\n', 'unknown key; did you mean "success"?'),
         (
@@ -127,8 +130,11 @@ def test_stages_and_gates_are_the_models_own() -> None:
         ('[web]\ntrusted_proxies = ["10.0.0.1/8"]\n' + MINIMAL, "is not a network"),
         ('[web]\ntrusted_proxies = ["proxy"]\n' + MINIMAL, "is not a network"),
         ('[platform]\nnotification_networks = ["here"]\n' + MINIMAL, "is not a network"),
-        ('[platform]\ndatabase = "mysql://u:hunter2@h/d"\n' + MINIMAL, '"mysql://" is no database'),
-        ('[platform]\ndatabase = "sqlite:///:memory:"\n' + MINIMAL, "must outlive the process"),
+        (
+            '[platform]\ndatabase = "mysql://u:hunter2@h/d"\n' + MINIMAL,
+            '"mysql://" is not a supported database',
+        ),
+        ('[platform]\ndatabase = "sqlite:///:memory:"\n' + MINIMAL, "is not durable"),
         ('[platform]\ndatabase = "$NOWHERE"\n' + MINIMAL, "environment variable NOWHERE is not set"),
         ('[platform]\ntrusted_proxy_header = "X-User"\n' + MINIMAL, "needs both"),
         ('[platform]\nregistry = "mlflow:ftp://x"\n' + MINIMAL, "platform.registry"),

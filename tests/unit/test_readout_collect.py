@@ -376,7 +376,6 @@ def test_answers_are_kept_while_a_change_is_released(world: World) -> None:
         "data_load_p99_us",
         "error_rate",
         "score_psi",
-        "score_psi_live",
         "approve_rate_delta",
     }
     assert results["exec_p99_us"].outcome is Outcome.PASS

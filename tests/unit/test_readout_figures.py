@@ -14,6 +14,7 @@ from scipy import stats
 from loadtests import windows
 from scorer.bundle.statistics import distribution
 from scorer.release.answers import Figure
+from scorer.release.gates import counting
 from scorer.release.gates.evidence import Counter, ShadowEvidence, empty
 from scorer.release.readout import build
 from scorer.release.readout.figures import choices, coverage, scores, times
@@ -161,7 +162,7 @@ def test_counters_that_begin_anew_are_added_up() -> None:
         counter(4, 20, 1),
         counter(2, 7, 7, server="b"),
     ]
-    totals = coverage.totals(counters)
+    totals = counting.totals(counters)
     assert (totals["taken"], totals["dropped"]) == (30 + 20 + 7, 5 + 1 + 7)
     figure = coverage.drops(ShadowEvidence("score", 1e3, empty(), empty(), counters=counters))
     assert sum(row["taken"] for row in rows(figure)) == 57

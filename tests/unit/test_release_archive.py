@@ -92,7 +92,7 @@ def test_archives_as_people_make_them(
     ["../a", "/etc/a", "a/../../b", "..", "x/y/z", "x//y", "./../a", "a/..", "x\\..\\y", "a/.", "//a"],
 )
 def test_paths_out_of_the_directory(tmp_path: Path, name: str) -> None:
-    assert "leads elsewhere" in refused(tar(lambda a: file(a, name)), tmp_path)
+    assert "is outside its directory" in refused(tar(lambda a: file(a, name)), tmp_path)
 
 
 @pytest.mark.fault_case(56)
@@ -170,7 +170,7 @@ def test_a_gzip_bomb_is_cut_off_at_the_limit(tmp_path: Path) -> None:
 def test_a_header_that_claims_more_than_there_is(tmp_path: Path) -> None:
     info = tarfile.TarInfo("a")
     info.size = 1 << 32
-    assert "ends in the middle" in refused(info.tobuf() + b"x" * 600, tmp_path)
+    assert "is truncated" in refused(info.tobuf() + b"x" * 600, tmp_path)
 
 
 def test_a_huge_pax_header_is_not_read(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_huge_pax_header_is_not_read(tmp_path: Path) -> None:
     "data", [b"", b"\x1f\x8b", b"not a tar at all", b"PK\x03\x04" + bytes(600), b"\x1f\x8b" + bytes(50)]
 )
 def test_what_is_no_archive(tmp_path: Path, data: bytes) -> None:
-    assert "send a whole tar or tar.gz" in refused(data, tmp_path)
+    assert "send a complete tar or tar.gz" in refused(data, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from changing import World
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scorer.release.errors import ConflictError, NotAllowedError, NotFoundError
+from scorer.release.gates.counting import POOL, Account, account, by_source
 from scorer.release.gates.evidence import Counter
 from scorer.release.model import ChangeState, Outcome
-from scorer.release.readout.figures.coverage import account
 
 
 @pytest.fixture
@@ -83,17 +85,49 @@ def test_a_report_counts_each_request_once() -> None:
         counter(1, seen=1000, left_out=500, taken=500, dropped=20, shed=10),
         counter(1, server="pool", dropped=5, evaluated=400),
     ]
-    assert account(counters, observed=400) == {
-        "requests": 1000,
-        "eligible": 500,
-        "taken": 500,
-        "observed": 400,
-        "dropped": 35,
-        "missing": 65,
+    assert by_source(counters, {"pool": 400}) == {
+        POOL: Account(1000, 500, 500, observed=400, dropped=25, shed=10, failed=65)
     }
     # A restart loses what was counted since the last reading: never fewer than were observed.
-    after = account([counter(1, seen=100, taken=100)], observed=250)
-    assert (after["requests"], after["taken"], after["missing"]) == (250, 250, 0)
+    after = account([counter(1, seen=100, taken=100)], {"live-1": 250})
+    assert (after.requests, after.taken, after.failed) == (250, 250, 0)
+
+
+def test_each_source_is_balanced_by_itself() -> None:
+    """What one server's restart left uncounted does not hide what another one lost."""
+    counters = [
+        counter(1, seen=900, taken=900, evaluated=900),
+        counter(1, server="live-2", seen=500, taken=500, dropped=3, evaluated=300),
+        counter(2, server="live-2", seen=10, taken=10, evaluated=10),
+    ]
+    found = by_source(counters, {"live-1": 950, "live-2": 300})
+    assert (found["live-1"].taken, found["live-1"].failed) == (950, 0)
+    assert (found["live-2"].taken, found["live-2"].failed) == (510, 207)
+    whole = account(counters, {"live-1": 950, "live-2": 300})
+    assert whole == found["live-1"] + found["live-2"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["live-1", "live-2", "pool"]), *[st.integers(0, 50)] * 4), max_size=30
+    ),
+    st.dictionaries(st.sampled_from(["live-1", "live-2", "pool"]), st.integers(0, 400)),
+)
+def test_taken_is_observed_dropped_shed_and_failed_whatever_was_killed(
+    readings: list[tuple[str, int, int, int, int]], observed: dict[str, int]
+) -> None:
+    """Readings in any order of size: counters begin anew with their server, its pool or its lane."""
+    counters = [
+        counter(at, server=server, seen=taken, taken=0 if server == "pool" else taken, **rest)
+        for at, (server, taken, dropped, shed, evaluated) in enumerate(readings)
+        for rest in [{"dropped": dropped, "shed": shed, "evaluated": evaluated}]
+    ]
+    sources = by_source(counters, observed)
+    for one in (*sources.values(), account(counters, observed)):
+        assert one.taken == one.observed + one.dropped + one.shed + one.failed
+        assert min(one.as_dict().values()) >= 0
+        assert one.taken <= one.eligible <= one.requests
+    assert sum(one.observed for one in sources.values()) == sum(observed.values())
 
 
 def test_a_draft_is_deleted_and_nothing_else_is(world: World) -> None:
@@ -105,7 +139,7 @@ def test_a_draft_is_deleted_and_nothing_else_is(world: World) -> None:
     with pytest.raises(NotFoundError):
         world.changes.get(world.ada, draft.id)
     submitted = world.test("good-2")
-    with pytest.raises(ConflictError, match="delete is for draft"):
+    with pytest.raises(ConflictError, match="delete requires draft"):
         world.changes.delete(world.ada, submitted.id)
     # Its number is not given again.
     assert world.changes.draft(world.ada, world.asks("good-3")).id > submitted.id

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import tarfile
+import types
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +35,7 @@ OUT = Actor("out", roles={"other": Role.OWNER})
 
 
 class Shop:
-    def __init__(self, directory: Path, built: dict[str, Path]) -> None:
+    def __init__(self, directory: Path, built: dict[str, Path], *trusted_keys: Path) -> None:
         self.directory, self.built = directory, built
         self.store = Store(f"sqlite:///{directory}/state.sqlite")
         self.audit = Audit(self.store)
@@ -50,6 +51,7 @@ class Shop:
             data_dir=directory / "data",
             upload_bytes=4 << 20,
             now=lambda: NOW,
+            trusted_keys=trusted_keys,
         )
 
     def packed(self, name: str) -> io.BytesIO:
@@ -98,6 +100,47 @@ def test_an_upload_is_verified_stored_and_audited(shop: Shop) -> None:
     assert list((shop.directory / "data" / "uploads").iterdir()) == []
 
 
+def test_a_change_takes_only_what_a_trusted_key_has_signed(
+    tmp_path: Path, built_bundles: dict[str, Path]
+) -> None:
+    from scorer.bundle.signing import new_key, sign
+    from scorer.release.changes import checks
+
+    for name in ("a", "b"):
+        new_key(tmp_path / f"{name}.key", tmp_path / f"{name}.pem")
+    # Who writes to the registry's disk can replace a signature, not make one.
+    signed = tmp_path / "signed"
+    shutil.copytree(built_bundles["score-1"], signed)
+    plain = Shop(tmp_path / "plain", {"score-1": signed})
+    strict = Shop(tmp_path / "strict", {"score-1": signed}, tmp_path / "a.pem")
+
+    def said(shop: Shop, digest: str) -> checks.Checked:
+        about = types.SimpleNamespace(bundles=shop.bundles, change=types.SimpleNamespace(bundle=digest))
+        return checks.verify(about)  # type: ignore[arg-type]
+
+    digest = strict.bundles.upload(MO, "fraud", strict.packed("score-1")).digest
+    with pytest.raises(InvalidError, match="no signature") as refused:
+        strict.bundles.signature(digest)
+    assert str(tmp_path) not in str(refused.value)
+    assert not said(strict, digest).passed
+    sign(signed, [tmp_path / "b.key"], release=3)
+    strict.bundles.upload(MO, "fraud", strict.packed("score-1"))
+    with pytest.raises(InvalidError, match="trusted"):
+        strict.bundles.signature(digest)
+    sign(signed, [tmp_path / "a.key"], release=3)
+    strict.bundles.upload(MO, "fraud", strict.packed("score-1"))
+    found = strict.bundles.signature(digest)
+    assert found is not None and found.release == 3
+    checked = said(strict, digest)
+    assert checked.passed and f"release 3 signed by key {found.key}" in checked.words
+    plain.bundles.upload(MO, "fraud", plain.packed("score-1"))
+    assert plain.bundles.signature(digest) is None
+    checked = said(plain, digest)
+    assert checked.passed and "no trusted_keys" in checked.words
+    for shop in (plain, strict):
+        shop.store.close()
+
+
 def test_a_signature_goes_from_the_upload_to_the_registry(shop: Shop, tmp_path: Path) -> None:
     from scorer.bundle.signing import new_key, sign, verify_signature
 
@@ -130,7 +173,7 @@ def test_the_same_bundle_again_changes_nothing(shop: Shop) -> None:
         ("schema.json", None, "schema.json"),
         ("manifest.json", None, "manifest.json"),
         ("manifest.json", b"[]", "manifest.json"),
-        ("notes.txt", b"hello", 'holds "notes.txt", which its manifest does not list'),
+        ("notes.txt", b"hello", 'contains "notes.txt", which is not in its manifest'),
     ],
 )
 def test_what_is_no_sound_bundle(shop: Shop, name: str, content: bytes | None, said: str) -> None:
@@ -194,7 +237,7 @@ def test_the_quota_counts_bundles_and_not_repeats(shop: Shop) -> None:
     shop.access.update_project(PLATFORM, "fraud", quotas=Quotas(bundles=1))
     shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
     shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
-    with pytest.raises(QuotaError, match="as many bundles as it may"):
+    with pytest.raises(QuotaError, match="has reached its limit on bundles"):
         shop.bundles.upload(MO, "fraud", shop.packed("score-2"))
     with pytest.raises(QuotaError):
         shop.bundles.adopt(MO, "fraud", shop.registry.push(shop.built["score-3"]))

@@ -114,7 +114,8 @@ def test_a_test_goes_through_every_step_and_leaves_nothing_behind(world: World) 
     assert world.answers() == {"live": ("live-0", 1.0)}
     detail = world.changes.get(world.ada, test.id)
     assert [step.name for step in detail.steps] == [
-        "package", "verify", "golden", "fit", "warm-up", "slot", "deploy", "sample", "measure", "report",
+        "package", "verify", "golden", "fit", "warm-up", "backtest", "slot", "deploy", "sample", "measure",
+        "report",
     ]  # fmt: skip
     assert all(step.status == "done" and step.began and step.ended for step in detail.steps)
     assert detail.booking is not None
@@ -311,7 +312,7 @@ def test_a_failed_gate_stands_in_the_way_until_it_is_waived_and_that_is_on_recor
 def test_nobody_approves_what_is_still_measured(world: World) -> None:
     passed(world)
     release = world.release("good-1")
-    with pytest.raises(ConflictError, match="approve is for report"):
+    with pytest.raises(ConflictError, match="approve requires report"):
         world.changes.approve(world.bob, release.id)
     test = world.test("good-2")
     world.until(test.id, S.REPORT)
@@ -377,6 +378,14 @@ def test_a_draft_that_makes_no_sense_is_refused_and_nothing_is_made(
         world.changes.draft(world.ada, world.asks(**{"bundle": "good-1", **more}))  # type: ignore[arg-type]
     assert world.all_changes() == []
     assert world.audit.head() == before
+
+
+def test_a_bundle_without_a_trusted_signature_is_refused_when_it_is_drafted(world: World) -> None:
+    world.bundles.unsigned.add("good-1")
+    with pytest.raises(InvalidError, match="no signature"):
+        world.test("good-1")
+    world.bundles.unsigned.clear()
+    assert world.test("good-1").id
 
 
 def test_a_bundle_that_does_not_fit_is_refused_by_name_and_nothing_is_booked(world: World) -> None:
@@ -481,7 +490,7 @@ def test_quotas_are_the_projects(world: World) -> None:
     with pytest.raises(QuotaError, match="2 open change requests"):
         world.changes.draft(world.ada, world.asks("good-3"))
     world.changes.submit(world.ada, first.id)
-    with pytest.raises(QuotaError, match="15 left in that of 2026-05-04"):
+    with pytest.raises(QuotaError, match="15 left in the week of 2026-05-04"):
         world.changes.submit(world.ada, second.id)
     world.changes.submit(world.ada, second.id, start=START + timedelta(days=7))
     world.changes.withdraw(world.ada, first.id, reason="no time")

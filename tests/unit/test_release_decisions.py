@@ -288,7 +288,7 @@ def test_nobody_sees_another_projects_checkpoint(filled: Here) -> None:
     with pytest.raises(NotFoundError) as unknown:
         service.find(ACTOR, "z")
     assert str(hidden.value).replace('"a"', '"z"') == str(unknown.value), "not even that it exists"
-    with pytest.raises(NotFoundError, match="none of your projects has it"):
+    with pytest.raises(NotFoundError, match="that you may see"):
         service.recent(ACTOR, FRAUD)
     filled.projects = [
         Project("risk", "Risk", checkpoints=(ACTION,)),
@@ -337,11 +337,11 @@ def test_what_the_logs_get_is_found_at_once_and_after_a_restart(filled: Here) ->
 def test_logs_that_are_not_there(here: Here) -> None:
     nowhere = here.service(names=["silent"])
     assert nowhere.recent(ACTOR, FRAUD) == []
-    with pytest.raises(NotFoundError, match="name one with `log`"):
+    with pytest.raises(NotFoundError, match="set `log` of a server"):
         nowhere.find(ACTOR, "a")
     service = here.service()
     assert service.recent(ACTOR, FRAUD) == [], "a server that has not started yet"
-    with pytest.raises(UnreachableError, match="in no log that can be read now"):
+    with pytest.raises(UnreachableError, match="in none of the readable logs"):
         service.find(ACTOR, "a")
     here.write("live-1", 1, 1, [decision("a")])
     assert service.find(ACTOR, "a")["decision"]["decision_id"] == "a", "one server's log will do"

@@ -102,7 +102,7 @@ def test_broken_glasses_are_counted(world: World) -> None:
 
 
 def test_threads_that_never_end_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "_STUCK", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(sending, "_SLOTS", threading.BoundedSemaphore(2))
     let_go = threading.Event()
     started: list[Any] = []
 
@@ -113,7 +113,7 @@ def test_threads_that_never_end_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(2):
         with pytest.raises(sending.NotSentError, match="did not finish"):
             sending._within(0.05, stuck)
-    with pytest.raises(sending.NotSentError, match="earlier messages have not ended"):
+    with pytest.raises(sending.NotSentError, match="earlier messages are still being sent"):
         sending._within(0.05, stuck)
     assert len(started) == 2
     let_go.set()

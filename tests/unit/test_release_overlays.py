@@ -114,8 +114,8 @@ def test_owners_grant_and_revoke_and_both_are_audited(world: World) -> None:
         ("days", 400.0, "days: .*equal to 366"),
         ("per_hour", 0, "per_hour: .*equal to 1"),
         ("max_shift", 11.0, "max_shift: .*equal to 10"),
-        ("reason", " ", "say why"),
-        ("user", "sam", "no modeler of project fraud"),
+        ("reason", " ", "write 1 to 2000 characters"),
+        ("user", "sam", "not a modeler of project fraud"),
     ],
 )
 def test_bounds_of_a_permission(world: World, field: str, value: Any, error: str) -> None:
@@ -139,7 +139,7 @@ def test_more_than_the_permitted_rate_is_refused(world: World) -> None:
     grant(world, per_hour=2)
     published(world, "act-0-r1")
     published(world, "act-0-r2")
-    with pytest.raises(QuotaError, match="permits 2 changes an hour"):
+    with pytest.raises(QuotaError, match="permits 2 changes per hour"):
         revise(world, "act-0-r3")
     world.now += timedelta(hours=1)
     published(world, "act-0-r3")

@@ -71,7 +71,7 @@ def test_places_are_limited_for_each_user_and_in_total() -> None:
         for user in ("ann", "ann", "bob"):
             hub.check(user)
             stack.enter_context(hub.waiting(user))
-        with pytest.raises(QuotaError, match="ann waits for events with 2 requests already"):
+        with pytest.raises(QuotaError, match="ann has 2 requests that wait for events"):
             hub.check("ann")
         with pytest.raises(QuotaError, match="too many clients"):
             hub.check("bob")

@@ -1,0 +1,76 @@
+"""The manifests in deploy/kubernetes: their pods, and the settings that they ship."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scorer import config
+
+ROOT = Path(__file__).resolve().parents[2]
+MANIFESTS = ROOT / "deploy/kubernetes"
+
+Document = dict[str, Any]
+
+
+def documents(path: Path) -> list[Document]:
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A pod template with the file that it is in."""
+
+    file: str
+    documents: list[Document]
+    document: Document
+
+    @property
+    def template(self) -> Document:
+        return self.document["spec"]["template"]
+
+    @property
+    def pod(self) -> Document:
+        return self.template["spec"]
+
+    @property
+    def containers(self) -> list[Document]:
+        return [*self.pod.get("initContainers", []), *self.pod["containers"]]
+
+    @property
+    def scorer(self) -> Document:
+        [found] = [c for c in self.containers if c["image"].startswith("scorer:")]
+        return found
+
+    @property
+    def settings(self) -> config.Settings:
+        """What the scorer reads: the key of the ConfigMap behind its /etc/scorer."""
+        return config.parse(self.text, base=Path("/etc/scorer"), environment={})
+
+    @property
+    def text(self) -> str:
+        """The same as it is written."""
+        [mount] = [m for m in self.scorer["volumeMounts"] if m["mountPath"] == "/etc/scorer"]
+        [volume] = [v for v in self.pod["volumes"] if v["name"] == mount["name"]]
+        name = volume["configMap"]["name"]
+        [found] = [d for d in self.documents if (d["kind"], d["metadata"]["name"]) == ("ConfigMap", name)]
+        return str(found["data"]["scorer.toml"])
+
+    def only(self, kind: str) -> Document:
+        [found] = [d for d in self.documents if d["kind"] == kind]
+        return found
+
+    @property
+    def let_in(self) -> set[int]:
+        """The ports that the network policy opens to somebody."""
+        rules = self.only("NetworkPolicy")["spec"]["ingress"]
+        return {port["port"] for rule in rules for port in rule["ports"]}
+
+
+def read(file: str) -> Workload:
+    found = documents(MANIFESTS / file)
+    [document] = [d for d in found if "template" in d.get("spec", {})]
+    return Workload(file, found, document)

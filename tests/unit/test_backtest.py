@@ -1,0 +1,336 @@
+"""A backtest over real bundles and a log whose payments are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xgboost
+from bundles import CREATED, FEATURES, rows, tiny_action_bundle
+from logs import write_segment
+from waiting import wait_until
+
+from scorer.bundle import Band, Bundle, Feature, Lineage, SchemaFile, build_score_bundle
+from scorer.release.backtest import child, job, judge
+from scorer.release.backtest.job import BacktestProgress, Job, Result
+from scorer.release.backtest.layout import Layout
+from scorer.release.backtest.rows import Evaluator, Reading, scores
+from scorer.release.backtest.running import Backtests
+from scorer.release.gates.defaults import BACKTEST
+from scorer.release.model import Outcome
+from scorer.stats.blocks import DAY_US
+from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord, WithdrawnRecord
+
+CHECKPOINT = "fraud.checkout"
+COUNT = 12_000
+BEGIN = 1_760_000_000_000_000
+RANDOM = np.random.default_rng(5)
+DATA = rows(COUNT, seed=77)
+FRAUD = RANDOM.random(COUNT) < 1 / (1 + np.exp(-(DATA[:, 0] / 25 + DATA[:, 2] / 1.2 - 9.5)))
+
+
+def build(directory: Path, *, labels: Any = None, names: tuple[str, ...] = FEATURES, seed: int = 1) -> Path:
+    """A bundle that flags about 3 %, trained on payments of its own or on other labels."""
+    data = rows(20_000, seed=seed)
+    odds = data[:, 0] / 25 + data[:, 2] / 1.2 - 9.5
+    target = np.random.default_rng(seed).random(len(data)) < 1 / (1 + np.exp(-odds))
+    target = target if labels is None else labels(target)
+    order = [FEATURES.index(name) if name in FEATURES else 0 for name in names]
+    model = xgboost.train(
+        {"objective": "binary:logistic", "max_depth": 3, "seed": seed, "nthread": 1},
+        xgboost.DMatrix(data[:, order], target, feature_names=list(names)),
+        30,
+    )
+    own = model.predict(xgboost.DMatrix(data[:, order], feature_names=list(names)))
+    review, decline = (float(np.quantile(own, q)) for q in (0.97, 0.995))
+    build_score_bundle(
+        directory,
+        name="fraud-checkout",
+        model=model,
+        schema=SchemaFile(features=[Feature(name=name) for name in names]),
+        bands=[
+            Band(start=0.0, label="approve"),
+            Band(start=review, label="review"),
+            Band(start=max(decline, review + 1e-6), label="decline"),
+        ],
+        training=data[:1500, order],
+        validation=data[1500:3000, order],
+        lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id=f"{seed}"),
+        golden_cases=256,
+        created_at=CREATED,
+    )
+    return directory
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    at = tmp_path_factory.mktemp("bundles")
+    random = np.random.default_rng(9)
+    return {
+        "live": build(at / "live"),
+        "twin": build(at / "twin", seed=2),
+        "permuted": build(at / "permuted", labels=random.permutation),
+        "turned": build(at / "turned", names=FEATURES[::-1]),
+        "new": build(at / "new", names=(*FEATURES, "velocity")),
+    }
+
+
+def decisions(live: Path, **other: Any) -> list[bytes]:
+    bundle = Bundle.load(live)
+    found = bundle.score(DATA)
+    return [
+        LogRecord(
+            decision=DecisionRecord(
+                **{
+                    "decision_id": f"payment-{number}",
+                    "checkpoint": CHECKPOINT,
+                    "bundle": bytes.fromhex(bundle.digest.removeprefix("sha256:")),
+                    "schema_fingerprint": bundle.schema_fingerprint,
+                    "decided_at_us": BEGIN + number * (28 * DAY_US // COUNT),
+                    "features": DATA[number].tolist(),
+                    "score": found.scores[number],
+                    "decision": bundle.labels[found.bands[number]],
+                    **other,
+                }
+            )
+        ).SerializeToString()
+        for number in range(COUNT)
+    ]
+
+
+def outcome(number: int, value: float = 1.0, **other: Any) -> bytes:
+    record = OutcomeRecord(
+        checkpoint=CHECKPOINT, decision_id=f"payment-{number}", kind="fraud", value=value, **other
+    )
+    return LogRecord(outcome=record).SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def log(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of a server where everything is reported, also of payments that were stopped."""
+    directory = tmp_path_factory.mktemp("logs") / "log"
+    reports = [outcome(number, float(FRAUD[number])) for number in range(COUNT)]
+    write_segment(directory, 1, 1, [*decisions(bundles["live"]), *reports])
+    return directory
+
+
+def asked(log: Path, live: Path, candidate: Path, **other: Any) -> Job:
+    return Job(
+        **{
+            "checkpoint": CHECKPOINT,
+            "candidate": str(candidate),
+            "live": str(live),
+            "others": (),
+            "logs": {"live-1": str(log)},
+            "begin": BEGIN,
+            "end": BEGIN + 28 * DAY_US,
+            "outcome": "fraud",
+            "unproven": "exclude",
+            "approve": "approve",
+            "amount": "amount",
+            "most": 1_000_000,
+            "positives": 30,
+            "gates": BACKTEST,
+            **other,
+        }
+    )
+
+
+def run(wanted: Job) -> Result:
+    return judge.run(wanted, lambda _: None)
+
+
+def read(wanted: Job) -> Any:
+    return Reading(wanted, Evaluator(wanted), scores, lambda _: None).read()
+
+
+def gates(result: Result) -> dict[str, Outcome]:
+    return {gate.metric: gate.outcome for gate in result.gates if not gate.dry_run}
+
+
+def test_a_model_of_permuted_labels_fails_with_the_frauds_that_it_would_miss(
+    log: Path, bundles: dict[str, Path]
+) -> None:
+    result = run(asked(log, bundles["live"], bundles["permuted"]))
+    assert result.outcome is Outcome.FAIL
+    assert gates(result)["backtest_recall_review"] is Outcome.FAIL
+    assert gates(result)["backtest_auc"] is Outcome.FAIL
+    assert (result.rows, result.positives) == (COUNT, int(FRAUD.sum()))
+    assert result.metrics["recall_review"]["live"] > 2 * result.metrics["recall_review"]["candidate"]
+    live, own = (Bundle.load(bundles[name]).score(DATA) for name in ("live", "permuted"))
+    assert result.missed
+    for one in result.missed:
+        number = int(one["decision_id"].removeprefix("payment-"))
+        assert FRAUD[number] and live.bands[number] >= 1
+        # The same bits as the bundle gives.
+        assert (one["live_score"], one["score"]) == (live.scores[number], own.scores[number])
+        assert one["amount"] == pytest.approx(float(DATA[number, 0]))
+
+
+def test_a_twin_does_not_fail_and_the_live_bundle_itself_passes(log: Path, bundles: dict[str, Path]) -> None:
+    assert Outcome.FAIL not in gates(run(asked(log, bundles["live"], bundles["twin"]))).values()
+    same = run(asked(log, bundles["live"], bundles["live"]))
+    assert same.outcome is Outcome.PASS, same.words
+    assert {one["difference"] for name, one in same.metrics.items() if name != "calibration"} == {0.0}
+    assert not same.missed
+
+
+def test_features_are_matched_by_name(log: Path, bundles: dict[str, Path]) -> None:
+    found = read(asked(log, bundles["live"], bundles["turned"]))
+    expected = Bundle.load(bundles["turned"]).score(DATA[:, ::-1])
+    order = np.argsort(found.rows.at)
+    assert np.array_equal(found.rows.values["candidate"][order], expected.scores)
+
+
+def test_a_feature_that_the_log_does_not_hold_is_said_and_judges_nothing(
+    log: Path, bundles: dict[str, Path]
+) -> None:
+    result = run(asked(log, bundles["live"], bundles["new"]))
+    assert result.outcome is Outcome.INCONCLUSIVE
+    assert "velocity" in result.words
+    assert {gate.value for gate in result.gates} == {None}
+
+
+def test_few_labels_are_said_and_judge_nothing(log: Path, bundles: dict[str, Path]) -> None:
+    result = run(asked(log, bundles["live"], bundles["permuted"], end=BEGIN + DAY_US // 2))
+    assert result.outcome is Outcome.INCONCLUSIVE
+    assert "30 of each class are needed" in result.words
+
+
+def test_rows_are_bounded_and_the_note_says_which_are_used(log: Path, bundles: dict[str, Path]) -> None:
+    found = read(asked(log, bundles["live"], bundles["twin"], most=5_000))
+    assert 2_000 < len(found.rows) <= 5_000
+    assert found.notes == ["One in 4 decisions of the window is used."]
+    # Outcomes are thinned with their decisions.
+    of = [int(one.removeprefix("payment-")) for one in found.rows.id.texts()]
+    assert np.array_equal(found.outcome > 0.5, FRAUD[of])
+
+
+def test_outcomes_count_by_proof_and_revision_and_stopped_payments_without_one_are_left_out(
+    bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    stopped = Bundle.load(bundles["live"]).score(DATA).bands > 0
+    first, second, third = (int(one) for one in np.flatnonzero(~stopped)[:3])
+    held = [int(one) for one in np.flatnonzero(stopped)]
+    records = [
+        *decisions(bundles["live"]),
+        outcome(first, 1.0, revision=1),
+        outcome(first, 0.0, revision=2),
+        outcome(second, 1.0, proof=1),
+        outcome(held[0], 1.0),
+        outcome(third, 1.0),
+    ]
+    records.append(
+        LogRecord(withdrawn=WithdrawnRecord(sequence=len(records), checkpoint=CHECKPOINT)).SerializeToString()
+    )
+    write_segment(tmp_path / "log", 1, 1, records)
+    found = read(asked(tmp_path / "log", bundles["live"], bundles["twin"]))
+    known = dict(zip(found.rows.id.texts(), found.outcome.tolist(), strict=True))
+    assert (known[f"payment-{first}"], known[f"payment-{second}"], known[f"payment-{third}"]) == (0, 0, 0)
+    assert known[f"payment-{held[0]}"] == 1
+    assert not {f"payment-{number}" for number in held[1:]} & set(known)
+    reasons = {"stopped by a review or a decline, and without an outcome": len(held) - 1}
+    assert found.left_out == reasons | {"outcomes that nothing proves": 1}
+
+
+def test_a_retry_in_another_log_counts_once(log: Path, bundles: dict[str, Path], tmp_path: Path) -> None:
+    write_segment(tmp_path / "other", 1, 1, decisions(bundles["live"])[:100])
+    both = {"live-1": str(log), "live-2": str(tmp_path / "other")}
+    assert len(read(asked(log, bundles["live"], bundles["twin"], logs=both)).rows) == COUNT
+
+
+def test_categories_are_matched_by_their_names() -> None:
+    logged = [Feature(name="country", type="category", categories=["DE", "FR", "US"])]
+    wanted = [Feature(name="country", type="category", categories=["US", "DE"]), Feature(name="more")]
+    layout = Layout(logged, wanted)
+    out = layout(np.array([[0], [1], [2], [np.nan]], dtype=np.float32))
+    assert layout.lacking == ["more"]
+    assert np.array_equal(out[:, 0], np.array([1, np.nan, 0, np.nan], np.float32), equal_nan=True)
+    assert np.isnan(out[:, 1]).all()
+
+
+def test_actions_are_compared_by_reward_and_effective_rows(tmp_path: Path) -> None:
+    live = tmp_path / "live"
+    tiny_action_bundle(live)
+    tiny_action_bundle(
+        tmp_path / "worst",
+        policy={"rule": "epsilon_greedy", "epsilon": 0.9, "floor": 0.1, "salt": "00" * 16},
+    )
+    bundle, data = Bundle.load(live), rows(4_000, seed=3)
+    pmf, reward = bundle.evaluate(data)
+    random = np.random.default_rng(1)
+    drawn = (random.random((len(data), 1)) > np.cumsum(pmf, axis=1)).sum(axis=1).clip(0, pmf.shape[1] - 1)
+    at = np.arange(len(data))
+    paid = random.random(len(data)) < reward[at, drawn]
+    records = []
+    for number in at.tolist():
+        record = DecisionRecord(
+            decision_id=f"payment-{number}",
+            checkpoint=CHECKPOINT,
+            schema_fingerprint=bundle.schema_fingerprint,
+            decided_at_us=BEGIN + number * DAY_US // 200,
+            features=data[number].tolist(),
+            pmf=pmf[number].tolist(),
+            action_index=int(drawn[number]),
+            action=bundle.actions[drawn[number]],
+            propensity=float(pmf[number, drawn[number]]),
+        )
+        records.append(LogRecord(decision=record).SerializeToString())
+    records += [outcome(number, float(paid[number])) for number in at.tolist()]
+    write_segment(tmp_path / "log", 1, 1, records)
+    same = run(asked(tmp_path / "log", live, live))
+    assert same.outcome is Outcome.PASS, same.words
+    assert same.metrics["reward"]["difference"] == 0.0
+    assert same.metrics["effective_rows"]["candidate"] == pytest.approx(len(data), rel=1e-9)
+    other = run(asked(tmp_path / "log", live, tmp_path / "worst"))
+    own = Bundle.load(tmp_path / "worst").evaluate(data)[0]
+    truth = float(((own - pmf) * reward).sum(axis=1).mean())
+    found = other.metrics["reward"]
+    assert abs(found["difference"] - truth) < found["high"] - found["low"]
+    assert truth < 0
+    assert other.metrics["effective_rows"]["candidate"] < len(data)
+
+
+# --- the process ---
+
+
+def test_a_result_is_the_same_after_it_was_written(
+    log: Path, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    wanted = asked(log, bundles["live"], bundles["permuted"])
+    job.write_job(tmp_path / "one", wanted)
+    assert job.read_job(tmp_path / "one") == wanted
+    assert child.main([str(tmp_path / "one")]) == 0
+    again = job.read_result(tmp_path / "one")
+    assert again is not None
+    assert job.as_document(again) == job.as_document(job.from_document(job.as_document(again)))
+    assert again.outcome is Outcome.FAIL
+    assert job.read_progress(tmp_path / "one").rows > 0
+    assert job.read_progress(tmp_path / "none") == BacktestProgress()
+
+
+def test_a_backtest_runs_beside_and_ends_with_its_change(
+    log: Path, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    backtests = Backtests(tmp_path / "backtests")
+    wanted = asked(log, bundles["live"], bundles["twin"])
+    assert backtests.look("cr-1") is None
+    backtests.start("cr-1", wanted)
+    assert backtests.is_full
+    wait_until(
+        lambda: (found := backtests.look("cr-1")) is not None and found.result is not None, seconds=120
+    )
+    assert not backtests.is_full
+    # Another process of the platform finds what is done.
+    found = Backtests(tmp_path / "backtests").look("cr-1")
+    assert found is not None and found.result is not None
+    backtests.start("cr-2", replace(wanted, live=str(tmp_path / "none")))
+    wait_until(lambda: (found := backtests.look("cr-2")) is not None and bool(found.error), seconds=120)
+    backtests.start("cr-3", wanted)
+    process = backtests._running["cr-3"]
+    backtests.keep({"cr-4"})
+    assert process.poll() is not None
+    assert backtests.look("cr-3") is None
