@@ -16,7 +16,7 @@ from scorer.bundle.statistics import distribution
 from scorer.release.answers import Figure
 from scorer.release.gates import counting
 from scorer.release.gates.evidence import Counter, ShadowEvidence, empty
-from scorer.release.readout import build
+from scorer.release.readout import build, style
 from scorer.release.readout.figures import choices, coverage, scores, times
 from scorer.release.readout.style import log_axis, steps
 
@@ -98,12 +98,51 @@ def test_histograms_add_up_and_the_reference_keeps_its_mass(evidence: ShadowEvid
 
 
 @pytest.mark.parametrize("shape", windows.SHAPES)
-def test_the_references_curve_is_close_to_its_scores(shape: str) -> None:
+def test_a_references_bars_are_its_own_counts(shape: str) -> None:
     values = windows.fraud_scores(4_000, np.random.default_rng(2), shape=shape)
-    at = np.linspace(0.001, 0.999, 300)
-    apart = np.abs(scores.cumulative(distribution(values), at) - [(values <= one).mean() for one in at])
-    assert apart.max() < 0.035
-    assert apart.mean() < 0.01
+    edges = scores.bins(distribution(values), float(values.min()), float(values.max()))
+    assert len(edges) > 12
+    expected = np.histogram(values, edges)[0] / len(values)
+    assert scores.counted(distribution(values), edges) == pytest.approx(expected, abs=1e-12)
+
+
+def test_bins_without_scores_are_empty(evidence: ShadowEvidence) -> None:
+    """A reference of two clumps has nothing between them, and neither has its figure."""
+    clumps = np.concatenate([np.linspace(0.01, 0.05, 900), np.linspace(0.93, 0.99, 100)])
+    figure = scores.histogram(replace(evidence, training=distribution(clumps)))
+    between = [row["training"] for row in rows(figure) if row["from"] >= 0.06 and row["to"] <= 0.92]
+    assert len(between) > 10
+    assert set(between) == {0.0}
+    (line,) = (trace for trace in figure.plotly["data"] if trace["name"] == "training")
+    drawn = [x for x in line["x"] if x is not None]
+    assert not [x for x in drawn if 0.06 < x < 0.92]
+
+
+def test_bins_of_different_widths_are_drawn_as_densities() -> None:
+    edges = np.array([0.0, 0.01, 0.03, 0.1])
+    what, (heights,) = style.heights(edges, np.array([0.2, 0.2, 0.6]))
+    assert "per 0.01" in what
+    assert heights.tolist() == pytest.approx([0.2, 0.1, 0.6 / 7])
+    even, (same,) = style.heights(np.linspace(0, 1, 4), np.array([0.2, 0.2, 0.6]))
+    assert (even, same.tolist()) == ("share", [0.2, 0.2, 0.6])
+
+
+def test_the_latency_axis_lies_around_the_data_and_tells_a_distant_sla(evidence: ShadowEvidence) -> None:
+    """An SLA near the data is a line; one far above is a label, and the axis stays with the data."""
+    outlier = evidence.shadow.exec_us.copy()
+    outlier[0] = 1e9
+    near = times.latency(replace(evidence, shadow=replace(evidence.shadow, exec_us=outlier)))
+    low, high = near.plotly["layout"]["xaxis"]["range"]
+    assert 10**low * 1000 > evidence.shadow.exec_us.min() * 0.5
+    assert 5 < 10**high < 50
+    assert [trace["x"] for trace in near.plotly["data"] if trace["name"] == "SLA 5 ms"] == [[5.0, 5.0]]
+    far = times.latency(replace(evidence, sla_us=400_000))
+    assert far.plotly["layout"]["xaxis"]["range"][1] < 2
+    assert not [trace for trace in far.plotly["data"] if trace["name"].startswith("SLA")]
+    assert [one["text"] for one in far.plotly["layout"]["annotations"]] == ["SLA 400 ms \N{RIGHTWARDS ARROW}"]
+    over = times.execution(replace(evidence, sla_us=400_000)).plotly
+    assert over["layout"]["yaxis"]["range"][1] < 2
+    assert over["layout"]["annotations"][0]["text"].startswith("SLA 400 ms")
 
 
 def test_psi_and_kl_are_in_the_words(evidence: ShadowEvidence) -> None:
@@ -200,17 +239,18 @@ def test_a_histogram_is_drawn_as_steps_with_gaps_where_bins_are_empty() -> None:
     assert steps([0.0, 1.0], [0.0]) == ([], [])
 
 
-def test_bands_are_always_in_the_same_order(evidence: ShadowEvidence) -> None:
-    """The order does not follow how often a band occurs, which differs from change to change."""
+def test_bands_rise_from_the_lowest_in_every_figure(evidence: ShadowEvidence) -> None:
+    """The order is that of the bundle's thresholds, not of how often a band occurs."""
     for kept in (slice(None), slice(0, 400), slice(400, 900)):
         shadow = evidence.shadow.take(np.arange(len(evidence.shadow))[kept])
-        (heat,) = choices.flips(replace(evidence, shadow=shadow)).plotly["data"]
+        plotly = choices.flips(replace(evidence, shadow=shadow)).plotly
         order = ["approve", "review", "decline"]
-        assert heat["x"] == heat["y"] == [name for name in order if name in heat["x"]]
-        few = shadow.take(np.flatnonzero(shadow.live_label == shadow.labels().index("decline")))
-        if len(few):
-            (heat,) = choices.flips(replace(evidence, shadow=few)).plotly["data"]
-            assert heat["x"][-1] == "decline"
+        assert plotly["data"][0]["x"] == plotly["data"][0]["y"]
+        assert plotly["data"][0]["x"] == [name for name in order if name in plotly["data"][0]["x"]]
+        assert "autorange" not in plotly["layout"]["yaxis"]
+    names = {**evidence.shadow.names, "label": ["", "low", "middle", "high"]}
+    renamed = replace(evidence, shadow=replace(evidence.shadow, names=names), bands=("high", "low", "middle"))
+    assert choices.flips(renamed).plotly["data"][0]["x"] == ["high", "low", "middle"]
 
 
 @pytest.mark.parametrize("values", [[0.01, 0.011], [0.001, 5.0], [1e-7, 10.0], [None, 0.0], [3.0]])

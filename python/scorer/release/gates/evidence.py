@@ -188,6 +188,8 @@ class ShadowEvidence:
     """What answered last; empty where nothing is known."""
     approve: str = "approve"
     """The label that lets a payment pass."""
+    bands: Sequence[str] = ()
+    """Labels of the bundle's bands, from the lowest score up; empty: it has none, or they are unknown."""
     notes: Sequence[str] = ()
     """What is missing or odd about it, in sentences."""
 

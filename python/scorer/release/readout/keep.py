@@ -45,6 +45,7 @@ def save(folder: Path, evidence: ShadowEvidence) -> None:
         "outcome": evidence.outcome,
         "approve": evidence.approve,
         "live_bundle": evidence.live_bundle,
+        "bands": list(evidence.bands),
         "notes": list(evidence.notes),
         "names": {lane: dict(getattr(evidence, lane).names) for lane in _LANES},
     }
@@ -80,6 +81,7 @@ def load(folder: Path) -> ShadowEvidence:
         outcome=about["outcome"],
         approve=about["approve"],
         live_bundle=about["live_bundle"],
+        bands=about.get("bands", ()),
         notes=about["notes"],
     )
 

@@ -229,6 +229,14 @@ class Readouts:
         gates = evaluate(self._gates(found, evidence.kind), evidence, waivers=self._waived(change))
         return build(about, cut, gates, verdict=found.verdict)
 
+    def evidence(self, actor: Actor, change: str) -> ShadowEvidence:
+        """Return the observations behind a report, for comparison with those of another one.
+
+        Raises:
+            NotFoundError: There is no such change, or not for whoever asks.
+        """
+        return self._evidence(self._change(actor, change))
+
     def figure(self, actor: Actor, change: str, name: str) -> Figure:
         """One figure of a report; no other figure is drawn and no gate is evaluated for it."""
         found = self._change(actor, change)
@@ -332,6 +340,7 @@ class Readouts:
             reference=reference.validation,
             outcome=checkpoint.outcome or _OUTCOME[manifest.kind],
             approve="approve" if "approve" in labels or not labels else labels[0],
+            bands=labels,
         )
 
     def _current(self, evidence: ShadowEvidence, change: ChangeRequest) -> ShadowEvidence:

@@ -10,11 +10,20 @@
     modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
   };
 
-  const axis = (given) => ({
+  // Ticks that fit a wide figure would overlap on a phone: every second or third one stays.
+  const thinned = (given) => {
+    if (!narrow() || (given?.tickvals?.length ?? 0) <= 4) return {};
+    const every = Math.ceil(given.tickvals.length / 4);
+    const kept = (_, place) => place % every === 0;
+    return { tickvals: given.tickvals.filter(kept), ticktext: given.ticktext?.filter(kept) };
+  };
+
+  const axis = (given, name) => ({
     automargin: true,
     tickangle: 0,
     ...(given?.type === "date" ? { nticks: narrow() ? 3 : 4 } : {}),
     ...given,
+    ...(name.startsWith("x") ? thinned(given) : {}),
     gridcolor: style("--line"),
     linecolor: style("--line"),
     zerolinecolor: style("--line"),
@@ -37,9 +46,9 @@
       hoverlabel: { font: { family: "system-ui, sans-serif" } },
       dragmode: narrow() ? false : "zoom",
     };
-    for (const key of Object.keys(layout)) if (/^[xy]axis\d*$/.test(key)) made[key] = axis(layout[key]);
-    made.xaxis ??= axis({});
-    made.yaxis ??= axis({});
+    for (const key of Object.keys(layout)) if (/^[xy]axis\d*$/.test(key)) made[key] = axis(layout[key], key);
+    made.xaxis ??= axis({}, "x");
+    made.yaxis ??= axis({}, "y");
     return made;
   };
 
@@ -47,6 +56,8 @@
   const lighter = {
     "#9D174D": "#F58FB8", "#0072B2": "#56B4E9", "#D55E00": "#FF9A4D", "#009E73": "#3CCFA4",
     "#6B7280": "#B4BBC6", "#374151": "#D1D5DB",
+    // The sequential scale, turned round: few stay near the ground, many stand out from it.
+    "#F7FBFF": "#1B2531", "#C6DBEF": "#224766", "#6BAED6": "#2F78AE", "#2171B5": "#67AEE2", "#08306B": "#D3E9FB",
   };
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const coloured = (text) =>

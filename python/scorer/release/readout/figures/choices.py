@@ -12,8 +12,8 @@ from scorer.release.gates.evidence import Floats, Observed, ShadowEvidence
 from scorer.release.readout.style import COLOURS, NAMES, SEQUENTIAL, axis, layout, outlines, percent
 
 _MOST = 20
-_BANDS = {"approve": 0, "review": 1, "decline": 2}
-"""The order of bands in every figure and table; other labels follow, the commonest first."""
+_USUAL = ("approve", "review", "decline")
+"""The order of bands, from the lowest score up, of evidence that was kept without its bundle's bands."""
 
 
 def flips(evidence: ShadowEvidence) -> Figure:
@@ -25,7 +25,9 @@ def flips(evidence: ShadowEvidence) -> Figure:
     names = shadow.labels()
     codes = _by_use(np.concatenate([live, own]))
     if not is_action:
-        codes.sort(key=lambda code: _BANDS.get(names[code], len(_BANDS)))
+        order = list(evidence.bands or _USUAL)
+        # Labels of the live bundle alone follow, the commonest first.
+        codes.sort(key=lambda code: order.index(names[code]) if names[code] in order else len(order))
     kept = codes[:_MOST]
     place = {code: at for at, code in enumerate(kept)}
     shown = [names[code] for code in kept] + (["others"] if len(codes) > _MOST else [])
@@ -52,7 +54,8 @@ def flips(evidence: ShadowEvidence) -> Figure:
     said = "likeliest action" if is_action else "decision"
     plot = layout(
         axis(f"this bundle's {said}", type="category"),
-        axis(f"live's {said}", type="category", autorange="reversed"),
+        # Bands rise from the corner like scores; actions are read from the top.
+        axis(f"live's {said}", type="category", **({"autorange": "reversed"} if is_action else {})),
         hovermode="closest",
         height=360 if size <= 8 else 560,
     )

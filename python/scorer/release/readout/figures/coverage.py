@@ -43,6 +43,8 @@ def drops(evidence: ShadowEvidence) -> Figure:
                 "hovertemplate": "%{y:,}",
             }
             for kind, colour in zip(KINDS, _COLOURS, strict=True)
+            # A kind that never occurs would only make the bars of the others narrower.
+            if kind == KINDS[0] or by_kind[kind].any()
         ]
     plot = layout(axis("time (UTC)", type="date"), axis("requests"), barmode="group")
     return Figure(

@@ -26,6 +26,10 @@ from scorer.stats import distances
 
 _BINS = 40
 _GRID = 48
+_EVEN = 50
+"""Even bins of a reference; more edges lie where its twentieths end."""
+_FEW = 12
+"""Where fewer even bins cover the scores, the bins of the twentieths show more."""
 _TRAINING = "training"
 
 
@@ -47,12 +51,18 @@ def samples(evidence: ShadowEvidence) -> Iterator[tuple[str, Floats]]:
 def histogram(evidence: ShadowEvidence) -> Figure:
     """Shares of scores by bin, on a log scale: fraud is rare."""
     edges = _edges(evidence)
+    if evidence.training is not None:
+        known = [scores for _, scores in samples(evidence) if len(scores)]
+        known.append(np.asarray(evidence.training.quantiles))
+        edges = bins(
+            evidence.training, min(float(one.min()) for one in known), max(float(one.max()) for one in known)
+        )
     shares: dict[str, Floats] = {}
     for side, scores in samples(evidence):
         counts = np.histogram(np.clip(scores, edges[0], edges[-1]), edges)[0]
         shares[side] = counts / max(counts.sum(), 1)
     if evidence.training is not None:
-        shares[_TRAINING] = np.diff(cumulative(evidence.training, edges))
+        shares[_TRAINING] = counted(evidence.training, edges)
     plotly, rows = outlines(shares, edges, what(evidence))
     return Figure("scores", "Score histogram", apart(evidence), plotly, ("from", "to", *shares), rows)
 
@@ -158,15 +168,36 @@ def compared(evidence: ShadowEvidence) -> dict[str, distances.BinnedPair]:
     return found
 
 
-def cumulative(distribution: Distribution, at: Floats) -> Floats:
-    """The share of a reference's scores up to each value: its bins and percentiles, joined by lines."""
-    edges = np.asarray(distribution.edges)
-    mass = np.concatenate([[0.0], np.cumsum(distribution.counts)]) / distribution.count
-    quantiles = np.asarray(distribution.quantiles)
-    x = np.concatenate([edges, quantiles])
-    y = np.concatenate([mass, np.linspace(0, 1, len(quantiles))])
-    order = np.lexsort((y, x))
-    return np.asarray(np.interp(at, x[order], np.maximum.accumulate(y[order]), left=0.0, right=1.0))
+def bins(training: Distribution, low: float, high: float) -> Floats:
+    """Return the edges of a histogram that shows a reference as it was counted.
+
+    Every edge is one of the reference's own, so no mass is placed where none was counted.
+
+    Args:
+        training: The reference.
+        low: Smallest score that is shown.
+        high: Largest score that is shown.
+    """
+    own = np.asarray(training.edges)
+    even = own[np.isin(own, np.linspace(own[0], own[-1], _EVEN + 1))]
+    chosen = own
+    for candidates in (even, own):
+        last = min(int(np.searchsorted(candidates, high)), len(candidates) - 1)
+        first = max(int(np.searchsorted(candidates, low, side="right")) - 1, 0)
+        # Probabilities are shown from 0 on, and to 1 where scores reach beyond the middle.
+        if own[0] == 0 and own[-1] == 1:
+            first, last = 0, len(candidates) - 1 if high > 0.5 else last
+        chosen = candidates[first : last + 1]
+        if len(chosen) > _FEW:
+            break
+    ends = ([low] if low < chosen[0] else [], [high] if high > chosen[-1] else [])
+    return np.concatenate([ends[0], chosen, ends[1]])
+
+
+def counted(distribution: Distribution, edges: Floats) -> Floats:
+    """Return the share of a reference's scores in each bin, `[bins]`. The edges are from `bins`."""
+    mass = np.concatenate([[0.0], np.cumsum(distribution.counts)]) / max(sum(distribution.counts), 1)
+    return np.asarray(np.diff(np.interp(edges, distribution.edges, mass)))
 
 
 def _edges(evidence: ShadowEvidence, bins: int = _BINS) -> Floats:

@@ -12,7 +12,6 @@ import numpy as np
 from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Floats, Ints, Observed, ShadowEvidence
 from scorer.release.readout.style import (
-    BAD,
     COLOURS,
     NAMES,
     axis,
@@ -21,6 +20,7 @@ from scorer.release.readout.style import (
     log_axis,
     micros,
     scatter,
+    sla_line,
 )
 from scorer.stats.quantiles import quantile
 
@@ -30,6 +30,8 @@ LEAST_ROWS = 20
 _ENOUGH, _ENOUGH_FOR_TAIL = 100, 1_000
 _STEPS_S = (1, 5, 10, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200, 86_400)
 _POINTS = 160
+_FIRST, _LAST = 0.001, 0.9995
+"""Shares of the requests between which the axis of the latency distribution lies."""
 
 
 def buckets(at: Ints, *, most: int = BUCKETS) -> tuple[Ints, int]:
@@ -92,10 +94,17 @@ def execution(evidence: ShadowEvidence) -> Figure:
     # The control is drawn first: it is the background that the other two are compared with.
     data.sort(key=lambda trace: not str(trace["name"]).startswith(NAMES["control"]))
     ends = [point["x"][end] for point in data if point["x"] for end in (0, -1)]
-    if ends:
-        data.append(_sla(evidence, [min(ends), max(ends)], [evidence.sla_us / 1000] * 2))
     shown = [y for trace in data for y in trace["y"]]
-    plot = layout(axis("time (UTC)", type="date"), log_axis("execution, ms (log)", shown))
+    lines, labels = sla_line(
+        evidence.sla_us / 1000,
+        shown,
+        [min(ends), max(ends)] if ends else [],
+        text=f"SLA {micros(evidence.sla_us)}",
+        vertical=False,
+    )
+    data += lines if ends else []
+    shown = [y for trace in data for y in trace["y"]]
+    plot = layout(axis("time (UTC)", type="date"), log_axis("execution, ms (log)", shown), annotations=labels)
     shadow = evidence.shadow.take(evidence.shadow.error == 0)
     own, live = quantile(shadow.exec_us, 0.99), quantile(evidence.shadow.live_exec_us, 0.99)
     words = (
@@ -137,6 +146,7 @@ def latency(evidence: ShadowEvidence) -> Figure:
     shares = np.unique(np.concatenate([np.linspace(0, 0.99, _POINTS), 1 - np.logspace(-2, -4, 41)]))
     rows: list[tuple[Any, ...]] = []
     data: list[dict[str, Any]] = []
+    around: list[float | None] = []
     for side, _, every in sides(evidence, lambda one: one.exec_us, lambda one: one.live_exec_us):
         times = np.sort(every[np.isfinite(every)])
         if not len(times):
@@ -144,6 +154,8 @@ def latency(evidence: ShadowEvidence) -> Figure:
         at = np.ceil(shares * len(times)).astype(np.int64).clip(1, len(times)) - 1
         points = [(side, float(share), float(value)) for share, value in zip(shares, times[at], strict=True)]
         rows += points
+        # A single outlier among thousands would otherwise decide what the axis shows.
+        around += [point[2] / 1000 for point in points if _FIRST <= point[1] <= _LAST]
         data.append(
             scatter(
                 [point[2] / 1000 for point in points],
@@ -154,22 +166,18 @@ def latency(evidence: ShadowEvidence) -> Figure:
             )
         )
     sla = evidence.sla_us / 1000
-    data.append(_sla(evidence, [sla, sla], [0, 1]))
+    lines, labels = sla_line(sla, around, (0, 1), text=f"SLA {micros(evidence.sla_us)}", vertical=True)
+    data += lines
     own = _within(evidence.shadow.exec_us[evidence.shadow.error == 0], evidence.sla_us)
     live = _within(evidence.shadow.live_exec_us, evidence.sla_us)
     words = f"{own} of this bundle's evaluations and {live} of live's were within the SLA."
     plot = layout(
-        log_axis("execution, ms (log)", [x for trace in data for x in trace["x"]]),
+        log_axis("execution, ms (log)", [*around, *(x for trace in lines for x in trace["x"])]),
         axis("share of requests", tickformat=".0%", range=[0, 1.02]),
         hovermode="closest",
+        annotations=labels,
     )
     return Figure("latency", "Latency distribution", words, _plot(data, plot), columns, rows)
-
-
-def _sla(evidence: ShadowEvidence, x: list[Any], y: list[Any]) -> dict[str, Any]:
-    """The checkpoint's SLA as a dashed line."""
-    dashed = {"color": BAD, "dash": "dash", "width": 1.5}
-    return scatter(x, y, f"SLA {micros(evidence.sla_us)}", line=dashed, hoverinfo="skip")
 
 
 def _within(times: Floats, limit: float) -> str:
