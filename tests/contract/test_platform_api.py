@@ -74,6 +74,9 @@ case("get_bundle", "GET", "/bundles/{bundle}", "401 404 200 200 200 200 200")
 case("list_checkpoints", "GET", "/checkpoints", "401 200 200 200 200 200 200")
 case("get_checkpoint", "GET", "/checkpoints/fraud.checkout", "401 200 200 200 200 200 200")
 case("list_tables", "GET", "/checkpoints/fraud.checkout/tables", "401 200 200 200 200 200 200")
+case("list_versions", "GET", "/checkpoints/fraud.checkout/versions", "401 200 200 200 200 200 200")
+case("get_timeline", "GET", "/checkpoints/fraud.checkout/timeline", "401 200 200 200 200 200 200")
+case("compare", "GET", "/compare?left={change}&right={bundle}", "401 404 200 200 200 200 200")
 case(
     "set_sampling",
     "PUT",

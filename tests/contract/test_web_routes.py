@@ -80,6 +80,10 @@ rule("POST /logout", EVERYBODY)
 rule("GET /checkpoints", EVERYBODY)
 rule("GET /checkpoints/{name}", EVERYBODY, "/checkpoints/fraud.checkout")
 rule("POST /checkpoints/{name}/sampling", RUNS, "/checkpoints/fraud.checkout/sampling", percent="10")
+rule("GET /checkpoints/{name}/versions", EVERYBODY, "/checkpoints/fraud.checkout/versions")
+rule("GET /checkpoints/{name}/timeline", EVERYBODY, "/checkpoints/fraud.checkout/timeline")
+rule("GET /compare", SEES, "/compare?left={bundle}&right={bundle}")
+rule("GET /compare/figures/{name}.csv", SEES, "/compare/figures/importance.csv?left={bundle}&right={bundle}")
 rule(
     "POST /checkpoints/{name}/rollback", RUNS, "/checkpoints/fraud.checkout/rollback", reason="r", sure="yes"
 )

@@ -42,9 +42,18 @@ def rows(count: int, *, seed: int = 0) -> Any:
 
 
 def tiny_score_bundle(
-    directory: Path, *, variant: int = 1, name: str = "fraud-checkout", trees: int = 8, depth: int = 3
+    directory: Path,
+    *,
+    variant: int = 1,
+    name: str = "fraud-checkout",
+    trees: int = 8,
+    depth: int = 3,
+    lineage: dict[str, Any] | None = None,
 ) -> str:
-    """Builds a bundle of kind "score" and returns its digest. Labels: approve, review, decline."""
+    """Builds a bundle of kind "score" and returns its digest. Labels: approve, review, decline.
+
+    `lineage` replaces fields of the lineage.
+    """
     from scorer.bundle import Band, Feature, Lineage, SchemaFile, build_score_bundle
 
     data = rows(2000)
@@ -59,7 +68,14 @@ def tiny_score_bundle(
         ],
         training=data[:1500],
         validation=data[1500:],
-        lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id=f"variant-{variant}"),
+        lineage=Lineage(
+            **{
+                "data_digest": "sha256:" + "0" * 64,
+                "code_version": "test",
+                "run_id": f"variant-{variant}",
+                **(lineage or {}),
+            }
+        ),
         golden_cases=256,
         created_at=CREATED,
     )

@@ -9,7 +9,7 @@ stands in for what needs servers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -107,6 +107,8 @@ def demo_platform(
         notifications=DemoNotifications(),
         permissions=Permissions(store, access, audit, calendar),
         readouts=DemoReadouts(),
+        versions=DemoVersions(),
+        comparisons=None,
     )
     return DemoPlatform(settings, store, service), tokens
 
@@ -543,6 +545,18 @@ class DemoBundles:
         return BundleDetail(
             self._info(found[0]), manifest, lineage, reference, features, ["fraud.checkout/canary"]
         )
+
+    def several(self, actor: Actor, digests: Collection[str]) -> Mapping[str, BundleInfo]:
+        return {digest: self._info(digest) for digest in digests}
+
+
+class DemoVersions:
+    def lanes(self, actor: Actor) -> Mapping[str, tuple[str, ...]]:
+        return {
+            LIVE: ("live at fraud.checkout",),
+            NEXT: ("canary at fraud.checkout",),
+            OTHER: ("holdout at fraud.checkout", "live at action.authorise"),
+        }
 
 
 class DemoDecisions:

@@ -25,6 +25,8 @@ def describe_lineage(
     code_version: str | None = None,
     run_id: str | None = None,
     metrics: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    importance: Mapping[str, float] | None = None,
 ) -> Lineage:
     """Lineage of a training run.
 
@@ -34,6 +36,8 @@ def describe_lineage(
         code_version: Version of the training code; by default the commit of the working directory.
         run_id: The training run; by default a new id.
         metrics: What was measured.
+        parameters: Algorithm and hyperparameters, by name.
+        importance: Importance of each feature, 0 or above, in any unit.
     """
     if not data and not data_digest:
         raise BundleError("lineage: no data files; name the files that were trained on")
@@ -43,6 +47,8 @@ def describe_lineage(
         library_versions=library_versions(),
         run_id=run_id or uuid.uuid4().hex,
         metrics=dict(metrics or {}),
+        parameters=dict(parameters or {}),
+        importance=dict(importance or {}),
     )
 
 

@@ -259,6 +259,10 @@ class Lineage(BaseModel):
     library_versions: dict[str, str] = {}
     run_id: str = ""
     metrics: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default={}, exclude_if=_unset)
+    """Algorithm and hyperparameters of training, by name."""
+    importance: dict[str, FiniteFloat] = Field(default={}, exclude_if=_unset)
+    """Importance of each feature as training measured it, 0 or above."""
     revision_of: str = Field(default="", exclude_if=_unset)
     """Digest of the bundle that this one is the next revision of."""
     revision: int = Field(default=0, exclude_if=_unset)

@@ -58,6 +58,8 @@ class LineageSection(_Section):
     code_version: str | None = None
     run_id: str | None = None
     metrics: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
+    importance: dict[str, float] = {}
 
 
 class BuildSpec(_Section):
@@ -114,6 +116,8 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
         code_version=spec.lineage.code_version,
         run_id=spec.lineage.run_id,
         metrics=spec.lineage.metrics,
+        parameters=spec.lineage.parameters,
+        importance=spec.lineage.importance,
     )
     common: dict[str, Any] = {
         "name": spec.bundle.name,

@@ -6,7 +6,7 @@ import builtins
 import json
 import re
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from scorer.release.store import Store
 
 _UPLOADS_AT_ONCE = 2
+_PORTION = 500
+"""Digests that one query names."""
 _COMPARED = 1000
 """Limit on the cached comparisons of two bundles. They stay valid, because bundles are immutable."""
 
@@ -213,6 +215,40 @@ class Bundles:
         with self._store.read() as connection:
             found = self._infos(connection, connection.execute(query.order_by(bundles.c.project)).all())
         return found[0] if found else _of_registry(record)
+
+    def several(self, actor: Actor, digests: Collection[str]) -> Mapping[str, BundleInfo]:
+        """Return those of the named bundles that the actor may see, by digest.
+
+        A bundle that belongs to no project and is not in the registry any more has an empty name.
+        """
+        wanted, visible = sorted(digests), self._visible(actor)
+        rows: dict[str, builtins.list[Any]] = {}
+        with self._store.read() as connection:
+            for start in range(0, len(wanted), _PORTION):
+                query = select(bundles).where(bundles.c.digest.in_(wanted[start : start + _PORTION]))
+                for row in connection.execute(query.order_by(bundles.c.project)):
+                    rows.setdefault(row.digest, []).append(row)
+        own = {
+            digest: next((row for row in found if row.project in visible), None)
+            for digest, found in rows.items()
+        }
+        seen = {digest: read(BundleInfo, row) for digest, row in own.items() if row is not None}
+        unowned = [digest for digest in wanted if digest not in rows]
+        if unowned:
+            try:
+                known = {record.digest: record for record in self._registry.list()}
+            except (RegistryError, OSError):
+                # The lanes name the bundles, so a list without their details is better than none.
+                known = {}
+            for digest in unowned:
+                record = known.get(digest)
+                seen[digest] = _of_registry(record) if record else BundleInfo(digest, "", "", "", 0, "", None)
+        return seen
+
+    def manifest(self, digest: str) -> Mapping[str, Any]:
+        """Return the manifest of a bundle that the caller has resolved, without a check of permissions."""
+        with _translated():
+            return self._registry.show(digest).manifest
 
     def local(self, digest: str) -> Path:
         """Return the directory of a verified local copy. It must not be written to."""

@@ -80,6 +80,25 @@ class Outcome(StrEnum):
     """The data do not suffice for a decision. An inconclusive result never promotes a bundle."""
 
 
+class Place(StrEnum):
+    """Where a bundle is at a checkpoint now."""
+
+    LIVE = "live"
+    """It is the bundle of an answer lane that is neither a canary nor a holdout."""
+    CANARY = "canary"
+    """A release brings it to the answers stage by stage."""
+    HOLDOUT = "holdout"
+    """It keeps a share of the answers for comparison with the release."""
+    SHADOW = "shadow"
+    """An observe lane of a change request evaluates it."""
+    SUBMITTED = "submitted"
+    """It has a change request, but no lane has held it yet."""
+    TESTED = "tested"
+    """It was observed and has never answered."""
+    RETIRED = "retired"
+    """It answered before and is in no lane now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The user or component on whose behalf an operation runs."""

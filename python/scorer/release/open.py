@@ -36,6 +36,7 @@ from scorer.release.readout import Readouts
 from scorer.release.service import Service
 from scorer.release.store import Store, utcnow
 from scorer.release.store.leader import Leader
+from scorer.release.versions import Comparisons, Versions
 
 if TYPE_CHECKING:
     from typing import Any
@@ -299,6 +300,8 @@ def open_service(
         notifications=notifications,
         permissions=permissions,
         readouts=readouts,
+        versions=Versions(parts),
+        comparisons=Comparisons(parts, changes),
     )
     # Whether this process is the leader is determined once per round.
     runner = Runner(parts, Pipeline(parts, changes))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scorer.release.notify import Notifications
     from scorer.release.permissions import Permissions
     from scorer.release.readout import Readouts
+    from scorer.release.versions import Comparisons, Versions
 
 
 @dataclass(frozen=True)
@@ -37,3 +38,5 @@ class Service:
     notifications: Notifications
     permissions: Permissions
     readouts: Readouts
+    versions: Versions
+    comparisons: Comparisons

@@ -246,6 +246,13 @@ class PlatformSettings(Section):
         description="Workspace of `scorer learn`. The pages show its generations and reports.",
         examples=["learning"],
     )
+    mlflow_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/\s?#@]+(/[^\s?#]*)?$",
+        description="Address of the MLflow server that has the training runs named in lineages. Pages link "
+        "to the runs. Default: the server of an mlflow: registry, else no links.",
+        examples=["https://mlflow.example.com"],
+    )
     notification_networks: Networks = Field(
         default=(),
         description="Private networks, or loopback, that notifications may be sent to. Default: public "
@@ -265,6 +272,12 @@ class PlatformSettings(Section):
         description="File with the secret that the proxy sends as X-Proxy-Secret.",
         examples=["proxy.secret"],
     )
+
+    @property
+    def runs_url(self) -> str | None:
+        """Address of the MLflow server that pages link training runs to; None: there is none."""
+        scheme, _, address = self.registry.partition(":")
+        return self.mlflow_url or (address if scheme == "mlflow" else None)
 
     @field_validator("listen")
     @classmethod

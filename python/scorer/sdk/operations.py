@@ -19,6 +19,7 @@ from scorer.release.model import (
     ChangeState,
     Freeze,
     FreezeWindow,
+    Place,
     Project,
     RecordedTable,
     Role,
@@ -32,6 +33,7 @@ from scorer.sdk.results import (
     ChangeDetail,
     Channel,
     CheckpointView,
+    Comparison,
     Delivery,
     Events,
     Figure,
@@ -40,8 +42,10 @@ from scorer.sdk.results import (
     PlatformHealth,
     ProjectMember,
     Readout,
+    Timeline,
     Token,
     User,
+    VersionList,
 )
 
 T = TypeVar("T")
@@ -687,6 +691,62 @@ class Operations:
         return self._call(
             list[RecordedTable], "GET", f"/checkpoints/{_segment(checkpoint)}/tables", query={"limit": limit}
         )
+
+    def versions(
+        self,
+        checkpoint: str,
+        *,
+        sort: str = "-first",
+        place: Place | str | None = None,
+        offset: int = 0,
+        limit: int = 100,
+    ) -> VersionList:
+        """List every bundle that was submitted, tested, released or live at a checkpoint.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            sort: Order: first, name, place, uploaded, by, live, live_time, changes, verdict, rows, p99 or
+                metrics.NAME; with - before it descending.
+            place: Only versions that are there now; None: all.
+            offset: How many versions to skip.
+            limit: Largest number of items, up to 1000.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            VersionList,
+            "GET",
+            f"/checkpoints/{_segment(checkpoint)}/versions",
+            query={"sort": sort, "place": place, "offset": offset, "limit": limit},
+        )
+
+    def timeline(self, checkpoint: str, *, metric: str | None = None, group: str | None = None) -> Timeline:
+        """Return the versions of a checkpoint over time, with one metric and the parameters that changed.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            metric: Name of a metric; None: the main one.
+            group: Parameter that the chart tells apart; None: the data.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            Timeline,
+            "GET",
+            f"/checkpoints/{_segment(checkpoint)}/timeline",
+            query={"metric": metric, "group": group},
+        )
+
+    def compare(self, left: str, right: str) -> Comparison:
+        """Compare two bundles, two change requests, or one of each.
+
+        Args:
+            left: Digest, at least four digits of one, name@alias, or id of a change request.
+            right: Digest, at least four digits of one, name@alias, or id of a change request.
+        """
+        return self._call(Comparison, "GET", "/compare", query={"left": left, "right": right}, timeout=120.0)
 
     def set_sampling(
         self, checkpoint: str, *, sample: float, filter: str = "", pool: bool | None = None

@@ -26,6 +26,18 @@ from scorer.release.answers import (
     Verified,
 )
 from scorer.release.model import ChangeEvent, ChangeState
+from scorer.release.version_answers import (
+    ComparedSide,
+    Comparison,
+    Difference,
+    GatePair,
+    SwapSet,
+    Timeline,
+    TimelineEntry,
+    Version,
+    VersionChange,
+    VersionList,
+)
 
 __all__ = [
     "BundleDetail",
@@ -34,10 +46,14 @@ __all__ = [
     "ChangeDetail",
     "Channel",
     "CheckpointView",
+    "ComparedSide",
+    "Comparison",
     "Delivery",
+    "Difference",
     "Events",
     "Figure",
     "Free",
+    "GatePair",
     "IssuedToken",
     "MemberView",
     "PlatformHealth",
@@ -47,9 +63,15 @@ __all__ = [
     "RolledBack",
     "Slot",
     "Step",
+    "SwapSet",
+    "Timeline",
+    "TimelineEntry",
     "Token",
     "User",
     "Verified",
+    "Version",
+    "VersionChange",
+    "VersionList",
 ]
 
 T = TypeVar("T")

@@ -13,6 +13,7 @@ def routers() -> list[APIRouter]:
         change,
         changes,
         checkpoints,
+        compare,
         decisions,
         home,
         learning,
@@ -22,17 +23,20 @@ def routers() -> list[APIRouter]:
         readout,
         signing,
         tokens,
+        versions,
     )
 
     modules = (
         signing,
         home,
         checkpoints,
+        versions,
         calendar,
         changes,
         change,
         readout,
         models,
+        compare,
         decisions,
         learning,
         notifications,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,6 +11,8 @@ from fastapi.responses import Response
 from scorer.release.answers import BundleDetail
 from scorer.release.errors import PlatformError
 from scorer.release.model import Role
+from scorer.release.versions.figures import references
+from scorer.release.versions.lineage import run_url
 from scorer.web.pages.visit import Here, Posted, Visit
 
 router = APIRouter()
@@ -24,10 +25,18 @@ def models(here: Here) -> Response:
 
 
 def _list(here: Visit, *, error: PlatformError | None = None) -> Response:
+    project = here.ask("project") or None
+    listed = list(here.service.bundles.list(here.actor, project=project))
+    lanes = here.service.versions.lanes(here.actor)
+    if project is None:
+        # A bundle that answers may have come into the registry without a project.
+        missing = lanes.keys() - {one.digest for one in listed}
+        listed += here.service.bundles.several(here.actor, missing).values()
     return here.page(
         "models.html",
         error=error,
-        bundles=here.service.bundles.list(here.actor, project=here.ask("project") or None),
+        bundles=listed,
+        lanes=lanes,
         projects=here.projects(),
         uploaders=[one for one in here.projects() if here.is_at_least(Role.MODELER, one.name)],
         limit_mb=here.settings.platform.upload_mb,
@@ -55,18 +64,20 @@ def model(here: Here, digest: str) -> Response:
     full = digest if digest.startswith("sha256:") else f"sha256:{digest}"
     detail = here.service.bundles.detail(here.actor, full)
     changes = here.service.changes.several(here.actor, detail.info.changes[:20])
+    named = {name: one for name, one in detail.reference.items() if isinstance(one, Mapping)}
+    histogram = references(named)
     return here.page(
         "model.html",
         detail=detail,
         changes=changes,
-        chain=_chain(detail),
+        chain=_chain(here, detail),
         thresholds=_thresholds(detail.manifest),
         metrics=_metrics(detail.lineage),
-        histogram=_histogram(detail.reference),
+        histogram=histogram.plotly if histogram else None,
     )
 
 
-def _chain(detail: BundleDetail) -> list[tuple[str, str, str]]:
+def _chain(here: Visit, detail: BundleDetail) -> list[tuple[str, str, str]]:
     """Return (kind, text, address) of each link from the training data to the bundle's lanes."""
     lineage = detail.lineage
     known = (
@@ -75,7 +86,10 @@ def _chain(detail: BundleDetail) -> list[tuple[str, str, str]]:
         ("run", "run_id"),
         ("revision of", "revision_of"),
     )
-    chain = [(kind, str(lineage[key]), "") for kind, key in known if lineage.get(key)]
+    run = run_url(here.settings.platform.runs_url, str(lineage.get("run_id") or ""))
+    chain = [
+        (kind, str(lineage[key]), run if key == "run_id" else "") for kind, key in known if lineage.get(key)
+    ]
     forests = [
         (name, entry)
         for name, entry in detail.manifest.get("files", {}).items()
@@ -97,29 +111,3 @@ def _metrics(lineage: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the scalar metrics of training. The evidence of gates is shown on the page Learning."""
     metrics = lineage.get("metrics") or {}
     return {name: value for name, value in metrics.items() if isinstance(value, int | float | str)}
-
-
-def _histogram(reference: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return a Plotly figure of the scores in training and validation; None if they are unknown."""
-    traces = []
-    for name, one in reference.items():
-        if not isinstance(one, Mapping) or not one.get("counts"):
-            continue
-        edges, counts = one["edges"], one["counts"]
-        total = sum(counts) or 1
-        traces.append(
-            {
-                "type": "bar",
-                "name": name,
-                "x": [(low + high) / 2 for low, high in pairwise(edges)],
-                "width": [high - low for low, high in pairwise(edges)],
-                "y": [count / total for count in counts],
-                "opacity": 0.6,
-            }
-        )
-    layout = {
-        "barmode": "overlay",
-        "xaxis": {"title": {"text": "score"}},
-        "yaxis": {"title": {"text": "share of rows"}, "tickformat": ".0%"},
-    }
-    return {"data": traces, "layout": layout} if traces else None

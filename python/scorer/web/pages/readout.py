@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fastapi import APIRouter
 from fastapi.responses import Response
 
 from scorer.release.errors import ConflictError, NotFoundError, PlatformError
-from scorer.release.model import ChangeRequest
 from scorer.release.readout import Figure, Readout
 from scorer.web.downloads import csv_text
 from scorer.web.pages.visit import Here, Visit
@@ -34,7 +31,6 @@ def page(here: Here, change: str) -> Response:
         readout=found,
         problem=problem,
         blocking=[gate for gate in found.gates if gate.blocks] if found else [],
-        versions=_versions(here, detail.change),
         members=here.service.checkpoints.servers(),
         most=CHART_ROWS,
         changed=_changed(found),
@@ -55,15 +51,6 @@ def _readout(here: Visit, change: str) -> Readout:
         end=here.ask_moment("end"),
         server=here.ask("server") or None,
     )
-
-
-def _versions(here: Visit, change: ChangeRequest) -> Sequence[ChangeRequest]:
-    """Return change requests of the same model at the same checkpoint, for comparison."""
-    return [
-        one
-        for one in here.service.changes.list(here.actor, checkpoint=change.checkpoint, limit=50)
-        if one.id == change.id or (one.bundle_name == change.bundle_name and one.verdict is not None)
-    ][:8]
 
 
 @router.get("/changes/{change}/readout/figures/{name}.{form}")

@@ -1,0 +1,86 @@
+"""How often a packed forest splits on each feature, read from its sections (docs/forest-format.md)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from scorer.errors import ForestError
+
+_MAGIC = b"SCFOREST"
+_HEAD = 104
+_OUTPUTS, _SLOTS, _TREES, _NODES, _LEAVES = range(5)
+_NODE = np.dtype([("key", "<i4"), ("slot", "<u4"), ("left", "<u4")])
+_SLOT = np.dtype([("feature", "<u4"), ("rules", "<u4")])
+_TABLE = struct.Struct("<IIII")
+_PORTION = 1 << 20
+_FEATURES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ForestShape:
+    """The size of a forest and what it splits on."""
+
+    trees: int
+    nodes: int
+    splits: npt.NDArray[np.int64]
+    """`[features]`: how many nodes split on the feature."""
+
+
+def forest_shape(path: str | PathLike[str]) -> ForestShape:
+    """Read the shape of a packed forest without loading it into the engine.
+
+    The file is read in portions and its checksum is not verified, so the bundle must have been verified.
+
+    Args:
+        path: A file that `Forest.save` wrote, or a forest of a bundle.
+
+    Raises:
+        ForestError: The file cannot be read, or its sections do not fit together.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(_HEAD)
+            if len(head) < _HEAD or head[:8] != _MAGIC or struct.unpack_from("<I", head, 8)[0] != 1:
+                raise ForestError(f'"{Path(path).name}" is no packed forest of version 1')
+            features, _, trees, nodes, numeric = struct.unpack_from("<5Q", head, 24)
+            lengths = struct.unpack_from("<5Q", head, 64)
+            size = Path(path).stat().st_size
+            if sum(lengths) + _HEAD + 4 != size or features > _FEATURES or nodes * 12 != lengths[_NODES]:
+                raise ForestError(f'"{Path(path).name}" has sections that do not fit its size')
+            file.seek(_HEAD + lengths[_OUTPUTS])
+            owners = _owners(file.read(lengths[_SLOTS]), numeric)
+            file.seek(_HEAD + sum(lengths[:_NODES]))
+            counts = np.zeros(features, np.int64)
+            for start in range(0, nodes, _PORTION):
+                slots = np.frombuffer(file.read(min(_PORTION, nodes - start) * 12), _NODE)["slot"]
+                used = slots[slots > 0]
+                if len(used) and int(used.max()) >= len(owners):
+                    raise ForestError(f'"{Path(path).name}" splits on a slot that it does not have')
+                counts += np.bincount(owners[used], minlength=features)[:features]
+    except OSError as error:
+        raise ForestError(f'forest "{Path(path).name}" cannot be read: {error.strerror}') from error
+    return ForestShape(int(trees), int(nodes), counts)
+
+
+def _owners(section: bytes, numeric: int) -> npt.NDArray[np.int64]:
+    """Return the feature of each slot. Slot 0 marks leaves."""
+    try:
+        own = np.frombuffer(section, _SLOT, count=numeric)["feature"].astype(np.int64)
+        parts = [np.zeros(1, np.int64), own]
+        at = numeric * _SLOT.itemsize
+        while at < len(section):
+            feature, _, columns, categories = _TABLE.unpack_from(section, at)
+            if not columns:
+                raise ForestError("a category table of the forest has no columns")
+            parts.append(np.full(columns, feature, np.int64))
+            words = -(-columns // 64)
+            at += _TABLE.size + 4 * categories + 8 * (2 + categories) * words
+    except (struct.error, ValueError) as error:
+        raise ForestError(f"the slots of the forest cannot be read: {error}") from None
+    return np.concatenate(parts)

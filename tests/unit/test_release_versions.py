@@ -1,0 +1,248 @@
+"""Versions of a checkpoint: what is listed, in which order, for whom, and how long it was live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from versions import CHECKPOINT, DATA, MLFLOW, History
+
+from scorer.release.errors import InvalidError, NotFoundError
+from scorer.release.lanes.recorded import CANARY, CONTROL, HOLDOUT, LIVE
+from scorer.release.model import LaneSpec, Place
+from scorer.release.version_answers import Version
+from scorer.release.versions import lineage
+from scorer.release.versions.spans import Spans, places
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[History]:
+    made = History(tmp_path_factory.mktemp("history"), built_bundles)
+    yield made
+    made.close()
+
+
+def found(history: History, user: str = "viewer", **options: object) -> list[Version]:
+    actor = history.world.actor(user)
+    return list(history.world.service.versions.list(actor, CHECKPOINT, **options).items)
+
+
+def test_every_bundle_of_the_checkpoint_is_listed_with_its_place(history: History) -> None:
+    own = {one.bundle.digest: one for one in found(history)}
+    assert {digest: one.place for digest, one in own.items()} == {
+        history.live: Place.LIVE,
+        history.second: Place.CANARY,
+        history.first: Place.TESTED,
+    }
+    live, canary, tested = own[history.live], own[history.second], own[history.first]
+    assert (live.bundle.project, live.bundle.name, live.share) == ("", "fraud-checkout", 0.9)
+    assert live.live_since is not None and live.live_until is None
+    assert (canary.share, canary.live_since, canary.live_seconds) == (0.1, None, 0.0)
+    assert [one.id for one in tested.changes] == [history.tested]
+    assert (tested.verdict, tested.report, tested.rows) == ("pass", history.tested, 3_000)
+    assert tested.p99_us and 100 < tested.p99_us < 10_000
+    assert tested.metrics == {"auc": 0.91, "log_loss": pytest.approx(0.09)}
+    assert tested.parameters["max_depth"] == "3"
+    assert tested.run_url == f"{MLFLOW}/#/runs/{21:032x}"
+
+
+def test_other_projects_are_counted_and_not_listed(history: History) -> None:
+    service, world = history.world.service, history.world
+    change = history.foreign
+    world.service.changes.submit(world.actor("outsider"), change)
+    try:
+        mine = service.versions.list(world.actor("viewer"), CHECKPOINT)
+        assert (len(mine.items), mine.hidden) == (3, 1)
+        theirs = service.versions.list(world.actor("outsider"), CHECKPOINT)
+        assert {one.bundle.digest: one.place for one in theirs.items} == {
+            history.live: Place.LIVE,
+            history.other: Place.SUBMITTED,
+        }
+        assert theirs.hidden == 2
+        every = service.versions.list(world.actor("admin"), CHECKPOINT)
+        assert (len(every.items), every.hidden) == (4, 0)
+    finally:
+        world.service.changes.withdraw(world.actor("outsider"), change, reason="done")
+
+
+def test_a_draft_alone_makes_no_version(history: History) -> None:
+    world = history.world
+    draft = world.draft(bundle=world.candidate).id
+    try:
+        assert world.candidate not in {one.bundle.digest for one in found(history)}
+    finally:
+        world.service.changes.delete(world.actor("modeler"), draft)
+
+
+@pytest.mark.parametrize(("sort", "first"), [("metrics.auc", "first"), ("-metrics.auc", "second")])
+def test_versions_are_sorted_and_those_without_a_value_come_last(
+    history: History, sort: str, first: str
+) -> None:
+    order = [one.bundle.digest for one in found(history, sort=sort)]
+    assert order[0] == getattr(history, first)
+    assert order[-1] == history.live
+
+
+def test_places_filter_and_parts_add_up(history: History) -> None:
+    assert [one.bundle.digest for one in found(history, place=Place.CANARY)] == [history.second]
+    actor = history.world.actor("viewer")
+    seen, offset = [], 0
+    while True:
+        part = history.world.service.versions.list(actor, CHECKPOINT, limit=2, offset=offset)
+        seen += [one.bundle.digest for one in part.items]
+        assert part.total == 3
+        if part.next is None:
+            break
+        offset = part.next
+    assert sorted(seen) == sorted([history.live, history.first, history.second])
+
+
+def test_a_wrong_order_or_checkpoint_is_told(history: History) -> None:
+    with pytest.raises(InvalidError, match='cannot be sorted by "size"; use one of name, place'):
+        found(history, sort="size")
+    with pytest.raises(InvalidError, match=r"metrics\.nothing"):
+        found(history, sort="-metrics.nothing")
+    with pytest.raises(NotFoundError, match='no checkpoint "nowhere"'):
+        history.world.service.versions.list(history.world.actor("viewer"), "nowhere")
+
+
+def test_the_lanes_of_every_checkpoint_by_bundle(history: History) -> None:
+    lanes = history.world.service.versions.lanes(history.world.actor("viewer"))
+    assert lanes[history.live] == (f"live at {CHECKPOINT}",)
+    assert lanes[history.second] == (f"canary at {CHECKPOINT}",)
+
+
+def test_the_timeline_has_every_version_and_marks_what_changed(history: History) -> None:
+    made = history.world.service.versions.timeline(history.world.actor("viewer"), CHECKPOINT)
+    assert made.metric == "auc"
+    digests = [one.version.bundle.digest for one in made.entries]
+    assert digests == [history.live, history.first, history.second]
+    assert [one.value for one in made.entries] == [None, 0.91, 0.94]
+    last = made.entries[-1]
+    assert (last.changed["max_depth"], last.changed["data_digest"]) == ("3", DATA[0])
+    assert "algorithm" not in last.changed and "code_version" not in last.changed
+    assert "run_id" not in last.changed
+    assert made.figure is not None
+    assert [row[1] for row in made.figure.rows] == [history.first, history.second]
+    assert made.by == "data_digest"
+    drawn = {trace["name"] for trace in made.figure.plotly["data"]}
+    assert {DATA[0][7:19], DATA[1][7:19]} <= drawn
+
+
+def test_a_timeline_of_nothing_known_is_told(history: History) -> None:
+    versions, actor = history.world.service.versions, history.world.actor("viewer")
+    with pytest.raises(InvalidError, match='no version has a metric "gini"; use one of auc, log_loss'):
+        versions.timeline(actor, CHECKPOINT, metric="gini")
+    with pytest.raises(InvalidError, match='no version has a parameter "x"'):
+        versions.timeline(actor, CHECKPOINT, by="x")
+    empty = versions.timeline(actor, "action.authorise")
+    assert (empty.metric, empty.figure) == ("", None)
+
+
+# --- spans ---
+
+START = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
+
+
+def test_time_as_the_live_bundle_adds_up_over_releases_and_rollbacks(history: History) -> None:
+    from sqlalchemy import insert
+
+    from scorer.release.store import tables as t
+
+    def lane(name: str, bundle: str, share: float = 1.0) -> LaneSpec:
+        return LaneSpec(name, bundle, share=share)
+
+    seen = LaneSpec("cr-000009", "c", mode="observe")
+    tables = [
+        (0, (lane(LIVE, "a"),), (seen, LaneSpec(CONTROL, "a", mode="observe"))),
+        (10, (lane(CANARY, "b", 0.1), lane(LIVE, "a", 0.9)), ()),
+        (30, (lane(LIVE, "b", 0.95), lane(HOLDOUT, "a", 0.05)), ()),
+        (45, (lane(LIVE, "a"),), ()),
+        (50, (lane(LIVE, "b"),), ()),
+    ]
+    spans = Spans()
+    with history.world.platform.store.write() as connection:
+        for revision, (minutes, answer, observe) in enumerate(tables, 1):
+            if revision == 4:
+                half = spans.of(connection, "spans.test")
+                assert half.spans["a"].until == START + timedelta(minutes=30)
+                assert half.places == {"b": Place.LIVE, "a": Place.HOLDOUT}
+                assert half.shares == {"b": 0.95, "a": 0.05}
+            connection.execute(
+                insert(t.recorded_tables).values(
+                    checkpoint="spans.test",
+                    revision=revision,
+                    answer=answer,
+                    observe=observe,
+                    at=START + timedelta(minutes=minutes),
+                    actor="x",
+                    cause="found",
+                    alias_done=True,
+                )
+            )
+        lanes = spans.of(connection, "spans.test")
+    now = START + timedelta(minutes=60)
+    a, b, c = (lanes.spans[name] for name in "abc")
+    assert (a.live_seconds(now), a.until) == ((30 + 5) * 60, START + timedelta(minutes=50))
+    assert (b.live_seconds(now), b.since, b.until) == ((15 + 10) * 60, START + timedelta(minutes=50), None)
+    assert (c.answered, c.since, c.first_at) == (False, None, START)
+    assert lanes.places == {"b": Place.LIVE}
+
+
+def test_the_control_is_no_shadow_and_live_precedes_shadow() -> None:
+    answer = [LaneSpec(LIVE, "a", share=1.0)]
+    observe = [LaneSpec("cr-000001", "a", mode="observe"), LaneSpec(CONTROL, "z", mode="observe")]
+    assert places(answer, observe) == {"a": Place.LIVE}
+
+
+# --- lineage ---
+
+
+def test_a_lineage_is_flat_names_with_numbers_and_texts() -> None:
+    facts = lineage.read(
+        {
+            "data_digest": "sha256:aa",
+            "run_id": "r",
+            "library_versions": {"xgboost": "3.2.0"},
+            "metrics": {"auc": 0.9, "deep": {"brier": 0.1}, "good": True, "nan": float("nan"), "text": "x"},
+            "parameters": {"depth": 4, "monotone": [1, 0]},
+            "importance": {"amount": 1.0},
+        }
+    )
+    assert facts.metrics == {"auc": 0.9, "deep.brier": 0.1}
+    assert facts.parameters == {
+        "data_digest": "sha256:aa",
+        "run_id": "r",
+        "library_versions.xgboost": "3.2.0",
+        "depth": "4",
+        "monotone": "1, 0",
+    }
+    many = lineage.read({"metrics": {f"m{n}": n for n in range(500)}})
+    assert len(many.metrics) == 200
+
+
+def test_only_an_id_becomes_an_address() -> None:
+    assert lineage.run_url("http://m:5000/", "a1") == "http://m:5000/#/runs/a1"
+    assert lineage.run_url("http://m:5000", "a/../b") == ""
+    assert lineage.run_url(None, "a1") == ""
+
+
+def test_the_runs_are_at_the_registrys_server_unless_another_one_is_set(history: History) -> None:
+    own = history.world.settings.platform
+    assert own.runs_url == MLFLOW
+    assert own.model_copy(update={"mlflow_url": None}).runs_url is None
+    mlflow = own.model_copy(update={"mlflow_url": None, "registry": "mlflow:http://127.0.0.1:5000"})
+    assert mlflow.runs_url == "http://127.0.0.1:5000"
+
+
+def test_a_bundle_that_left_the_registry_is_still_listed(history: History) -> None:
+    """The lanes and reports name it; without its manifest it has no metrics."""
+    bundles, actor = history.world.service.bundles, history.world.actor("viewer")
+    gone = "sha256:" + "9" * 64
+    assert bundles.several(actor, [gone])[gone] == replace(
+        bundles.several(actor, [gone])[gone], name="", project=""
+    )
+    assert history.world.service.versions._facts.lineage(gone) == lineage.NOTHING
