@@ -28,7 +28,7 @@ from typing import Any
 import httpx
 
 from examples.demo.process import environment
-from loadtests import ledger
+from loadtests import conserved, ledger
 from scorer.client import Client, ClientError, RetryPolicy
 from scorer.errors import ScorerError
 from scorer.release.fleet import Fleet, Member
@@ -411,9 +411,28 @@ class Run:
                 )
                 for kind, state, count in connection.execute(states):
                     self.counted[f"{kind} {state}"] = count
-            return behind + problems
+            return behind + problems + self._miscounted()
         finally:
             store.close()
+
+    def _miscounted(self) -> list[str]:
+        """What the reports say of the requests, held against the logs."""
+        from scorer.release.errors import PlatformError
+        from scorer.sdk import PlatformClient
+
+        self._wait_for("platform")
+        reports: dict[str, dict[str, Any] | None] = {}
+        with PlatformClient(self.url, token=self.tokens["dana"]) as dana:
+            for change in self.known:
+                try:
+                    reports[change] = dict(dana.readout(change).summary)
+                except PlatformError as error:
+                    self.counted[f"no report: {type(error).__name__}"] += 1
+                    reports[change] = None
+        logs = {name: self.directory / name / "decisions" for name in ("live", "pool")}
+        logged = conserved.observations(logs, CHECKPOINT)
+        self.counted["observations"] = sum(logged.values())
+        return conserved.check(reports, logged)
 
 
 def _bundle(directory: Path, variant: int, *, turned: bool) -> Path:

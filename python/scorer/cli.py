@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "observe": ("scorer.commands.observe:observe", "Observe a checkpoint with other bundles."),
     "swap": ("scorer.commands.control:swap", "Send all traffic of a checkpoint to another bundle."),
     "rollback": ("scorer.commands.control:rollback", "Restore the lanes before the current ones."),
+    "add-checkpoint": ("scorer.commands.added:add", "Add a checkpoint to a running server."),
+    "remove-checkpoint": ("scorer.commands.added:remove", "Remove a checkpoint that was added."),
     "quarantine": ("scorer.commands.quarantine:app", "Bundles that a server never loads again."),
     "unmanage": ("scorer.commands.control:unmanage", "End a platform's management of a checkpoint."),
     "identity": (

@@ -40,6 +40,7 @@ __all__ = [
     "AmbiguousReferenceError",
     "BackupError",
     "BundleError",
+    "CheckpointExistsError",
     "ClientError",
     "ConfigError",
     "ControlError",
@@ -139,6 +140,10 @@ class ControlError(ScorerError):
 
 class UnknownCheckpointError(ControlError):
     """The settings define no such checkpoint."""
+
+
+class CheckpointExistsError(ControlError):
+    """A checkpoint of this name has other settings."""
 
 
 class InvalidLanesError(ControlError):

@@ -119,10 +119,7 @@ class _Serving:
 
         state = StateDirectory(self._settings.server.state_dir)
         await asyncio.to_thread(state.prepare)
-        source = open_registry(
-            self._settings.registry.location,
-            watched=self._settings.aliases,
-        )
+        source = open_registry(self._settings.registry.location)
         controller = Controller(self._settings, plane, source, state, self._events)
         watcher = Watcher(controller)
         started = _process_started()
@@ -140,7 +137,7 @@ class _Serving:
         webhooks: Listener | None = None
         learning: ServerSchedule | None = None
         try:
-            webhooks = await self._hear_webhooks(watcher)
+            webhooks = await self._hear_webhooks(controller, watcher)
             await controller.restore()
             learning = await asyncio.to_thread(self._learn)
             await self._announce_when_ready(controller, watcher, service, address, started)
@@ -174,14 +171,15 @@ class _Serving:
 
         return ServerSchedule(settings.workspace, settings.config, self._events)
 
-    async def _hear_webhooks(self, watcher: Watcher) -> Listener | None:
+    async def _hear_webhooks(self, controller: Controller, watcher: Watcher) -> Listener | None:
         settings = self._settings.server
         if settings.webhook_listen is None or settings.webhook_secret_file is None or self._is_shadow:
             return None
         from scorer.control.webhook import Deliveries, Listener, read_secret
 
         secret = await asyncio.to_thread(read_secret, settings.webhook_secret_file)
-        listener = Listener(Deliveries(secret, self._settings.aliases), watcher.wake, self._events)
+        deliveries = Deliveries(secret, lambda: controller.settings.aliases)
+        listener = Listener(deliveries, watcher.wake, self._events)
         self._webhooks_at = await listener.start(settings.webhook_listen)
         return listener
 
@@ -198,7 +196,7 @@ class _Serving:
             if not controller.is_ready():
                 self._events.warning(
                     "not_serving",
-                    missing=[name for name, lanes in controller.table.checkpoints.items() if not lanes],
+                    missing=controller.missing(),
                     registry=watcher.error or "reachable",
                 )
             ready = asyncio.create_task(controller.ready.wait())

@@ -31,7 +31,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 @pytest.fixture
 def store(mlflow: MlflowServer, built_bundles: dict[str, Path]) -> RegistryBackend:
     """The registry with score-1 and score-2; ``live`` points to score-1."""
-    made = open_registry(mlflow.location, watched=["fraud-checkout@live"])
+    made = open_registry(mlflow.location)
     for variant in ("score-2", "score-1"):
         made.push(built_bundles[variant])
     made.alias("fraud-checkout", "live", digest_of(built_bundles["score-1"]), by="ann", reason="start")

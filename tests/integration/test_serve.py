@@ -35,7 +35,8 @@ def health(channel: grpc.Channel, service: str = "") -> int:
 class Caller:
     """Scores one row after another, as a checkout would."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, channel: grpc.Channel, checkpoint: str = "fraud.checkout") -> None:
+        self._checkpoint = checkpoint
         self._stub = scoring_pb2_grpc.ScoringServiceStub(channel)
         self._rows = rows(50, seed=7).tolist()
         self._sent = 0
@@ -49,7 +50,7 @@ class Caller:
                 for name, value in zip(("amount", "hour", "count_24h", "distance"), row, strict=True)
             ]
         )
-        request = pb.ScoreRequest(checkpoint="fraud.checkout", named=named)
+        request = pb.ScoreRequest(checkpoint=self._checkpoint, named=named)
         return self._stub.Score(request, timeout=10, wait_for_ready=True)
 
     def bundle(self) -> str:
@@ -248,6 +249,41 @@ def test_swap_lanes_and_rollback_from_the_command_line(
     assert "follows fraud-checkout@live" in server.cli("lanes", "fraud.checkout").stdout
 
 
+def test_a_checkpoint_is_added_without_a_restart_and_kept(
+    tmp_path: Path, registry: Registry, built_bundles: dict[str, Path]
+) -> None:
+    refund = "fraud.refund"
+    registry.alias("fraud-checkout", "refund", registry.push(built_bundles["score-2"]))
+    with start_server(tmp_path) as first:
+        channel = first.channel()
+        caller = Caller(channel)
+        with pytest.raises(grpc.RpcError) as unknown:
+            Caller(channel, refund).score()
+        assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
+        add = ("add-checkpoint", refund, "--kind", "score", "--alias", "fraud-checkout@refund")
+        done = first.cli(*add, "--reason", "refunds are scored too")
+        assert done.returncode == 0, done.stderr
+        assert first.event("checkpoint_added")["reason"] == "refunds are scored too"
+        wait_until(lambda: health(channel, refund) == SERVING)
+        assert Caller(channel, refund).bundle() == digest_of(registry, "fraud-checkout@refund")
+        assert caller.bundle() == digest_of(registry, "fraud-checkout@live")
+        assert "nothing was changed" in first.cli(*add).stdout
+        refused = first.cli(*add, "--p99-ms", "20")
+        assert refused.returncode == 1 and "(ALREADY_EXISTS)" in refused.stderr
+        (line,) = first.cli("add-checkpoint", "a.b", "--kind", "score").stderr.splitlines()
+        assert line.startswith("error: ") and "alias: required" in line and "(INVALID_ARGUMENT)" in line
+    with start_server(tmp_path) as second:
+        assert Caller(second.channel(), refund).bundle() == digest_of(registry, "fraud-checkout@refund")
+        done = second.cli("remove-checkpoint", refund)
+        assert done.returncode == 0, done.stderr
+        with pytest.raises(grpc.RpcError) as gone:
+            Caller(second.channel(), refund).score()
+        assert gone.value.code() is grpc.StatusCode.UNAVAILABLE
+    with start_server(tmp_path) as third:
+        shown = {one["checkpoint"] for one in third.status()["checkpoints"]}
+        assert shown == {"fraud.checkout", "action.authorise"}
+
+
 CONTROL_MISTAKES: list[tuple[list[str], str]] = [
     (["swap", "fraud.chekout", "fraud-checkout@live"], 'did you mean "fraud.checkout"? (NOT_FOUND)'),
     (["swap", "fraud.checkout", "fraud-checkout@liv"], 'did you mean "fraud-checkout@live"? (NOT_FOUND)'),
@@ -261,6 +297,7 @@ CONTROL_MISTAKES: list[tuple[list[str], str]] = [
     (["lanes", "fraud.checkout", "a"], "write NAME=BUNDLE:SHARE"),
     (["rollback"], "no earlier lanes"),
     (["rollback", "nothing"], "(NOT_FOUND)"),
+    (["remove-checkpoint", "fraud.checkout"], "is set in scorer.toml"),
 ]
 
 

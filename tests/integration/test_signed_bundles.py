@@ -226,7 +226,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 def test_who_writes_mlflow_cannot_serve_a_model(
     mlflow: MlflowServer, release: Release, tmp_path: Path
 ) -> None:
-    store: RegistryBackend = open_registry(mlflow.location, watched=[ALIAS])
+    store: RegistryBackend = open_registry(mlflow.location)
     one = store.push(release.bundle("score-1", release=7))
     store.alias(*NAMED, one)
     with start_server(tmp_path, toml(f'url = "{mlflow.location}"')) as server:

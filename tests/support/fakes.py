@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scorer.config import CheckpointSettings
 from scorer.control.dataplane import Addresses, LoadFor
 from scorer.control.lanes import LaneTable
-from scorer.errors import BundleError, LoadError, SwapError
+from scorer.errors import BundleError, ConfigError, LoadError, SwapError
 
 
 def fake_manifest(*, name: str = "fraud-checkout", kind: str = "score", content: str = "1") -> bytes:
@@ -127,6 +128,11 @@ class FakeDataPlane:
             raise SwapError(f"version {table.version} is not newer")
         self.tables.append(table)
         self.previous = dict(previous or {})
+
+    def add_checkpoint(self, name: str, settings: CheckpointSettings) -> None:
+        if name in self.refuse:
+            raise ConfigError(self.refuse[name])
+        self.calls.append(f"add {name}")
 
     def unload(self, digest: str) -> None:
         self.calls.append(f"unload {digest[7:11]}")

@@ -86,7 +86,7 @@ class World:
         registry.alias("fraud-checkout", "live", self.live)
         action = registry.push(bundles["action-1"])
         registry.alias("action-authorise", "live", action)
-        members = [Member(one.name, one.control, one.role) for one in self.settings.fleet]
+        members = [Member(one.name, one.control, one.role, one.log) for one in self.settings.fleet]
         self.fleet = FakeFleet(
             members,
             checkpoints=CHECKPOINTS,
@@ -96,8 +96,7 @@ class World:
         self.platform: PlatformServices = open_service(self.settings, fleet=self.fleet, **extra)
         self.tokens = self._people()
         self.tick()
-        with io.BytesIO(self.archive("score-2")) as archive:
-            self.candidate = self.service.bundles.upload(self.actor("modeler"), "fraud", archive).digest
+        self.candidate = self.upload("score-2")
 
     def _people(self) -> dict[str, str]:
         access = self.service.access
@@ -121,6 +120,11 @@ class World:
 
     def actor(self, user: str) -> Actor:
         return self.service.access.authenticate(self.tokens[user])
+
+    def upload(self, name: str) -> str:
+        """Upload a bundle for project fraud; return its digest."""
+        with io.BytesIO(self.archive(name)) as archive:
+            return str(self.service.bundles.upload(self.actor("modeler"), "fraud", archive).digest)
 
     def archive(self, name: str) -> bytes:
         buffer = io.BytesIO()

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xgboost
-from bundles import CREATED, FEATURES, rows, tiny_action_bundle
+from bundles import FEATURES, rows, tiny_action_bundle
+from known_payments import BEGIN, CHECKPOINT, COUNT, DATA, FRAUD, build, decisions, known_log, outcome
 from logs import write_segment
 from waiting import wait_until
 
-from scorer.bundle import Band, Bundle, Feature, Lineage, SchemaFile, build_score_bundle
+from scorer.bundle import Bundle, Feature
 from scorer.release.backtest import child, job, judge
 from scorer.release.backtest.job import BacktestProgress, Job, Result
 from scorer.release.backtest.layout import Layout
@@ -22,47 +22,7 @@ from scorer.release.backtest.running import Backtests
 from scorer.release.gates.defaults import BACKTEST
 from scorer.release.model import Outcome
 from scorer.stats.blocks import DAY_US
-from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord, WithdrawnRecord
-
-CHECKPOINT = "fraud.checkout"
-COUNT = 12_000
-BEGIN = 1_760_000_000_000_000
-RANDOM = np.random.default_rng(5)
-DATA = rows(COUNT, seed=77)
-FRAUD = RANDOM.random(COUNT) < 1 / (1 + np.exp(-(DATA[:, 0] / 25 + DATA[:, 2] / 1.2 - 9.5)))
-
-
-def build(directory: Path, *, labels: Any = None, names: tuple[str, ...] = FEATURES, seed: int = 1) -> Path:
-    """A bundle that flags about 3 %, trained on payments of its own or on other labels."""
-    data = rows(20_000, seed=seed)
-    odds = data[:, 0] / 25 + data[:, 2] / 1.2 - 9.5
-    target = np.random.default_rng(seed).random(len(data)) < 1 / (1 + np.exp(-odds))
-    target = target if labels is None else labels(target)
-    order = [FEATURES.index(name) if name in FEATURES else 0 for name in names]
-    model = xgboost.train(
-        {"objective": "binary:logistic", "max_depth": 3, "seed": seed, "nthread": 1},
-        xgboost.DMatrix(data[:, order], target, feature_names=list(names)),
-        30,
-    )
-    own = model.predict(xgboost.DMatrix(data[:, order], feature_names=list(names)))
-    review, decline = (float(np.quantile(own, q)) for q in (0.97, 0.995))
-    build_score_bundle(
-        directory,
-        name="fraud-checkout",
-        model=model,
-        schema=SchemaFile(features=[Feature(name=name) for name in names]),
-        bands=[
-            Band(start=0.0, label="approve"),
-            Band(start=review, label="review"),
-            Band(start=max(decline, review + 1e-6), label="decline"),
-        ],
-        training=data[:1500, order],
-        validation=data[1500:3000, order],
-        lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id=f"{seed}"),
-        golden_cases=256,
-        created_at=CREATED,
-    )
-    return directory
+from scorer.v1.log_pb2 import DecisionRecord, LogRecord, WithdrawnRecord
 
 
 @pytest.fixture(scope="module")
@@ -78,43 +38,9 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def decisions(live: Path, **other: Any) -> list[bytes]:
-    bundle = Bundle.load(live)
-    found = bundle.score(DATA)
-    return [
-        LogRecord(
-            decision=DecisionRecord(
-                **{
-                    "decision_id": f"payment-{number}",
-                    "checkpoint": CHECKPOINT,
-                    "bundle": bytes.fromhex(bundle.digest.removeprefix("sha256:")),
-                    "schema_fingerprint": bundle.schema_fingerprint,
-                    "decided_at_us": BEGIN + number * (28 * DAY_US // COUNT),
-                    "features": DATA[number].tolist(),
-                    "score": found.scores[number],
-                    "decision": bundle.labels[found.bands[number]],
-                    **other,
-                }
-            )
-        ).SerializeToString()
-        for number in range(COUNT)
-    ]
-
-
-def outcome(number: int, value: float = 1.0, **other: Any) -> bytes:
-    record = OutcomeRecord(
-        checkpoint=CHECKPOINT, decision_id=f"payment-{number}", kind="fraud", value=value, **other
-    )
-    return LogRecord(outcome=record).SerializeToString()
-
-
 @pytest.fixture(scope="module")
 def log(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The log of a server where everything is reported, also of payments that were stopped."""
-    directory = tmp_path_factory.mktemp("logs") / "log"
-    reports = [outcome(number, float(FRAUD[number])) for number in range(COUNT)]
-    write_segment(directory, 1, 1, [*decisions(bundles["live"]), *reports])
-    return directory
+    return known_log(tmp_path_factory.mktemp("logs") / "log", bundles["live"])
 
 
 def asked(log: Path, live: Path, candidate: Path, **other: Any) -> Job:

@@ -26,6 +26,8 @@ SETTINGS = '[checkpoints."fraud.checkout"]\nkind = "score"\nalias = "fraud-check
 CODES = {
     "UnknownCheckpointError": "NOT_FOUND",
     "UnknownReferenceError": "NOT_FOUND",
+    "CheckpointExistsError": "ALREADY_EXISTS",
+    "ConfigError": "INVALID_ARGUMENT",
     "InvalidLanesError": "INVALID_ARGUMENT",
     "InvalidReferenceError": "INVALID_ARGUMENT",
     "AmbiguousReferenceError": "INVALID_ARGUMENT",

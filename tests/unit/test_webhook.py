@@ -40,7 +40,7 @@ def signed(
 
 @pytest.fixture
 def deliveries() -> Deliveries:
-    return Deliveries(SECRET, ["fraud-checkout@live"], now=lambda: NOW)
+    return Deliveries(SECRET, lambda: ["fraud-checkout@live"], now=lambda: NOW)
 
 
 def test_ours_is_believed_once(deliveries: Deliveries) -> None:

@@ -770,7 +770,7 @@ class Settings(Section):
         """The registry aliases that are followed; none by a shadow pool."""
         if self.server.role == "shadow":
             return []
-        return [checkpoint.alias for checkpoint in self.checkpoints.values()]
+        return [checkpoint.alias for checkpoint in self.checkpoints.values() if checkpoint.alias]
 
     @model_validator(mode="after")
     def _key_is_apart_from_the_log(self) -> Settings:

@@ -20,7 +20,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from scorer.config import Settings
+from scorer.config import CheckpointSettings, Settings
+from scorer.control import added
 from scorer.control.dataplane import DataPlane, LoadFor
 from scorer.control.lanes import (
     Lane,
@@ -38,6 +39,7 @@ from scorer.control.vetting import Vetting, VettingError
 from scorer.control.withdrawal import without
 from scorer.errors import (
     BundleError,
+    CheckpointExistsError,
     ControlUnavailableError,
     InvalidLanesError,
     LoadError,
@@ -124,8 +126,16 @@ class Controller:
         return self.settings.server.role
 
     def is_ready(self) -> bool:
-        """Whether every checkpoint has something to serve; the shadow pool serves nothing."""
-        return self.role == "shadow" or self.table.is_complete()
+        """Whether every checkpoint of the configuration has lanes. A shadow pool needs none.
+
+        Checkpoints that were added while the server ran do not count: they never hold back the others.
+        """
+        return self.role == "shadow" or not self.missing()
+
+    def missing(self) -> list[str]:
+        """Return the checkpoints of the configuration that have no lanes."""
+        checkpoints = self.table.checkpoints.items()
+        return [name for name, lanes in checkpoints if not lanes and name not in self._now.added]
 
     # --- boot ---
 
@@ -148,6 +158,7 @@ class Controller:
         if last is None:
             return
         async with self._lock:
+            await self._add_again({k: v for k, v in last.added.items() if k not in last.removed})
             observed = {**last.table.observe, **last.pending}
             # Versions go on from where they were, whatever becomes of the table.
             self._now = replace(
@@ -188,6 +199,34 @@ class Controller:
             )
             self._tell_if_ready()
             self.events.info("restored", lane_table=table.version, checkpoints=_shown(lanes))
+
+    async def _add_again(self, known: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add the checkpoints that were added before the start. The configuration decides on its own ones."""
+        for name, document in known.items():
+            if name in self.settings.checkpoints:
+                self.events.info("checkpoint_configured", checkpoint=name)
+                continue
+            try:
+                settings = added.check(name, document, role=self.role)
+                await asyncio.to_thread(self.plane.add_checkpoint, name, settings)
+            except ScorerError as error:
+                self.events.error("checkpoint_left_out", checkpoint=name, error=str(error))
+            else:
+                self._take_in(name, settings)
+
+    def _take_in(self, name: str, settings: CheckpointSettings) -> None:
+        """Make a checkpoint that the data plane has one of the controller's own."""
+        checkpoints = {**self.settings.checkpoints, name: settings}
+        self.settings = self.settings.model_copy(update={"checkpoints": checkpoints})
+        table = replace(self.table, checkpoints={**self.table.checkpoints, name: ()})
+        document = settings.model_dump(mode="json", exclude_defaults=True)
+        self._now = replace(
+            self._now,
+            table=table,
+            following={**self._now.following, name: Following(settings.alias)},
+            added={**self._now.added, name: document},
+            removed=tuple(one for one in self._now.removed if one != name),
+        )
 
     async def restore_observers(self) -> None:
         """Observes again, after a start, with what observed before; says what it leaves out, and why."""
@@ -345,6 +384,92 @@ class Controller:
             if broken:
                 await self._note_broken_glass([checkpoint], caller, reason, cause)
             return changed
+
+    async def add_checkpoint(
+        self, name: str, settings: CheckpointSettings, *, by: str, reason: str
+    ) -> tuple[int, bool]:
+        """Add a checkpoint. It has no lanes yet; the ones of the other checkpoints stay unchanged.
+
+        Args:
+            name: The checkpoint.
+            settings: Its settings.
+            by: Who adds it, for the log.
+            reason: Kept in the log.
+
+        Returns:
+            The version of the lane table, and whether the checkpoint is new. The same again has no effect.
+
+        Raises:
+            CheckpointExistsError: A checkpoint of this name has other settings.
+            ConfigError: The data plane refuses the settings.
+        """
+        async with self._lock:
+            self._check_running()
+            known = self.settings.checkpoints.get(name)
+            if known == settings:
+                return self.table.version, False
+            if known is not None and name not in self._now.removed:
+                raise CheckpointExistsError(
+                    f'checkpoint "{name}" exists with other settings; choose another name, or change '
+                    "scorer.toml and restart the server"
+                )
+            await asyncio.to_thread(self.plane.add_checkpoint, name, settings)
+            self._take_in(name, settings)
+            await self._remember(self._now)
+            self.events.info(
+                "checkpoint_added",
+                checkpoint=name,
+                kind=settings.kind,
+                alias=settings.alias,
+                by=by,
+                reason=reason,
+            )
+            return self.table.version, True
+
+    async def remove_checkpoint(self, name: str, *, caller: Caller, reason: str) -> int:
+        """End all lanes of a checkpoint that was added, and forget it at the next start.
+
+        Args:
+            name: The checkpoint.
+            caller: On whose behalf.
+            reason: Kept in the log.
+
+        Returns:
+            The version of the lane table.
+
+        Raises:
+            CheckpointExistsError: The checkpoint is one of the configuration.
+            ManagedCheckpointError: A platform manages the checkpoint, and the caller is another one.
+        """
+        self._check_checkpoint(name)
+        async with self._lock:
+            self._check_running()
+            if name not in self._now.added:
+                raise CheckpointExistsError(
+                    f'checkpoint "{name}" is set in scorer.toml; delete its table and restart the server'
+                )
+            broken = breaks_glass(name, self.managed.get(name, ""), caller, reason)
+            changed = await self._change(
+                {},
+                answer={name: ()},
+                observe={name: ()},
+                event={"cause": "remove checkpoint", "reason": reason},
+            )
+            # Without an alias nothing brings it lanes again.
+            settings = self.settings.checkpoints[name].model_copy(update={"alias": ""})
+            checkpoints = {**self.settings.checkpoints, name: settings}
+            self.settings = self.settings.model_copy(update={"checkpoints": checkpoints})
+            self._now = replace(
+                self._now,
+                before={one: lanes for one, lanes in self._now.before.items() if one != name},
+                removed=tuple(dict.fromkeys((*self._now.removed, name))),
+                following={**self._now.following, name: Following("")},
+                managed={one: by for one, by in self._now.managed.items() if one != name},
+            )
+            await self._remember(self._now)
+            if broken:
+                await self._note_broken_glass([name], caller, reason, "remove checkpoint")
+            return changed.version
 
     async def set_observers(
         self, checkpoint: str, lanes: Sequence[Lane], *, reason: str, expected: int | None = None
@@ -638,15 +763,14 @@ class Controller:
             await asyncio.to_thread(self._collect, self._needed())
             raise
         changed_last = () if is_rollback else tuple(before)
-        self._now = SavedState(
-            table,
+        self._now = replace(
+            old,
+            table=table,
             before=offered,
             changed_last=changed_last if answer else old.changed_last,
             following={**old.following, **following},
             reserved=version,
             pending={name: lanes for name, lanes in old.pending.items() if name not in observe},
-            managed=old.managed,
-            break_glass=old.break_glass,
         )
         self._tell_if_ready()
         await self._remember(self._now)

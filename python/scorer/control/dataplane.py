@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from scorer.config import Settings
+from scorer.config import CheckpointSettings, Settings
 from scorer.config.identity import client_tls_config, identity_config, tls_config
 from scorer.control.lanes import LaneTable
 
@@ -66,6 +66,13 @@ class DataPlane(Protocol):
 
         Raises:
             SwapError: The table was rejected. The active lanes stay unchanged.
+        """
+
+    def add_checkpoint(self, name: str, settings: CheckpointSettings) -> None:
+        """Add a checkpoint, which has no lanes yet. The same again has no effect.
+
+        Raises:
+            ConfigError: The settings are not valid, or a checkpoint of this name has others.
         """
 
     def unload(self, digest: str) -> None:
@@ -123,6 +130,10 @@ class NativeDataPlane:
         self._server.swap(
             json.dumps({**table.to_dict(in_pool=self._in_pool), "previous": dict(previous or {})})
         )
+
+    def add_checkpoint(self, name: str, settings: CheckpointSettings) -> None:
+        """Implement `DataPlane.add_checkpoint` with the extension."""
+        self._server.add_checkpoint(name, json.dumps(_checkpoint_config(settings)))
 
     def unload(self, digest: str) -> None:
         """Implement `DataPlane.unload` with the extension."""
@@ -234,20 +245,23 @@ def server_config(settings: Settings) -> dict[str, Any]:
             "token_keys": None if settings.outcomes.token_keys is None else str(settings.outcomes.token_keys),
         },
         "checkpoints": {
-            name: {
-                "kind": checkpoint.kind,
-                "p99_ms": checkpoint.p99_ms,
-                "warmup_max_ratio": checkpoint.warmup_max_ratio,
-                "tier": checkpoint.tier,
-                "mode": checkpoint.mode,
-                "durability": checkpoint.effective_durability,
-                "max_batch_rows": checkpoint.max_batch_rows,
-                "outcomes": {kind: one.model_dump() for kind, one in (checkpoint.outcomes or {}).items()},
-                "fallback": checkpoint.fallback and checkpoint.fallback.model_dump(exclude_none=True),
-                "caps": checkpoint.caps and checkpoint.caps.model_dump(exclude_none=True),
-            }
-            for name, checkpoint in settings.checkpoints.items()
+            name: _checkpoint_config(checkpoint) for name, checkpoint in settings.checkpoints.items()
         },
+    }
+
+
+def _checkpoint_config(checkpoint: CheckpointSettings) -> dict[str, Any]:
+    return {
+        "kind": checkpoint.kind,
+        "p99_ms": checkpoint.p99_ms,
+        "warmup_max_ratio": checkpoint.warmup_max_ratio,
+        "tier": checkpoint.tier,
+        "mode": checkpoint.mode,
+        "durability": checkpoint.effective_durability,
+        "max_batch_rows": checkpoint.max_batch_rows,
+        "outcomes": {kind: one.model_dump() for kind, one in (checkpoint.outcomes or {}).items()},
+        "fallback": checkpoint.fallback and checkpoint.fallback.model_dump(exclude_none=True),
+        "caps": checkpoint.caps and checkpoint.caps.model_dump(exclude_none=True),
     }
 
 

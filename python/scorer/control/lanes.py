@@ -91,10 +91,6 @@ class LaneTable:
             }
         return made
 
-    def is_complete(self) -> bool:
-        """Whether every checkpoint has an answer lane."""
-        return all(self.checkpoints.values())
-
 
 def bundles_of(checkpoints: Mapping[str, Lanes]) -> set[str]:
     """Return the digests of all bundles in lanes."""

@@ -14,6 +14,7 @@ import grpc.aio
 from google.protobuf.json_format import ParseDict
 
 from scorer.config.identity import TlsSettings
+from scorer.control import added
 from scorer.control.controller import Controller
 from scorer.control.lanes import LIVE, Lane, Lanes
 from scorer.control.management import BreakGlass, Caller
@@ -24,6 +25,8 @@ from scorer.control.watcher import Watcher
 from scorer.errors import (
     AmbiguousReferenceError,
     BundleError,
+    CheckpointExistsError,
+    ConfigError,
     ControlUnavailableError,
     InvalidLanesError,
     InvalidReferenceError,
@@ -46,6 +49,8 @@ from scorer.v1 import control_pb2_grpc
 _STATUS: tuple[tuple[type[ScorerError], grpc.StatusCode], ...] = (
     (UnknownCheckpointError, grpc.StatusCode.NOT_FOUND),
     (UnknownReferenceError, grpc.StatusCode.NOT_FOUND),
+    (CheckpointExistsError, grpc.StatusCode.ALREADY_EXISTS),
+    (ConfigError, grpc.StatusCode.INVALID_ARGUMENT),
     (InvalidLanesError, grpc.StatusCode.INVALID_ARGUMENT),
     (InvalidReferenceError, grpc.StatusCode.INVALID_ARGUMENT),
     (AmbiguousReferenceError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -269,6 +274,30 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             reason=request.reason,
         )
         return pb.SetManagementResponse(lane_table=version)
+
+    @_answered
+    async def AddCheckpoint(  # noqa: N802
+        self, request: pb.AddCheckpointRequest, context: Any
+    ) -> pb.AddCheckpointResponse:
+        """Add a checkpoint to those of the server's settings."""
+        settings = added.read(request.checkpoint, request.settings, role=self.controller.role)
+        version, is_new = await self.controller.add_checkpoint(
+            request.checkpoint, settings, by=_name(request.by), reason=request.reason
+        )
+        self.watcher.wake()
+        return pb.AddCheckpointResponse(lane_table=version, added=is_new)
+
+    @_answered
+    async def RemoveCheckpoint(  # noqa: N802
+        self, request: pb.RemoveCheckpointRequest, context: Any
+    ) -> pb.RemoveCheckpointResponse:
+        """End all lanes of a checkpoint that was added, and forget it at the next start."""
+        version = await self.controller.remove_checkpoint(
+            request.checkpoint,
+            caller=_caller(request.platform, request.break_glass, request.by),
+            reason=request.reason,
+        )
+        return pb.RemoveCheckpointResponse(lane_table=version)
 
     @_answered
     async def SetQuarantine(  # noqa: N802

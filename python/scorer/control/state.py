@@ -66,6 +66,10 @@ class SavedState:
     """By checkpoint: the platform that manages it."""
     break_glass: Mapping[str, BreakGlass] = field(default_factory=dict)
     """By checkpoint: the latest change that its platform did not make."""
+    added: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By name: the settings of the checkpoints that were added while the server ran."""
+    removed: tuple[str, ...] = ()
+    """Those that are not added again at the next start. Until then they have no lanes."""
 
 
 _STATE = TypeAdapter(SavedState)

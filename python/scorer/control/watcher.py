@@ -98,7 +98,9 @@ class Watcher:
         await self._controller.save_if_needed()
         try:
             seen_at_us = self._now_ms() * 1000
-            version = await asyncio.to_thread(self._source.version)
+            aliases = tuple(self._controller.settings.aliases)
+            # An alias that is new here is followed, whether or not anything moved in the registry.
+            version = aliases, await asyncio.to_thread(self._source.version, aliases)
             # The shadow pool answers nobody: aliases are nothing to it.
             is_live = self._controller.role == "live"
             # A drift ends by a release as well, which moves nothing in the registry.
@@ -113,6 +115,8 @@ class Watcher:
 
     async def _follow_all(self, seen_at_us: int) -> None:
         for checkpoint, settings in self._controller.settings.checkpoints.items():
+            if not settings.alias:
+                continue
             try:
                 target = await asyncio.to_thread(self._source.resolve, settings.alias)
             except RegistryUnavailableError:

@@ -75,10 +75,10 @@ class Deliveries:
     """Decides what is believed: signed, fresh, and not heard before."""
 
     def __init__(
-        self, secret: bytes, aliases: Collection[str], *, now: Callable[[], float] = time.time
+        self, secret: bytes, aliases: Callable[[], Collection[str]], *, now: Callable[[], float] = time.time
     ) -> None:
         self._secret = secret
-        self._aliases = set(aliases)
+        self._aliases = aliases
         self._now = now
         self._heard: OrderedDict[str, None] = OrderedDict()
 
@@ -110,7 +110,7 @@ class Deliveries:
             data = event["data"]
             return (
                 event["entity"] == "model_version_alias"
-                and f"{data['name']}@{data['alias']}" in self._aliases
+                and f"{data['name']}@{data['alias']}" in self._aliases()
             )
         except (ValueError, TypeError, KeyError, RecursionError):
             raise Refused(400, "signed, and not an event of MLflow's registry") from None

@@ -7,7 +7,6 @@ MLflow server. Engines implement ``RegistryBackend``; the server needs the small
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from scorer.registry.base import (
@@ -32,15 +31,14 @@ __all__ = [
 ]
 
 
-def open_registry(location: str | os.PathLike[str], *, watched: Sequence[str] = ()) -> RegistryBackend:
+def open_registry(location: str | os.PathLike[str]) -> RegistryBackend:
     """The engine that a location means: ``mlflow:http://host:port``, or a directory.
 
     Args:
         location: Where the registry is.
-        watched: The aliases whose moves will be asked for.
     """
     if str(location).startswith("mlflow:"):
         from scorer.registry.mlflow import MlflowRegistry
 
-        return MlflowRegistry(str(location), watched=watched)
+        return MlflowRegistry(str(location))
     return Registry(Path(location))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -71,8 +71,11 @@ class BundleSource(Protocol):
     def location(self) -> str:
         """Where this registry is, for people."""
 
-    def version(self) -> Hashable:
+    def version(self, watched: Collection[str] = ()) -> Hashable:
         """Changes whenever an alias may have moved. Cheap: called at every poll.
+
+        Args:
+            watched: The aliases whose moves matter; a registry may include others.
 
         Raises:
             RegistryUnavailableError: The registry cannot be read now.

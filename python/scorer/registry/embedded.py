@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +227,7 @@ class Registry:
 
     # --- watching ---
 
-    def version(self) -> Hashable:
+    def version(self, watched: Collection[str] = ()) -> Hashable:
         """Changes whenever another process has written. One stat and one PRAGMA on a connection kept open."""
         path = self._database.path
         try:

@@ -918,6 +918,109 @@ class SetManagementResponse(_message.Message):
 Global___SetManagementResponse: _TypeAlias = SetManagementResponse  # noqa: Y015
 
 @_typing.final
+class AddCheckpointRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    checkpoint: _builtins.str
+    settings: _builtins.str
+    """A JSON object with the keys of a table [checkpoints."NAME"] of scorer.toml."""
+    reason: _builtins.str
+    by: _builtins.str
+    def __init__(
+        self,
+        *,
+        checkpoint: _builtins.str = ...,
+        settings: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "checkpoint", b"checkpoint", "reason", b"reason", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddCheckpointRequest: _TypeAlias = AddCheckpointRequest  # noqa: Y015
+
+@_typing.final
+class AddCheckpointResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_TABLE_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    lane_table: _builtins.int
+    added: _builtins.bool
+    """False: the server had it already, with the same settings."""
+    def __init__(
+        self,
+        *,
+        lane_table: _builtins.int = ...,
+        added: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "lane_table", b"lane_table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddCheckpointResponse: _TypeAlias = AddCheckpointResponse  # noqa: Y015
+
+@_typing.final
+class RemoveCheckpointRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    PLATFORM_FIELD_NUMBER: _builtins.int
+    BREAK_GLASS_FIELD_NUMBER: _builtins.int
+    checkpoint: _builtins.str
+    reason: _builtins.str
+    by: _builtins.str
+    platform: _builtins.str
+    """As in SetLanesRequest."""
+    break_glass: _builtins.bool
+    def __init__(
+        self,
+        *,
+        checkpoint: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        by: _builtins.str = ...,
+        platform: _builtins.str = ...,
+        break_glass: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["break_glass", b"break_glass", "by", b"by", "checkpoint", b"checkpoint", "platform", b"platform", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveCheckpointRequest: _TypeAlias = RemoveCheckpointRequest  # noqa: Y015
+
+@_typing.final
+class RemoveCheckpointResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_TABLE_FIELD_NUMBER: _builtins.int
+    lane_table: _builtins.int
+    def __init__(
+        self,
+        *,
+        lane_table: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane_table", b"lane_table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveCheckpointResponse: _TypeAlias = RemoveCheckpointResponse  # noqa: Y015
+
+@_typing.final
 class SetQuarantineRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

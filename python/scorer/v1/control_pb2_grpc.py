@@ -69,6 +69,16 @@ class ControlServiceStub:
                 request_serializer=scorer_dot_v1_dot_control__pb2.SetManagementRequest.SerializeToString,
                 response_deserializer=scorer_dot_v1_dot_control__pb2.SetManagementResponse.FromString,
                 _registered_method=True)
+        self.AddCheckpoint = channel.unary_unary(
+                '/scorer.v1.ControlService/AddCheckpoint',
+                request_serializer=scorer_dot_v1_dot_control__pb2.AddCheckpointRequest.SerializeToString,
+                response_deserializer=scorer_dot_v1_dot_control__pb2.AddCheckpointResponse.FromString,
+                _registered_method=True)
+        self.RemoveCheckpoint = channel.unary_unary(
+                '/scorer.v1.ControlService/RemoveCheckpoint',
+                request_serializer=scorer_dot_v1_dot_control__pb2.RemoveCheckpointRequest.SerializeToString,
+                response_deserializer=scorer_dot_v1_dot_control__pb2.RemoveCheckpointResponse.FromString,
+                _registered_method=True)
         self.SetQuarantine = channel.unary_unary(
                 '/scorer.v1.ControlService/SetQuarantine',
                 request_serializer=scorer_dot_v1_dot_control__pb2.SetQuarantineRequest.SerializeToString,
@@ -130,6 +140,22 @@ class ControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddCheckpoint(self, request, context):
+        """Adds a checkpoint to those of the server's settings, without a restart. It has no
+        lanes until SetLanes, Swap or its alias gives it some. Kept across restarts. The
+        same again has no effect; other settings of a known checkpoint are refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveCheckpoint(self, request, context):
+        """Ends all lanes of a checkpoint that was added, and forgets it at the next start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetQuarantine(self, request, context):
         """Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
         loaded again; where it answers, another one takes over if there is one. Kept
@@ -176,6 +202,16 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.SetManagement,
                     request_deserializer=scorer_dot_v1_dot_control__pb2.SetManagementRequest.FromString,
                     response_serializer=scorer_dot_v1_dot_control__pb2.SetManagementResponse.SerializeToString,
+            ),
+            'AddCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddCheckpoint,
+                    request_deserializer=scorer_dot_v1_dot_control__pb2.AddCheckpointRequest.FromString,
+                    response_serializer=scorer_dot_v1_dot_control__pb2.AddCheckpointResponse.SerializeToString,
+            ),
+            'RemoveCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveCheckpoint,
+                    request_deserializer=scorer_dot_v1_dot_control__pb2.RemoveCheckpointRequest.FromString,
+                    response_serializer=scorer_dot_v1_dot_control__pb2.RemoveCheckpointResponse.SerializeToString,
             ),
             'SetQuarantine': grpc.unary_unary_rpc_method_handler(
                     servicer.SetQuarantine,
@@ -372,6 +408,60 @@ class ControlService:
             '/scorer.v1.ControlService/SetManagement',
             scorer_dot_v1_dot_control__pb2.SetManagementRequest.SerializeToString,
             scorer_dot_v1_dot_control__pb2.SetManagementResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scorer.v1.ControlService/AddCheckpoint',
+            scorer_dot_v1_dot_control__pb2.AddCheckpointRequest.SerializeToString,
+            scorer_dot_v1_dot_control__pb2.AddCheckpointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scorer.v1.ControlService/RemoveCheckpoint',
+            scorer_dot_v1_dot_control__pb2.RemoveCheckpointRequest.SerializeToString,
+            scorer_dot_v1_dot_control__pb2.RemoveCheckpointResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,6 +52,13 @@ class ControlServiceStub:
     manages a checkpoint, the registry alias is not followed and answer lanes are
     changed by that platform alone, or with `break_glass`. Kept across restarts.
     """
+    AddCheckpoint: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddCheckpointRequest, _control_pb2.AddCheckpointResponse]
+    """Adds a checkpoint to those of the server's settings, without a restart. It has no
+    lanes until SetLanes, Swap or its alias gives it some. Kept across restarts. The
+    same again has no effect; other settings of a known checkpoint are refused.
+    """
+    RemoveCheckpoint: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveCheckpointRequest, _control_pb2.RemoveCheckpointResponse]
+    """Ends all lanes of a checkpoint that was added, and forgets it at the next start."""
     SetQuarantine: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetQuarantineRequest, _control_pb2.SetQuarantineResponse]
     """Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
     loaded again; where it answers, another one takes over if there is one. Kept
@@ -80,6 +87,13 @@ class ControlServiceAsyncStub(ControlServiceStub):
     manages a checkpoint, the registry alias is not followed and answer lanes are
     changed by that platform alone, or with `break_glass`. Kept across restarts.
     """
+    AddCheckpoint: _aio.UnaryUnaryMultiCallable[_control_pb2.AddCheckpointRequest, _control_pb2.AddCheckpointResponse]  # type: ignore[assignment]
+    """Adds a checkpoint to those of the server's settings, without a restart. It has no
+    lanes until SetLanes, Swap or its alias gives it some. Kept across restarts. The
+    same again has no effect; other settings of a known checkpoint are refused.
+    """
+    RemoveCheckpoint: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveCheckpointRequest, _control_pb2.RemoveCheckpointResponse]  # type: ignore[assignment]
+    """Ends all lanes of a checkpoint that was added, and forgets it at the next start."""
     SetQuarantine: _aio.UnaryUnaryMultiCallable[_control_pb2.SetQuarantineRequest, _control_pb2.SetQuarantineResponse]  # type: ignore[assignment]
     """Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
     loaded again; where it answers, another one takes over if there is one. Kept
@@ -147,6 +161,25 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         manages a checkpoint, the registry alias is not followed and answer lanes are
         changed by that platform alone, or with `break_glass`. Kept across restarts.
         """
+
+    @_abc_1.abstractmethod
+    def AddCheckpoint(
+        self,
+        request: _control_pb2.AddCheckpointRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.AddCheckpointResponse, _abc.Awaitable[_control_pb2.AddCheckpointResponse]]:
+        """Adds a checkpoint to those of the server's settings, without a restart. It has no
+        lanes until SetLanes, Swap or its alias gives it some. Kept across restarts. The
+        same again has no effect; other settings of a known checkpoint are refused.
+        """
+
+    @_abc_1.abstractmethod
+    def RemoveCheckpoint(
+        self,
+        request: _control_pb2.RemoveCheckpointRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.RemoveCheckpointResponse, _abc.Awaitable[_control_pb2.RemoveCheckpointResponse]]:
+        """Ends all lanes of a checkpoint that was added, and forgets it at the next start."""
 
     @_abc_1.abstractmethod
     def SetQuarantine(

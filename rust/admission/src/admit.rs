@@ -1,8 +1,8 @@
 //! The request path of admission control: ask, start, progress, finish. It takes no lock and does not allocate.
 
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::{Mutex, PoisonError};
 
 use super::callers::Callers;
 use super::cost::{CostBook, Estimate};
@@ -10,7 +10,7 @@ use super::cutoff::{self, CEILINGS, Cutoff};
 use super::histogram::Histogram;
 use super::load::{Load, rounded};
 use super::pressure::Pressure;
-use super::settings::{CheckpointSettings, Mode, Settings, SettingsError, TIERS};
+use super::settings::{CheckpointSettings, MAX_CHECKPOINTS, Mode, Settings, SettingsError, TIERS};
 use super::tick::Ticker;
 use super::ticket::Ticket;
 use super::time::Nanos;
@@ -34,7 +34,7 @@ const CHUNKS: u64 = 20;
 #[derive(Debug)]
 pub struct Admission {
     pub(super) settings: Settings,
-    pub(super) checkpoints: Box<[Point]>,
+    pub(super) checkpoints: boxcar::Vec<Point>,
     pub(super) callers: Callers,
     pub(super) cutoff: Cutoff,
     /// Work admitted and waiting, by queue. Long work in progress keeps its remaining cost here, without a count.
@@ -50,7 +50,7 @@ pub struct Admission {
     pub(super) rules: Rules,
     pub(super) ticker: Mutex<Ticker>,
     /// Work between two readings of the clock, in nanoseconds.
-    chunk: u64,
+    chunk: AtomicU64,
 }
 
 /// State of one checkpoint.
@@ -114,6 +114,11 @@ pub(super) struct Rules {
     pub(super) margin: AtomicU64,
 }
 
+/// The work between two readings of the clock that the tightest SLA allows, in nanoseconds.
+fn chunk_of(tightest: u64) -> u64 {
+    (tightest / CHUNKS).clamp(20_000, 1_000_000)
+}
+
 // === impl Admission ===
 
 impl Admission {
@@ -149,9 +154,31 @@ impl Admission {
             window: Window::new(),
             rules,
             ticker,
-            chunk: (tightest / CHUNKS).clamp(20_000, 1_000_000),
+            chunk: AtomicU64::new(chunk_of(tightest)),
             settings,
         })
+    }
+
+    /// Adds a checkpoint and returns its index, which follows those of the others.
+    ///
+    /// # Errors
+    /// [`SettingsError`] names the setting, the rule and the remedy.
+    pub fn add(&self, settings: CheckpointSettings) -> Result<usize, SettingsError> {
+        // The ticker's lock keeps its lists as long as the checkpoints.
+        let mut ticker = self.ticker.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = self.checkpoints.count();
+        if index >= MAX_CHECKPOINTS {
+            return Err(SettingsError::Checkpoints(index + 1));
+        }
+        settings.check(index, self.settings.reply_margin)?;
+        self.chunk.fetch_min(chunk_of(settings.p99.0), Relaxed);
+        ticker.add();
+        Ok(self.checkpoints.push(Point::new(settings)))
+    }
+
+    /// The checkpoints by index.
+    pub(super) fn points(&self) -> impl Iterator<Item = &Point> {
+        self.checkpoints.iter().map(|(_, point)| point)
     }
 
     /// Registers a request that has arrived and waits for a thread. Call [`Admission::left`] exactly once afterwards,
@@ -176,14 +203,14 @@ impl Admission {
     /// Admits or sheds one request. Call it when the checkpoint, the bundle and the number of rows are known, before
     /// any work is done for the request.
     pub fn ask(&self, now: Nanos, ask: &Ask) -> Verdict {
-        debug_assert!(ask.checkpoint < self.checkpoints.len() && ask.bundle != 0 && ask.rows != 0);
-        let at = ask.checkpoint.min(self.checkpoints.len() - 1);
+        debug_assert!(ask.checkpoint < self.checkpoints.count() && ask.bundle != 0 && ask.rows != 0);
+        let at = ask.checkpoint.min(self.checkpoints.count() - 1);
         let point = &self.checkpoints[at];
         let settings = &point.settings;
         point.asked.fetch_add(1, Relaxed);
         let enforced = settings.mode == Mode::Enforce;
         let estimate = point.costs.estimate(ask.bundle, ask.rows);
-        let chunk = (self.chunk / estimate.row.max(1)).clamp(1, CHUNK_ROWS);
+        let chunk = (self.chunk.load(Relaxed) / estimate.row.max(1)).clamp(1, CHUNK_ROWS);
         let short = settings.tier < 3 && u64::from(ask.rows) <= chunk;
         let cost = rounded(estimate.mean);
         let span = if u64::from(ask.rows) <= chunk { cost } else { rounded(estimate.row * chunk) };

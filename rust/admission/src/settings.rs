@@ -119,20 +119,8 @@ impl Settings {
         if self.checkpoints.is_empty() || self.checkpoints.len() > MAX_CHECKPOINTS {
             return Err(SettingsError::Checkpoints(self.checkpoints.len()));
         }
-        let margin = self.reply_margin.0;
-        for (index, checkpoint) in self.checkpoints.iter().enumerate() {
-            if usize::from(checkpoint.tier) >= TIERS {
-                return Err(SettingsError::Tier { index, tier: checkpoint.tier });
-            }
-            for (field, budget) in
-                [("p99", checkpoint.p99), ("batch_p99", checkpoint.batch_p99.unwrap_or(checkpoint.p99))]
-            {
-                if budget.0 <= margin {
-                    return Err(SettingsError::Budget { index, field, given: budget.0, margin });
-                }
-            }
-        }
-        Ok(())
+        let mut checkpoints = self.checkpoints.iter().enumerate();
+        checkpoints.try_for_each(|(index, checkpoint)| checkpoint.check(index, self.reply_margin))
     }
 }
 
@@ -150,6 +138,19 @@ impl CheckpointSettings {
             fallback: false,
             row_cost: Nanos::from_micros(100),
         }
+    }
+
+    /// Validates the settings of the checkpoint at `index`.
+    pub(super) fn check(&self, index: usize, reply_margin: Nanos) -> Result<(), SettingsError> {
+        if usize::from(self.tier) >= TIERS {
+            return Err(SettingsError::Tier { index, tier: self.tier });
+        }
+        for (field, budget) in [("p99", self.p99), ("batch_p99", self.batch_p99.unwrap_or(self.p99))] {
+            if budget <= reply_margin {
+                return Err(SettingsError::Budget { index, field, given: budget.0, margin: reply_margin.0 });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the SLA of a request with this number of rows.

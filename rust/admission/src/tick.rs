@@ -65,6 +65,12 @@ impl Ticker {
             limit: f64::INFINITY,
         }
     }
+
+    /// One checkpoint more.
+    pub(super) fn add(&mut self) {
+        self.costs.push(CostHistory::new());
+        self.unused.push(u32::MAX);
+    }
 }
 
 impl Admission {
@@ -103,7 +109,7 @@ impl Admission {
 
     fn end_window(&self, ticker: &mut Ticker, elapsed: Nanos) {
         let window = &self.window;
-        for (point, history) in self.checkpoints.iter().zip(&mut ticker.costs) {
+        for (point, history) in self.points().zip(&mut ticker.costs) {
             point.costs.tick(history);
         }
         let (budget, top) = self.in_use(&mut ticker.unused);
@@ -177,7 +183,7 @@ impl Admission {
     /// Returns the tightest SLA and the highest tier among the checkpoints in use.
     fn in_use(&self, unused: &mut [u32]) -> (Nanos, u8) {
         let (mut tightest, mut top) = (None, TIERS as u8 - 1);
-        for (point, unused) in self.checkpoints.iter().zip(unused) {
+        for (point, unused) in self.points().zip(unused) {
             let asked = point.asked.swap(0, Relaxed);
             *unused = if asked > 0 { 0 } else { unused.saturating_add(1) };
             if *unused <= IN_USE && point.settings.tier < 3 {
@@ -186,7 +192,7 @@ impl Admission {
                 top = top.min(point.settings.tier);
             }
         }
-        let any = || self.checkpoints.iter().map(|checkpoint| checkpoint.settings.p99).min();
+        let any = || self.points().map(|checkpoint| checkpoint.settings.p99).min();
         (tightest.or_else(any).unwrap_or(WINDOW), top)
     }
 
@@ -207,12 +213,10 @@ impl Admission {
     /// flight, so that unread requests do not cause read ones to be refused, and it excludes requests that would use up
     /// half of the loosest SLA before they are read.
     fn door(&self, unit: f64, limit: f64) -> u64 {
-        if self.checkpoints.iter().any(|checkpoint| checkpoint.settings.mode != Mode::Enforce) || unit == 0.0
-        {
+        if self.points().any(|checkpoint| checkpoint.settings.mode != Mode::Enforce) || unit == 0.0 {
             return u64::MAX;
         }
-        let loosest =
-            self.checkpoints.iter().map(|checkpoint| checkpoint.settings.p99.0).max().unwrap_or(0) as f64;
+        let loosest = self.points().map(|checkpoint| checkpoint.settings.p99.0).max().unwrap_or(0) as f64;
         let workers = self.settings.workers as f64;
         (loosest / 2.0 * workers / unit + workers).min(limit * 0.9).max(workers) as u64
     }

@@ -76,7 +76,7 @@ impl Failure {
 impl From<ServerError> for Failure {
     fn from(error: ServerError) -> Failure {
         let class = match &error {
-            ServerError::Config(_) | ServerError::Identity(_) => Class::Config,
+            ServerError::Config(_) | ServerError::Identity(_) | ServerError::Checkpoint(_) => Class::Config,
             ServerError::Log(_) => Class::Log,
             ServerError::Bind(_) | ServerError::Start { .. } | ServerError::Stopped => Class::Server,
         };

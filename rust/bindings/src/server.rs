@@ -53,6 +53,14 @@ impl Server {
         enter(py, || inner.swap(&core::LaneTable::from_json(table_json)?))
     }
 
+    /// Adds a checkpoint with settings as the configuration has them; returns whether it is new.
+    fn add_checkpoint(&self, py: Python<'_>, name: &str, config_json: &str) -> PyResult<bool> {
+        let inner = self.here()?;
+        let config = serde_json::from_str(config_json)
+            .map_err(|error| Failure::argument(format!("add_checkpoint: config_json: {error}")))?;
+        enter(py, || Ok::<_, Failure>(inner.add_checkpoint(name, &config)?))
+    }
+
     /// Notes whether the registry could be read, and when it could last, for the metrics.
     fn note_registry(&self, reachable: bool, last_seen_ms: u64) -> PyResult<()> {
         self.here()?.note_registry(reachable, last_seen_ms);

@@ -1,16 +1,19 @@
-//! The configured checkpoints.
+//! The checkpoints. They are those of the configuration, and those that were added while the server ran.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use arc_swap::ArcSwap;
 
 use crate::config::{CheckpointConfig, DurabilityClass, FallbackConfig, Kind, Mode};
 use crate::exposure::Exposure;
 use crate::rejection::Rejection;
 use scorer_core::quotable;
 
-/// A configured checkpoint.
+/// A checkpoint.
 pub struct Checkpoint {
-    /// Its place among the sorted names.
+    /// Its place: configured checkpoints are sorted by name, and added ones follow in the order of their addition.
     pub index: usize,
     /// Its name.
     pub name: String,
@@ -34,47 +37,80 @@ pub struct Checkpoint {
 /// The longest wait for a record where the SLA is not enforced: by then the log reports a stalled disk itself.
 const UNENFORCED_RECORD: Duration = Duration::from_millis(100);
 
-/// All checkpoints, sorted by name.
+/// All checkpoints. Readers take no lock; a checkpoint is never removed.
 pub struct Checkpoints {
-    all: Box<[Checkpoint]>,
-    by_name: HashMap<String, usize>,
+    all: boxcar::Vec<Checkpoint>,
+    by_name: ArcSwap<HashMap<String, usize>>,
+    adding: Mutex<()>,
+}
+
+/// A checkpoint that cannot be added.
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    /// Its settings are not valid.
+    #[error("{0}")]
+    Settings(String),
+    /// A checkpoint of this name has other settings.
+    #[error(
+        "checkpoint \"{0}\" exists with other settings; choose another name, or change its settings in the server's \
+         configuration and restart the server"
+    )]
+    Exists(String),
 }
 
 // === impl Checkpoints ===
 
 impl Checkpoints {
     pub(crate) fn new(config: &BTreeMap<String, CheckpointConfig>) -> Checkpoints {
-        let all: Box<[_]> = config
+        let all: boxcar::Vec<_> = config
             .iter()
             .enumerate()
-            .map(|(index, (name, config))| Checkpoint {
-                index,
-                name: name.clone(),
-                fingerprint: scorer_token::fingerprint(name.as_bytes()),
-                kind: config.kind,
-                max_batch_rows: config.max_batch_rows,
-                config: config.clone(),
-                durability: config.durability(),
-                fallback: config.fallback.clone(),
-                exposure: config.caps.as_ref().map(Exposure::new),
-                sla: config.sla(),
-                record_within: record_within(config.mode, config.sla()),
-            })
+            .map(|(index, (name, config))| Checkpoint::new(index, name, config))
             .collect();
-        let by_name = all.iter().map(|checkpoint| (checkpoint.name.clone(), checkpoint.index)).collect();
-        Checkpoints { all, by_name }
+        let by_name = all.iter().map(|(index, checkpoint)| (checkpoint.name.clone(), index)).collect();
+        Checkpoints { all, by_name: ArcSwap::from_pointee(by_name), adding: Mutex::new(()) }
+    }
+
+    /// Adds a checkpoint. `prepare` makes everything that is kept by a checkpoint's index ready for the new index before
+    /// a request can find the checkpoint. Returns whether it is new; one with the same settings stays as it is.
+    ///
+    /// # Errors
+    /// [`AddError`]; nothing has changed then, unless `prepare` changed it.
+    pub(crate) fn add(
+        &self,
+        name: &str,
+        config: &CheckpointConfig,
+        prepare: impl FnOnce(usize) -> Result<(), AddError>,
+    ) -> Result<bool, AddError> {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.find(name) {
+            return if known.config == *config { Ok(false) } else { Err(AddError::Exists(name.to_owned())) };
+        }
+        let mut wrong = Vec::new();
+        config.check(name, &mut wrong);
+        if !wrong.is_empty() {
+            return Err(AddError::Settings(wrong.join("; ")));
+        }
+        let index = self.all.count();
+        prepare(index)?;
+        self.all.push(Checkpoint::new(index, name, config));
+        let mut by_name = HashMap::clone(&self.by_name.load());
+        by_name.insert(name.to_owned(), index);
+        self.by_name.store(Arc::new(by_name));
+        Ok(true)
     }
 
     /// The checkpoint of this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Checkpoint> {
-        self.by_name.get(name).map(|&index| &self.all[index])
+        let index = *self.by_name.load().get(name)?;
+        self.all.get(index)
     }
 
     /// The checkpoint of this name.
     ///
     /// # Errors
-    /// No such checkpoint is configured.
+    /// There is no such checkpoint.
     pub fn get(&self, name: &str) -> Result<&Checkpoint, Rejection> {
         self.find(name).ok_or_else(|| {
             let known: Vec<_> = self.iter().map(|checkpoint| checkpoint.name.as_str()).collect();
@@ -88,9 +124,29 @@ impl Checkpoints {
         &self.all[index]
     }
 
-    /// Every checkpoint, sorted by name.
+    /// Every checkpoint, by index.
     pub fn iter(&self) -> impl Iterator<Item = &Checkpoint> {
-        self.all.iter()
+        self.all.iter().map(|(_, checkpoint)| checkpoint)
+    }
+}
+
+// === impl Checkpoint ===
+
+impl Checkpoint {
+    fn new(index: usize, name: &str, config: &CheckpointConfig) -> Checkpoint {
+        Checkpoint {
+            index,
+            name: name.to_owned(),
+            fingerprint: scorer_token::fingerprint(name.as_bytes()),
+            kind: config.kind,
+            max_batch_rows: config.max_batch_rows,
+            config: config.clone(),
+            durability: config.durability(),
+            fallback: config.fallback.clone(),
+            exposure: config.caps.as_ref().map(Exposure::new),
+            sla: config.sla(),
+            record_within: record_within(config.mode, config.sla()),
+        }
     }
 }
 

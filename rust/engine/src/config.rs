@@ -16,7 +16,7 @@ pub use outcomes::{OutcomeSettings, ProofRule, RewardRange, Unproven};
 const MAX_NAME: usize = 64;
 
 /// Where and how decisions are recorded.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct LogSettings {
     /// Directory of the segments; one writer at a time.
@@ -48,7 +48,7 @@ pub struct LogSettings {
 }
 
 /// One decision point.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointConfig {
     /// What it answers.

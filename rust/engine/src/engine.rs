@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::answers::{Scored, Selected};
 use crate::arrival::Arrival;
 use crate::bundles::{BundleListener, Store};
-use crate::checkpoint::{Checkpoint, Checkpoints};
+use crate::checkpoint::{AddError, Checkpoint, Checkpoints};
 use crate::config::{CheckpointConfig, LogSettings, OutcomeSettings};
 use crate::counters::Counters;
 use crate::decision_log::DecisionLog;
@@ -178,6 +178,27 @@ impl Engine {
             #[cfg(feature = "fault-injection")]
             lane_loads: std::sync::atomic::AtomicU64::default(),
         }))
+    }
+
+    /// Adds a checkpoint, which has no lanes yet. `prepare` makes what others keep by the index of a checkpoint ready
+    /// for it before a request can find it. Returns whether it is new; the same again has no effect.
+    ///
+    /// # Errors
+    /// [`AddError`]; nothing has changed then.
+    pub fn add_checkpoint(
+        &self,
+        name: &str,
+        config: &CheckpointConfig,
+        prepare: impl FnOnce(),
+    ) -> Result<bool, AddError> {
+        self.checkpoints.add(name, config, |index| {
+            let admitted =
+                self.admission.add(config).map_err(|error| AddError::Settings(error.to_string()))?;
+            debug_assert_eq!(admitted, index);
+            self.counters.add(config.sla());
+            prepare();
+            Ok(())
+        })
     }
 
     /// The active lanes.

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use scorer_admission::{
@@ -37,12 +37,26 @@ pub struct Gate {
     inflight: AtomicUsize,
     limit: usize,
     /// Every checkpoint enforces its SLA, so a request may be shed before its checkpoint is known.
-    unread: bool,
+    unread: AtomicBool,
     keys: RandomState,
 }
 
 /// A request in flight. Dropping the guard frees its place.
 pub struct InflightGuard(Arc<Gate>);
+
+fn settings_of(config: &CheckpointConfig) -> CheckpointSettings {
+    CheckpointSettings {
+        batch_p99: Some(config.sla().max(BATCH_WITHIN).into()),
+        tier: config.tier,
+        mode: match config.mode {
+            Mode::Off => CoreMode::Off,
+            Mode::Observe => CoreMode::Observe,
+            Mode::Enforce => CoreMode::Enforce,
+        },
+        fallback: config.fallback.is_some(),
+        ..CheckpointSettings::new(config.sla().into())
+    }
+}
 
 // === impl Gate ===
 
@@ -55,21 +69,8 @@ impl Gate {
         started: Instant,
     ) -> Result<Arc<Gate>, SettingsError> {
         let keys = RandomState::new();
-        let settings: Vec<_> = checkpoints
-            .values()
-            .map(|config| CheckpointSettings {
-                batch_p99: Some(config.sla().max(BATCH_WITHIN).into()),
-                tier: config.tier,
-                mode: match config.mode {
-                    Mode::Off => CoreMode::Off,
-                    Mode::Observe => CoreMode::Observe,
-                    Mode::Enforce => CoreMode::Enforce,
-                },
-                fallback: config.fallback.is_some(),
-                ..CheckpointSettings::new(config.sla().into())
-            })
-            .collect();
-        let unread = checkpoints.values().all(|config| config.mode == Mode::Enforce);
+        let settings: Vec<_> = checkpoints.values().map(settings_of).collect();
+        let unread = AtomicBool::new(checkpoints.values().all(|config| config.mode == Mode::Enforce));
         let mut settings = Settings::new(threads, settings);
         let tightest = checkpoints.values().map(|config| config.sla().mul_f64(MARGIN)).min();
         settings.reply_margin =
@@ -77,6 +78,18 @@ impl Gate {
         settings.seed = keys.hash_one(0_u8);
         let core = Arc::new(Admission::new(settings)?);
         Ok(Arc::new(Gate { core, started, inflight: AtomicUsize::new(0), limit, unread, keys }))
+    }
+
+    /// Adds a checkpoint after the others; returns its index.
+    ///
+    /// # Errors
+    /// Its SLA leaves no time for the reply, or there are too many checkpoints.
+    pub(crate) fn add(&self, config: &CheckpointConfig) -> Result<usize, SettingsError> {
+        let index = self.core.add(settings_of(config))?;
+        if config.mode != Mode::Enforce {
+            self.unread.store(false, Relaxed);
+        }
+        Ok(index)
     }
 
     /// Takes the request on, unread. `infers`: it asks for an answer of a bundle, and counts as waiting until
@@ -94,7 +107,7 @@ impl Gate {
         if infers {
             match self.core.enter() {
                 Ok(()) => _ = arrival.set_waiting(true),
-                Err(shed) if self.unread => return Err(Rejection::shed(&shed)),
+                Err(shed) if self.unread.load(Relaxed) => return Err(Rejection::shed(&shed)),
                 Err(_) => {}
             }
         }

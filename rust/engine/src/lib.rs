@@ -48,7 +48,7 @@ pub use bundles::{
     ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, Shape, Store, Vetting, WarmUp,
     WarmUpReport, resident,
 };
-pub use checkpoint::{Checkpoint, Checkpoints};
+pub use checkpoint::{AddError, Checkpoint, Checkpoints};
 pub use config::{
     CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap,
     OutcomeSettings, ProofRule, Refuse, RewardRange, Unproven,

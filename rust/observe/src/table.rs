@@ -38,10 +38,10 @@ impl ObserveLanes {
         ObserveLanes { version: 0, by_checkpoint: (0..checkpoints).map(|_| Box::default()).collect() }
     }
 
-    /// A checkpoint's lanes.
+    /// A checkpoint's lanes; none if it was added after the table was made.
     #[must_use]
     pub fn of(&self, checkpoint: usize) -> &[Arc<Lane>] {
-        &self.by_checkpoint[checkpoint]
+        self.by_checkpoint.get(checkpoint).map_or(&[], |lanes| lanes)
     }
 
     /// Every lane.

@@ -15,6 +15,7 @@ use scorer_signing::Trust;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
+use crate::health::services;
 pub use shadow::Role;
 
 /// The name by which an orchestrator's liveness probe asks for the process itself: it serves for as long as the process
@@ -275,12 +276,18 @@ impl ServerConfig {
         self.outcomes.check(&mut wrong);
         for (name, checkpoint) in &self.checkpoints {
             checkpoint.check(name, &mut wrong);
-            if name == LIVENESS {
-                wrong.push(format!("checkpoint {name:?}: health checks use this name; choose another"));
-            }
+            wrong.extend(check_name(name).err());
         }
         if wrong.is_empty() { Ok(()) } else { Err(ServerError::Config(wrong.join("; "))) }
     }
+}
+
+/// Checks that health checks do not use the name of a checkpoint for something else.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    if name == LIVENESS || [Role::Live, Role::Shadow].iter().any(|&role| services(role).contains(&name)) {
+        return Err(format!("checkpoint {name:?}: health checks use this name; choose another"));
+    }
+    Ok(())
 }
 
 /// A time for the check of its range; one that is not set is in every range.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use scorer_engine::AddError;
 use scorer_http::bind::BindError;
 use scorer_identity::IdentityError;
 use scorer_log::LogError;
@@ -29,6 +30,9 @@ pub enum ServerError {
         /// The system's reason.
         source: io::Error,
     },
+    /// A checkpoint cannot be added.
+    #[error(transparent)]
+    Checkpoint(#[from] AddError),
     /// The server has been drained.
     #[error("the server has been stopped; start a new one")]
     Stopped,

@@ -43,7 +43,10 @@ pub(crate) struct Health {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
     role: Role,
+    /// The configured checkpoints: the server as a whole serves once each of them does.
     checkpoints: BTreeMap<String, bool>,
+    /// Checkpoints that were added to the running server. None of them holds back the others.
+    added: BTreeMap<String, bool>,
     draining: bool,
 }
 
@@ -53,7 +56,12 @@ impl Health {
     /// Nothing serves yet.
     pub(crate) fn new<'a>(role: Role, checkpoints: impl Iterator<Item = &'a String>) -> Health {
         let checkpoints = checkpoints.map(|name| (name.clone(), false)).collect();
-        Health { state: Arc::new(watch::Sender::new(State { role, checkpoints, draining: false })) }
+        Health { state: Arc::new(watch::Sender::new(State { role, checkpoints, ..State::default() })) }
+    }
+
+    /// Adds a checkpoint, which serves from the next table on that has lanes for it.
+    pub(crate) fn add(&self, checkpoint: &str) {
+        self.state.send_modify(|state| _ = state.added.insert(checkpoint.to_owned(), false));
     }
 
     /// Sets which checkpoints have lanes.
@@ -61,7 +69,8 @@ impl Health {
         self.state.send_if_modified(|state| {
             let mut changed = false;
             for (name, serves) in serving {
-                if let Some(old) = state.checkpoints.get_mut(name) {
+                let State { checkpoints, added, .. } = state;
+                if let Some(old) = checkpoints.get_mut(name).or_else(|| added.get_mut(name)) {
                     changed |= std::mem::replace(old, serves) != serves;
                 }
             }
@@ -88,7 +97,7 @@ impl Health {
         self.state.borrow().of(checkpoint) == Some(ServingStatus::Serving)
     }
 
-    /// Whether every checkpoint has lanes and the server is not draining.
+    /// Whether every configured checkpoint has lanes and the server is not draining.
     pub(crate) fn is_ready(&self) -> bool {
         self.state.borrow().of("") == Some(ServingStatus::Serving)
     }
@@ -97,16 +106,20 @@ impl Health {
 // === impl State ===
 
 impl State {
+    fn checkpoint(&self, name: &str) -> Option<bool> {
+        self.checkpoints.get(name).or_else(|| self.added.get(name)).copied()
+    }
+
     fn of(&self, service: &str) -> Option<ServingStatus> {
         if service == LIVENESS {
             return Some(ServingStatus::Serving);
         }
-        let serves = match service {
-            checkpoint if self.checkpoints.contains_key(checkpoint) => self.checkpoints[checkpoint],
-            whole if whole.is_empty() || services(self.role).contains(&whole) => {
-                self.checkpoints.values().all(|&serves| serves)
-            }
-            _ => return None,
+        let serves = if let Some(serves) = self.checkpoint(service) {
+            serves
+        } else if service.is_empty() || services(self.role).contains(&service) {
+            self.checkpoints.values().all(|&serves| serves)
+        } else {
+            return None;
         };
         Some(if serves && !self.draining { ServingStatus::Serving } else { ServingStatus::NotServing })
     }

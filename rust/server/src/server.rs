@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use scorer_core::bundle::{Bundle, Digest};
 use scorer_engine::{
-    BundleListener, DecisionLog, Engine, EngineConfig, EngineError, Events, LaneTable, Level, Live,
-    LoadError, LoadReport, LoadRequest, Loaded, SwapError, UnloadError, Vetting,
+    AddError, BundleListener, CheckpointConfig, DecisionLog, Engine, EngineConfig, EngineError, Events,
+    LaneTable, Level, Live, LoadError, LoadReport, LoadRequest, Loaded, SwapError, UnloadError, Vetting,
 };
 use scorer_log::Env;
 use scorer_observe::{ObserveConfig, Observers, SchemaCache};
 use serde_json::json;
 
-use crate::config::{Role, ServerConfig};
+use crate::config::{Role, ServerConfig, check_name};
 use crate::counters::Counters;
 use crate::error::ServerError;
 use crate::health::Health;
@@ -169,6 +169,24 @@ impl Server {
             self.let_go(&loaded.digest);
         }
         bytes
+    }
+
+    /// Adds a checkpoint to those of the configuration. It has no lanes until a table gives it some, and does not count
+    /// for whether the server as a whole is ready. Returns whether it is new; the same again has no effect.
+    ///
+    /// # Errors
+    /// Its settings are not valid, it exists with others, or the server has been stopped. Nothing has changed then.
+    pub fn add_checkpoint(&self, name: &str, config: &CheckpointConfig) -> Result<bool, ServerError> {
+        let _changing = lock(&self.changes);
+        let Services { engine, counters, health, .. } = &*self.services;
+        if self.is_draining() {
+            return Err(ServerError::Stopped);
+        }
+        check_name(name).map_err(AddError::Settings)?;
+        Ok(engine.add_checkpoint(name, config, || {
+            counters.add(name, config.sla());
+            health.add(name);
+        })?)
     }
 
     fn let_go(&self, digest: &Digest) {

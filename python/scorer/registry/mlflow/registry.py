@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,6 @@ class MlflowRegistry:
 
     Args:
         url: ``mlflow:http://127.0.0.1:5000``; the scheme ``mlflow:`` may be left out.
-        watched: The aliases that `version` looks at.
         verify: In place of the full check of a bundle that is pushed, for tests.
         clock_ms: Milliseconds since the Unix epoch.
         seconds: How long one exchange with the server may take.
@@ -47,13 +46,11 @@ class MlflowRegistry:
         self,
         url: str,
         *,
-        watched: Sequence[str] = (),
         verify: Verifier | None = None,
         clock_ms: Callable[[], int] = now_ms,
         seconds: float = 10.0,
     ) -> None:
         self._rest = Rest(url.removeprefix(SCHEME), seconds=seconds)
-        self._watched = [parse_alias(alias) for alias in dict.fromkeys(watched)]
         self._verify = verify or pushing.verified
         self._clock_ms = clock_ms
         self._sources: dict[str, ModelVersion] = {}
@@ -66,13 +63,13 @@ class MlflowRegistry:
 
     # --- what the server needs ---
 
-    def version(self) -> Hashable:
+    def version(self, watched: Collection[str] = ()) -> Hashable:
         """Where every watched alias points: one small request for each."""
-        if not self._watched:
+        if not watched:
             self._rest.get("/registered-models/search", max_results=1)
         return tuple(
             (str(alias), found and (found.version, found.source, found.tags.get(versions.DIGEST)))
-            for alias in self._watched
+            for alias in map(parse_alias, dict.fromkeys(watched))
             for found in [versions.by_alias(self._rest, alias.name, alias.alias)]
         )
 

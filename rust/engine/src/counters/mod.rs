@@ -20,7 +20,7 @@ const CAPS: [CapHit; 4] = [CapHit::Single, CapHit::Count, CapHit::Total, CapHit:
 #[derive(Debug)]
 pub struct Counters {
     /// By the checkpoint's index.
-    checkpoints: Box<[CheckpointCounters]>,
+    checkpoints: boxcar::Vec<CheckpointCounters>,
     /// Panics that were caught.
     pub panics: AtomicU64,
     /// Retries answered from memory.
@@ -61,6 +61,11 @@ impl Counters {
             undelivered: AtomicU64::new(0),
             outcomes: OutcomeCounters::default(),
         }
+    }
+
+    /// Zeros for one checkpoint more.
+    pub(crate) fn add(&self, sla: Duration) {
+        self.checkpoints.push(CheckpointCounters::new(sla));
     }
 
     /// The counters of a checkpoint, by its index.

@@ -120,7 +120,7 @@ impl ActiveLanes {
     /// The bundle before the live one, as a lane without a share: it answers while the live one must not.
     #[must_use]
     pub fn previous(&self, checkpoint: usize) -> Option<&ActiveLane> {
-        self.previous[checkpoint].as_ref()
+        self.previous.get(checkpoint)?.as_ref()
     }
 
     /// The same lanes with only those previous bundles for which `keep` holds.
@@ -147,10 +147,10 @@ impl ActiveLanes {
         self.of(checkpoint).iter().any(|lane| lane.loaded.digest == *digest)
     }
 
-    /// A checkpoint's lanes; empty if it has no bundle yet.
+    /// A checkpoint's lanes; empty if it has no bundle yet, or was added after the table was made.
     #[must_use]
     pub fn of(&self, checkpoint: usize) -> &[ActiveLane] {
-        &self.checkpoints[checkpoint]
+        self.checkpoints.get(checkpoint).map_or(&[], |lanes| lanes)
     }
 
     /// Every lane with its checkpoint's index.

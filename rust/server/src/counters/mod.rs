@@ -21,8 +21,8 @@ pub(crate) use sla::{By, Miss, Sla};
 #[derive(Debug)]
 pub(crate) struct Counters {
     began: Instant,
-    /// Index 0 is for requests that reached no configured checkpoint.
-    checkpoints: Box<[CheckpointCounters]>,
+    /// Index 0 is for requests that reached no checkpoint.
+    checkpoints: boxcar::Vec<CheckpointCounters>,
     /// Requests that came in; each of them is replied to or cancelled, or still in flight.
     pub(crate) arrived: AtomicU64,
     pub(crate) replied: AtomicU64,
@@ -126,19 +126,24 @@ impl Counters {
         }
     }
 
-    /// The counters of a configured checkpoint, by its index.
+    /// The counters of a checkpoint, by its index.
     pub(crate) fn checkpoint(&self, index: usize) -> &CheckpointCounters {
         &self.checkpoints[index + 1]
     }
 
-    /// Those of every configured checkpoint, and of requests that reached none.
-    pub(crate) fn all(&self) -> &[CheckpointCounters] {
-        &self.checkpoints
+    /// Zeros for one checkpoint more.
+    pub(crate) fn add(&self, name: &str, sla: Duration) {
+        self.checkpoints.push(CheckpointCounters::new(name.to_owned(), Some(sla)));
     }
 
-    /// Those of every configured checkpoint.
-    pub(crate) fn configured(&self) -> &[CheckpointCounters] {
-        self.checkpoints.get(1..).unwrap_or_default()
+    /// Those of every checkpoint, and of requests that reached none.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &CheckpointCounters> {
+        self.checkpoints.iter().map(|(_, counters)| counters)
+    }
+
+    /// Those of every checkpoint.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &CheckpointCounters> {
+        self.all().skip(1)
     }
 
     /// A service beside scoring has replied.
@@ -175,7 +180,7 @@ impl Counters {
 
     /// Moves what was counted into the error budgets' windows.
     pub(crate) fn tick(&self, now: Nanos) {
-        for counters in &self.checkpoints {
+        for counters in self.all() {
             counters.sla.budget.tick(now);
         }
     }

@@ -90,14 +90,14 @@ fn requests(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result
 
 /// How each checkpoint meets its SLA.
 fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let checkpoints = services.counters.configured();
+    let checkpoints = || services.counters.named();
     let mut family = encoder.encode_descriptor(
         "sla_promise_seconds",
         "The SLA: 99 % of answers are within this",
         None,
         MetricType::Gauge,
     )?;
-    for counters in checkpoints {
+    for counters in checkpoints() {
         let sla = counters.sla.sla().unwrap_or_default().as_secs_f64();
         ConstGauge::new(sla).encode(family.encode_family(&[("checkpoint", counters.name.as_str())])?)?;
     }
@@ -107,7 +107,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Histogram,
     )?;
-    for counters in checkpoints {
+    for counters in checkpoints() {
         for by in By::ALL {
             let labels = [("checkpoint", counters.name.as_str()), ("by", by.as_str())];
             histogram(&mut family, &labels, &counters.sla.latency[by as usize])?;
@@ -121,7 +121,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     )?;
     let with_queue =
         |counters: &&CheckpointCounters| !counters.name.is_empty() || counters.sla.queue_delay.read().1 > 0;
-    for counters in services.counters.all().iter().filter(with_queue) {
+    for counters in services.counters.all().filter(with_queue) {
         histogram(&mut family, &[("checkpoint", counters.name.as_str())], &counters.sla.queue_delay)?;
     }
     let mut family = encoder.encode_descriptor(
@@ -130,7 +130,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Counter,
     )?;
-    for counters in checkpoints {
+    for counters in checkpoints() {
         for miss in Miss::ALL {
             let labels = [("checkpoint", counters.name.as_str()), ("reason", miss.as_str())];
             counter(&mut family, &labels, counters.sla.misses[miss as usize].load(Relaxed))?;
@@ -138,7 +138,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     }
     let mut family =
         encoder.encode_descriptor("sla_requests", "Requests under the SLA", None, MetricType::Counter)?;
-    for counters in checkpoints {
+    for counters in checkpoints() {
         counter(&mut family, &[("checkpoint", &counters.name)], counters.sla.totals().0)?;
     }
     let mut family = encoder.encode_descriptor(
@@ -147,7 +147,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Gauge,
     )?;
-    for counters in checkpoints {
+    for counters in checkpoints() {
         let left = counters.sla.budget.rates().remaining;
         ConstGauge::new(left).encode(family.encode_family(&[("checkpoint", counters.name.as_str())])?)?;
     }
@@ -157,7 +157,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Gauge,
     )?;
-    for counters in checkpoints {
+    for counters in checkpoints() {
         let rates = counters.sla.budget.rates();
         for (window, rate) in
             [("5m", rates.m5), ("30m", rates.m30), ("1h", rates.h1), ("6h", rates.h6), ("3d", rates.d3)]
@@ -451,13 +451,15 @@ fn log(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
 }
 
 /// What was called at least once; the others would only lengthen the page.
-fn used(checkpoints: &[CheckpointCounters]) -> impl Iterator<Item = (&CheckpointCounters, Method)> {
-    checkpoints.iter().flat_map(|counters| Method::ALL.map(|method| (counters, method))).filter(
+fn used<'a>(
+    checkpoints: impl Iterator<Item = &'a CheckpointCounters>,
+) -> impl Iterator<Item = (&'a CheckpointCounters, Method)> {
+    checkpoints.flat_map(|counters| Method::ALL.map(|method| (counters, method))).filter(
         |(counters, method)| counters.codes[*method as usize].iter().any(|count| count.load(Relaxed) > 0),
     )
 }
 
-/// Every configured checkpoint's name with what the engine counts of it.
+/// Every checkpoint's name with what the engine counts of it.
 fn decisions(services: &Services) -> impl Iterator<Item = (&str, &Decisions)> {
     let counted = |checkpoint: &Checkpoint| services.engine.counters.checkpoint(checkpoint.index);
     let checkpoints = services.engine.checkpoints.iter();

@@ -1,0 +1,115 @@
+"""A backtest over REST and pages: real log, child process and platform; the fleet is without servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import Visitor, chromium
+from bundles import tiny_action_bundle
+from known_payments import DATA, FRAUD, build, known_log
+from platforms import SETTINGS, World
+
+OLD = timedelta(weeks=4, days=46)
+"""Age of the first decision: the outcomes of the whole log are final by now."""
+MOST_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    at = tmp_path_factory.mktemp("backtest")
+    tiny_action_bundle(at / "action")
+    bundles = {
+        "score-1": build(at / "live"),
+        "score-2": build(at / "twin", seed=2),
+        "permuted": build(at / "permuted", labels=np.random.default_rng(9).permutation),
+        "action-1": at / "action",
+    }
+    begin = datetime.now(UTC) - OLD
+    log = known_log(at / "log", bundles["score-1"], int(begin.timestamp() * 1e6))
+    settings = SETTINGS.replace('control = "127.0.0.1:1"\n', f'control = "127.0.0.1:1"\nlog = "{log}"\n')
+    made = World(at, bundles, settings=settings)
+    yield made
+    made.close()
+
+
+def backtested(world: World, api: Any, bundle: str) -> dict[str, Any]:
+    """Submit a TEST and return it once its backtest has ended."""
+    draft = {
+        "project": "fraud",
+        "kind": "test",
+        "checkpoint": "fraud.checkout",
+        "bundle": bundle,
+        "title": "A new model",
+        "minutes": 5,
+    }
+    name = api.post("/changes", json=draft).json()["id"]
+    assert api.post(f"/changes/{name}/submit", json={}).status_code == 200
+    end = time.monotonic() + MOST_SECONDS
+    while time.monotonic() < end:
+        world.tick()
+        detail = api.get(f"/changes/{name}").json()
+        step = next(step for step in detail["steps"] if step["name"] == "backtest")
+        if step["status"] in ("done", "failed", "passed"):
+            return dict(detail)
+        assert detail["change"]["state"] not in ("expired", "withdrawn"), detail
+        time.sleep(0.05)
+    raise AssertionError(f"no end of the backtest: {detail['steps']}")
+
+
+def test_a_model_of_permuted_labels_never_reaches_a_server(world: World) -> None:
+    with world.served() as url, world.api(url, "modeler") as api:
+        detail = backtested(world, api, world.upload("permuted"))
+    change, found = detail["change"], detail["backtest"]
+    assert (change["state"], found["outcome"]) == ("rejected", "fail")
+    recall = found["metrics"]["recall_review"]
+    # What the live bundle flags catches most frauds of this data; a ranking by chance catches its share.
+    assert recall["live"] > 0.2 > 0.1 > recall["candidate"]
+    assert recall["high"] < 0
+    # Each example is a fraud of the log that the live bundle stops.
+    numbers = [int(one["decision_id"].removeprefix("payment-")) for one in found["missed"]]
+    assert numbers and all(FRAUD[number] for number in numbers)
+    assert [one["amount"] for one in found["missed"]] == pytest.approx([DATA[n, 0] for n in numbers])
+    assert found["missed"][0]["decision_id"] in change["note"]
+    for member in ("live-1", "live-2", "pool-1"):
+        tables = world.fleet.held(member).tables
+        assert not any(
+            lane.name == change["id"] for t in tables for one in t.values() for lane in one.observe
+        )
+
+
+def test_a_twin_goes_on_to_its_shadow_slot(world: World) -> None:
+    with world.served() as url, world.api(url, "modeler") as api:
+        detail = backtested(world, api, world.candidate)
+        assert detail["change"]["state"] not in ("rejected", "expired"), detail["change"]["note"]
+        assert detail["backtest"]["outcome"] in ("pass", "inconclusive")
+        world.tick(3)
+        change = api.get(f"/changes/{detail['change']['id']}").json()["change"]
+    assert change["state"] == "observing"
+    lanes = [lane.name for lane in world.fleet.held("live-1").checkpoints["fraud.checkout"].observe]
+    assert change["id"] in lanes
+
+
+def test_the_panel_shows_the_metrics_and_leads_to_the_missed_decisions(world: World) -> None:
+    with chromium() as browser, world.served() as url:
+        with world.api(url, "modeler") as api:
+            detail = backtested(world, api, world.upload("permuted"))
+        visitor = Visitor(browser, url)
+        visitor.sign_in(world.tokens["viewer"])
+        visitor.open(f"/changes/{detail['change']['id']}")
+        panel = visitor.page.locator("#live-backtest")
+        assert "Fail" in panel.locator("h2").inner_text()
+        row = panel.get_by_role("row").filter(has_text="Recall at live's review rate").first
+        metric = detail["backtest"]["metrics"]["recall_review"]
+        shown = row.inner_text()
+        assert f"{metric['live']:.3g}" in shown and f"{metric['candidate']:.3g}" in shown, shown
+        panel.get_by_text("Positive outcomes that live flags and this bundle would miss").click()
+        missed = detail["backtest"]["missed"][0]["decision_id"]
+        panel.get_by_role("link", name=missed, exact=True).click()
+        visitor.page.wait_for_url(f"**/decisions/{missed}*")
+        assert missed in visitor.page.locator("main").inner_text()
+        visitor.check()

@@ -1,0 +1,173 @@
+"""Checkpoints that are added to a running server and removed again, over a fake data plane."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from control_world import ACTION, FRAUD, World, runs
+
+from scorer.config import InvalidSettingsError
+from scorer.control import added
+from scorer.control.controller import Controller
+from scorer.control.lanes import Lane
+from scorer.control.management import NOBODY, Caller
+from scorer.errors import CheckpointExistsError, ConfigError, ManagedCheckpointError, UnknownCheckpointError
+
+REFUND = "fraud.refund"
+GIVEN = {"kind": "score", "alias": "fraud-refund@live", "p99_ms": 20}
+
+
+async def add(controller: Controller, name: str = REFUND, **changed: Any) -> bool:
+    settings = added.read(name, json.dumps({**GIVEN, **changed}), role=controller.role)
+    _, is_new = await controller.add_checkpoint(name, settings, by="an operator", reason="a test")
+    return is_new
+
+
+@runs
+async def test_an_added_checkpoint_follows_its_alias_and_is_kept(world: World) -> None:
+    controller, watcher = await world.booted()
+    live = world.push("r", name="fraud-refund", live=True)
+    before = world.served()
+    assert await add(controller)
+    assert controller.is_ready(), "it does not hold back the others"
+    assert controller.table.checkpoints[REFUND] == ()
+    await watcher.poll()
+    assert world.served(REFUND) == live and world.served() == before
+
+    controller, watcher = await world.booted()
+    assert world.served(REFUND) == live
+    assert controller.settings.checkpoints[REFUND].p99_ms == 20
+    assert f"add {REFUND}" in world.plane.calls
+
+
+@runs
+async def test_changes_elsewhere_go_on_after_an_addition(world: World) -> None:
+    controller, _ = await world.booted()
+    await add(controller)
+    second = world.push("b")
+    await controller.set_lanes(FRAUD, [Lane("live", second, 1.0)], reason="")
+    assert world.plane.tables[-1].checkpoints[REFUND] == ()
+    await controller.rollback(FRAUD, reason="")
+
+
+@runs
+async def test_the_same_again_has_no_effect_and_other_settings_are_refused(world: World) -> None:
+    controller, _ = await world.booted()
+    assert await add(controller)
+    assert not await add(controller)
+    with pytest.raises(CheckpointExistsError, match="other settings"):
+        await add(controller, p99_ms=30)
+    with pytest.raises(CheckpointExistsError, match="other settings"):
+        await add(controller, name=FRAUD)
+    assert world.plane.calls.count(f"add {REFUND}") == 1
+
+
+@runs
+async def test_what_the_data_plane_refuses_is_nowhere(world: World) -> None:
+    controller, _ = await world.booted()
+    world.plane.refuse[REFUND] = "too fast"
+    with pytest.raises(ConfigError, match="too fast"):
+        await add(controller)
+    assert REFUND not in controller.table.checkpoints
+    assert REFUND not in controller.settings.checkpoints
+    controller, _ = await world.booted()
+    assert REFUND not in controller.settings.checkpoints
+
+
+@runs
+async def test_the_settings_file_decides_on_its_own_checkpoints_after_a_restart(world: World) -> None:
+    controller, _ = await world.booted()
+    await add(controller)
+    world.settings += f'[checkpoints."{REFUND}"]\nkind = "score"\nalias = "fraud-refund@next"\n'
+    controller, _ = await world.booted()
+    assert controller.settings.checkpoints[REFUND].alias == "fraud-refund@next"
+    assert f"add {REFUND}" not in world.plane.calls
+    with pytest.raises(CheckpointExistsError, match=r"scorer\.toml"):
+        await controller.remove_checkpoint(REFUND, caller=NOBODY, reason="")
+
+
+@runs
+async def test_one_that_cannot_be_added_again_is_left_out_and_reported(world: World) -> None:
+    controller, _ = await world.booted()
+    await add(controller)
+    world.push("a", live=True)
+    controller, watcher = world.new_life()
+    world.plane.refuse[REFUND] = "too fast"
+    await controller.restore()
+    await watcher.poll()
+    assert REFUND not in controller.table.checkpoints
+    assert world.served()
+    (said,) = world.log.named("checkpoint_left_out")
+    assert (said["checkpoint"], said["error"]) == (REFUND, "too fast")
+
+
+@runs
+async def test_a_removed_checkpoint_has_no_lanes_and_is_forgotten_at_the_next_start(world: World) -> None:
+    controller, watcher = await world.booted()
+    world.push("r", name="fraud-refund", live=True)
+    await add(controller)
+    await watcher.poll()
+    await controller.remove_checkpoint(REFUND, caller=NOBODY, reason="")
+    await watcher.poll()
+    assert world.plane.tables[-1].checkpoints[REFUND] == ()
+    controller, _ = await world.booted()
+    assert REFUND not in controller.table.checkpoints
+    with pytest.raises(UnknownCheckpointError):
+        await controller.remove_checkpoint(REFUND, caller=NOBODY, reason="")
+
+
+@runs
+async def test_a_removed_checkpoint_can_be_added_again(world: World) -> None:
+    controller, watcher = await world.booted()
+    live = world.push("r", name="fraud-refund", live=True)
+    await add(controller)
+    await controller.remove_checkpoint(REFUND, caller=NOBODY, reason="")
+    assert await add(controller)
+    await watcher.poll()
+    assert world.served(REFUND) == live
+    controller, _ = await world.booted()
+    assert world.served(REFUND) == live
+
+
+@runs
+async def test_only_its_platform_removes_a_managed_checkpoint(world: World) -> None:
+    controller, watcher = await world.booted()
+    live = world.push("r", name="fraud-refund", live=True)
+    await add(controller)
+    await watcher.poll()
+    await controller.manage(REFUND, "platform", caller=Caller("platform"), reason="")
+    with pytest.raises(ManagedCheckpointError):
+        await controller.remove_checkpoint(REFUND, caller=NOBODY, reason="")
+    assert world.served(REFUND) == live
+    await controller.remove_checkpoint(REFUND, caller=Caller("platform"), reason="")
+    assert REFUND not in controller.managed
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "at most 65,536"),
+        ("[" * 60_000, "not JSON"),
+        ("[]", "is not a table"),
+        ("{}", "kind: required"),
+        ('{"kind": "score"}', "alias: required"),
+        ('{"kind": "fraud", "alias": "a@live"}', "is not one of"),
+        ('{"kind": "score", "alias": "a@live", "p99": 1}', 'did you mean "p99_ms"'),
+        ('{"kind": "score", "alias": "no alias"}', "alias"),
+        ('{"kind": "score", "alias": "a@live", "p99_ms": 0}', "above 0"),
+        ('{"kind": "action", "alias": "a@live", "fallback": {"decision": "x"}}', "fallback"),
+    ],
+)
+def test_wrong_settings_are_named(text: str, said: str) -> None:
+    with pytest.raises(InvalidSettingsError) as caught:
+        added.read(REFUND, text, role="live")
+    assert said in str(caught.value)
+
+
+def test_wrong_names_are_named_and_a_shadow_pool_needs_no_alias() -> None:
+    with pytest.raises(InvalidSettingsError, match="two words"):
+        added.read("two words", json.dumps(GIVEN), role="live")
+    assert added.read(ACTION, '{"kind": "action"}', role="shadow").alias == ""
