@@ -102,11 +102,11 @@ def test_the_panel_shows_the_metrics_and_leads_to_the_missed_decisions(world: Wo
         visitor.sign_in(world.tokens["viewer"])
         visitor.open(f"/changes/{detail['change']['id']}")
         panel = visitor.page.locator("#live-backtest")
-        assert "Fail" in panel.locator("h2").inner_text()
+        assert "fail" in panel.locator("h2").inner_text()
         row = panel.get_by_role("row").filter(has_text="Recall at live's review rate").first
         metric = detail["backtest"]["metrics"]["recall_review"]
         shown = row.inner_text()
-        assert f"{metric['live']:.3g}" in shown and f"{metric['candidate']:.3g}" in shown, shown
+        assert f"{metric['live']:.4g}" in shown and f"{metric['candidate']:.4g}" in shown, shown
         panel.get_by_text("Positive outcomes that live flags and this bundle would miss").click()
         missed = detail["backtest"]["missed"][0]["decision_id"]
         panel.get_by_role("link", name=missed, exact=True).click()
