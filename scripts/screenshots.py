@@ -88,6 +88,20 @@ def shoppers(count: int, seed: int) -> Any:
     return np.stack(columns, axis=1).astype(np.float32)
 
 
+def measured(model: Any, rows: Any, labels: Any) -> Iterator[tuple[str, float]]:
+    """Metrics of a model on rows that it was not trained on."""
+    import xgboost as xgb
+    from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
+
+    scores = model.predict(xgb.DMatrix(rows, feature_names=list(FEATURES)))
+    for name, metric in (
+        ("auc", roc_auc_score),
+        ("average_precision", average_precision_score),
+        ("log_loss", log_loss),
+    ):
+        yield name, round(float(metric(labels, scores)), 4)
+
+
 def bundle(directory: Path, *, seed: int, trees: int, drift: float = 0.0) -> str:
     """A fraud model of synthetic payments; `drift` moves what it believes."""
     import xgboost as xgb
@@ -99,7 +113,7 @@ def bundle(directory: Path, *, seed: int, trees: int, drift: float = 0.0) -> str
     labels = np.random.default_rng(seed).random(len(data)) < 1 / (1 + np.exp(-odds))
     model = xgb.train(
         {"objective": "binary:logistic", "max_depth": 4, "eta": 0.08, "nthread": 1, "seed": seed},
-        xgb.DMatrix(data, labels, feature_names=list(FEATURES)),
+        xgb.DMatrix(data[:9000], labels[:9000], feature_names=list(FEATURES)),
         trees,
     )
     bands = (("approve", 0.0), ("review", 0.3), ("decline", 0.65))
@@ -112,7 +126,14 @@ def bundle(directory: Path, *, seed: int, trees: int, drift: float = 0.0) -> str
             bands=[Band(start=start, label=label) for label, start in bands],
             training=data[:9000],
             validation=data[9000:],
-            lineage=Lineage(data_digest=f"sha256:{seed:064x}", code_version="8c1d2e7", run_id=f"run-{seed}"),
+            lineage=Lineage(
+                data_digest=f"sha256:{seed:064x}",
+                code_version="8c1d2e7",
+                run_id=f"run-{seed}",
+                metrics=dict(measured(model, data[9000:], labels[9000:])),
+                parameters={"algorithm": "xgboost", "trees": trees, "max_depth": 4, "eta": 0.08},
+                importance=model.get_score(importance_type="gain"),
+            ),
             golden_cases=256,
             created_at=datetime.now(UTC),
         ).digest
@@ -239,7 +260,7 @@ def smaller(path: Path) -> None:
         raise SystemExit(f"{path.name} has {path.stat().st_size:,} bytes, {MOST_BYTES:,} are the most")
 
 
-def look(browser: Any, address: str, story: Story, passed: str, release: str) -> None:
+def look(browser: Any, address: str, story: Story, passed: str, release: str, live: str) -> None:
     """Takes the pictures."""
     OUT.mkdir(parents=True, exist_ok=True)
     for name, user, path, height in (
@@ -247,6 +268,8 @@ def look(browser: Any, address: str, story: Story, passed: str, release: str) ->
         ("calendar", "mia", "/calendar", 900),
         ("change-request", "otto", f"/changes/{release}", 1250),
         ("readout", "mia", f"/changes/{passed}/readout", 1250),
+        ("versions", "mia", "/checkpoints/fraud.checkout/versions", 620),
+        ("compare", "mia", f"/compare?left={live}&right={passed}", 1250),
         ("decision-explorer", "mia", f"/decisions/{story.flipped(passed)}?checkpoint=fraud.checkout", 900),
     ):
         visitor = Visitor(browser, address, size=(1280, height))
@@ -270,7 +293,7 @@ def main() -> None:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scorer-screenshots-")))
         registry = Registry(directory / "registry")
-        bundle(directory / "live", seed=3, trees=120)
+        live = bundle(directory / "live", seed=3, trees=120)
         candidate = bundle(directory / "candidate", seed=3, trees=130)
         shifted = bundle(directory / "shifted", seed=5, trees=120, drift=1.4)
         tiny_action_bundle(directory / "action")
@@ -288,7 +311,7 @@ def main() -> None:
         passed, release = story.run()
         address = stack.enter_context(serving(create_app(platform, platform.settings)))
         browser = stack.enter_context(chromium())
-        look(browser, address, story, passed, release)
+        look(browser, address, story, passed, release, live)
     for path in sorted(OUT.glob("*.png")):
         print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1000:.0f} kB")
 

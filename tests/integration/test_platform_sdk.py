@@ -277,6 +277,7 @@ def test_the_journey_in_three_commands(
         (["calendar", "freeze", "add", "x", "--cron", "0 0 1 1 *", "--minutes", "5"], "admin"),
         (["checkpoints", "show", "nowhere"], "nowhere"),
         (["checkpoints", "rollback", "fraud.checkout", "--reason", "x"], "an owner"),
+        (["checkpoints", "versions", "fraud.checkout", "--sort", "size"], "cannot be sorted"),
     ],
 )
 def test_refusals_are_one_line(world: World, scorer: Scorer, arguments: list[str], said: str) -> None:
@@ -292,6 +293,7 @@ def test_refusals_are_one_line(world: World, scorer: Scorer, arguments: list[str
         (["checkpoints"], "fraud.checkout"),
         (["checkpoints", "show", "fraud.checkout"], "live-1"),
         (["checkpoints", "history", "fraud.checkout"], "found"),
+        (["checkpoints", "versions", "fraud.checkout", "--sort", "-place"], "live 1"),
         (["change", "list"], "fraud"),
         (["calendar", "show"], ""),
         (["calendar", "next-free", "fraud.checkout"], "slot"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -427,6 +428,18 @@ def test_categories_of_xgboost(tmp_path: Path) -> None:
     build(tmp_path / "b", model=model)
     out = verify(tmp_path / "b").score(rows)
     np.testing.assert_array_equal(out.margins, model.predict(data, output_margin=True))
+
+
+def test_lineage_keeps_parameters_and_importance_and_omits_them_where_there_are_none() -> None:
+    plain = describe_lineage(data_digest="sha256:aa", code_version="c")
+    assert not {"parameters", "importance"} & plain.model_dump(mode="json").keys()
+    own = describe_lineage(
+        data_digest="sha256:aa", parameters={"max_depth": 4}, importance={"amount": 2.5}
+    ).model_dump(mode="json")
+    assert (own["parameters"], own["importance"]) == ({"max_depth": 4}, {"amount": 2.5})
+    for wrong in (math.nan, -1.0):
+        with pytest.raises(BundleError, match='importance of "amount" is'):
+            describe_lineage(data_digest="sha256:aa", importance={"amount": wrong})
 
 
 def test_lineage_names_data_code_and_libraries(tmp_path: Path) -> None:

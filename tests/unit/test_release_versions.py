@@ -124,7 +124,7 @@ def test_the_timeline_has_every_version_and_marks_what_changed(history: History)
     last = made.entries[-1]
     assert (last.changed["max_depth"], last.changed["data_digest"]) == ("3", DATA[0])
     assert "algorithm" not in last.changed and "code_version" not in last.changed
-    assert "run_id" not in last.changed
+    assert "run_id" not in made.parameters
     assert made.figure is not None
     assert [row[1] for row in made.figure.rows] == [history.first, history.second]
     assert made.by == "data_digest"
@@ -225,9 +225,11 @@ def test_a_lineage_is_flat_names_with_numbers_and_texts() -> None:
 
 
 def test_only_an_id_becomes_an_address() -> None:
-    assert lineage.run_url("http://m:5000/", "a1") == "http://m:5000/#/runs/a1"
-    assert lineage.run_url("http://m:5000", "a/../b") == ""
-    assert lineage.run_url(None, "a1") == ""
+    run = "0a" * 16
+    assert lineage.run_url("http://m:5000/", run) == f"http://m:5000/#/runs/{run}"
+    assert lineage.run_url("http://m:5000", f"{run[:-3]}/..") == ""
+    assert lineage.run_url("http://m:5000", "run-3") == ""
+    assert lineage.run_url(None, run) == ""
 
 
 def test_the_runs_are_at_the_registrys_server_unless_another_one_is_set(history: History) -> None:

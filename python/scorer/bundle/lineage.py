@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
 import subprocess
 import uuid
@@ -41,6 +42,11 @@ def describe_lineage(
     """
     if not data and not data_digest:
         raise BundleError("lineage: no data files; name the files that were trained on")
+    for name, value in (importance or {}).items():
+        if not math.isfinite(value) or value < 0:
+            raise BundleError(
+                f'lineage: the importance of "{name}" is {value}; give a finite number of 0 or above'
+            )
     return Lineage(
         data_digest=data_digest or digest_of(*data),
         code_version=code_version or _commit(),

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from scorer.bundle.models import Action, Band, Feature, PolicySpec, SchemaFile, TransformStep
 from scorer.errors import BundleError
@@ -59,7 +59,7 @@ class LineageSection(_Section):
     run_id: str | None = None
     metrics: dict[str, Any] = {}
     parameters: dict[str, Any] = {}
-    importance: dict[str, float] = {}
+    importance: dict[str, FiniteFloat] = {}
 
 
 class BuildSpec(_Section):

@@ -123,6 +123,64 @@ def history(
 
 
 @app.command()
+def versions(
+    checkpoint: Checkpoint,
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort", help="name, place, uploaded, live, p99, metrics.NAME, ...; -name: descending."
+        ),
+    ] = "-first",
+    place: Annotated[
+        str | None,
+        typer.Option("--place", help="live, canary, holdout, shadow, submitted, tested or retired."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Largest number of versions.")] = 50,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List every bundle that was submitted, tested, released or live at a checkpoint."""
+    with connected(url) as platform:
+        found = platform.versions(checkpoint, sort=sort, place=place, limit=limit)
+    if json:
+        print_json(plain(found))
+        return
+    metrics = found.metrics[:2]
+    rows = [
+        (
+            f"{one.bundle.name} {short(one.bundle.digest)}",
+            f"{one.place}" + (f" {one.share:.4g}" if one.share else ""),
+            at(one.bundle.uploaded_at) if one.bundle.uploaded_at else "-",
+            one.bundle.uploaded_by or "-",
+            f"{one.live_seconds / 3600:.1f} h" if one.live_since else "never",
+            " ".join(each.id for each in one.changes) or "-",
+            str(one.verdict or "-"),
+            *(f"{one.metrics[name]:.4g}" if name in one.metrics else "-" for name in metrics),
+            f"{one.rows:,}" if one.rows is not None else "-",
+            f"{one.p99_us / 1000:.3g} ms" if one.p99_us is not None else "-",
+        )
+        for one in found.items
+    ]
+    columns = (
+        "version",
+        "place",
+        "uploaded",
+        "by",
+        "live for",
+        "changes",
+        "verdict",
+        *metrics,
+        "rows",
+        "p99",
+    )
+    print_table(columns, rows, empty="no version is like that")
+    if found.next is not None:
+        typer.echo(f"{len(found.items)} of {found.total} versions; raise --limit to list more")
+    if found.hidden:
+        typer.echo(f"{found.hidden} more belong to projects of which you are no member")
+
+
+@app.command()
 def rollback(checkpoint: Checkpoint, reason: Reason, url: Url = None, json: Json = False) -> None:
     """Restore the previous answer lanes in one call."""
     with connected(url) as platform:

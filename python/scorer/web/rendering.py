@@ -52,6 +52,7 @@ def environment() -> Environment:
         "compact": compact,
         "plain": plain,
         "minutes": minutes,
+        "lasting": lasting,
     }
     made.globals |= {"words": words, "nothing": NOTHING, "query": query}
     return made
@@ -147,6 +148,18 @@ def minutes(value: float) -> str:
     if value >= 120 and value % 60 == 0:
         return f"{value / 60:g} h"
     return f"{value:.3g} min" if value < 1000 else f"{value / 60:.3g} h"
+
+
+def lasting(seconds: float) -> str:
+    """Return a length of time in its two largest units."""
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    for place, (unit, length) in enumerate(units):
+        if seconds >= length:
+            whole, rest = divmod(int(seconds), length)
+            further, smaller = units[place + 1] if place + 1 < len(units) else ("", 1)
+            more = f" {rest // smaller} {further}" if further and rest >= smaller else ""
+            return f"{whole} {unit}{more}"
+    return "under 1 s"
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -117,6 +117,8 @@ AGAINST = {
     "reference": "training",
     "aa_control": "the A/A control",
 }
+ORDERS = {"by": "uploaded by", "live_time": "time as the live bundle"}
+"""Orders of versions, where the header of their column is shorter."""
 OUTCOMES = {"pass": "pass", "fail": "fail", "inconclusive": "inconclusive"}
 TONES = {"approve": "good", "review": "warn", "decline": "bad"}
 """Colour of a decision, so that a change is visible at a glance."""

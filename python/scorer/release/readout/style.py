@@ -18,6 +18,8 @@ SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "x", "star", "
 """Markers of the same values, for whoever cannot tell the colours apart."""
 SEQUENTIAL = [[0.0, "#F7FBFF"], [0.25, "#C6DBEF"], [0.5, "#6BAED6"], [0.75, "#2171B5"], [1.0, "#08306B"]]
 
+DENSITY = "density per 0.01: share"
+"""What is drawn of histograms whose bins differ in width."""
 NAMES = {"live": "live", "shadow": "this bundle", "control": "A/A control", "training": "training"}
 COLOURS = {"live": LIVE, "shadow": SHADOW, "control": CONTROL, "training": TRAINING}
 DASHES = {"live": "solid", "shadow": "solid", "control": "dot", "training": "dash"}
@@ -128,7 +130,7 @@ def heights(
     widths = np.diff(edges)
     if np.allclose(widths, widths[0], rtol=1e-6):
         return "share", list(shares)
-    return "density per 0.01: share", [values * 0.01 / widths for values in shares]
+    return DENSITY, [values * 0.01 / widths for values in shares]
 
 
 def outlines(

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from scorer.release.answers import Figure
+from scorer.release.readout.figures.scores import bins, counted
 from scorer.release.readout.style import (
+    DENSITY,
     LIVE,
     SHADOW,
     axis,
@@ -38,11 +40,15 @@ def references(named: Mapping[str, Mapping[str, Any]], name: str = "reference") 
         for title, one in named.items()
         if one.get("counts") and sum(one["counts"])
     }
-    shares = {title: (edges, counts / counts.sum()) for title, (edges, counts) in known.items()}
-    words = (
-        "Scores when the bundles were built, as their own reference histograms count them. The bins differ "
-        "in width, so the lines show densities."
-    )
+    if not known:
+        return None
+    ends = [edges[[at, at + 1]] for edges, counts in known.values() for at in np.flatnonzero(counts)]
+    low, high = float(np.min(ends)), float(np.max(ends))
+    shares = {}
+    for title, (own, counts) in known.items():
+        edges = bins(own, max(low, own[0]), min(high, own[-1]))
+        shares[title] = (edges, counted(own, counts, edges))
+    words = "Scores when the bundles were built, as their own reference histograms count them."
     return _histograms(shares, name, "Reference scores", words)
 
 
@@ -80,7 +86,7 @@ def _histograms(shares: Mapping[str, tuple[Any, Any]], name: str, title: str, wo
         what, (own,) = heights(edges, values)
         if not is_common and what == "share":
             # Bins of other bundles have other widths.
-            what, own = "density per 0.01: share", values * 0.01 / np.diff(edges)
+            what, own = DENSITY, values * 0.01 / np.diff(edges)
         data.append(_line(place, line, *steps(edges.tolist(), own.tolist()), hovertemplate="%{y:.3%}"))
         rows += [
             (line, low, high, value)

@@ -11,7 +11,7 @@ from typing import Any
 _MOST = 200
 _LONGEST = 200
 _OTHERS = ("metrics", "importance", "revision_notes")
-_RUN = re.compile(r"[0-9a-zA-Z._-]{1,64}")
+_RUN = re.compile(r"[0-9a-f]{32}")
 MAIN = ("auc", "average_precision", "log_loss", "brier", "calibration", "reward")
 """Metrics that are listed first, by the last part of their names."""
 
@@ -69,6 +69,8 @@ def ordered(names: Mapping[str, int]) -> tuple[str, ...]:
 
 def run_url(base: str | None, run_id: str) -> str:
     """Return the address of a training run's page in MLflow; empty if it is unknown.
+
+    MLflow gives runs 32 hexadecimal digits; anything else names a run of another system.
 
     Args:
         base: Address of the MLflow server; None: there is none.

@@ -43,7 +43,7 @@ def timeline(checkpoint: str, versions: Sequence[Version], *, metric: str | None
         changed = {
             name: (previous.get(name) or "")
             for name in varying
-            if previous is not None and name != _IDENTITY and previous.get(name) != one.parameters.get(name)
+            if previous is not None and previous.get(name) != one.parameters.get(name)
         }
         entries.append(TimelineEntry(one, one.metrics.get(chosen), changed))
         previous = one.parameters
@@ -73,7 +73,12 @@ def _one_of(what: str, name: str | None, known: Sequence[str], default: str) -> 
 def _varying(versions: Sequence[Version]) -> list[str]:
     """Return the parameters that differ between two versions, in the order in which lineages name them."""
     names = dict.fromkeys(name for one in versions for name in one.parameters)
-    return [name for name in names if len({one.parameters.get(name) for one in versions}) > 1]
+    # Every run has an id of its own, which tells nothing about what changed.
+    return [
+        name
+        for name in names
+        if name != _IDENTITY and len({one.parameters.get(name) for one in versions}) > 1
+    ]
 
 
 def _figure(entries: Sequence[TimelineEntry], metric: str, by: str) -> Figure | None:

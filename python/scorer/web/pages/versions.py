@@ -13,20 +13,19 @@ from scorer.web.pages.visit import Here, Visit
 router = APIRouter()
 _ROWS = 50
 _FIRST = "-first"
-_METRICS = 4
+_METRICS = 3
 """Metrics that the table has columns for; the timeline and REST have all."""
 
 COLUMNS = (
-    ("name", "Version", ""),
-    ("place", "Place", ""),
-    ("uploaded", "Uploaded", ""),
-    ("by", "By", ""),
-    ("live", "Last live", ""),
-    ("live_time", "Live for", "n"),
-    ("changes", "Change requests", ""),
-    ("verdict", "Verdict", ""),
+    (("name", "Version"),),
+    (("place", "Place"),),
+    (("uploaded", "Uploaded"), ("by", "by")),
+    (("live", "Last live"), ("live_time", "for")),
+    (("changes", "Changes"),),
+    (("verdict", "Verdict"),),
 )
-LAST = (("rows", "Rows", "n"), ("p99", "p99", "n"))
+"""Columns of the table, each with the orders that its header offers."""
+LAST = ((("rows", "Rows"), ("p99", "p99")),)
 
 
 @router.get("/checkpoints/{name}/versions")
@@ -43,13 +42,14 @@ def versions(here: Here, name: str) -> Response:
         offset = 0
     # Metrics of the present part are shown; a part without them has no such columns.
     metrics = [one for one in found.metrics if any(one in each.metrics for each in found.items)][:_METRICS]
-    columns = (*COLUMNS, *((f"metrics.{one}", one, "n") for one in metrics), *LAST)
+    numbers = (*(((f"metrics.{one}", one),) for one in metrics), *LAST)
     return here.page(
         "versions.html",
         error=error,
         found=found,
         metrics=metrics,
-        columns=columns,
+        columns=COLUMNS,
+        numbers=numbers,
         sort=sort,
         place=place,
         places=list(Place),

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from scorer.bundle.models import Distribution
 from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Floats, ShadowEvidence
 from scorer.release.readout.style import (
@@ -55,14 +54,17 @@ def histogram(evidence: ShadowEvidence) -> Figure:
         known = [scores for _, scores in samples(evidence) if len(scores)]
         known.append(np.asarray(evidence.training.quantiles))
         edges = bins(
-            evidence.training, min(float(one.min()) for one in known), max(float(one.max()) for one in known)
+            np.asarray(evidence.training.edges),
+            min(float(one.min()) for one in known),
+            max(float(one.max()) for one in known),
         )
     shares: dict[str, Floats] = {}
     for side, scores in samples(evidence):
         counts = np.histogram(np.clip(scores, edges[0], edges[-1]), edges)[0]
         shares[side] = counts / max(counts.sum(), 1)
     if evidence.training is not None:
-        shares[_TRAINING] = counted(evidence.training, edges)
+        own = evidence.training
+        shares[_TRAINING] = counted(np.asarray(own.edges), np.asarray(own.counts), edges)
     plotly, rows = outlines(shares, edges, what(evidence))
     return Figure("scores", "Score histogram", apart(evidence), plotly, ("from", "to", *shares), rows)
 
@@ -168,17 +170,16 @@ def compared(evidence: ShadowEvidence) -> dict[str, distances.BinnedPair]:
     return found
 
 
-def bins(training: Distribution, low: float, high: float) -> Floats:
+def bins(own: Floats, low: float, high: float) -> Floats:
     """Return the edges of a histogram that shows a reference as it was counted.
 
     Every edge is one of the reference's own, so no mass is placed where none was counted.
 
     Args:
-        training: The reference.
+        own: Edges of the reference, ascending.
         low: Smallest score that is shown.
         high: Largest score that is shown.
     """
-    own = np.asarray(training.edges)
     even = own[np.isin(own, np.linspace(own[0], own[-1], _EVEN + 1))]
     chosen = own
     for candidates in (even, own):
@@ -194,10 +195,16 @@ def bins(training: Distribution, low: float, high: float) -> Floats:
     return np.concatenate([ends[0], chosen, ends[1]])
 
 
-def counted(distribution: Distribution, edges: Floats) -> Floats:
-    """Return the share of a reference's scores in each bin, `[bins]`. The edges are from `bins`."""
-    mass = np.concatenate([[0.0], np.cumsum(distribution.counts)]) / max(sum(distribution.counts), 1)
-    return np.asarray(np.diff(np.interp(edges, distribution.edges, mass)))
+def counted(own: Floats, counts: Floats, edges: Floats) -> Floats:
+    """Return the share of a reference's scores in each bin, `[bins]`.
+
+    Args:
+        own: Edges of the reference, `[n + 1]`.
+        counts: Its counts, `[n]`.
+        edges: From `bins`, `[bins + 1]`.
+    """
+    mass = np.concatenate([[0.0], np.cumsum(counts)])
+    return np.asarray(np.diff(np.interp(edges, own, mass / max(mass[-1], 1.0))))
 
 
 def _edges(evidence: ShadowEvidence, bins: int = _BINS) -> Floats:
